@@ -1,0 +1,127 @@
+# The house, and who may import whom: downward only, never sideways (tests/test_layers.py checks it).
+#
+#   L4  cli                                   the command line; imported by nobody
+#   L3  observe   bridge   adapters  testing  readers and callers: logs, asyncio, frameworks, users' tests
+#   L2  servers                               one MCP server = one actor; groups of them
+#   L1  kernel    catalog  config             actors without MCP | pure data: tools | pure data: what to connect to
+#   L0  _errors   _backoff _exports           the error tree, the back-off rule, the naming of public things
+#
+# This file is the façade: it imports nothing by itself, so `import mcp_actors.kernel` loads the kernel alone.
+"""Every MCP server connection is an actor: owned by one task, supervised, restarted, never leaked.
+
+Programs that use MCP servers start at `open_servers`; programs that want actors of their own import
+`mcp_actors.kernel`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from mcp_actors._backoff import Backoff as Backoff
+    from mcp_actors._errors import (
+        ConfigError as ConfigError,
+        ConnectFailed as ConnectFailed,
+        ConnectionLost as ConnectionLost,
+        LimitExceeded as LimitExceeded,
+        McpActorsError as McpActorsError,
+        ServerError as ServerError,
+        ServerUnavailable as ServerUnavailable,
+        ToolNotFound as ToolNotFound,
+    )
+    from mcp_actors.catalog import CatalogSnapshot as CatalogSnapshot, CatalogTool as CatalogTool
+    from mcp_actors.config import (
+        Http as Http,
+        InProcess as InProcess,
+        RestartPolicy as RestartPolicy,
+        ServerConfig as ServerConfig,
+        Stdio as Stdio,
+    )
+    from mcp_actors.servers import (
+        ServerGroup as ServerGroup,
+        ServerInfo as ServerInfo,
+        ServerRef as ServerRef,
+        ServerState as ServerState,
+        ServerStatus as ServerStatus,
+        StateChanged as StateChanged,
+        ToolsChanged as ToolsChanged,
+        open_servers as open_servers,
+    )
+
+if sys.platform == "win32":
+    raise ImportError("mcp_actors runs on Linux and macOS, not on Windows yet; under Windows, use it inside WSL")
+
+__all__ = [
+    "Backoff",
+    "CatalogSnapshot",
+    "CatalogTool",
+    "ConfigError",
+    "ConnectFailed",
+    "ConnectionLost",
+    "Http",
+    "InProcess",
+    "LimitExceeded",
+    "McpActorsError",
+    "RestartPolicy",
+    "ServerConfig",
+    "ServerError",
+    "ServerGroup",
+    "ServerInfo",
+    "ServerRef",
+    "ServerState",
+    "ServerStatus",
+    "ServerUnavailable",
+    "StateChanged",
+    "Stdio",
+    "ToolNotFound",
+    "ToolsChanged",
+    "open_servers",
+]
+
+__version__: Final = "0.1.0"
+
+_HOMES: Final = {
+    "Backoff": "mcp_actors._backoff",
+    "CatalogSnapshot": "mcp_actors.catalog",
+    "CatalogTool": "mcp_actors.catalog",
+    "ConfigError": "mcp_actors._errors",
+    "ConnectFailed": "mcp_actors._errors",
+    "ConnectionLost": "mcp_actors._errors",
+    "Http": "mcp_actors.config",
+    "InProcess": "mcp_actors.config",
+    "LimitExceeded": "mcp_actors._errors",
+    "McpActorsError": "mcp_actors._errors",
+    "RestartPolicy": "mcp_actors.config",
+    "ServerConfig": "mcp_actors.config",
+    "ServerError": "mcp_actors._errors",
+    "ServerGroup": "mcp_actors.servers",
+    "ServerInfo": "mcp_actors.servers",
+    "ServerRef": "mcp_actors.servers",
+    "ServerState": "mcp_actors.servers",
+    "ServerStatus": "mcp_actors.servers",
+    "ServerUnavailable": "mcp_actors._errors",
+    "StateChanged": "mcp_actors.servers",
+    "Stdio": "mcp_actors.config",
+    "ToolNotFound": "mcp_actors._errors",
+    "ToolsChanged": "mcp_actors.servers",
+    "open_servers": "mcp_actors.servers",
+}
+"""Public name → the module that it is fetched from when it is first asked for."""
+
+# Hidden from type checkers, which would otherwise accept every misspelled name.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Fetch a public name from its module, and keep it (PEP 562)."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        thing = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = thing
+        return thing
+
+    def __dir__() -> list[str]:
+        """List the public names too, fetched or not."""
+        return sorted({*globals(), *__all__})

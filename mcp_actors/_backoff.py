@@ -1,0 +1,116 @@
+"""How long to wait before trying again: one pure rule, shared by supervisors and by configuration.
+
+The rule is arithmetic on the number of the attempt. It reads no clock and no random source of its own, so that every
+delay can be computed in advance, printed and tested.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from ._errors import ConfigError
+from ._exports import publish
+
+__all__ = ["Backoff"]
+
+
+def _check_range(lowest: float, highest: float, remedy: str) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
+    """Make a validator for a finite number in ``[lowest, highest]``; ``remedy`` says what to write instead."""
+
+    def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+        # A bool is an int to Python, but `jitter=True` is a misunderstanding, not the number 1.
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        # The comparison also refuses NaN (never in range) and integers too large for a float.
+        if not number or not lowest <= value <= highest:
+            owner = type(instance).__name__
+            message = f"{owner}: {attribute.name}={value!r} is not possible; {remedy}"
+            raise ConfigError(message, source=owner, path=attribute.name)
+
+    return check
+
+
+_FLOAT_MAX = sys.float_info.max
+_check_seconds = _check_range(0.0, _FLOAT_MAX, "give a finite number of seconds, 0 or more")
+_check_factor = _check_range(1.0, _FLOAT_MAX, "give a finite number of 1 or more (1 keeps the delay constant)")
+_check_jitter = _check_range(0.0, 1.0, "give a number from 0 (no jitter) to 1 (up to twice the delay)")
+
+
+@attrs.frozen(kw_only=True)
+class Backoff:
+    """The delays between attempts: `first`, then `initial`, growing by `factor` up to `maximum`.
+
+    The delay before attempt 1 is `first`; before attempt ``n`` it is ``min(initial * factor**(n - 2), maximum)``; both
+    are then multiplied by ``1 + jitter * U`` with ``U`` uniform in [0, 1). So `maximum` bounds neither `first` nor
+    the jitter. With the defaults no attempt waits at all, which is what Erlang/OTP's supervisor does.
+
+    Args:
+        first: seconds before the first attempt. Default 0.
+        initial: seconds before the second attempt. Default 0, which means that no later one waits either.
+        maximum: the most seconds that growth leads to. Default 60.
+        factor: by how much each delay is longer than the one before. 1 or more. Default 2.
+        jitter: how much of a delay is added to it at random, from 0 to 1. Default 0.
+
+    Raises:
+        ConfigError: a value is not a finite number in its range. A bool is not a number here.
+    """
+
+    first: float = attrs.field(default=0.0, validator=_check_seconds)
+    initial: float = attrs.field(default=0.0, validator=_check_seconds)
+    maximum: float = attrs.field(default=60.0, validator=_check_seconds)
+    factor: float = attrs.field(default=2.0, validator=_check_factor)
+    jitter: float = attrs.field(default=0.0, validator=_check_jitter)
+
+    def delay(self, attempt: int, *, random: Callable[[], float] | None = None) -> float:
+        """Return the seconds to wait before an attempt.
+
+        Args:
+            attempt: which attempt, counted from 1.
+            random: a source of uniform numbers in [0, 1), such as `random.random`. None leaves out the jitter.
+
+        Raises:
+            ValueError: `attempt` is less than 1.
+        """
+        if attempt < 1:
+            raise ValueError(f"attempts are counted from 1, not from {attempt!r}")
+        delay = float(self.first) if attempt == 1 else self._grown(attempt - 2)
+        return delay if random is None else delay * (1.0 + self.jitter * random())
+
+    def total(self, attempts: int) -> float:
+        """Return the sum of the delays before the first `attempts` attempts, in seconds and without jitter.
+
+        Fast for a large number of attempts too: only delays that still grow are added one by one.
+
+        Raises:
+            ValueError: `attempts` is negative.
+        """
+        if attempts < 0:
+            raise ValueError(f"a number of attempts cannot be negative: {attempts!r}")
+        if attempts == 0:
+            return 0.0
+        constant = self.factor == 1 or self.initial == 0
+        growing: list[float] = []
+        for growth in range(attempts - 1):
+            delay = self._grown(growth)
+            if constant or delay >= self.maximum:
+                return math.fsum([self.first, *growing, delay * (attempts - 1 - growth)])
+            growing.append(delay)
+        return math.fsum([self.first, *growing])
+
+    def _grown(self, growth: int) -> float:
+        """Return `initial` after it grew `growth` times, but no more than `maximum`."""
+        if self.initial == 0:
+            return 0.0
+        try:
+            # As a float: an integer factor to a large power is a number of many megabytes.
+            scale = float(self.factor) ** min(growth, sys.maxsize)
+        except OverflowError:
+            return float(self.maximum)
+        return float(min(self.initial * scale, self.maximum))
+
+
+publish("mcp_actors", {"Backoff": Backoff})

@@ -1,0 +1,176 @@
+"""The one error tree of the house.
+
+Every message says who failed, what happened and what to do about it. Errors of the kernel speak of actors, errors of
+the MCP layer of servers; a `ServerRef` never raises the former. What a server itself answers (`mcp.MCPError`) is not
+in this tree and passes through unchanged.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import trio
+
+from ._exports import publish
+
+__all__ = [
+    "ActorCrashed",
+    "ActorError",
+    "ActorStartError",
+    "ActorStopped",
+    "ChildError",
+    "ConfigError",
+    "ConnectFailed",
+    "ConnectionLost",
+    "LimitExceeded",
+    "MailboxFull",
+    "McpActorsError",
+    "RestartLimitReached",
+    "ServerError",
+    "ServerUnavailable",
+    "ToolNotFound",
+]
+
+ChildProblem = Literal["not_found", "already_present", "already_started", "running", "restarting"]
+ConnectPhase = Literal["configure", "open", "negotiate", "list_tools"]
+
+
+class McpActorsError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+
+# --- The kernel: actors ---------------------------------------------------------------------------------------------
+
+
+class ActorError(McpActorsError):
+    """Something went wrong with an actor; ``actor`` is its name."""
+
+    def __init__(self, message: str, *, actor: str) -> None:
+        super().__init__(message)
+        self.actor = actor
+
+
+class ActorStopped(ActorError):
+    """The actor is not running and will not come back by itself.
+
+    ``restart_child`` on its supervisor reopens the same mailbox, if the child is still in the supervisor's table.
+    """
+
+
+class ActorCrashed(ActorError):
+    """The incarnation that served the message ended before it answered, by a crash or a restart.
+
+    The message may have had its effect. ``__cause__`` says why the incarnation ended, as far as it was known when the
+    caller was answered.
+    """
+
+
+class ActorStartError(ActorError):
+    """An actor did not start. ``actor`` names it; ``__cause__`` is the exception out of its ``running()``."""
+
+
+class RestartLimitReached(ActorError):
+    """A supervisor gave up: a child needed more restarts than its budget allows. ``__cause__`` is the last crash."""
+
+
+class MailboxFull(ActorError, trio.WouldBlock):
+    """The mailbox holds as many messages as it may, and its overflow policy (or ``tell_nowait``) does not wait."""
+
+
+class ChildError(ActorError):
+    """A supervisor refused a change of its child table; ``reason`` says why, in OTP's words."""
+
+    def __init__(self, message: str, *, actor: str, reason: ChildProblem) -> None:
+        super().__init__(message, actor=actor)
+        self.reason: ChildProblem = reason
+
+
+# --- The MCP layer: servers -----------------------------------------------------------------------------------------
+
+
+class ServerError(McpActorsError):
+    """Something went wrong with a server; ``server`` is its configured name."""
+
+    def __init__(self, message: str, *, server: str) -> None:
+        super().__init__(message)
+        self.server = server
+
+
+class ConnectFailed(ServerError):
+    """A connection could not be made.
+
+    Attributes:
+        phase: how far it came: ``"configure"``, ``"open"`` (the process or the socket), ``"negotiate"``, ``"list_tools"``.
+        exit_code: what the server's process ended with; negative for a signal; None if it is not a process or still ran.
+        stderr_tail: the last text the server's process wrote to stderr; empty if there was none.
+        hopeless: True if trying again cannot help before something is changed (a command that does not exist).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        server: str,
+        phase: ConnectPhase,
+        exit_code: int | None = None,
+        stderr_tail: str = "",
+        hopeless: bool = False,
+    ) -> None:
+        super().__init__(message, server=server)
+        self.phase: ConnectPhase = phase
+        self.exit_code = exit_code
+        self.stderr_tail = stderr_tail
+        self.hopeless = hopeless
+
+
+class ConnectionLost(ServerError):
+    """The connection ended while the request was with the server.
+
+    ``outcome`` is ``"unknown"``: the server may have acted on it. It is not sent again by itself.
+    """
+
+    def __init__(self, message: str, *, server: str, outcome: Literal["unknown"] = "unknown") -> None:
+        super().__init__(message, server=server)
+        self.outcome: Literal["unknown"] = outcome
+
+
+class ServerUnavailable(ServerError):
+    """The server is not serving and will not by itself: it failed for good, was stopped, or its group was left.
+
+    Attributes:
+        state: the server's state, for example ``"failed"`` or ``"stopped"``.
+        last_error: what brought it there, if anything did.
+    """
+
+    def __init__(self, message: str, *, server: str, state: str, last_error: BaseException | None = None) -> None:
+        super().__init__(message, server=server)
+        self.state = state
+        self.last_error = last_error
+
+
+class ToolNotFound(ServerError):
+    """No tool of that public name is known; ``server`` is the server it was looked for on, or ``"*"``."""
+
+
+class LimitExceeded(ServerError):
+    """A server sent more than a configured limit allows; the connection was ended."""
+
+
+# --- Configuration --------------------------------------------------------------------------------------------------
+
+
+class ConfigError(McpActorsError, ValueError):
+    """What the user configured cannot work.
+
+    Attributes:
+        source: where it was written (a file, or ``"ServerConfig"``); None if unknown.
+        path: which field, for example ``"servers.docs.url"``; None if it is about the whole.
+    """
+
+    def __init__(self, message: str, *, source: str | None = None, path: str | None = None) -> None:
+        super().__init__(message)
+        self.source = source
+        self.path = path
+
+
+publish("mcp_actors.kernel", globals())

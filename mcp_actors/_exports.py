@@ -1,0 +1,43 @@
+"""Public names for public things: tracebacks and `repr` say ``mcp_actors.ConnectFailed``, not where the code lives."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from types import FunctionType
+
+__all__ = ["publish"]
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+def publish(module: str, namespace: Mapping[str, object]) -> None:
+    """Give a public home to every class and function in `namespace` that a private module of this package defines.
+
+    That home is the façade for the names that the façade offers, and `module` for all others. The last line of a
+    folder's ``__init__`` is ``publish(__name__, globals())``; a single file below the folders ends with a call for the
+    folder that exports its names.
+
+    What has a public home already keeps it, so a name may be re-exported by several modules. Names that begin with an
+    underscore, constants, type aliases and things of other packages are left alone.
+
+    `typing.get_type_hints` on a published *class* looks names up in its public home, so whoever needs that passes the
+    names in. Functions are not affected.
+
+    Args:
+        module: the dotted name under which users import the things.
+        namespace: name → thing.
+    """
+    # The façade is the package that contains this file, so it has been imported; it lists its names as plain text.
+    facade = frozenset(sys.modules[_PACKAGE].__all__)
+    for name, thing in namespace.items():
+        if name.startswith("_") or not isinstance(thing, (type, FunctionType)):
+            continue
+        if _is_private(thing.__module__):
+            thing.__module__ = _PACKAGE if name in facade else module
+
+
+def _is_private(module: str) -> bool:
+    """Whether a dotted name belongs to this package and has a part that begins with an underscore."""
+    package, *rest = module.split(".")
+    return package == _PACKAGE and any(part.startswith("_") for part in rest)

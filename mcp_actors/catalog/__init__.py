@@ -1,0 +1,20 @@
+"""The tools of all servers, as immutable data: what there is, what it is called, and where it comes from."""
+
+from __future__ import annotations
+
+from .._exports import publish
+from ._names import assign_names as assign_names, public_name as public_name
+from ._snapshot import CatalogSnapshot as CatalogSnapshot, Listing as Listing
+from ._tools import CatalogTool as CatalogTool, ListedTool as ListedTool
+
+__all__ = [
+    "CatalogSnapshot",
+    "CatalogTool",
+    "ListedTool",
+    "Listing",
+    "assign_names",
+    "public_name",
+]
+
+publish("mcp_actors", {"CatalogSnapshot": CatalogSnapshot, "CatalogTool": CatalogTool})
+publish(__name__, globals())

@@ -1,0 +1,44 @@
+"""What to connect to, as frozen data: checked when it is written down, resolved only when it is used."""
+
+from __future__ import annotations
+
+from .._exports import publish
+from ._restart import RestartPolicy as RestartPolicy
+from ._server import ServerConfig as ServerConfig, check_unique_names as check_unique_names
+from ._transports import Http as Http, InProcess as InProcess, Stdio as Stdio, Transport as Transport
+from ._values import (
+    ConfigValue as ConfigValue,
+    Secret as Secret,
+    expand as expand,
+    resolve as resolve,
+    resolve_env as resolve_env,
+    resolve_headers as resolve_headers,
+)
+
+__all__ = [
+    "ConfigValue",
+    "Http",
+    "InProcess",
+    "RestartPolicy",
+    "Secret",
+    "ServerConfig",
+    "Stdio",
+    "Transport",
+    "check_unique_names",
+    "expand",
+    "resolve",
+    "resolve_env",
+    "resolve_headers",
+]
+
+publish(
+    "mcp_actors",
+    {
+        "Http": Http,
+        "InProcess": InProcess,
+        "RestartPolicy": RestartPolicy,
+        "ServerConfig": ServerConfig,
+        "Stdio": Stdio,
+    },
+)
+publish(__name__, globals())

@@ -1,0 +1,71 @@
+"""What may be shown of a URL or a command line: enough to recognize it, and none of its credentials.
+
+The masked form is for messages only; it cannot be turned back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import urlsplit
+
+MASK: Final = "…"
+
+# Names of options and variables whose value is not shown. Too wide is harmless here, too narrow is not.
+_SECRET_NAME: Final = re.compile(
+    r"token|secret|passw|pwd|credential|auth|bearer|cookie|session|signature|header|dsn|jwt"
+    r"|(api|access|private|account|license)[-_.]?key|(^|[-_.])(key|pat|pass|h)$|connection[-_]?string",
+    re.IGNORECASE,
+)
+_NAME_AND_VALUE: Final = re.compile(r"(?P<name>-{0,2}[A-Za-z_][\w.-]*)(?P<separator>[=:])(?!//).+", re.DOTALL)
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def mask_url(url: str) -> str:
+    """Return `url` without user-info and fragment, every query value masked.
+
+    All query values, because no list of names that hold a secret is complete. A text that cannot be split into the
+    parts of a URL loses everything up to its last ``@`` and everything from its first ``?`` on.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return _mask_malformed(url)
+    if not parts.scheme or not parts.netloc:
+        return _mask_malformed(url)
+    host = parts.netloc.rpartition("@")[2]
+    query = "&".join(_mask_pair(pair) for pair in parts.query.split("&")) if parts.query else ""
+    return f"{parts.scheme}://{host}{parts.path}" + (f"?{query}" if query else "")
+
+
+def mask_args(args: Iterable[str]) -> tuple[str, ...]:
+    """Return command-line arguments with the values of secret-looking options, variables and URLs masked."""
+    masked: list[str] = []
+    value_follows = False
+    for arg in args:
+        is_option = arg.startswith("-")
+        masked.append(MASK if value_follows and not is_option else _mask_arg(arg))
+        value_follows = is_option and "=" not in arg and _SECRET_NAME.search(arg) is not None
+    return tuple(masked)
+
+
+def _mask_arg(arg: str) -> str:
+    pair = _NAME_AND_VALUE.fullmatch(arg)
+    if pair and _SECRET_NAME.search(pair["name"]):
+        return f"{pair['name']}{pair['separator']}{MASK}"
+    url = _URL.search(arg)
+    return arg[: url.start()] + mask_url(arg[url.start() :]) if url else arg
+
+
+def _mask_pair(pair: str) -> str:
+    # A pair without "=" is a value as likely as a name.
+    name, equals, _ = pair.partition("=")
+    return f"{name}={MASK}" if equals else MASK
+
+
+def _mask_malformed(text: str) -> str:
+    before_query, mark, _ = text.partition("?")
+    _, at, rest = before_query.rpartition("@")
+    shown = f"{MASK}@{rest}" if at else before_query
+    return f"{shown}?{MASK}" if mark else shown

@@ -1,0 +1,92 @@
+"""One server: its name, how it is reached, and how it is run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final, Literal
+
+import attrs
+
+from .._errors import ConfigError
+from . import _validators as check
+from ._restart import RestartPolicy
+from ._transports import Http, InProcess, Stdio, Transport
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_DEFAULT_RESTART: Final = RestartPolicy()
+
+_check_seconds: Final = check.seconds()
+_check_count: Final = check.count(1, "give a whole number of 1 or more")
+_check_transport: Final = check.kind(
+    Stdio, Http, InProcess, remedy='give Stdio("program"), Http("https://…") or InProcess(server)'
+)
+_check_restart: Final = check.kind(
+    RestartPolicy, remedy="give a RestartPolicy(...); RestartPolicy(max_restarts=0) disables restarting"
+)
+
+
+def _check_name(instance: ServerConfig, attribute: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        remedy = "use 1 to 64 of the characters A-Z a-z 0-9 _ . -"
+        message = f"server {check.shown(value)}: this cannot be a server's name; {remedy}"
+        raise ConfigError(message, source="ServerConfig", path="name")
+
+
+@attrs.frozen
+class ServerConfig:
+    """One server of a group. Nothing is connected, looked up or resolved before it is used.
+
+    Args:
+        name: what the server is called here: 1 to 64 of the characters ``A-Z a-z 0-9 _ . -``, unique in a group.
+        transport: how it is reached: `Stdio`, `Http` or `InProcess`.
+        enabled: False keeps the entry and skips the server. Default True.
+        required: True makes the start of the group fail if this server cannot start. Default False.
+        on_failure: what happens when the restarts are spent: ``"park"`` (default) leaves the server ``failed``, to be
+            revived by hand, while the others serve; ``"raise"`` ends the group.
+        protocol: the protocol era to speak: ``"auto"`` (default) finds out, ``"legacy"`` and ``"2026-07-28"`` insist.
+        connect_timeout: seconds for one whole connect: process or socket, negotiation, tool list. Default 30.
+        stop_timeout: seconds for one stop, after which the child process is killed. Default 5.
+        max_in_flight: how many requests may be with the server at a time; 1 serializes all. Default 64.
+        mailbox_size: how many further requests may wait for their turn. Default 256.
+        overflow: what a request to a full mailbox does: ``"wait"`` (default) for room, or ``"fail"`` at once.
+        restart: how often and how soon it is started again. Default ``RestartPolicy()``.
+
+    Raises:
+        ConfigError: a value cannot be used; the message names the server, the field, the value and the remedy.
+    """
+
+    # The name comes first, so that it is checked before any other check uses it in a message.
+    name: str = attrs.field(validator=_check_name)
+    transport: Transport = attrs.field(validator=_check_transport)
+    enabled: bool = attrs.field(default=True, validator=check.flag, kw_only=True)
+    required: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
+    on_failure: Literal["park", "raise"] = attrs.field(
+        default="park", validator=check.one_of("park", "raise"), kw_only=True
+    )
+    protocol: Literal["auto", "legacy", "2026-07-28"] = attrs.field(
+        default="auto", validator=check.one_of("auto", "legacy", "2026-07-28"), kw_only=True
+    )
+    connect_timeout: float = attrs.field(default=30.0, validator=_check_seconds, kw_only=True)
+    stop_timeout: float = attrs.field(default=5.0, validator=_check_seconds, kw_only=True)
+    max_in_flight: int = attrs.field(default=64, validator=_check_count, kw_only=True)
+    mailbox_size: int = attrs.field(default=256, validator=_check_count, kw_only=True)
+    overflow: Literal["wait", "fail"] = attrs.field(
+        default="wait", validator=check.one_of("wait", "fail"), kw_only=True
+    )
+    restart: RestartPolicy = attrs.field(default=_DEFAULT_RESTART, validator=_check_restart, kw_only=True)
+
+
+def check_unique_names(configs: Iterable[ServerConfig]) -> None:
+    """Refuse two servers of one name, disabled ones included.
+
+    Raises:
+        ConfigError: a name is taken twice; the message names it and both positions, counted from 1.
+    """
+    seen: dict[str, int] = {}
+    for position, config in enumerate(configs, start=1):
+        first = seen.setdefault(config.name, position)
+        if first != position:
+            problem = f"configurations {first} and {position} have this name; rename one of them"
+            message = f"server {config.name!r}: {problem}"
+            raise ConfigError(message, source="ServerConfig", path=f"servers.{config.name}")

@@ -1,0 +1,240 @@
+"""Values that may hold a credential: how they are written, hidden, and resolved at each connect.
+
+A value of ``env`` or ``headers`` is a text, a `Secret` or a function. Configuration keeps it as it was written; what
+it stands for is worked out anew for every connect by `resolve` and is not kept, so a changed variable or a renewed
+token is seen by the next connect.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Final, TypeAlias, final
+
+from .._errors import ConfigError
+from ._masking import MASK
+from ._validators import a_type
+
+
+@final
+class Secret:
+    """A text that is never shown: ``repr``, ``str`` and formatting give a placeholder.
+
+    Two secrets of the same text are equal. The text is taken literally where it is used: ``${VAR}`` in it means
+    nothing. Because formatting hides it too, write ``Secret(f"Bearer {token}")`` and not ``f"Bearer {Secret(token)}"``.
+
+    Args:
+        value: the text to hide.
+
+    Raises:
+        ConfigError: `value` is not a str.
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = _text_of_secret(value)
+
+    def reveal(self) -> str:
+        """Return the text itself."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return f"Secret({MASK})"
+
+    def __str__(self) -> str:
+        return MASK
+
+    def __eq__(self, other: object) -> bool:
+        return self._value == other._value if isinstance(other, Secret) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._value))
+
+
+def _text_of_secret(value: object) -> str:
+    if not isinstance(value, str):
+        message = f"Secret: the value is {a_type(value)}; give a str (decode bytes first)"
+        raise ConfigError(message, source="Secret")
+    return value
+
+
+ConfigValue: TypeAlias = str | Secret | Callable[[], str | Awaitable[str]]
+"""A text in which ``${VAR}`` is expanded, a `Secret`, or a function (plain or async) that returns the text."""
+
+
+@final
+class NamedValues(Mapping[str, ConfigValue]):
+    """An immutable mapping of names to values whose ``repr`` shows the names only."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[str, ConfigValue] | None = None) -> None:
+        self._items: dict[str, ConfigValue] = dict(items or {})
+
+    def __getitem__(self, name: str) -> ConfigValue:
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return "{" + ", ".join(f"{name!r}: {MASK}" for name in self._items) + "}"
+
+    def __hash__(self) -> int:
+        # Of the names only: that agrees with equality, and a callable object among the values need not be hashable.
+        return hash(frozenset(self._items))
+
+
+# --- Expansion ------------------------------------------------------------------------------------------------------
+
+_REFERENCE: Final = re.compile(r"\$?\$\{")
+_BRACE: Final = re.compile(r"\$\{|\}")
+_VARIABLE: Final = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
+
+
+def expand(text: str, environ: Mapping[str, str], *, where: str) -> str:
+    """Replace the variables in `text` by their values.
+
+    ``${VAR}`` is the variable's value and must be set (it may be empty). ``${VAR:-default}`` is the default if the
+    variable is unset or empty, as in a shell; a default may hold references itself. ``$${`` is a literal ``${``. Any
+    other ``$`` stands for itself. What a variable holds is not expanded again.
+
+    Args:
+        text: the text as it was configured.
+        environ: the variables, usually ``os.environ``.
+        where: the place in the configuration, for the message; for example ``"servers.docs.env.TOKEN"``.
+
+    Raises:
+        ConfigError: a variable is not set and has no default, or a reference is malformed. The message names the
+            variable and `where`, and shows nothing else of the text.
+    """
+    parts: list[str] = []
+    at = 0
+    while reference := _REFERENCE.search(text, at):
+        parts.append(text[at : reference.start()])
+        if reference[0] == "$${":
+            parts.append("${")
+            at = reference.end()
+        else:
+            end = _closing_brace(text, reference.end(), where)
+            parts.append(_look_up(text[reference.end() : end], environ, where))
+            at = end + 1
+    return "".join(parts) + text[at:]
+
+
+def _closing_brace(text: str, start: int, where: str) -> int:
+    """Return the index of the ``}`` that closes the reference whose inside begins at `start`."""
+    depth = 1
+    for brace in _BRACE.finditer(text, start):
+        depth += 1 if brace[0] == "${" else -1
+        if depth == 0:
+            return brace.start()
+    message = "a '${' has no closing '}'; add it, or write '$${' for the two characters"
+    raise ConfigError(f"{where}: {message}", path=where)
+
+
+def _look_up(reference: str, environ: Mapping[str, str], where: str) -> str:
+    variable = _VARIABLE.fullmatch(reference)
+    if variable is None:
+        # The inside is not shown: it may be a piece of a password that happens to hold these two characters.
+        message = "a '${…}' does not hold a variable; write ${VAR} or ${VAR:-default}, or '$${' for the two characters"
+        raise ConfigError(f"{where}: {message}", path=where)
+    name, default = variable["name"], variable["default"]
+    value = environ.get(name)
+    if default is not None and not value:
+        return expand(default, environ, where=where)
+    if value is None:
+        message = f"environment variable {name!r} is not set; set it, or give a default: ${{{name}:-default}}"
+        raise ConfigError(f"{where}: {message}", path=where)
+    return value
+
+
+# --- Resolving ------------------------------------------------------------------------------------------------------
+
+
+async def resolve(value: ConfigValue, environ: Mapping[str, str], *, where: str) -> str:
+    """Return the text that `value` stands for now. Nothing is remembered between calls.
+
+    A str is expanded (see `expand`), a `Secret` is taken literally, a function is called, and awaited if it is
+    async; what it returns is taken literally too.
+
+    **Cancellation**: this waits only inside an async function of the user's; it is no checkpoint otherwise, and leaves
+    nothing behind.
+
+    Args:
+        value: the value as it was configured.
+        environ: the variables, usually ``os.environ``.
+        where: the place in the configuration, for the message.
+
+    Raises:
+        ConfigError: a variable is not set, or the function raised (its exception is the ``__cause__``; the message
+            names only its type, since its text may hold a credential), or it did not return a str.
+    """
+    if isinstance(value, str):
+        return expand(value, environ, where=where)
+    if isinstance(value, Secret):
+        return value.reveal()
+    try:
+        result = value()
+        text: object = await result if inspect.isawaitable(result) else result
+    except Exception as exc:
+        message = f"{where}: the function that gives the value raised {type(exc).__name__} (the cause of this error)"
+        raise ConfigError(message, path=where) from exc
+    if not isinstance(text, str):
+        message = f"{where}: the function that gives the value returned {a_type(text)}; let it return a str"
+        raise ConfigError(message, path=where)
+    return text
+
+
+async def resolve_env(env: Mapping[str, ConfigValue], environ: Mapping[str, str], *, where: str) -> dict[str, str]:
+    """Resolve every value of an ``env``; `where` is its place, to which the name of the variable is added.
+
+    Raises:
+        ConfigError: as `resolve`, or a value holds a NUL character, which no environment can carry.
+    """
+    resolved: dict[str, str] = {}
+    for name, value in env.items():
+        place = f"{where}.{name}"
+        resolved[name] = await resolve(value, environ, where=place)
+        if problem := env_problem(resolved[name]):
+            raise ConfigError(f"{place}: {problem}", path=place)
+    return resolved
+
+
+async def resolve_headers(
+    headers: Mapping[str, ConfigValue], environ: Mapping[str, str], *, where: str
+) -> dict[str, str]:
+    """Resolve every value of ``headers``; `where` is its place, to which the name of the header is added.
+
+    Raises:
+        ConfigError: as `resolve`, or a value cannot be sent in a header. It is refused here because the error of
+            the HTTP library would show it.
+    """
+    resolved: dict[str, str] = {}
+    for name, value in headers.items():
+        place = f"{where}.{name}"
+        resolved[name] = await resolve(value, environ, where=place)
+        if problem := header_problem(resolved[name]):
+            raise ConfigError(f"{place}: {problem}", path=place)
+    return resolved
+
+
+def env_problem(text: str) -> str | None:
+    """Say what keeps `text` from being an environment value, without showing it; None if nothing does."""
+    return "the value holds a NUL character; remove it" if "\0" in text else None
+
+
+def header_problem(text: str) -> str | None:
+    """Say what keeps `text` from being sent as a header, without showing it; None if nothing does."""
+    if "\n" in text or "\r" in text:
+        return "the value holds a line break; strip it (a file read as a whole usually ends in one)"
+    if text != text.strip():
+        return "the value begins or ends with white space; strip it, and see whether a variable in it is empty"
+    if not text.isascii() or not text.replace("\t", " ").isprintable():
+        return "the value holds a character that is not printable ASCII; encode it"
+    return None

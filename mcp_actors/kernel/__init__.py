@@ -1,0 +1,98 @@
+"""Actors on Trio, without MCP: mailboxes, incarnations, supervision. Usable alone.
+
+from mcp_actors.kernel import Actor, Call, ChildSpec, open_actor, open_supervisor
+"""
+
+from __future__ import annotations
+
+from .._backoff import Backoff as Backoff
+from .._errors import (
+    ActorCrashed as ActorCrashed,
+    ActorError as ActorError,
+    ActorStartError as ActorStartError,
+    ActorStopped as ActorStopped,
+    ChildError as ChildError,
+    MailboxFull as MailboxFull,
+    RestartLimitReached as RestartLimitReached,
+)
+from .._exports import publish
+from ._actor import (
+    Actor as Actor,
+    IgnoreStart as IgnoreStart,
+    NotSent as NotSent,
+    StopActor as StopActor,
+)
+from ._child_table import ChildInfo as ChildInfo, ChildrenCount as ChildrenCount
+from ._events import (
+    Crashed as Crashed,
+    DeadLetter as DeadLetter,
+    Event as Event,
+    EventStream as EventStream,
+    GaveUp as GaveUp,
+    Observer as Observer,
+    Overdue as Overdue,
+    RequestFinished as RequestFinished,
+    RequestStarted as RequestStarted,
+    Restarting as Restarting,
+    Started as Started,
+    StartFailed as StartFailed,
+    Starting as Starting,
+    StopFailed as StopFailed,
+    Stopped as Stopped,
+    Stopping as Stopping,
+    Unhandled as Unhandled,
+)
+from ._messages import Call as Call, Message as Message
+from ._open import open_actor as open_actor, open_supervisor as open_supervisor
+from ._record import ActorState as ActorState, ActorStatistics as ActorStatistics
+from ._ref import ActorRef as ActorRef
+from ._restart import ChildSpec as ChildSpec, RestartType as RestartType
+from ._supervisor import Supervisor as Supervisor
+from ._supervisor_messages import SupervisorRef as SupervisorRef
+
+__all__ = [
+    "Actor",
+    "ActorCrashed",
+    "ActorError",
+    "ActorRef",
+    "ActorStartError",
+    "ActorState",
+    "ActorStatistics",
+    "ActorStopped",
+    "Backoff",
+    "Call",
+    "ChildError",
+    "ChildInfo",
+    "ChildSpec",
+    "ChildrenCount",
+    "Crashed",
+    "DeadLetter",
+    "Event",
+    "EventStream",
+    "GaveUp",
+    "IgnoreStart",
+    "MailboxFull",
+    "Message",
+    "NotSent",
+    "Observer",
+    "Overdue",
+    "RequestFinished",
+    "RequestStarted",
+    "RestartLimitReached",
+    "RestartType",
+    "Restarting",
+    "StartFailed",
+    "Started",
+    "Starting",
+    "StopActor",
+    "StopFailed",
+    "Stopped",
+    "Stopping",
+    "Supervisor",
+    "SupervisorRef",
+    "Unhandled",
+    "open_actor",
+    "open_supervisor",
+]
+
+publish(__name__, globals())

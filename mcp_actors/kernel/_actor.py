@@ -1,0 +1,118 @@
+"""What a user writes: an actor, and the few exceptions by which it steers its own life."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+from ._ref import ActorRef
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ._incarnation import Incarnation
+
+__all__ = ["Actor", "IgnoreStart", "NotSent", "StopActor"]
+
+
+class StopActor(Exception):
+    """Raised from ``handle``: this actor wants to end, and that is no failure.
+
+    A permanent child is restarted nevertheless; a transient or temporary one is not.
+    """
+
+    def __init__(self, reason: Literal["normal", "shutdown"] = "normal") -> None:
+        if reason not in ("normal", "shutdown"):
+            raise ValueError(f"StopActor's reason is 'normal' or 'shutdown', not {reason!r}; to crash, raise an error")
+        super().__init__(reason)
+        self.reason: Literal["normal", "shutdown"] = reason
+
+
+class IgnoreStart(Exception):
+    """Raised from ``running()`` before its yield: there is nothing to run, which is no failure (OTP's ``ignore``)."""
+
+
+class NotSent(Exception):
+    """Raised from ``handle`` when its effect cannot have begun: the message returns to its old place in the mailbox.
+
+    Meant for a handler that finds its connection gone before the first byte was offered to it, together with
+    `Actor.fail`: the next incarnation then serves the message, still under its caller's deadline.
+    """
+
+
+class Actor(ABC):
+    """Something that owns a resource and answers messages, one incarnation at a time.
+
+    An instance is *one* incarnation: a supervisor makes a new one for every start. It has an owner task, which enters
+    and leaves `running`, and a task for each message in `handle`.
+
+    Attributes:
+        max_in_flight: how many messages are handled at the same time. 1, the default, is the classic promise: no two
+            handlers of this actor ever interleave.
+        default_shutdown: seconds from being asked to stop to being killed, where nobody says otherwise.
+        kind: what ``which_children`` says it is.
+    """
+
+    max_in_flight: int = 1
+    default_shutdown: float | Literal["infinity"] = 5.0
+    kind: Literal["worker", "supervisor"] = "worker"
+
+    _incarnation: Incarnation | None = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Acquire what the actor needs, ``yield``, release it. Entered and left by the owner task.
+
+        Messages are served while it is suspended at the yield. A failure before the yield is a failed start, one
+        while suspended (a background task of a nursery opened here) is a crash.
+
+        **Cancellation**: when the actor is asked to stop, this is left normally. When it did not stop within its
+        bound, the owner is cancelled: synchronous release still runs, and every ``await`` raises `trio.Cancelled`.
+        """
+        yield
+
+    @abstractmethod
+    async def handle(self, message: Any) -> Any:
+        """Serve one message; what it returns or raises is the answer of a ``call``.
+
+        Runs in a task of its own, in the sender's context variables.
+
+        **Cancellation**: cancelled when its caller leaves, and when the incarnation ends. The caller was answered or
+        has left by then, so how long it takes to unwind delays nobody, but it keeps its in-flight slot until it has.
+        """
+
+    def is_fatal(self, exc: Exception) -> bool:
+        """Whether an exception out of `handle` means that this incarnation is broken. By default none does."""
+        return False
+
+    def is_hopeless(self, exc: BaseException) -> bool:
+        """Whether a failure is such that a restart cannot help before something is changed. By default none is.
+
+        A supervisor treats such a failure like a spent restart budget.
+        """
+        return False
+
+    @property
+    def ref(self) -> ActorRef:
+        """The reference under which others know this actor."""
+        return ActorRef(self._current.record)
+
+    def stop(self, reason: Literal["normal", "shutdown"] = "normal") -> None:
+        """End this incarnation, from any task of the actor's own tree; that is no failure."""
+        if reason not in ("normal", "shutdown"):
+            raise ValueError(f"stop() takes 'normal' or 'shutdown', not {reason!r}; to crash, use fail(exception)")
+        self._current.end(reason)
+
+    def fail(self, exc: BaseException) -> None:
+        """End this incarnation as a crash with this cause, from any task of the actor's own tree.
+
+        An idle actor whose connection dies says so with this. If the end was decided already, nothing changes.
+        """
+        self._current.end("crashed", exc)
+
+    @property
+    def _current(self) -> Incarnation:
+        if self._incarnation is None:
+            raise RuntimeError(f"{type(self).__name__} is not running: give it to open_actor() or a ChildSpec first")
+        return self._incarnation

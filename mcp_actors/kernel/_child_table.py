@@ -1,0 +1,152 @@
+"""The supervisor's child table, and what can be read off it: plain data, no tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from attrs import define, field, frozen
+
+from .._errors import ActorStartError, ChildError
+from ._mailbox import Mailbox
+from ._record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import trio
+
+    from ._events import EventHub
+    from ._incarnation import End, Incarnation
+    from ._record import ActorState
+    from ._restart import ChildSpec, RestartType
+
+__all__ = ["ChildInfo", "ChildrenCount"]
+
+
+@frozen(kw_only=True)
+class ChildInfo:
+    """One row of ``which_children``.
+
+    Attributes:
+        id: the child's id.
+        state: its state.
+        incarnation: which run of it, from 1; 0 before the first.
+        restart: its restart type.
+        kind: ``"worker"`` or ``"supervisor"``; a child that has never run counts as a worker.
+    """
+
+    id: str
+    state: ActorState
+    incarnation: int
+    restart: RestartType
+    kind: Literal["worker", "supervisor"]
+
+
+@frozen(kw_only=True)
+class ChildrenCount:
+    """The answer of ``count_children``.
+
+    Attributes:
+        specs: rows in the child table.
+        active: children that run.
+        workers: children that are no supervisors.
+        supervisors: children that are supervisors.
+    """
+
+    specs: int
+    active: int
+    workers: int
+    supervisors: int
+
+
+@define(eq=False)
+class Child:
+    """One row of the child table.
+
+    Attributes:
+        spec: how to run it.
+        record: what outlives its incarnations.
+        incarnation: the run that is on, or is being cleaned up; None between two runs.
+        failures: restart attempts since the last reset; what the back-off grows by.
+        timer: the scope of the back-off that is on; its identity tells a late alarm from a current one.
+        kind: learned when its factory was first called.
+    """
+
+    spec: ChildSpec
+    record: Record
+    incarnation: Incarnation | None = None
+    failures: int = 0
+    timer: trio.CancelScope | None = None
+    kind: Literal["worker", "supervisor"] = field(default="worker")
+
+    def info(self) -> ChildInfo:
+        """The row as frozen data."""
+        return ChildInfo(
+            id=self.spec.id,
+            state=self.record.state,
+            incarnation=self.record.incarnation,
+            restart=self.spec.restart,
+            kind=self.kind,
+        )
+
+    def clear_timer(self) -> None:
+        """End a back-off that is on; its alarm does nothing any more."""
+        if self.timer is not None:
+            timer, self.timer = self.timer, None
+            timer.cancel("the back-off is over before its time")
+
+    def close(self, why: str) -> None:
+        """Answer everything that waits: the child will not come back by itself."""
+        self.record.close(why)
+
+
+def make_record(spec: ChildSpec, hub: EventHub) -> Record:
+    """The record of a child that has never run."""
+    return Record(spec.id, Mailbox(spec.id, size=spec.mailbox_size, policy=spec.overflow), hub)
+
+
+def count(children: Iterable[Child]) -> ChildrenCount:
+    """What ``count_children`` answers."""
+    rows = list(children)
+    supervisors = sum(child.kind == "supervisor" for child in rows)
+    return ChildrenCount(
+        specs=len(rows),
+        active=sum(child.record.state == "running" for child in rows),
+        workers=len(rows) - supervisors,
+        supervisors=supervisors,
+    )
+
+
+def refuse_change(supervisor: str, child: str, reason: str) -> ChildError:
+    """The error for a change that does not fit the child table."""
+    remedies: dict[str, str] = {
+        "not_found": "there is no such child; which_children lists those there are",
+        "already_present": "there is a child of that id that does not run; use restart_child, or delete_child first",
+        "already_started": "a child of that id runs already; choose another id",
+        "running": "it runs; stop_child first",
+        "restarting": "it is about to be restarted; stop_child ends that",
+    }
+    return ChildError(
+        f"supervisor {supervisor!r}: child {child!r}: {remedies[reason]}",
+        actor=supervisor,
+        reason=reason,  # type: ignore[arg-type]  # the table above has the literals
+    )
+
+
+def start_error(supervisor: str, child: Child, end: End) -> ActorStartError:
+    """The error of a strict start: it names the child and carries the cause."""
+    exc = ActorStartError(
+        f"supervisor {supervisor!r}: child {child.spec.id!r} did not start: {end.error}", actor=child.spec.id
+    )
+    exc.__cause__ = end.error
+    return exc
+
+
+def raise_first_failure(supervisor: str, outcomes: list[tuple[Child, End | None]]) -> None:
+    """Raise for the first child, in configured order, whose start failed; the others become notes."""
+    failures = [start_error(supervisor, child, end) for child, end in outcomes if end is not None and end.failed]
+    if failures:
+        first, *others = failures
+        for other in others:
+            first.add_note(f"also: {other}")
+        raise first

@@ -1,0 +1,216 @@
+"""What happened, as frozen data, and the hub that tells those who want to know.
+
+Events report; they steer nothing. An observer is a plain synchronous callable that runs inside the step in which the
+thing happened, so it sees every event in order; a subscriber reads from a bounded stream at its own pace and may miss
+the oldest.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+import trio
+from attrs import field, frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+logger = logging.getLogger("mcp_actors.kernel")
+
+EVENT_BUFFER: Final = 1024
+"""Default number of events that a subscriber may lag behind: a restart storm of a hundred actors fits."""
+
+
+@frozen(kw_only=True)
+class Event:
+    """Base of all events.
+
+    Attributes:
+        actor: the actor's name.
+        incarnation: which run of it, from 1; 0 before the first.
+        time: `trio.current_time` when it happened, in seconds.
+    """
+
+    actor: str
+    incarnation: int
+    time: float
+
+
+@frozen(kw_only=True)
+class Starting(Event):
+    """An incarnation begins; its ``running()`` is being entered."""
+
+
+@frozen(kw_only=True)
+class Started(Event):
+    """``running()`` was entered; messages are being served."""
+
+
+@frozen(kw_only=True)
+class StartFailed(Event):
+    """``running()`` raised ``error`` before it was entered."""
+
+    error: BaseException = field(eq=False)
+
+
+@frozen(kw_only=True)
+class Crashed(Event):
+    """The end of an incarnation was decided by a failure, which is ``error`` as far as it is known yet.
+
+    All its requests were answered in the same step; its clean-up comes next.
+    """
+
+    error: BaseException | None = field(eq=False)
+
+
+@frozen(kw_only=True)
+class Restarting(Event):
+    """Another start will be attempted, ``delay`` seconds from now; ``attempt`` counts from 1 since the last reset."""
+
+    attempt: int
+    delay: float
+
+
+@frozen(kw_only=True)
+class GaveUp(Event):
+    """No restart is attempted any more, because the budget is spent or trying cannot help; ``error`` was the last."""
+
+    error: BaseException | None = field(eq=False)
+
+
+@frozen(kw_only=True)
+class Stopping(Event):
+    """The end was decided without a failure: ``"shutdown"`` (asked for) or ``"normal"`` (the actor's own wish)."""
+
+    reason: Literal["normal", "shutdown"]
+
+
+@frozen(kw_only=True)
+class Stopped(Event):
+    """The actor does not run, everything of it is cleaned up, and it will not come back by itself."""
+
+
+@frozen(kw_only=True)
+class StopFailed(Event):
+    """``running()`` raised ``error`` on its way out, after the end had been decided. The stop went on."""
+
+    error: BaseException = field(eq=False)
+
+
+@frozen(kw_only=True)
+class Overdue(Event):
+    """An incarnation outlived its bound by ``seconds``: something in it shields itself. It is still awaited."""
+
+    seconds: float
+
+
+@frozen(kw_only=True)
+class RequestStarted(Event):
+    """A message, of the class named ``message``, was handed over to its handler."""
+
+    message: str
+
+
+@frozen(kw_only=True)
+class RequestFinished(Event):
+    """The handler ended after ``seconds``, with ``error`` if it raised or was cancelled."""
+
+    message: str
+    seconds: float
+    error: BaseException | None = field(eq=False)
+
+
+@frozen(kw_only=True)
+class Unhandled(Event):
+    """A handler raised ``error`` and nobody waits for it: a ``tell``, or a ``call`` whose caller has left."""
+
+    message: str
+    error: BaseException = field(eq=False)
+
+
+@frozen(kw_only=True)
+class DeadLetter(Event):
+    """A message that nobody waits for was dropped, because the actor stopped for good before it was handed over."""
+
+    message: str
+
+
+class Observer(Protocol):
+    """Called with every event, synchronously. If it raises, that is logged and changes nothing else."""
+
+    def __call__(self, event: Event, /) -> None: ...
+
+
+class EventHub:
+    """Tells observers and subscribers; one per tree of actors."""
+
+    __slots__ = ("observers",)
+
+    def __init__(self, observers: tuple[Observer, ...] = ()) -> None:
+        self.observers = observers
+
+    def emit(self, event: Event) -> None:
+        """Tell everybody, in the order in which they came."""
+        for observer in self.observers:
+            try:
+                observer(event)
+            except Exception:
+                logger.exception("observer %r raised on %r; the actor is not affected", observer, event)
+
+    def add(self, observer: Observer) -> None:
+        """From now on, call it with every event."""
+        self.observers = (*self.observers, observer)
+
+    def remove(self, observer: Observer) -> None:
+        """Call it no more."""
+        self.observers = tuple(other for other in self.observers if other is not observer)
+
+
+class EventStream:
+    """Events as an async iterator for one reader, which gets them at its own pace.
+
+    At most ``size`` events wait for it; when one more comes, the oldest is dropped and `missed` counts it. The stream
+    ends when the subscription is closed. It is its own observer: ``hub.add(stream)``.
+    """
+
+    def __init__(self, *, size: int = EVENT_BUFFER) -> None:
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ValueError(f"an event stream holds at least 1 event, not {size!r}; give size as a positive int")
+        self.missed = 0
+        """How many events were dropped because the reader was too slow."""
+        self._events: deque[Event] = deque()
+        self._size = size
+        self._closed = False
+        self._news = trio.lowlevel.ParkingLot()
+
+    def __call__(self, event: Event, /) -> None:
+        """Take an event (as an `Observer`)."""
+        if len(self._events) == self._size:
+            self._events.popleft()
+            self.missed += 1
+        self._events.append(event)
+        self._news.unpark_all()
+
+    def __aiter__(self) -> EventStream:
+        return self
+
+    async def __anext__(self) -> Event:
+        """The next event. **Cancellation**: no event is lost."""
+        await trio.lowlevel.checkpoint()
+        while not self._events:
+            if self._closed:
+                raise StopAsyncIteration
+            await self._news.park()
+        return self._events.popleft()
+
+    def pending(self) -> Iterator[Event]:
+        """Take what has arrived, without waiting."""
+        while self._events:
+            yield self._events.popleft()
+
+    def close(self) -> None:
+        """No more events; a reader gets what is left, then the end."""
+        self._closed = True
+        self._news.unpark_all()

@@ -1,0 +1,331 @@
+"""One run of an actor: the owner task, its loop, its request tasks, and how it ends.
+
+Theory of operation
+-------------------
+The owner task runs `Incarnation.run` from the first line to the last, so whatever the actor opens is entered and left
+by the same task. Three scopes nest in it::
+
+    scope                    cancelled = the incarnation is killed; shielded from outside once it has started
+      nursery                the slots, and in them a task per message in ``handle``
+        actor.running()      the resource
+          loop               waits for "a caller left" and "the end was decided"
+
+The nursery encloses the resource, so the resource is released *before* the request tasks are joined, and a resource
+that dies gives handlers errors instead of cancelling them.
+
+The end is a decision, taken once, by anybody, in one synchronous step (`end`): no more messages are taken, everything
+in flight is answered, its handlers are cancelled. Only then the owner wakes up, leaves ``running()`` and joins. So no
+caller ever waits for a slow close.
+
+Before it has started, an incarnation is not shielded: a deadline around the call that starts it fires at once. It
+shields itself in the same step in which it starts, having made sure just before that no cancellation is pending.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING, Literal
+
+import trio
+from attrs import field, frozen
+
+from .._errors import ActorCrashed, ActorError, ActorStartError
+from . import _events as events
+from ._actor import IgnoreStart
+from ._collapse import collapse
+from ._refusal import stopped
+from ._requests import Requests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ._actor import Actor
+    from ._mailbox import Envelope
+    from ._record import Record
+
+logger = logging.getLogger("mcp_actors.kernel")
+
+EndReason = Literal["normal", "shutdown", "crashed", "ignored"]
+
+
+@frozen
+class End:
+    """How an incarnation ended.
+
+    Attributes:
+        reason: ``"normal"`` (its own wish), ``"shutdown"`` (asked to, or its own wish), ``"crashed"``, ``"ignored"``
+            (it had nothing to run).
+        error: the failure behind ``"crashed"``.
+        hopeless: True if the actor said that a restart cannot help.
+    """
+
+    reason: EndReason
+    error: BaseException | None = field(default=None, eq=False)
+    hopeless: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """True if this was not as it should be."""
+        return self.reason == "crashed"
+
+
+class Incarnation:
+    """One run of an actor. See the top of the file.
+
+    Attributes:
+        record: what outlives it.
+        started: True once messages were served.
+        comes_back: once the end is decided, whether another incarnation is going to follow.
+        final: what the owner returned; None while it runs.
+    """
+
+    __slots__ = (
+        "_actor",
+        "_end",
+        "_on_started",
+        "_over",
+        "_parked",
+        "_requests",
+        "_restarts_after",
+        "_scope",
+        "comes_back",
+        "final",
+        "record",
+        "started",
+        "started_at",
+    )
+
+    def __init__(
+        self,
+        record: Record,
+        *,
+        restarts_after: Callable[[EndReason], bool],
+        on_started: Callable[[], object],
+    ) -> None:
+        """Prepare a run.
+
+        Args:
+            record: what outlives it; its mailbox is what messages are taken from.
+            restarts_after: whether, after such an end, another incarnation is going to follow.
+            on_started: called in the step in which the actor starts to serve.
+        """
+        self.record = record
+        self.started = False
+        self.started_at = 0.0
+        self.final: End | None = None
+        self._restarts_after = restarts_after
+        self.comes_back = False
+        self._on_started = on_started
+        self._actor: Actor | None = None
+        self._scope = trio.CancelScope()
+        self._requests: Requests | None = None
+        self._parked: trio.lowlevel.Task | None = None
+        self._over: trio.Event | None = None
+        self._end: End | None = None
+
+    # --- the owner task ---------------------------------------------------------------------------------------------
+
+    async def run(self, factory: Callable[[], Actor], *, start_timeout: float | None = None) -> End:
+        """Run the actor from the first line to the last, in the calling task, which is its owner.
+
+        Never raises but for a cancellation from outside while it is starting.
+        """
+        self.record.incarnation += 1
+        self.record.become("starting")
+        self.record.note(events.Starting)
+        late: BaseException | None = None
+        if start_timeout is not None:
+            self._scope.deadline = trio.current_time() + start_timeout
+        try:
+            with self._scope:
+                late = await self._live(factory)
+        except BaseException as exc:
+            late = collapse(exc)
+            if isinstance(late, trio.Cancelled) or _has_cancelled(exc):
+                raise
+        finally:
+            if self._end is None:
+                self._end = self._verdict(late)
+            self.final = self._final(late)
+            if self._over is not None:
+                self._over.set()
+        return self.final
+
+    async def _live(self, factory: Callable[[], Actor]) -> BaseException | None:
+        """Enter everything, loop, leave everything. Returns what came out of ``running()``."""
+        late: BaseException | None = None
+        async with trio.open_nursery() as nursery:
+            try:
+                self._actor = actor = self._adopt(factory())
+                async with actor.running():
+                    await trio.lowlevel.checkpoint_if_cancelled()
+                    await self._loop(self._start(actor, nursery))
+            except trio.Cancelled:
+                raise
+            except BaseException as exc:
+                late = collapse(exc)
+                if _has_cancelled(exc):
+                    raise
+            finally:
+                nursery.cancel_scope.cancel("the incarnation has ended")
+        return late
+
+    def _adopt(self, actor: Actor) -> Actor:
+        if actor._incarnation is not None:
+            raise ActorError(
+                f"actor {self.record.name!r}: this {type(actor).__name__} object ran before, and an object is one "
+                "incarnation; give the supervisor a factory that makes a new one each time",
+                actor=self.record.name,
+            )
+        actor._incarnation = self
+        return actor
+
+    def _start(self, actor: Actor, nursery: trio.Nursery) -> Requests:
+        """From here on only its supervisor ends it. No checkpoint may stand between the check before and the shield."""
+        self._scope.shield = True
+        self._scope.deadline = math.inf
+        self.started = True
+        self.started_at = trio.current_time()
+        self._requests = Requests(self, actor, nursery)
+        self.record.become("running")
+        self.record.note(events.Started)
+        self.record.mailbox.attach(self._requests)
+        self._on_started()
+        return self._requests
+
+    async def _loop(self, requests: Requests) -> None:
+        """Until the end is decided, cancel the requests whose callers have left."""
+        try:
+            while self._end is None:
+                if not requests.some_left:
+                    self._parked = trio.lowlevel.current_task()
+                    await trio.lowlevel.wait_task_rescheduled(self._abort_wait)
+                requests.cancel_left()
+        except trio.Cancelled:
+            # The resource died and cancelled what stands inside it. Why comes out of running(); nobody waits for that.
+            self.end("crashed")
+            raise
+
+    def _abort_wait(self, _: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
+        self._parked = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def wake(self) -> None:
+        """Let the owner look again whether a caller left or the end was decided."""
+        if self._parked is not None:
+            owner, self._parked = self._parked, None
+            trio.lowlevel.reschedule(owner)
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def end(self, reason: EndReason, exc: BaseException | None = None, *, comes_back: bool | None = None) -> None:
+        """Decide the end, in one synchronous step. The first decision counts.
+
+        A starting incarnation has no loop that could end: it is cancelled.
+
+        Args:
+            reason: why it ends.
+            exc: the failure behind ``"crashed"``.
+            comes_back: whether another incarnation is going to follow; None leaves that to the restart type.
+        """
+        if self._end is not None:
+            return
+        self._end = End(reason, exc, self._is_hopeless(exc))
+        self.comes_back = self._restarts_after(reason) if comes_back is None else comes_back
+        if self._requests is None:
+            self._scope.cancel(f"asked to end ({reason}) while it was starting")
+            return
+        self.record.become("backoff" if self.comes_back else "stopping")
+        if reason == "crashed":
+            self.record.note(events.Crashed, error=exc)
+        else:
+            self.record.note(events.Stopping, reason=reason)
+        self._requests.close(self._interruption)
+        self.wake()
+
+    def kill(self, why: str) -> None:
+        """Cancel the owner: every ``await`` of its clean-up raises, synchronous release still runs."""
+        self.end("shutdown", comes_back=False)
+        self._scope.cancel(why)
+
+    @property
+    def killed(self) -> bool:
+        """True once the owner's scope was cancelled."""
+        return self._scope.cancel_called
+
+    @property
+    def actor(self) -> Actor | None:
+        """The actor's object; None until the factory has made it."""
+        return self._actor
+
+    @property
+    def ending(self) -> bool:
+        """True once the end was decided."""
+        return self._end is not None
+
+    async def wait_over(self) -> None:
+        """Wait until the owner has left everything."""
+        if self.final is None:
+            if self._over is None:
+                self._over = trio.Event()
+            await self._over.wait()
+
+    def _interruption(self, envelope: Envelope) -> ActorError:
+        """A fresh exception for a caller whose message was being handled when the end was decided."""
+        assert self._end is not None
+        name, message = self.record.name, type(envelope.message).__name__
+        if not self._end.failed and not self.comes_back:
+            return stopped(name)
+        exc = ActorCrashed(
+            f"actor {name!r}: incarnation {self.record.incarnation} ended ({self._end.reason}) while it handled "
+            f"{message}, which may have had its effect; send it again only if that does no harm",
+            actor=name,
+        )
+        exc.__cause__ = self._end.error
+        return exc
+
+    def _verdict(self, exc: BaseException | None) -> End:
+        """The end of an incarnation for which nobody had decided one."""
+        if isinstance(exc, IgnoreStart) and not self.started:
+            return End("ignored")
+        if self._scope.cancelled_caught and not self.started:
+            return End("crashed", self._start_timed_out())
+        if exc is None:
+            return End("crashed", None)
+        return End("crashed", exc, self._is_hopeless(exc))
+
+    def _final(self, late: BaseException | None) -> End:
+        """The end as decided, completed by what is known now."""
+        assert self._end is not None
+        end = self._end
+        if not self.started:
+            if end.failed and end.error is not None:
+                self.record.note(events.StartFailed, error=end.error)
+            return end
+        if end.failed and end.error is None:
+            cause = late or ActorError(
+                f"actor {self.record.name!r}: running() was left without a reason; use self.stop() or self.fail()",
+                actor=self.record.name,
+            )
+            return End("crashed", cause, self._is_hopeless(cause))
+        if late is not None and late is not end.error:
+            logger.warning("actor %r: running() raised on its way out", self.record.name, exc_info=late)
+            self.record.note(events.StopFailed, error=late)
+            if not isinstance(late, Exception):
+                return End("crashed", late)
+        return end
+
+    def _start_timed_out(self) -> ActorStartError:
+        return ActorStartError(
+            f"actor {self.record.name!r}: did not start within its start_timeout; "
+            "raise that, or find out what running() waits for",
+            actor=self.record.name,
+        )
+
+    def _is_hopeless(self, exc: BaseException | None) -> bool:
+        return exc is not None and self._actor is not None and self._actor.is_hopeless(exc)
+
+
+def _has_cancelled(exc: BaseException) -> bool:
+    return isinstance(exc, BaseExceptionGroup) and exc.subgroup(trio.Cancelled) is not None

@@ -1,0 +1,247 @@
+"""The mailbox: where messages wait, across restarts, until an incarnation of their actor takes them.
+
+Theory of operation
+-------------------
+Three lanes, each in the order of arrival:
+
+- *control*: unbounded; overtakes, and needs no in-flight slot;
+- *queue*: at most ``size`` envelopes; what incarnations take from;
+- *entrance*: envelopes for which the queue had no room. They move up as it empties. A ``call`` waits here exactly as
+  it waits in the queue, since its caller waits for the answer anyway; a ``tell`` waits for being let in.
+
+Nothing here waits, and there is no task that carries envelopes about: whoever changes something (a sender, a finished
+request, a starting incarnation) moves on, in one synchronous step, what that change allows. So an envelope goes from
+the sender's step straight into a request task of the actor whenever a slot is free.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+from .._errors import ActorError, MailboxFull
+from ._reply import Reply, error, value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import trio
+
+    from ._messages import Message
+
+OverflowPolicy = Literal["wait", "fail"]
+
+MAILBOX_SIZE: Final = 256
+"""Default number of queued envelopes: a burst of that many costs well under a megabyte and a few milliseconds."""
+
+
+class Envelope(Reply[Any]):
+    """A message on its way, which is its sender's reply slot too.
+
+    For a ``call`` the slot is settled with the answer, for a ``tell`` that waits in the entrance by being let in.
+
+    Attributes:
+        message: what is sent.
+        answered: True for a ``call``.
+        holder: who has it now: the mailbox, or the incarnation that has taken it.
+        number: its place in the order of arrival.
+        context: the sender's `contextvars` context, if it had to wait; an envelope that is taken in the sender's own
+            step inherits it anyway.
+        scope: the cancel scope around its handler, once there is one.
+    """
+
+    __slots__ = ("answered", "context", "holder", "message", "number", "scope")
+
+    holder: Holder | None
+    number: int
+    context: contextvars.Context
+
+    def __init__(self, message: Message, *, answered: bool) -> None:
+        # Every request makes one of these, so it sets only what is read before somebody else has set it.
+        self.open = True
+        self.withdrawn = False
+        self._waiter = None
+        self.message = message
+        self.answered = answered
+        self.scope: trio.CancelScope | None = None
+
+    def abandoned(self) -> None:
+        """The sender has left."""
+        if self.holder is not None:
+            self.holder.forget(self)
+
+
+class Holder(Protocol):
+    """Whoever has an envelope."""
+
+    def forget(self, envelope: Envelope) -> None:
+        """Its sender has left. Called from an ``abort_fn``: mark that, wake somebody, nothing more."""
+
+
+class Taker(Holder, Protocol):
+    """What a mailbox knows about an incarnation that takes from it."""
+
+    free: float
+    """In-flight slots that are free."""
+
+    def take(self, envelope: Envelope) -> None:
+        """Become its holder and start a request task for it, in the context that it was sent in."""
+
+
+class Mailbox:
+    """Lanes of envelopes, and the incarnations that take from them. See the top of the file."""
+
+    __slots__ = ("_control", "_entrance", "_last_number", "_queue", "_refusal", "_takers", "name", "policy", "size")
+
+    def __init__(self, name: str, *, size: int = MAILBOX_SIZE, policy: OverflowPolicy = "wait") -> None:
+        self.name = name
+        self.size = size
+        self.policy: OverflowPolicy = policy
+        self._control: OrderedDict[Envelope, None] = OrderedDict()
+        self._queue: OrderedDict[Envelope, None] = OrderedDict()
+        self._entrance: OrderedDict[Envelope, None] = OrderedDict()
+        self._takers: tuple[Taker, ...] = ()
+        self._last_number = 0
+        self._refusal: Callable[[], ActorError] | None = None
+
+    @property
+    def queued(self) -> int:
+        """How many envelopes wait, in all lanes."""
+        return len(self._control) + len(self._queue) + len(self._entrance)
+
+    # --- senders ----------------------------------------------------------------------------------------------------
+
+    def put(self, envelope: Envelope, *, wait: bool = True) -> bool:
+        """Hand an envelope in: to an incarnation with a free slot, else to a lane.
+
+        Args:
+            envelope: a fresh one.
+            wait: False refuses an envelope that finds the queue full, whatever the policy.
+
+        Returns:
+            True if it was accepted, False if it waits in the entrance.
+
+        Raises:
+            ActorStopped: the mailbox is closed.
+            MailboxFull: the queue is full and nobody may wait.
+        """
+        if self._refusal is not None:
+            raise self._refusal()
+        if envelope.message.control:
+            envelope.number = 0
+            self._put_control(envelope)
+            return True
+        self._last_number = envelope.number = self._last_number + 1
+        if not self._queue:
+            for taker in self._takers:
+                if taker.free > 0:
+                    taker.take(envelope)
+                    return True
+        full = len(self._queue) >= self.size
+        if full and (self.policy == "fail" or not wait):
+            raise MailboxFull(
+                f"actor {self.name!r}: its mailbox holds {len(self._queue)} messages, which is its limit; "
+                "send less at a time, raise mailbox_size, or use overflow='wait'",
+                actor=self.name,
+            )
+        envelope.holder = self
+        envelope.context = contextvars.copy_context()
+        (self._entrance if full else self._queue)[envelope] = None
+        return not full
+
+    def _put_control(self, envelope: Envelope) -> None:
+        if self._takers:
+            self._takers[0].take(envelope)
+        else:
+            envelope.holder = self
+            envelope.context = contextvars.copy_context()
+            self._control[envelope] = None
+
+    def forget(self, envelope: Envelope) -> None:
+        """The sender of an envelope that waits has left: it will not be served."""
+        for lane in (self._control, self._queue, self._entrance):
+            lane.pop(envelope, None)
+        self._move_up()
+
+    # --- incarnations -----------------------------------------------------------------------------------------------
+
+    def attach(self, taker: Taker) -> None:
+        """An incarnation begins to serve: it gets what waits."""
+        self._takers = (*self._takers, taker)
+        while self._control:
+            envelope, _ = self._control.popitem(last=False)
+            _take_in_context(taker, envelope)
+        self.feed(taker)
+
+    def detach(self, taker: Taker) -> None:
+        """An incarnation takes nothing any more."""
+        self._takers = tuple(other for other in self._takers if other is not taker)
+
+    def feed(self, taker: Taker) -> None:
+        """Fill the free slots of an attached incarnation from the queue."""
+        while taker.free > 0 and self._queue:
+            envelope, _ = self._queue.popitem(last=False)
+            self._move_up()
+            _take_in_context(taker, envelope)
+
+    def put_back(self, envelope: Envelope) -> bool:
+        """Return an envelope whose handling has not begun to its old place in the order of arrival.
+
+        Must be called in its sender's context. Returns False if it was answered instead, because the mailbox is closed.
+        """
+        envelope.holder = self
+        if self._refusal is not None:
+            envelope.settle(error(self._refusal()))
+            return False
+        envelope.context = contextvars.copy_context()
+        lane = self._control if envelope.message.control else self._queue
+        lane[envelope] = None
+        in_order = sorted(lane, key=_arrival)
+        lane.clear()
+        lane.update(dict.fromkeys(in_order))
+        return True
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def close(self, refusal: Callable[[], ActorError]) -> list[Envelope]:
+        """Drain, answer every envelope, close: one synchronous step. Later senders get the same refusal.
+
+        Args:
+            refusal: makes a fresh exception for each sender.
+
+        Returns:
+            The dropped envelopes for whose answer nobody waited.
+        """
+        self._refusal = refusal
+        drained = [*self._control, *self._queue, *self._entrance]
+        for lane in (self._control, self._queue, self._entrance):
+            lane.clear()
+        return [envelope for envelope in drained if not envelope.settle(error(refusal())) or not envelope.awaited]
+
+    def reopen(self) -> None:
+        """Accept messages again."""
+        self._refusal = None
+
+    def _move_up(self) -> None:
+        while self._entrance and len(self._queue) < self.size:
+            envelope, _ = self._entrance.popitem(last=False)
+            self._queue[envelope] = None
+            if not envelope.answered:
+                envelope.settle(value(None))
+
+
+def check_mailbox(owner: str, size: object, policy: object) -> None:
+    """Refuse a mailbox that cannot work, with a `ValueError` that says whose it is."""
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise ValueError(f"{owner}: mailbox_size must be an int of at least 1, not {size!r}")
+    if policy not in ("wait", "fail"):
+        raise ValueError(f"{owner}: overflow must be 'wait' or 'fail', not {policy!r}")
+
+
+def _arrival(envelope: Envelope) -> int:
+    return envelope.number
+
+
+def _take_in_context(taker: Taker, envelope: Envelope) -> None:
+    envelope.context.run(taker.take, envelope)

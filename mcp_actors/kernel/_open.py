@@ -1,0 +1,205 @@
+"""The doors: how actors come to life in a user's program, and how they leave it.
+
+Who owns what: the nursery below belongs to the user's task. In it run the root actor's owner, which shields itself once
+it has started, and, when the user's block has ended, one task that stops the root. So the block ends first, clean-up
+calls in it are still answered, and nothing that happens to the user's task can cut the stop short.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Literal
+
+import trio
+
+from .._errors import ActorCrashed, ActorStartError, ActorStopped, RestartLimitReached
+from . import _events as events
+from ._collapse import collapse
+from ._events import EventHub
+from ._incarnation import Incarnation
+from ._mailbox import MAILBOX_SIZE, Mailbox, OverflowPolicy, check_mailbox
+from ._record import Record
+from ._ref import ActorRef
+from ._stop import stop
+from ._supervisor import Supervisor
+from ._supervisor_messages import SupervisorRef
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from .._backoff import Backoff
+    from ._actor import Actor
+    from ._events import Observer
+    from ._restart import ChildSpec
+
+__all__ = ["open_actor", "open_supervisor"]
+
+
+@asynccontextmanager
+async def open_actor(
+    actor: Actor,
+    *,
+    name: str,
+    mailbox_size: int = MAILBOX_SIZE,
+    overflow: OverflowPolicy = "wait",
+    observers: Iterable[Observer] = (),
+) -> AsyncIterator[ActorRef]:
+    """Run one actor, unsupervised, around a block of code.
+
+    The block ends first, then the actor is asked to stop and, after its ``default_shutdown``, killed.
+
+    **Cancellation**: while the actor starts, nothing is shielded. Afterwards a cancellation reaches the block; the
+    actor then stops as at a normal end, within its bound.
+
+    Args:
+        actor: what to run. It runs once; give each call an object of its own.
+        name: its name in errors, events and logs.
+        mailbox_size: how many messages may wait.
+        overflow: what happens to one more: ``"wait"`` is back-pressure, ``"fail"`` raises `MailboxFull`.
+        observers: called synchronously with every event.
+
+    Yields:
+        The reference to the actor, which serves by then.
+
+    Raises:
+        ActorStartError: it did not start; ``__cause__`` says why.
+        ActorCrashed: it crashed while the block ran, which was cancelled; ``__cause__`` says why.
+    """
+    check_mailbox(f"actor {name!r}", mailbox_size, overflow)
+    record = Record(name, Mailbox(name, size=mailbox_size, policy=overflow), EventHub(tuple(observers)))
+    async with _run(actor, record):
+        yield ActorRef(record)
+
+
+@asynccontextmanager
+async def open_supervisor(
+    *specs: ChildSpec,
+    name: str = "supervisor",
+    max_restarts: int = 1,
+    window: float = 5.0,
+    reset_after: float | None = None,
+    backoff: Backoff | None = None,
+    on_limit: Literal["end", "park"] = "end",
+    start_order: Literal["sequential", "parallel"] = "sequential",
+    stop_order: Literal["sequential", "concurrent"] = "sequential",
+    strict: bool = True,
+    observers: Iterable[Observer] = (),
+) -> AsyncIterator[SupervisorRef]:
+    """Run a supervisor and its children around a block of code. See `Supervisor` for what the arguments mean.
+
+    The block ends first, then the children stop, newest first, each within its own ``shutdown``.
+
+    **Cancellation**: while the children start, nothing is shielded. Afterwards a cancellation reaches the block; the
+    children then stop as at a normal end.
+
+    Yields:
+        The reference to the supervisor, whose children have started (or, if not strict, were tried) by then.
+
+    Raises:
+        ActorStartError: a child did not start (strict only); what had started was stopped again.
+        RestartLimitReached: the supervisor gave up while the block ran, which was cancelled.
+        ValueError: what is asked for is impossible.
+    """
+    supervisor = Supervisor(
+        *specs,
+        max_restarts=max_restarts,
+        window=window,
+        reset_after=reset_after,
+        backoff=backoff,
+        on_limit=on_limit,
+        start_order=start_order,
+        stop_order=stop_order,
+        strict=strict,
+    )
+    record = Record(name, Mailbox(name), EventHub(tuple(observers)))
+    async with _run(supervisor, record):
+        yield SupervisorRef(record)
+
+
+@asynccontextmanager
+async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
+    """Own a root actor around a block, and raise what the block raised, or what the actor ended with, bare."""
+    settled = trio.Event()
+    root = Incarnation(record, restarts_after=lambda _: False, on_started=settled.set)
+    from_block: BaseException | None = None
+    escaped: BaseException | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_own, root, actor, settled, nursery.cancel_scope, name=record.name)
+            try:
+                await settled.wait()
+                if root.started:
+                    try:
+                        yield
+                    except BaseException as exc:
+                        from_block = exc
+                        raise
+            finally:
+                nursery.start_soon(_end, root, name=f"{record.name}:stop")
+    except BaseException as exc:
+        escaped = exc
+    verdict = _verdict(root, from_block, escaped)
+    if verdict is not None:
+        raise verdict
+
+
+async def _own(root: Incarnation, actor: Actor, settled: trio.Event, around_block: trio.CancelScope) -> None:
+    """The root's owner task. If it fails while the block runs, the block is cancelled."""
+    record = root.record
+    try:
+        await root.run(lambda: actor)
+    finally:
+        failed = root.final is not None and root.final.error is not None
+        record.close("it failed" if failed else "it has ended")
+        record.become("failed" if failed else "stopped")
+        record.note(events.Stopped)
+        settled.set()
+        if failed and root.started:
+            around_block.cancel(f"actor {record.name!r} failed")
+
+
+async def _end(root: Incarnation) -> None:
+    """Stop the root, whatever happens to the task that opened it."""
+    record = root.record
+    with trio.CancelScope(shield=True):
+        record.close("the block that opened it was left")
+        await stop(root)
+
+
+def _verdict(
+    root: Incarnation, from_block: BaseException | None, escaped: BaseException | None
+) -> BaseException | None:
+    """What leaves the door: one exception, or None."""
+    if not root.started:
+        return collapse(escaped) if escaped is not None else _start_failure(root)
+    failure = _failure(root)
+    if failure is None:
+        return from_block if from_block is not None else escaped
+    if from_block is None or isinstance(from_block, (trio.Cancelled, ActorStopped, ActorCrashed)):
+        return failure
+    if from_block is failure.__cause__:
+        return failure
+    return BaseExceptionGroup(
+        f"actor {root.record.name!r} failed, and so did the block that opened it", [failure, from_block]
+    )
+
+
+def _start_failure(root: Incarnation) -> BaseException:
+    name, end = root.record.name, root.final
+    cause = end.error if end is not None else None
+    if isinstance(cause, ActorStartError) or (cause is not None and not isinstance(cause, Exception)):
+        return cause
+    why = f"did not start: {cause}" if cause is not None else "did not start: it has nothing to run"
+    failure = ActorStartError(f"actor {name!r}: {why}", actor=name)
+    failure.__cause__ = cause
+    return failure
+
+
+def _failure(root: Incarnation) -> BaseException | None:
+    cause = root.final.error if root.final is not None else None
+    if cause is None or isinstance(cause, RestartLimitReached) or not isinstance(cause, Exception):
+        return cause
+    name = root.record.name
+    failure = ActorCrashed(f"actor {name!r}: crashed: {cause!r}; it is not supervised, so it stays down", actor=name)
+    failure.__cause__ = cause
+    return failure

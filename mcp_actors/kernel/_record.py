@@ -1,0 +1,85 @@
+"""What outlives an actor's incarnations: its name, its mailbox, its state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import trio
+from attrs import frozen
+
+from ._events import DeadLetter
+from ._refusal import stopped
+
+if TYPE_CHECKING:
+    from ._events import Event, EventHub
+    from ._mailbox import Envelope, Mailbox
+
+ActorState = Literal["starting", "running", "backoff", "stopping", "stopped", "failed"]
+
+
+@frozen(kw_only=True)
+class ActorStatistics:
+    """A snapshot of one actor.
+
+    Attributes:
+        state: its state.
+        incarnation: which run of it, from 1; 0 before the first.
+        queued: messages that wait in its mailbox.
+        in_flight: messages that are being handled.
+    """
+
+    state: ActorState
+    incarnation: int
+    queued: int
+    in_flight: int
+
+
+class Record:
+    """The lasting part of one actor. Refs read it; its supervisor and its incarnations, and nobody else, write it.
+
+    Attributes:
+        in_flight: the envelopes that are being handled; empty between incarnations.
+        children: the records of its children by id, if it is a supervisor; they too outlive its incarnations.
+    """
+
+    __slots__ = ("_change", "children", "hub", "in_flight", "incarnation", "mailbox", "name", "state")
+
+    def __init__(self, name: str, mailbox: Mailbox, hub: EventHub) -> None:
+        self.name = name
+        self.mailbox = mailbox
+        self.hub = hub
+        self.state: ActorState = "starting"
+        self.incarnation = 0
+        self.in_flight: set[Envelope] = set()
+        self.children: dict[str, Record] | None = None
+        self._change: trio.Event | None = None
+
+    def become(self, state: ActorState) -> None:
+        """Change the state and wake those who wait for that."""
+        self.state = state
+        if self._change is not None:
+            self._change.set()
+            self._change = None
+
+    async def wait_change(self) -> None:
+        """Wait until the state is set anew."""
+        if self._change is None:
+            self._change = trio.Event()
+        await self._change.wait()
+
+    def note(self, kind: type[Event], **details: object) -> None:
+        """Emit an event about this actor, if anybody listens."""
+        if self.hub.observers:
+            common = {"actor": self.name, "incarnation": self.incarnation, "time": trio.current_time()}
+            self.hub.emit(kind(**common, **details))  # type: ignore[arg-type]  # each caller knows its kind's fields
+
+    def close(self, why: str) -> None:
+        """Answer everything that waits: the actor will not come back by itself."""
+        for dropped in self.mailbox.close(lambda: stopped(self.name, why)):
+            self.note(DeadLetter, message=type(dropped.message).__name__)
+
+    def statistics(self) -> ActorStatistics:
+        """A snapshot, as frozen data."""
+        return ActorStatistics(
+            state=self.state, incarnation=self.incarnation, queued=self.mailbox.queued, in_flight=len(self.in_flight)
+        )

@@ -1,0 +1,129 @@
+"""What everybody holds: a reference to an actor, valid across its restarts."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, TypeVar, cast
+
+import trio
+
+from .._errors import ActorError
+from ._mailbox import Envelope
+
+if TYPE_CHECKING:
+    from ._messages import Call, Message
+    from ._record import ActorState, ActorStatistics, Record
+
+__all__ = ["ActorRef"]
+
+T = TypeVar("T")
+
+serving: ContextVar[Envelope | None] = ContextVar("mcp_actors.kernel.serving", default=None)
+"""The envelope that the current task, or a task that started it, is handling."""
+
+
+class ActorRef:
+    """A reference to an actor. It stays valid across restarts, and after the last of them says so.
+
+    Two references to the same actor are equal. There are no timeout arguments: callers put ``trio.fail_after`` around.
+    """
+
+    __slots__ = ("_record",)
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def __repr__(self) -> str:
+        now = self.statistics()
+        return f"<{type(self).__name__} {self.name!r} {now.state}, {now.in_flight} in flight, {now.queued} queued>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ActorRef) and other._record is self._record
+
+    def __hash__(self) -> int:
+        return hash(self._record)
+
+    @property
+    def name(self) -> str:
+        """The actor's name."""
+        return self._record.name
+
+    @property
+    def state(self) -> ActorState:
+        """``starting, running, backoff, stopping, stopped`` or ``failed``."""
+        return self._record.state
+
+    def statistics(self) -> ActorStatistics:
+        """A snapshot, as frozen data."""
+        return self._record.statistics()
+
+    async def call(self, message: Call[T]) -> T:
+        """Send a message and wait for its answer.
+
+        Messages of one sender are taken in the order sent. While the actor restarts, a message that was not yet
+        handed over waits and is served by the next incarnation.
+
+        **Cancellation**: checked before anything is sent. After that the caller leaves at once: a message that still
+        waits is never served, one that is being handled has its handler cancelled.
+
+        Returns:
+            What ``handle`` returned.
+
+        Raises:
+            Exception: what ``handle`` raised.
+            ActorCrashed: the incarnation that served the message ended first; its effect is unknown.
+            ActorStopped: the actor has stopped and will not come back by itself.
+            MailboxFull: the mailbox is full and its policy is ``"fail"``.
+            ActorError: the actor called itself from ``handle``.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        record = self._record
+        served = serving.get()
+        if served is not None and served in record.in_flight:
+            raise self._calling_itself(served)
+        envelope = Envelope(message, answered=True)
+        record.mailbox.put(envelope)
+        return cast("T", await envelope.wait())
+
+    async def tell(self, message: Message) -> None:
+        """Send a message that nobody waits for. If its handler raises, that is logged and is an event.
+
+        **Cancellation**: raised only if the message was not accepted; then it is never served.
+
+        Raises:
+            ActorStopped: the actor has stopped and will not come back by itself.
+            MailboxFull: the mailbox is full and its policy is ``"fail"``; with ``"wait"`` this waits for room.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        envelope = Envelope(message, answered=False)
+        if self._record.mailbox.put(envelope):
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        else:
+            await envelope.wait()
+
+    def tell_nowait(self, message: Message) -> None:
+        """Like `tell`, without waiting.
+
+        Raises:
+            ActorStopped: the actor has stopped and will not come back by itself.
+            MailboxFull: there is no room, whatever the policy. It is a `trio.WouldBlock` too.
+        """
+        self._record.mailbox.put(Envelope(message, answered=False), wait=False)
+
+    async def wait_stopped(self) -> None:
+        """Wait until the actor has stopped and will not come back by itself (state ``stopped`` or ``failed``)."""
+        await self.wait_state("stopped", "failed")
+
+    async def wait_state(self, *states: ActorState) -> ActorState:
+        """Wait until the state is one of these, and return it. A state that only flashes by may be missed."""
+        await trio.lowlevel.checkpoint()
+        while self._record.state not in states:
+            await self._record.wait_change()
+        return self._record.state
+
+    def _calling_itself(self, served: Envelope) -> ActorError:
+        return ActorError(
+            f"actor {self.name!r}: called itself while it handles {type(served.message).__name__}, which would wait "
+            "for itself; call a method instead, or use tell()",
+            actor=self.name,
+        )

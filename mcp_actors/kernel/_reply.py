@@ -1,0 +1,81 @@
+"""The one-shot slot through which one task answers another."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar, cast
+
+import outcome
+import trio
+
+T = TypeVar("T")
+
+
+class Reply(Generic[T]):
+    """A slot that is settled at most once, by anybody, and awaited by exactly one task.
+
+    A `trio.Event` and a field would do the same work; waking the waiting task directly with its result costs one
+    object and one hop less, and gives a cancelled waiter a hook (`abandoned`) that runs before it leaves.
+
+    Attributes:
+        open: True while an answer would be taken.
+        withdrawn: True once the waiting task has left without one.
+    """
+
+    __slots__ = ("_answer", "_waiter", "open", "withdrawn")
+
+    _answer: outcome.Value[T] | outcome.Error
+
+    def __init__(self) -> None:
+        self.open = True
+        self.withdrawn = False
+        self._waiter: trio.lowlevel.Task | None = None
+
+    @property
+    def awaited(self) -> bool:
+        """True once somebody waits, or has waited, for the answer."""
+        return self._waiter is not None
+
+    def settle(self, answer: outcome.Value[T] | outcome.Error) -> bool:
+        """Give the answer. Returns False, and does nothing, if there was one before or the waiter has left."""
+        if not self.open:
+            return False
+        self.open = False
+        if self._waiter is None:
+            self._answer = answer
+        else:
+            trio.lowlevel.reschedule(self._waiter, answer)
+        return True
+
+    async def wait(self) -> T:
+        """Wait for the answer.
+
+        **Cancellation**: the waiter leaves at once, and the slot is withdrawn.
+        """
+        if not self.open:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            return self._answer.unwrap()
+        self._waiter = trio.lowlevel.current_task()
+        return cast("T", await trio.lowlevel.wait_task_rescheduled(self._abort))
+
+    def _abort(self, _: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
+        self.open = False
+        self.withdrawn = True
+        self.abandoned()
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def abandoned(self) -> None:
+        """The waiter has just left. A hook for subclasses.
+
+        It runs inside the canceller's own step: it may leave a mark and wake somebody, and nothing more. Cancelling
+        another scope from here would recurse through chains of waiting actors.
+        """
+
+
+def value(result: Any) -> outcome.Value[Any]:
+    """An answer that is a result."""
+    return outcome.Value(result)
+
+
+def error(exc: BaseException) -> outcome.Error:
+    """An answer that is an exception; each waiter needs an exception object of its own."""
+    return outcome.Error(exc)

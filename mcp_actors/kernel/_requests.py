@@ -1,0 +1,200 @@
+"""The requests of one incarnation: a task for each message in ``handle``, and the slots they run in.
+
+Theory of operation
+-------------------
+A request must be cancellable by itself, and must run in its sender's context variables, so each gets a task of its own.
+What it does not get is a cancel scope of its own, which would cost half as much again as all the rest of a call.
+Instead every *slot* is a nursery, kept open by a task that sleeps; requests run in it one after the other, each as its
+only child. To cancel a request is to cancel its slot: both end together, and the next request opens a new slot. As
+nearly all requests end by themselves, an actor opens as many slots as it ever had requests at the same time.
+
+*Handed over* means: the request task has made its first step and found neither that its caller has gone nor that the
+incarnation ends. Until then an envelope can go back to the mailbox.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import outcome
+import trio
+
+from . import _events as events
+from ._actor import NotSent, StopActor
+from ._collapse import collapse
+from ._ref import serving
+from ._reply import error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .._errors import ActorError
+    from ._actor import Actor
+    from ._incarnation import Incarnation
+    from ._mailbox import Envelope
+    from ._messages import Message
+
+logger = logging.getLogger("mcp_actors.kernel")
+
+
+class Requests:
+    """Takes envelopes from the mailbox (it is a `Taker`) and serves them. See the top of the file.
+
+    Attributes:
+        free: in-flight slots that are free.
+    """
+
+    __slots__ = (
+        "_actor",
+        "_handle",
+        "_idle_slots",
+        "_in_flight",
+        "_incarnation",
+        "_interruption",
+        "_left",
+        "_nursery",
+        "_record",
+        "free",
+    )
+
+    def __init__(self, incarnation: Incarnation, actor: Actor, nursery: trio.Nursery) -> None:
+        self.free: float = actor.max_in_flight
+        self._incarnation = incarnation
+        self._record = incarnation.record
+        self._in_flight = incarnation.record.in_flight
+        self._actor = actor
+        self._handle = actor.handle
+        self._nursery = nursery
+        self._idle_slots: list[trio.Nursery] = []
+        self._left: list[Envelope] = []
+        self._interruption: Callable[[Envelope], ActorError] | None = None
+
+    # --- for the mailbox and the owner ------------------------------------------------------------------------------
+
+    def take(self, envelope: Envelope) -> None:
+        """Start a request task. It inherits the context variables of the step in which this is called."""
+        envelope.holder = self
+        if not envelope.message.control:
+            self.free -= 1
+        name = f"{self._record.name}:{type(envelope.message).__name__}"
+        if self._idle_slots:
+            slot = self._idle_slots.pop()
+            slot.start_soon(self._serve, slot, envelope, name=name)
+        else:
+            self._nursery.start_soon(self._open_slot, envelope, name, name=f"{self._record.name}:slot")
+
+    def forget(self, envelope: Envelope) -> None:
+        """The caller has left: the owner is woken and cancels the request (see `Reply.abandoned` for why not here)."""
+        self._left.append(envelope)
+        self._incarnation.wake()
+
+    @property
+    def some_left(self) -> bool:
+        """True if `cancel_left` has something to do."""
+        return bool(self._left)
+
+    def cancel_left(self) -> None:
+        """Cancel the requests whose callers have left."""
+        while self._left:
+            envelope = self._left.pop()
+            if envelope.scope is not None:
+                envelope.scope.cancel("its caller has left")
+
+    def close(self, interruption: Callable[[Envelope], ActorError]) -> None:
+        """Take nothing any more, answer everything in flight and cancel it: one synchronous step.
+
+        Args:
+            interruption: makes a fresh exception for each caller.
+        """
+        self._interruption = interruption
+        self._record.mailbox.detach(self)
+        for envelope in tuple(self._in_flight):
+            self._interrupt(envelope)
+            if envelope.scope is not None:
+                envelope.scope.cancel("the incarnation that handles it ends")
+
+    # --- a request task ---------------------------------------------------------------------------------------------
+
+    async def _open_slot(self, envelope: Envelope, name: str) -> None:
+        """The task of a slot."""
+        async with trio.open_nursery() as slot:
+            slot.start_soon(self._serve, slot, envelope, name=name)
+            await trio.sleep_forever()
+
+    async def _serve(self, slot: trio.Nursery, envelope: Envelope) -> None:
+        """Hand an envelope over, unless its caller or the incarnation has gone; then free the slot."""
+        try:
+            if self._interruption is not None:
+                self._return(envelope)
+            elif not envelope.withdrawn:
+                serving.set(envelope)
+                envelope.scope = slot.cancel_scope
+                self._in_flight.add(envelope)
+                handle = self._handle_observed if self._record.hub.observers else self._handle
+                result = await handle(envelope.message)
+                if envelope.answered:
+                    envelope.settle(outcome.Value(result))
+        except trio.Cancelled:
+            raise
+        except BaseException as exc:
+            self._in_flight.discard(envelope)
+            self._raised(envelope, exc)
+        finally:
+            self._in_flight.discard(envelope)
+            envelope.holder = envelope.scope = None
+            if not slot.cancel_scope.cancel_called:
+                self._idle_slots.append(slot)
+            if not envelope.message.control:
+                self.free += 1
+            if self._interruption is None:
+                self._record.mailbox.feed(self)
+
+    async def _handle_observed(self, message: Message) -> object:
+        """The handler, with an event before and after."""
+        kind, began = type(message).__name__, trio.current_time()
+        self._record.note(events.RequestStarted, message=kind)
+        failure: BaseException | None = None
+        try:
+            return await self._handle(message)
+        except BaseException as exc:
+            failure = exc
+            raise
+        finally:
+            seconds = trio.current_time() - began
+            self._record.note(events.RequestFinished, message=kind, seconds=seconds, error=failure)
+
+    def _raised(self, envelope: Envelope, exc: BaseException) -> None:
+        """What an exception out of ``handle`` means."""
+        if isinstance(exc, StopActor):
+            self._incarnation.end(exc.reason)
+            self._interrupt(envelope)
+        elif isinstance(exc, NotSent):
+            self._return(envelope)
+        elif isinstance(exc, Exception):
+            if not (envelope.answered and envelope.settle(error(exc))):
+                self._unhandled(envelope, exc)
+            if self._actor.is_fatal(exc):
+                self._incarnation.end("crashed", exc)
+        else:  # KeyboardInterrupt, SystemExit, or a group that holds one: leaves the tree at its door, after clean-up
+            self._incarnation.end("crashed", collapse(exc))
+            self._interrupt(envelope)
+
+    def _interrupt(self, envelope: Envelope) -> None:
+        if self._interruption is not None and envelope.answered and envelope.open:
+            envelope.settle(error(self._interruption(envelope)))
+
+    def _return(self, envelope: Envelope) -> None:
+        """Put an envelope back that was taken and not handled."""
+        if envelope.answered and not envelope.open:
+            return
+        if not self._record.mailbox.put_back(envelope) and not envelope.answered:
+            self._record.note(events.DeadLetter, message=type(envelope.message).__name__)
+
+    def _unhandled(self, envelope: Envelope, exc: Exception) -> None:
+        message = type(envelope.message).__name__
+        if self._interruption is None:
+            logger.error(
+                "actor %r: handling %s failed and nobody waits for it", self._record.name, message, exc_info=exc
+            )
+        self._record.note(events.Unhandled, message=message, error=exc)

@@ -1,0 +1,172 @@
+"""Restarting, as pure decisions: no clock, no tasks. The supervisor carries them out."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, Literal
+
+from attrs import evolve, field, frozen
+
+from .._backoff import Backoff
+from ._mailbox import MAILBOX_SIZE, OverflowPolicy, check_mailbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attrs import Attribute
+
+    from ._actor import Actor
+    from ._incarnation import EndReason
+
+__all__ = ["ChildSpec", "RestartBudget", "RestartType", "Shutdown"]
+
+RestartType = Literal["permanent", "transient", "temporary"]
+Shutdown = float | Literal["brutal_kill", "infinity"]
+
+_RESTART_TYPES: Final = ("permanent", "transient", "temporary")
+
+
+def is_seconds(value: object) -> bool:
+    """True for a positive finite number that is no bool."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+
+
+def _check_id(spec: ChildSpec, _: Attribute[str], value: object) -> None:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"ChildSpec: id must be a non-empty str, not {value!r}")
+
+
+def _check_factory(spec: ChildSpec, _: Attribute[Callable[[], Actor]], value: object) -> None:
+    if not callable(value):
+        raise ValueError(
+            f"child {spec.id!r}: factory must be a callable that makes a new actor for every start, not {value!r}; "
+            "give the class itself, or a lambda"
+        )
+
+
+def _check_restart(spec: ChildSpec, _: Attribute[str], value: object) -> None:
+    if value not in _RESTART_TYPES:
+        raise ValueError(f"child {spec.id!r}: restart must be one of {', '.join(_RESTART_TYPES)}, not {value!r}")
+
+
+def _check_start_timeout(spec: ChildSpec, _: Attribute[float | None], value: object) -> None:
+    if value is not None and not is_seconds(value):
+        raise ValueError(
+            f"child {spec.id!r}: start_timeout must be positive seconds, or None for no bound, not {value!r}"
+        )
+
+
+def _check_shutdown(spec: ChildSpec, _: Attribute[Shutdown | None], value: object) -> None:
+    if value is not None and value not in ("brutal_kill", "infinity") and not is_seconds(value):
+        raise ValueError(
+            f"child {spec.id!r}: shutdown must be positive seconds, 'brutal_kill' or 'infinity', not {value!r}"
+        )
+
+
+@frozen
+class ChildSpec:
+    """What a supervisor knows about a child before it has ever run.
+
+    Attributes:
+        id: its name, unique in its supervisor.
+        factory: called once per incarnation, in the task that then owns the actor; makes a new actor each time.
+        restart: ``"permanent"`` is always restarted, ``"transient"`` only after a crash, ``"temporary"`` never (and it
+            leaves the child table when it ends).
+        start_timeout: seconds that ``running()`` may take until its yield; None is no bound.
+        shutdown: seconds from being asked to stop to being killed; ``"brutal_kill"`` is killed at once, ``"infinity"``
+            never. None, the default, is 5 seconds, and ``"infinity"`` for a supervisor.
+        mailbox_size: how many messages may wait in its mailbox.
+        overflow: what happens to one more: ``"wait"`` is back-pressure, ``"fail"`` raises `MailboxFull`.
+    """
+
+    id: str = field(validator=_check_id)
+    factory: Callable[[], Actor] = field(validator=_check_factory)
+    restart: RestartType = field(default="permanent", kw_only=True, validator=_check_restart)
+    start_timeout: float | None = field(default=None, kw_only=True, validator=_check_start_timeout)
+    shutdown: Shutdown | None = field(default=None, kw_only=True, validator=_check_shutdown)
+    mailbox_size: int = field(default=MAILBOX_SIZE, kw_only=True)
+    overflow: OverflowPolicy = field(default="wait", kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        check_mailbox(f"child {self.id!r}", self.mailbox_size, self.overflow)
+
+
+@frozen
+class RestartBudget:
+    """How many restart attempts a supervisor may still make.
+
+    Attributes:
+        max_restarts: attempts allowed within ``window``.
+        window: seconds; `math.inf` counts for ever.
+        spent: when the attempts that still count were made.
+    """
+
+    max_restarts: int
+    window: float
+    spent: tuple[float, ...] = ()
+
+    def spend(self, now: float) -> RestartBudget | None:
+        """The budget after one more attempt at ``now``; None if that would be one too many."""
+        counting = (*(then for then in self.spent if now - then <= self.window), now)
+        return evolve(self, spent=counting) if len(counting) <= self.max_restarts else None
+
+    def reset(self) -> RestartBudget:
+        """The budget with nothing spent."""
+        return evolve(self, spent=())
+
+
+def restarts_after(restart: RestartType, reason: EndReason) -> bool:
+    """Whether a child of this restart type is started again after such an end."""
+    if reason == "ignored" or restart == "temporary":
+        return False
+    return restart == "permanent" or reason == "crashed"
+
+
+def check_specs(specs: tuple[ChildSpec, ...]) -> None:
+    """Refuse what are no child specs, and two of one id."""
+    seen: set[str] = set()
+    for spec in specs:
+        if not isinstance(spec, ChildSpec):  # type: ignore[redundant-expr,unused-ignore]  # users may get it wrong
+            raise ValueError(f"Supervisor: every child is a ChildSpec, not {spec!r}; write ChildSpec('name', factory)")
+        if spec.id in seen:
+            raise ValueError(f"Supervisor: two children have the id {spec.id!r}; ids are unique in a supervisor")
+        seen.add(spec.id)
+
+
+@frozen(kw_only=True)
+class SupervisorPolicy:
+    """What a supervisor was told to do; `Supervisor` says what each field means."""
+
+    max_restarts: int
+    window: float
+    reset_after: float | None
+    backoff: Backoff
+    on_limit: Literal["end", "park"]
+    start_order: Literal["sequential", "parallel"]
+    stop_order: Literal["sequential", "concurrent"]
+    strict: bool
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse what cannot work, with a `ValueError` that names the argument."""
+        if isinstance(self.max_restarts, bool) or not isinstance(self.max_restarts, int) or self.max_restarts < 0:
+            raise ValueError(f"Supervisor: max_restarts must be an int of at least 0, not {self.max_restarts!r}")
+        if self.window != math.inf and not is_seconds(self.window):
+            raise ValueError(f"Supervisor: window must be positive seconds or math.inf, not {self.window!r}")
+        if self.reset_after is not None and not is_seconds(self.reset_after):
+            raise ValueError(f"Supervisor: reset_after must be positive seconds or None, not {self.reset_after!r}")
+        if not isinstance(self.backoff, Backoff):
+            raise ValueError(f"Supervisor: backoff must be a Backoff, not {self.backoff!r}")
+        _check_choice("on_limit", self.on_limit, ("end", "park"))
+        _check_choice("start_order", self.start_order, ("sequential", "parallel"))
+        _check_choice("stop_order", self.stop_order, ("sequential", "concurrent"))
+        needed = self.backoff.total(self.max_restarts)
+        if self.max_restarts and needed >= self.window:
+            raise ValueError(
+                f"Supervisor: max_restarts={self.max_restarts} within window={self.window} can never be reached, "
+                f"because the back-offs alone take {needed:g} s; widen the window or shorten the back-off"
+            )
+
+
+def _check_choice(name: str, given: object, allowed: tuple[str, ...]) -> None:
+    if given not in allowed:
+        raise ValueError(f"Supervisor: {name} must be {' or '.join(map(repr, allowed))}, not {given!r}")

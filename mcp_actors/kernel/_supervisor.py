@@ -1,0 +1,276 @@
+"""The supervisor: an actor whose resource is other actors.
+
+Its owner task starts the children, sleeps while they are managed (``_children`` says by which tasks), and stops them on
+its way out: the manager first, then the children, newest first, inside a shield that each child's own ``shutdown``
+bounds.
+
+Questions only read the child table and are answered at once, whatever the manager waits for. Changes are handed to the
+manager and made in the order in which they came.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import trio
+
+from .._backoff import Backoff
+from .._errors import ActorStartError
+from ._actor import Actor
+from ._child_table import Child, count, raise_first_failure, refuse_change, start_error
+from ._children import Children
+from ._reply import Reply, error, value
+from ._restart import SupervisorPolicy, check_specs
+from ._supervisor_messages import (
+    ChildChange,
+    CountChildren,
+    DeleteChild,
+    RestartChild,
+    StartChild,
+    StopChild,
+    WhichChildren,
+    ref_to,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from ._incarnation import End
+    from ._ref import ActorRef
+    from ._restart import ChildSpec
+
+__all__ = ["Supervisor"]
+
+
+class Supervisor(Actor):
+    """An actor that starts actors, restarts those that fail and stops all of them when it ends.
+
+    Give it to `open_supervisor`'s sibling `open_actor`, or to a `ChildSpec` to nest it. Each child is restarted by
+    itself (OTP's ``one_for_one``).
+
+    Args:
+        specs: the children, in the order in which they start; they stop in reverse.
+        max_restarts: restart attempts allowed within ``window``; 0 never restarts.
+        window: seconds; `math.inf` counts for ever.
+        reset_after: a child that ran this many seconds before it failed clears back-off and budget; None: entries
+            only age out of the window, as in OTP.
+        backoff: the delay before each attempt; none by default.
+        on_limit: when a child needs more restarts than the budget allows, or says that they cannot help: ``"end"``
+            stops everything and ends with `RestartLimitReached`; ``"park"`` leaves that child in state ``failed``,
+            where ``restart_child`` revives it with a fresh budget and the same mailbox.
+        start_order: ``"sequential"`` or ``"parallel"``.
+        stop_order: ``"sequential"`` (each has stopped before the next is asked) or ``"concurrent"`` (all are asked in
+            one step, in reverse order).
+        strict: whether a child whose first start fails (also in ``start_child`` and ``restart_child``) is an error
+            that undoes that start. If False, the failure is recorded and retried like a crash.
+
+    Raises:
+        ValueError: what is asked for is impossible; the message names the argument or the child.
+    """
+
+    default_shutdown = "infinity"
+    kind = "supervisor"
+
+    def __init__(
+        self,
+        *specs: ChildSpec,
+        max_restarts: int = 1,
+        window: float = 5.0,
+        reset_after: float | None = None,
+        backoff: Backoff | None = None,
+        on_limit: Literal["end", "park"] = "end",
+        start_order: Literal["sequential", "parallel"] = "sequential",
+        stop_order: Literal["sequential", "concurrent"] = "sequential",
+        strict: bool = True,
+    ) -> None:
+        check_specs(specs)
+        self._specs = specs
+        self._policy = SupervisorPolicy(
+            max_restarts=max_restarts,
+            window=window,
+            reset_after=reset_after,
+            backoff=Backoff() if backoff is None else backoff,
+            on_limit=on_limit,
+            start_order=start_order,
+            stop_order=stop_order,
+            strict=strict,
+        )
+
+    # --- the owner task ---------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Start the children, have them managed, stop them."""
+        async with trio.open_nursery() as nursery:
+            self._children = Children(self._current, self._policy, nursery)
+            try:
+                await self._start_children()
+                nursery.start_soon(self._children.manage, name=f"{self._current.record.name}:manager")
+                yield
+            finally:
+                self._children.stop_managing()
+                with trio.CancelScope(shield=True):
+                    await self._stop_children()
+                nursery.cancel_scope.cancel("all children have stopped")
+
+    async def _start_children(self) -> None:
+        children = [self._children.add(spec) for spec in self._specs]
+        if self._policy.start_order == "sequential":
+            for child in children:
+                self._first_outcome(child, await self._children.start(child))
+            return
+        ends: dict[Child, End | None] = {}
+        async with trio.open_nursery() as attempts:
+            for child in children:
+                attempts.start_soon(self._start_beside, child, ends, name=f"{child.spec.id}:start")
+        if self._policy.strict:
+            raise_first_failure(self._current.record.name, [(child, ends[child]) for child in children])
+        for child in children:
+            self._first_outcome(child, ends[child])
+
+    async def _start_beside(self, child: Child, ends: dict[Child, End | None]) -> None:
+        """One of several parallel first starts. If it fails and that matters, those configured later are given up."""
+        end = ends[child] = await self._children.start(child)
+        if not (self._policy.strict and end is not None and end.failed):
+            return
+        rows = list(self._children.table.values())
+        for later in rows[rows.index(child) + 1 :]:
+            if later.incarnation is not None and not later.incarnation.started:
+                later.incarnation.end("shutdown", comes_back=False)
+
+    def _first_outcome(self, child: Child, end: End | None) -> None:
+        """What a first start attempt means for its child."""
+        if end is None:
+            return
+        if not end.failed:
+            self._children.retire(child, "it had nothing to run")
+        elif self._policy.strict:
+            raise start_error(self._current.record.name, child, end)
+        else:
+            delay = self._children.failed(child, end)
+            if delay is not None:
+                self._children.retry(child, delay)
+
+    async def _stop_children(self) -> None:
+        """Stop all that run, newest first. Runs in the shield of the owner's way out."""
+        newest_first = [*reversed(self._children.table.values())]
+        keep_mailbox = self._current.comes_back
+        if self._current.killed:
+            for child in newest_first:
+                if child.incarnation is not None:
+                    child.incarnation.kill("its supervisor was killed")
+        if self._policy.stop_order == "sequential":
+            for child in newest_first:
+                await self._children.end_child(child, keep_mailbox=keep_mailbox)
+            return
+        for child in newest_first:
+            self._children.ask(child, keep_mailbox=keep_mailbox)
+        async with trio.open_nursery() as stops:
+            for child in newest_first:
+                end = partial(self._children.end_child, child, keep_mailbox=keep_mailbox)
+                stops.start_soon(end, name=f"{child.spec.id}:stop")
+
+    # --- messages ---------------------------------------------------------------------------------------------------
+
+    async def handle(self, message: WhichChildren | CountChildren | ChildChange) -> Any:
+        """Answer a question at once; hand a change to the manager and wait for its turn."""
+        match message:
+            case WhichChildren():
+                return tuple(child.info() for child in self._children.table.values())
+            case CountChildren():
+                return count(self._children.table.values())
+            case StartChild(spec):
+                return await self._in_turn(partial(self._start_child, spec))
+            case StopChild(id, keep_mailbox):
+                self._cut_short(id)
+                return await self._in_turn(partial(self._stop_child, id, keep_mailbox))
+            case RestartChild(id):
+                return await self._in_turn(partial(self._restart_child, id))
+            case DeleteChild(id):
+                return await self._in_turn(partial(self._delete_child, id))
+        raise TypeError(
+            f"supervisor {self._current.record.name!r}: does not understand {message!r}; use SupervisorRef's methods"
+        )
+
+    async def _in_turn(self, change: Callable[[], Awaitable[Any]]) -> Any:
+        """Let the manager make a change, after what it does now. If its caller leaves before that, it is not made."""
+        reply: Reply[Any] = Reply()
+
+        async def job() -> None:
+            if not reply.open:
+                return
+            try:
+                result = await change()
+            except Exception as exc:
+                reply.settle(error(exc))
+            else:
+                reply.settle(value(result))
+
+        self._children.put_job(job)
+        return await reply.wait()
+
+    def _cut_short(self, id: str) -> None:
+        """End a start or a back-off that is about to be stopped, so that the manager need not wait for it."""
+        child = self._children.table.get(id)
+        if child is None:
+            return
+        child.clear_timer()
+        if child.incarnation is not None and not child.incarnation.started:
+            child.incarnation.end("shutdown", comes_back=False)
+
+    def _find(self, id: str) -> Child:
+        child = self._children.table.get(id)
+        if child is None:
+            raise refuse_change(self._current.record.name, id, "not_found")
+        return child
+
+    def _find_idle(self, id: str) -> Child:
+        child = self._find(id)
+        if child.timer is not None:
+            raise refuse_change(self._current.record.name, id, "restarting")
+        if child.incarnation is not None:
+            raise refuse_change(self._current.record.name, id, "running")
+        return child
+
+    async def _start_child(self, spec: ChildSpec) -> ActorRef:
+        check_specs((spec,))
+        known = self._children.table.get(spec.id)
+        if known is not None:
+            idle = known.incarnation is None and known.timer is None
+            raise refuse_change(self._current.record.name, spec.id, "already_present" if idle else "already_started")
+        child = self._children.add(spec)
+        end = await self._children.start(child)
+        try:
+            self._first_outcome(child, end)
+        except ActorStartError:
+            self._children.retire(child, "it did not start")
+            self._children.remove(child)
+            raise
+        return ref_to(child.record)
+
+    async def _stop_child(self, id: str, keep_mailbox: bool) -> None:
+        child = self._find(id)
+        await self._children.end_child(child, keep_mailbox=keep_mailbox)
+        if child.spec.restart == "temporary":
+            self._children.remove(child)
+
+    async def _restart_child(self, id: str) -> ActorRef:
+        child = self._find_idle(id)
+        before = child.record.state
+        self._children.forgive(child)
+        end = await self._children.start(child)
+        try:
+            self._first_outcome(child, end)
+        except ActorStartError as exc:
+            child.incarnation = None
+            child.close(str(exc))
+            child.record.become(before)
+            raise
+        return ref_to(child.record)
+
+    async def _delete_child(self, id: str) -> None:
+        child = self._find_idle(id)
+        child.close("it was deleted")
+        self._children.remove(child)

@@ -1,0 +1,40 @@
+"""Cuts a stream of bytes into lines, each byte looked at once."""
+
+from __future__ import annotations
+
+from collections import deque
+
+__all__ = ["LineSplitter", "LineTooLong"]
+
+
+class LineTooLong(Exception):
+    """A line is longer than allowed, ended or not."""
+
+
+class LineSplitter:
+    """Takes bytes as they come and gives whole lines, without their newline."""
+
+    def __init__(self, max_line_bytes: int) -> None:
+        self._max_line_bytes = max_line_bytes
+        self._whole: deque[bytes | bytearray] = deque()
+        self._begun = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the stream."""
+        *lines, begun = data.split(b"\n")
+        if lines and self._begun:
+            self._whole.append(self._begun + lines.pop(0))
+            self._begun = bytearray()
+        self._whole.extend(lines)
+        self._begun += begun
+
+    def pop(self) -> bytes | bytearray | None:
+        """Return the next whole line, or None if it has not all come yet.
+
+        Raises:
+            LineTooLong: the next line, or what has come of it, is over the limit. Lines before it were returned.
+        """
+        line = self._whole.popleft() if self._whole else None
+        if len(self._begun if line is None else line) > self._max_line_bytes:
+            raise LineTooLong
+        return line

@@ -1,0 +1,21 @@
+"""What a server's process left behind when it ended."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+__all__ = ["Obituary"]
+
+
+@frozen
+class Obituary:
+    """The last words of a server, as far as they are known.
+
+    Attributes:
+        exit_code: what the process ended with by itself, negative for a signal. None if it is not a process, still
+            runs, or ended only because this side closed the connection or killed it.
+        stderr_tail: the end of what it wrote to stderr, decoded leniently; empty if there was nothing.
+    """
+
+    exit_code: int | None = None
+    stderr_tail: str = ""

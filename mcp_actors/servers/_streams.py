@@ -1,0 +1,67 @@
+"""The stream shapes that the SDK's session wants, and a transport that has them open already."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+import anyio
+from mcp.client import Transport
+from mcp.client._transport import ReadStream, TransportStreams, WriteStream
+from mcp.shared.message import SessionMessage
+
+__all__ = ["MessageReader", "OpenStreams", "Stream"]
+
+
+class Stream(ABC):
+    """Something that is closed on leaving its ``async with`` block."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Close it; closing twice does nothing."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class MessageReader(Stream):
+    """A stream of incoming messages, to be iterated over."""
+
+    @abstractmethod
+    async def receive(self) -> SessionMessage | Exception:
+        """Return the next message.
+
+        Raises:
+            anyio.EndOfStream: there is none any more.
+            anyio.ClosedResourceError: this stream was closed.
+        """
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+
+class OpenStreams(Transport):
+    """A transport whose entering and leaving does nothing: whoever made the streams ends them."""
+
+    def __init__(self, reader: ReadStream[SessionMessage | Exception], writer: WriteStream[SessionMessage]) -> None:
+        self._streams: TransportStreams = (reader, writer)
+
+    async def __aenter__(self) -> TransportStreams:
+        return self._streams
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        return None

@@ -1,0 +1,106 @@
+"""Everything that is checked, one session each. ``nox`` runs what a change needs; ``nox -s NAME`` runs one."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.5"
+nox.options.sessions = ["lint", "typing", "tests", "examples", "docs"]
+nox.options.reuse_existing_virtualenvs = True
+
+PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
+OLDEST = PYTHONS[0]
+
+WHEEL_CHECK = """
+import importlib.resources, pathlib, sys
+import mcp_actors, mcp_actors.kernel
+
+assert importlib.resources.files("mcp_actors").joinpath("py.typed").is_file()
+assert pathlib.Path(sys.prefix) in pathlib.Path(mcp_actors.__file__).parents, mcp_actors.__file__
+for name in mcp_actors.__all__:
+    getattr(mcp_actors, name)
+print("mcp_actors", mcp_actors.__version__, "offers", len(mcp_actors.__all__), "names")
+"""
+
+
+@nox.session(python=OLDEST)
+def lint(session: nox.Session) -> None:
+    """Check style and format; the house's own numbers are checked by tests/test_style.py."""
+    session.install("--editable", ".[lint]")
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+
+
+@nox.session(python=OLDEST)
+def typing(session: nox.Session) -> None:
+    """Check types, and that every public name has them."""
+    session.install("--editable", ".[test,typing]")
+    session.run("mypy")
+    session.run("pyright", "--verifytypes", "mcp_actors", "--ignoreexternal")
+
+
+@nox.session(python=PYTHONS)
+def tests(session: nox.Session) -> None:
+    """Run the tests and measure coverage: the package as configured, the kernel completely."""
+    session.install("--editable", ".[test]")
+    session.run("coverage", "erase")
+    session.run("coverage", "run", "-m", "pytest", *session.posargs)
+    session.run("coverage", "combine", "--quiet")
+    if not session.posargs:
+        session.run("coverage", "report")
+        session.run("coverage", "report", "--include=mcp_actors/kernel/*", "--fail-under=100")
+
+
+@nox.session(python=OLDEST)
+def lowest(session: nox.Session) -> None:
+    """Run the tests with the lowest version of every dependency that pyproject.toml allows."""
+    constraints = Path(session.create_tmp()) / "lowest.txt"
+    constraints.write_text("\n".join(lowest_versions()) + "\n")
+    session.install("--editable", ".[test]", "--constraint", str(constraints))
+    session.run("python", "-m", "pytest", *session.posargs)
+
+
+@nox.session(python=OLDEST)
+def examples(session: nox.Session) -> None:
+    """Run every example, also the one that needs real servers."""
+    session.install("--editable", ".[demo,test]")
+    session.run("python", "-m", "pytest", "tests/test_examples.py")
+    session.run("python", "examples/main_job.py")
+
+
+@nox.session(python=OLDEST)
+def docs(session: nox.Session) -> None:
+    """Build the documentation; a warning is an error."""
+    session.install("--editable", ".[docs]")
+    session.run("sphinx-build", "-nW", "--keep-going", "-b", "html", "docs", "docs/_build/html")
+
+
+@nox.session(python=OLDEST)
+def bench(session: nox.Session) -> None:
+    """Measure what a call, a restart and an idle actor cost."""
+    session.install("--editable", ".[test]")
+    session.run("python", "-m", "tests.benchmarks", *session.posargs)
+
+
+@nox.session(python=OLDEST)
+def build(session: nox.Session) -> None:
+    """Build sdist and wheel, and use the wheel from an empty directory."""
+    session.install("build")
+    folder = Path(session.create_tmp()).resolve()
+    session.run("python", "-m", "build", "--outdir", str(folder / "dist"))
+    [wheel] = sorted((folder / "dist").glob("*.whl"))
+    session.install("--force-reinstall", str(wheel))
+    empty = folder / "empty"
+    empty.mkdir(exist_ok=True)
+    session.chdir(empty)
+    session.run("python", "-I", "-c", WHEEL_CHECK)
+
+
+def lowest_versions() -> list[str]:
+    """Turn the lower bounds of the dependencies into pins: ``trio>=0.31.0`` becomes ``trio==0.31.0``."""
+    project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
+    return [re.sub(r">=([\w.]+)(,<[\w.]+)?", r"==\1", requirement) for requirement in project["dependencies"]]

@@ -1,0 +1,1 @@
+"""The tests of mcp_actors; they mirror the package."""

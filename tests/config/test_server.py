@@ -1,0 +1,173 @@
+"""One server's configuration: its defaults, what it refuses, and that it shows no credential."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from typing import Any
+
+import attrs
+import pytest
+
+from mcp_actors import ConfigError, Http, InProcess, RestartPolicy, ServerConfig, Stdio
+from mcp_actors.config import ConfigValue, Secret, check_unique_names
+
+POSITIVE = "give a positive number of seconds that is finite"
+WHOLE = "give a whole number of 1 or more"
+
+
+def docs(**arguments: Any) -> ServerConfig:
+    return ServerConfig("docs", Stdio("docs-server"), **arguments)
+
+
+def test_only_a_name_and_a_transport_are_needed() -> None:
+    config = docs()
+    assert (config.name, config.transport) == ("docs", Stdio("docs-server"))
+    assert (config.enabled, config.required, config.on_failure, config.protocol) == (True, False, "park", "auto")
+    assert (config.connect_timeout, config.stop_timeout) == (30, 5)
+    assert (config.max_in_flight, config.mailbox_size, config.overflow) == (64, 256, "wait")
+    assert config.restart == RestartPolicy()
+
+
+@pytest.mark.parametrize("name", ["a", "A-Z_0.9", ".", "x" * 64])
+def test_a_legal_name_is_kept_as_it_is(name: str) -> None:
+    assert ServerConfig(name, Stdio("server")).name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("", "''"),
+        ("a b", "'a b'"),
+        ("a/b", "'a/b'"),
+        ("café", "'café'"),
+        ("docs\n", r"'docs\n'"),
+        ("x" * 65, "'" + "x" * 59 + "…"),
+        (3, "3"),
+        (None, "None"),
+        (["docs"], "<list>"),
+    ],
+)
+def test_an_illegal_name_is_refused_with_the_rule(name: str, shown: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ServerConfig(name, Stdio("server"))
+    remedy = "use 1 to 64 of the characters A-Z a-z 0-9 _ . -"
+    assert str(caught.value) == f"server {shown}: this cannot be a server's name; {remedy}"
+    assert (caught.value.source, caught.value.path) == ("ServerConfig", "name")
+
+
+@pytest.mark.parametrize("field", ["connect_timeout", "stop_timeout"])
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0"),
+        (-1.5, "-1.5"),
+        (True, "True"),
+        (math.nan, "nan"),
+        (math.inf, "inf"),
+        (None, "None"),
+        ("30", "'30'"),
+        ([30], "<list>"),
+    ],
+)
+def test_a_timeout_is_a_positive_finite_number_of_seconds(field: str, value: object, shown: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        docs(**{field: value})
+    assert str(caught.value) == f"server 'docs': {field}={shown} is not possible; {POSITIVE}"
+    assert (caught.value.source, caught.value.path) == ("ServerConfig", f"servers.docs.{field}")
+
+
+def test_a_timeout_that_no_float_can_hold_is_refused() -> None:
+    with pytest.raises(ConfigError, match=POSITIVE):
+        docs(connect_timeout=10**400)
+
+
+@pytest.mark.parametrize("field", ["max_in_flight", "mailbox_size"])
+@pytest.mark.parametrize(("value", "shown"), [(0, "0"), (-1, "-1"), (True, "True"), (1.0, "1.0"), (None, "None")])
+def test_a_size_is_a_whole_number_of_at_least_one(field: str, value: object, shown: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        docs(**{field: value})
+    assert str(caught.value) == f"server 'docs': {field}={shown} is not possible; {WHOLE}"
+    assert caught.value.path == f"servers.docs.{field}"
+
+
+@pytest.mark.parametrize("field", ["enabled", "required"])
+@pytest.mark.parametrize(("value", "shown"), [("no", "'no'"), (1, "1"), (None, "None")])
+def test_a_flag_is_true_or_false_and_nothing_that_looks_like_it(field: str, value: object, shown: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        docs(**{field: value})
+    assert str(caught.value) == f"server 'docs': {field}={shown} is not possible; give True or False"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("on_failure", "ignore", "on_failure='ignore' is not possible; choose 'park' or 'raise'"),
+        ("overflow", None, "overflow=None is not possible; choose 'wait' or 'fail'"),
+        (
+            "protocol",
+            "2025-11-25",
+            "protocol='2025-11-25' is not possible; choose 'auto' or 'legacy' or '2026-07-28'",
+        ),
+        (
+            "restart",
+            5,
+            "restart=<int> is not possible; give a RestartPolicy(...); "
+            "RestartPolicy(max_restarts=0) disables restarting",
+        ),
+    ],
+)
+def test_a_word_that_is_not_offered_is_refused_with_those_that_are(field: str, value: object, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        docs(**{field: value})
+    assert str(caught.value) == f"server 'docs': {message}"
+    assert (caught.value.source, caught.value.path) == ("ServerConfig", f"servers.docs.{field}")
+
+
+@pytest.mark.parametrize("transport", ["https://user:hunter2@example.com", {"command": "hunter2"}, None])
+def test_what_is_no_transport_is_refused_without_being_shown(transport: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ServerConfig("docs", transport)
+    remedy = 'give Stdio("program"), Http("https://…") or InProcess(server)'
+    kind = type(transport).__name__
+    assert str(caught.value) == f"server 'docs': transport=<{kind}> is not possible; {remedy}"
+    assert caught.value.path == "servers.docs.transport"
+
+
+def test_everything_but_name_and_transport_is_given_by_name() -> None:
+    with pytest.raises(TypeError, match="positional"):
+        ServerConfig("docs", Stdio("server"), True)  # type: ignore[call-arg]  # that it refuses is what is tested
+
+
+def test_it_is_frozen_hashable_and_equal_to_what_was_configured_alike() -> None:
+    config = docs()
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        config.enabled = False  # type: ignore[misc]  # that it refuses is what is tested
+    assert {config: 1}[docs()] == 1
+    assert config != docs(enabled=False)
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+def test_no_credential_is_in_the_repr() -> None:
+    env: dict[str, ConfigValue] = {"TOKEN": "hunter2", "KEY": Secret("hunter2")}
+    stdio = ServerConfig("a", Stdio("server", ["--token", "hunter2"], env=env))
+    headers = {"Authorization": "Bearer hunter2"}
+    http = ServerConfig("b", Http("https://example.com/mcp?key=hunter2", headers=headers))
+    in_url = ServerConfig("c", Http("https://user:hunter2@example.com/mcp"))
+    for config in (stdio, http, in_url):
+        assert "hunter2" not in repr(config)
+        assert "hunter2" not in str(config)
+    assert "env={'TOKEN': …, 'KEY': …}" in repr(stdio)
+    assert "url='https://example.com/mcp?key=…', headers={'Authorization': …}" in repr(http)
+
+
+def test_two_servers_of_one_name_are_refused_disabled_or_not() -> None:
+    configs = [docs(), ServerConfig("time", Stdio("time")), docs(enabled=False)]
+    with pytest.raises(ConfigError) as caught:
+        check_unique_names(configs)
+    assert str(caught.value) == "server 'docs': configurations 1 and 3 have this name; rename one of them"
+    assert (caught.value.source, caught.value.path) == ("ServerConfig", "servers.docs")
+
+
+def test_names_that_differ_are_fine() -> None:
+    check_unique_names([docs(), ServerConfig("Docs", InProcess(object()))])

@@ -1,0 +1,340 @@
+"""How a server is reached: what is kept, what is refused and how, and what is never shown."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from mcp_actors import ConfigError, Http, InProcess, Stdio
+from mcp_actors.config import Secret
+
+
+def refusal(make: Any, *args: Any, **kwargs: Any) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        make(*args, **kwargs)
+    assert caught.value.source == make.__name__
+    assert str(caught.value).startswith(f"{make.__name__}: ")
+    return caught.value
+
+
+class TestStdio:
+    def test_a_command_is_enough(self) -> None:
+        stdio = Stdio("mcp-server-time")
+        assert (stdio.command, stdio.args, dict(stdio.env), stdio.env_from) == ("mcp-server-time", (), {}, ())
+        assert (stdio.cwd, stdio.max_line_bytes) == (None, 64 * 1024 * 1024)
+
+    def test_paths_may_be_given_as_paths_and_may_be_relative(self) -> None:
+        stdio = Stdio(Path("bin/server"), cwd=Path("work"))
+        assert (stdio.command, stdio.cwd) == ("bin/server", "work")
+
+    def test_arguments_become_a_tuple(self) -> None:
+        given = ["--root", "/x"]
+        stdio = Stdio("server", given, env_from=["HOME"])
+        given.append("--force")
+        assert (stdio.args, stdio.env_from) == (("--root", "/x"), ("HOME",))
+
+    def test_env_is_a_copy_that_cannot_be_changed(self) -> None:
+        given = {"A": "1"}
+        stdio = Stdio("server", env=given)
+        given["A"] = "2"
+        assert stdio.env == {"A": "1"}
+        with pytest.raises(TypeError):
+            stdio.env["A"] = "3"  # type: ignore[index]  # that it refuses is what is tested
+
+    def test_env_values_may_be_texts_secrets_and_functions(self) -> None:
+        async def token() -> str:
+            return "x"
+
+        stdio = Stdio("server", env={"A": "${A}", "B": Secret("b"), "C": lambda: "c", "D": token})
+        assert list(stdio.env) == ["A", "B", "C", "D"]
+        assert stdio.env["D"] is token
+
+    def test_it_is_frozen_hashable_copyable_and_equal_to_what_was_configured_alike(self) -> None:
+        stdio = Stdio("server", ["a"], env={"A": "1", "B": Secret("b")})
+        with pytest.raises(attrs.exceptions.FrozenInstanceError):
+            stdio.command = "other"  # type: ignore[misc]  # that it refuses is what is tested
+        same = Stdio("server", ("a",), env={"B": Secret("b"), "A": "1"})
+        assert {stdio: 1}[same] == 1
+        assert stdio != Stdio("server", ["a"], env={"A": "1", "B": Secret("c")})
+        assert copy.deepcopy(stdio) == stdio
+        assert pickle.loads(pickle.dumps(stdio)) == stdio
+
+    @pytest.mark.parametrize(
+        ("command", "problem"),
+        [
+            ("", "command is empty; give the name or the path"),
+            (" ", "command is empty; give the name or the path"),
+            ("a\0b", "command holds a NUL character; remove it"),
+            (None, "command is None; give a str or a path of str"),
+            (b"server", "command is a bytes; give a str or a path of str"),
+            (["server", "--x"], "command is a list; give a str or a path of str"),
+        ],
+    )
+    def test_an_impossible_command_is_refused(self, command: object, problem: str) -> None:
+        error = refusal(Stdio, command)
+        assert (str(error), error.path) == (f"Stdio: {problem}", "command")
+
+    def test_an_impossible_directory_is_refused(self) -> None:
+        assert str(refusal(Stdio, "server", cwd="")) == "Stdio: cwd is empty; give the name or the path"
+        assert str(refusal(Stdio, "server", cwd=3)) == "Stdio: cwd is an int; give a str or a path of str"
+
+    @pytest.mark.parametrize(
+        ("args", "problem"),
+        [
+            ("--verbose", "args is one str, not a sequence of them; did you mean args=('--verbose',)?"),
+            ("--root /x", "args is one str, not a sequence of them; did you mean args=('--root', '/x')?"),
+            ("--token abc", "args is one str, not a sequence of them; did you mean args=('--token', '…')?"),
+            (b"x", "args is a bytes; give a tuple or list of str"),
+            (5, "args is an int; give a tuple or list of str"),
+            ({"a": "b"}, "args is a dict; give a tuple or list of str"),
+            (["--port", 8080], "args[1] is an int; give a str"),
+            (["--root", Path("/x")], "args[1] is a PosixPath; give a str"),
+            (["a\0b"], "args[0] holds a NUL character; remove it"),
+        ],
+    )
+    def test_impossible_arguments_are_refused(self, args: object, problem: str) -> None:
+        error = refusal(Stdio, "server", args)
+        assert (str(error), error.path) == (f"Stdio: {problem}", "args")
+
+    @pytest.mark.parametrize(
+        ("env", "problem", "path"),
+        [
+            (["A=1"], 'env is a list; write env={"NAME": "value"}', "env"),
+            (None, 'env is None; write env={"NAME": "value"}', "env"),
+            (
+                {"PORT": 8080},
+                "env['PORT'] is an int; give a str, a Secret, or a function that returns a str",
+                "env.PORT",
+            ),
+            ({"A": None}, "env['A'] is None; give a str, a Secret, or a function that returns a str", "env.A"),
+            ({"A": "hunter2\0"}, "env['A']: the value holds a NUL character; remove it", "env.A"),
+            ({"A": Secret("hunter2\0")}, "env['A']: the value holds a NUL character; remove it", "env.A"),
+        ],
+    )
+    def test_an_impossible_env_is_refused_without_its_values(self, env: object, problem: str, path: str) -> None:
+        error = refusal(Stdio, "server", env=env)
+        assert (str(error), error.path) == (f"Stdio: {problem}", path)
+
+    @pytest.mark.parametrize(
+        ("name", "shown"), [("", "''"), ("A=hunter2", "'A=…'"), ("A\0", r"'A\x00'"), (3, "3")], ids=str
+    )
+    def test_what_cannot_name_a_variable_is_refused(self, name: Any, shown: str) -> None:
+        remedy = "give a name that is not empty and holds no '=' (a value belongs into env)"
+        error = refusal(Stdio, "server", env={name: "hunter2"})
+        assert str(error) == f"Stdio: env holds {shown}, which cannot name a variable; {remedy}"
+
+    def test_a_value_in_env_from_is_refused_without_being_shown(self) -> None:
+        error = refusal(Stdio, "server", env_from=["TOKEN=hunter2"])
+        assert str(error).startswith("Stdio: env_from holds 'TOKEN=…', which cannot name a variable; ")
+        assert error.path == "env_from"
+
+    def test_one_plain_str_for_env_from_is_refused(self) -> None:
+        error = refusal(Stdio, "server", env_from="HOME")
+        assert str(error) == "Stdio: env_from is one str, not a sequence of them; did you mean env_from=('HOME',)?"
+
+    def test_a_variable_both_set_and_passed_on_is_refused_naming_both_options(self) -> None:
+        """S4-26: contradictory options are refused, both named."""
+        error = refusal(Stdio, "server", env={"TOKEN": "x"}, env_from=["HOME", "TOKEN"])
+        problem = "'TOKEN' is both in env_from (pass on) and in env (set); remove it from one of them"
+        assert str(error) == f"Stdio: {problem}"
+
+    @pytest.mark.parametrize("size", [0, -1, True, 1.5, None])
+    def test_the_longest_line_is_a_whole_number_of_bytes(self, size: object) -> None:
+        error = refusal(Stdio, "server", max_line_bytes=size)
+        assert str(error) == f"Stdio: max_line_bytes={size} is not possible; give a number of bytes, 1 or more"
+
+    def test_repr_shows_the_names_of_env_and_no_value(self) -> None:
+        stdio = Stdio("server", ["-v"], env={"TOKEN": "hunter2", "F": lambda: "hunter2"})
+        assert repr(stdio) == (
+            "Stdio(command='server', args=('-v',), env={'TOKEN': …, 'F': …}, env_from=(), cwd=None, "
+            "max_line_bytes=67108864)"
+        )
+        assert repr(stdio.env) == "{'TOKEN': …, 'F': …}"
+
+    def test_its_signature_shows_names_types_and_defaults(self) -> None:
+        parameters = inspect.signature(Stdio).parameters
+        assert list(parameters) == ["command", "args", "env", "env_from", "cwd", "max_line_bytes"]
+        assert parameters["args"].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+        assert parameters["env"].kind is inspect.Parameter.KEYWORD_ONLY
+        assert parameters["env"].annotation == "Mapping[str, ConfigValue]"
+
+
+class TestHttp:
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "https://example.com",
+            "https://example.com:8443/mcp?x=1",
+            "HTTPS://EXAMPLE.COM/mcp",
+            "https://user:pw@example.com/mcp",
+            "https://[2001:db8::1]/mcp",
+            "http://localhost/mcp",
+            "http://LOCALHOST:3000/mcp",
+            "http://127.0.0.1:3000/mcp",
+            "http://127.8.9.1/mcp",
+            "http://[::1]:3000/mcp",
+        ],
+    )
+    def test_https_anywhere_and_http_on_this_machine_are_fine(self, url: str) -> None:
+        http = Http(url)
+        assert (http.url, dict(http.headers), http.allow_insecure) == (url, {}, False)
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "http://example.com/mcp",
+            "http://10.0.0.1/mcp",
+            "http://localhost.example.com/mcp",
+            "http://127.0.0.1.example.com/mcp",
+            "http://127.0.0.1@example.com/mcp",
+            "http://[::2]/mcp",
+            "http://0.0.0.0/mcp",
+        ],
+    )
+    def test_http_to_elsewhere_must_be_allowed_explicitly(self, url: str) -> None:
+        error = refusal(Http, url)
+        assert str(error) == (
+            f"Http: url {Http(url, allow_insecure=True).display_url!r} would send everything unencrypted, credentials "
+            "too; use https, or say allow_insecure=True if the network in between is trusted"
+        )
+        assert error.path == "url"
+
+    @pytest.mark.parametrize(
+        ("url", "problem"),
+        [
+            ("", "url '' is not an http or https URL; write https://host/path"),
+            ("example.com/mcp", "url 'example.com/mcp' is not an http or https URL; write https://host/path"),
+            ("user:hunter2@example.com", "url '…@example.com' is not an http or https URL; write https://host/path"),
+            ("ftp://example.com/", "url 'ftp://example.com/' is not an http or https URL; write https://host/path"),
+            ("example.com?key=hunter2", "url 'example.com?…' is not an http or https URL; write https://host/path"),
+            ("https:///mcp", "url 'https:///mcp' has no host; write https://host/path"),
+            ("https://:443/mcp", "url 'https://:443/mcp' has no host; write https://host/path"),
+            ("https://user:hunter2@/", "url 'https:///' has no host; write https://host/path"),
+            (
+                "https://example.com:http/mcp",
+                "url 'https://example.com:http/mcp' is malformed (its host or its port); write https://host:port/path",
+            ),
+            (
+                "https://user:hunter2@[::1/mcp",
+                "url '…@[::1/mcp' is malformed (its host or its port); write https://host:port/path",
+            ),
+            (
+                " https://user:hunter2@example.com",
+                "url 'https://example.com' holds white space, a control character or a backslash; remove it",
+            ),
+            (
+                "https://example.com/a\nb",
+                "url 'https://example.com/ab' holds white space, a control character or a backslash; remove it",
+            ),
+            (
+                "http://evil.example\\@localhost/",
+                "url 'http://localhost/' holds white space, a control character or a backslash; remove it",
+            ),
+            (
+                "https://${HOST}/mcp",
+                "url 'https://${HOST}/mcp' holds '${', but variables are expanded in headers only; "
+                "build the URL in Python",
+            ),
+            (None, "url is None; give a str such as https://host/path"),
+            (Path("mcp.json"), "url is a PosixPath; give a str such as https://host/path"),
+        ],
+    )
+    def test_an_impossible_url_is_refused_without_its_credentials(self, url: object, problem: str) -> None:
+        error = refusal(Http, url)
+        assert (str(error), error.path) == (f"Http: {problem}", "url")
+
+    def test_the_display_url_has_no_user_info_no_query_values_and_no_fragment(self) -> None:
+        http = Http("https://user:hunter2@example.com:8443/mcp?key=hunter2&hunter2&a=#hunter2")
+        assert http.display_url == "https://example.com:8443/mcp?key=…&…&a=…"
+        assert repr(http) == ("Http(url='https://example.com:8443/mcp?key=…&…&a=…', headers={}, allow_insecure=False)")
+
+    def test_the_display_url_of_a_plain_url_is_that_url(self) -> None:
+        assert Http("https://example.com/@scope/mcp").display_url == "https://example.com/@scope/mcp"
+
+    def test_repr_shows_the_names_of_headers_and_no_value(self) -> None:
+        http = Http("https://example.com", headers={"Authorization": "Bearer hunter2"})
+        assert "headers={'Authorization': …}" in repr(http)
+        assert "hunter2" not in repr(http) + repr(http.headers)
+
+    def test_headers_are_a_copy_that_cannot_be_changed(self) -> None:
+        given = {"X-A": "1"}
+        http = Http("https://example.com", headers=given)
+        given["X-A"] = "2"
+        assert http.headers == {"X-A": "1"}
+        assert http == Http("https://example.com", headers={"X-A": "1"})
+        assert hash(http) == hash(Http("https://example.com", headers={"X-A": "1"}))
+
+    @pytest.mark.parametrize(
+        ("headers", "problem"),
+        [
+            (["A: 1"], 'headers is a list; write headers={"NAME": "value"}'),
+            ({"X-A": 5}, "headers['X-A'] is an int; give a str, a Secret, or a function that returns a str"),
+            (
+                {"Authorization: Bearer hunter2": ""},
+                'the name of a header is empty or holds a character that no name can hold; write headers={"Name": '
+                '"value"}',
+            ),
+            (
+                {"": "x"},
+                'the name of a header is empty or holds a character that no name can hold; write headers={"Name": '
+                '"value"}',
+            ),
+            (
+                {"X-A": Secret("hunter2\n")},
+                "headers['X-A']: the value holds a line break; strip it (a file read as a whole usually ends in one)",
+            ),
+            (
+                {"X-A": "hunter2 "},
+                "headers['X-A']: the value begins or ends with white space; strip it, and see whether a variable in "
+                "it is empty",
+            ),
+            (
+                {"X-A": "hünter2"},
+                "headers['X-A']: the value holds a character that is not printable ASCII; encode it",
+            ),
+            ({"x-a": "1", "X-A": "2"}, "'x-a' and 'X-A' are the same header; remove one of them"),
+        ],
+    )
+    def test_impossible_headers_are_refused_without_their_values(self, headers: object, problem: str) -> None:
+        error = refusal(Http, "https://example.com", headers=headers)
+        assert str(error) == f"Http: {problem}"
+        assert error.path is not None
+        assert error.path.startswith("headers")
+
+    def test_two_credentials_are_refused_naming_both_options(self) -> None:
+        """S4-26: contradictory options are refused, both named."""
+        error = refusal(Http, "https://user:hunter2@example.com", headers={"authorization": "Bearer hunter2"})
+        problem = "headers has 'Authorization', and url holds a user name or password; remove one of the two"
+        assert str(error) == f"Http: {problem}"
+
+    @pytest.mark.parametrize("value", [1, "yes", None])
+    def test_allow_insecure_is_true_or_false(self, value: object) -> None:
+        error = refusal(Http, "http://example.com", allow_insecure=value)
+        assert str(error) == f"Http: allow_insecure={value!r} is not possible; give True or False"
+
+
+class TestInProcess:
+    def test_any_object_may_be_the_server_and_its_repr_is_not_shown(self) -> None:
+        class Server:
+            def __repr__(self) -> str:
+                return "hunter2"
+
+        assert repr(InProcess(Server())) == "InProcess(server=<Server>)"
+
+    def test_it_is_equal_by_the_identity_of_the_server(self) -> None:
+        one: list[int] = []
+        other: list[int] = []
+        assert {InProcess(one): 1}[InProcess(one)] == 1
+        assert InProcess(one) != InProcess(other)
+
+    @pytest.mark.parametrize(("server", "shown"), [(None, "None"), ("mcp-server-time", "a str")])
+    def test_a_name_is_not_a_server(self, server: object, shown: str) -> None:
+        remedy = 'give the server object; a program is Stdio("…") and a URL is Http("…")'
+        error = refusal(InProcess, server)
+        assert (str(error), error.path) == (f"InProcess: server is {shown}; {remedy}", "server")

@@ -1,0 +1,189 @@
+"""Secrets, `${VAR}` and functions: hidden where they are shown, resolved anew each time."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import pickle
+import traceback
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from mcp_actors import ConfigError
+from mcp_actors.config import ConfigValue, Secret, expand, resolve, resolve_env, resolve_headers
+
+WHERE = "servers.docs.env.TOKEN"
+
+
+class TestSecret:
+    def test_it_gives_its_text_only_when_asked_to_reveal_it(self) -> None:
+        secret = Secret("hunter2")
+        assert secret.reveal() == "hunter2"
+        assert repr(secret) == "Secret(…)"
+        assert str(secret) == f"{secret}" == "…"
+        assert "hunter2" not in repr({"key": [secret]})
+
+    def test_it_is_equal_and_hashed_by_its_text(self) -> None:
+        assert {Secret("a"): 1}[Secret("a")] == 1
+        assert Secret("a") != Secret("b")
+        assert Secret("a") != "a"
+
+    def test_it_can_be_copied_and_pickled(self) -> None:
+        secret = Secret("a")
+        assert copy.deepcopy(secret) == secret == pickle.loads(pickle.dumps(secret))
+
+    @pytest.mark.parametrize(("value", "shown"), [(b"hunter2", "a bytes"), (None, "None"), (Secret("x"), "a Secret")])
+    def test_only_a_text_can_be_secret(self, value: Any, shown: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            Secret(value)
+        assert str(caught.value) == f"Secret: the value is {shown}; give a str (decode bytes first)"
+        assert caught.value.source == "Secret"
+
+
+class TestExpand:
+    @pytest.mark.parametrize(
+        ("text", "expanded"),
+        [
+            ("", ""),
+            ("plain", "plain"),
+            ("${A}", "1"),
+            ("Bearer ${A}.${B_2}!", "Bearer 1.2!"),
+            ("${EMPTY}", ""),
+            ("${A:-x}", "1"),
+            ("${UNSET:-x}", "x"),
+            ("${EMPTY:-x}", "x"),
+            ("${UNSET:-}", ""),
+            ("${UNSET:-a:-b c}", "a:-b c"),
+            ("${UNSET:-line\nline}", "line\nline"),
+            ("${UNSET:-${A}}", "1"),
+            ("${UNSET:-<${ALSO:-${A}}>}", "<1>"),
+            ("${A:-${UNSET}}", "1"),
+            ("$${A}", "${A}"),
+            ("$${A", "${A"),
+            ("$$${A}", "$${A}"),
+            ("${UNSET:-$${A}}", "${A}"),
+            ("$A $ $$ {A} 100%", "$A $ $$ {A} 100%"),
+        ],
+    )
+    def test_references_are_replaced_and_all_else_stays(self, text: str, expanded: str) -> None:
+        assert expand(text, {"A": "1", "B_2": "2", "EMPTY": ""}, where=WHERE) == expanded
+
+    def test_what_a_variable_holds_is_not_expanded_again(self) -> None:
+        assert expand("${A}", {"A": "${B} ${", "B": "x"}, where=WHERE) == "${B} ${"
+
+    @pytest.mark.parametrize("text", ["x${MISSING}", "${UNSET:-${MISSING}}"])
+    def test_an_undefined_variable_is_named_with_its_place(self, text: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            expand(text, {"A": "1"}, where=WHERE)
+        assert str(caught.value) == (
+            f"{WHERE}: environment variable 'MISSING' is not set; set it, or give a default: ${{MISSING:-default}}"
+        )
+        assert caught.value.path == WHERE
+
+    @pytest.mark.parametrize("text", ["hunter2${A", "${A:-${B}", "${"])
+    def test_an_unclosed_reference_is_refused_without_the_text(self, text: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            expand(text, {"A": "1"}, where=WHERE)
+        problem = "a '${' has no closing '}'; add it, or write '$${' for the two characters"
+        assert str(caught.value) == f"{WHERE}: {problem}"
+
+    @pytest.mark.parametrize("text", ["${}", "${hunter 2}", "${1}", "${A-x}", "${A:x}", "${:-x}", "${ A }", "${A\n}"])
+    def test_a_malformed_reference_is_refused_without_the_text(self, text: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            expand(text, {"A": "1"}, where=WHERE)
+        problem = "a '${…}' does not hold a variable; write ${VAR} or ${VAR:-default}, or '$${' for the two characters"
+        assert str(caught.value) == f"{WHERE}: {problem}"
+
+    @given(st.text(alphabet="${}:-AB x", max_size=40))
+    def test_any_text_expands_or_is_a_configuration_error(self, text: str) -> None:
+        with contextlib.suppress(ConfigError):
+            assert isinstance(expand(text, {"A": "1"}, where=WHERE), str)
+
+    @given(st.text(alphabet="${}:-AB x"))
+    def test_every_text_can_be_written_literally(self, text: str) -> None:
+        escaped = text.replace("${", "$${")
+        assert expand(escaped, {}, where=WHERE) == text
+
+
+class TestResolve:
+    async def test_a_text_is_expanded_with_the_variables_of_this_moment(self) -> None:
+        environ = {"A": "1"}
+        assert await resolve("x${A}", environ, where=WHERE) == "x1"
+        environ["A"] = "2"
+        assert await resolve("x${A}", environ, where=WHERE) == "x2"
+
+    async def test_a_secret_is_taken_literally(self) -> None:
+        assert await resolve(Secret("a${A}"), {"A": "1"}, where=WHERE) == "a${A}"
+
+    async def test_a_function_is_called_each_time_and_awaited_if_it_is_async(self) -> None:
+        calls = iter(["one", "${two}"])
+
+        async def later() -> str:
+            return next(calls)
+
+        value: ConfigValue = later
+        assert await resolve(value, {}, where=WHERE) == "one"
+        assert await resolve(lambda: next(calls), {}, where=WHERE) == "${two}"
+
+    async def test_a_function_that_raises_is_named_by_its_place_and_its_text_is_not_repeated(self) -> None:
+        def fetch() -> str:
+            raise KeyError("hunter2")
+
+        async def fetch_later() -> str:
+            return fetch()
+
+        values: list[ConfigValue] = [fetch, fetch_later]
+        for value in values:
+            with pytest.raises(ConfigError) as caught:
+                await resolve(value, {}, where=WHERE)
+            problem = "the function that gives the value raised KeyError (the cause of this error)"
+            assert str(caught.value) == f"{WHERE}: {problem}"
+            assert isinstance(caught.value.__cause__, KeyError)
+            assert caught.value.path == WHERE
+
+    @pytest.mark.parametrize(
+        ("returned", "shown"), [(None, "None"), (b"hunter2", "a bytes"), (Secret("hunter2"), "a Secret")]
+    )
+    async def test_a_function_must_return_a_text(self, returned: Any, shown: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            await resolve(lambda: returned, {}, where=WHERE)
+        assert str(caught.value) == f"{WHERE}: the function that gives the value returned {shown}; let it return a str"
+        assert "hunter2" not in "".join(traceback.format_exception_only(caught.value))
+
+    async def test_all_of_an_env_is_resolved_by_name(self) -> None:
+        env: dict[str, ConfigValue] = {"A": "${X}", "B": Secret("b\n"), "C": lambda: "c"}
+        assert await resolve_env(env, {"X": "x"}, where="servers.docs.env") == {"A": "x", "B": "b\n", "C": "c"}
+
+    async def test_a_resolved_variable_must_not_hold_nul(self) -> None:
+        with pytest.raises(ConfigError) as caught:
+            await resolve_env({"A": lambda: "hunter2\0"}, {}, where="servers.docs.env")
+        assert str(caught.value) == "servers.docs.env.A: the value holds a NUL character; remove it"
+        assert caught.value.path == "servers.docs.env.A"
+
+    async def test_all_headers_are_resolved_by_name(self) -> None:
+        headers: dict[str, ConfigValue] = {"Authorization": "Bearer ${T}", "X-Tab": "a\tb"}
+        resolved = await resolve_headers(headers, {"T": "t"}, where="servers.docs.headers")
+        assert resolved == {"Authorization": "Bearer t", "X-Tab": "a\tb"}
+
+    @pytest.mark.parametrize(
+        ("token", "problem"),
+        [
+            ("hunter2\n", "the value holds a line break; strip it (a file read as a whole usually ends in one)"),
+            ("h\r\nX: y", "the value holds a line break; strip it (a file read as a whole usually ends in one)"),
+            (
+                "",
+                "the value begins or ends with white space; strip it, and see whether a variable in it is empty",
+            ),
+            ("hünter2", "the value holds a character that is not printable ASCII; encode it"),
+            ("h\x00r", "the value holds a character that is not printable ASCII; encode it"),
+        ],
+    )
+    async def test_a_resolved_header_that_cannot_be_sent_is_refused_without_being_shown(
+        self, token: str, problem: str
+    ) -> None:
+        with pytest.raises(ConfigError) as caught:
+            await resolve_headers({"Authorization": "Bearer ${T}"}, {"T": token}, where="servers.docs.headers")
+        assert str(caught.value) == f"servers.docs.headers.Authorization: {problem}"
+        assert caught.value.path == "servers.docs.headers.Authorization"

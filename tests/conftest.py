@@ -1,0 +1,27 @@
+"""What holds for every test: nothing is left behind, and hypothesis has no deadline of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import hypothesis
+import pytest
+
+from .leftovers import Snapshot
+
+# How long an example takes depends on the machine. What must not take long says so in its test.
+hypothesis.settings.register_profile("mcp_actors", deadline=None)
+hypothesis.settings.load_profile("mcp_actors")
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """Fail a test that leaves a child process, an open file descriptor or a busy thread.
+
+    It is synchronous, so for a Trio test it looks before `trio.run` begins and after it has ended. It is the first
+    fixture to be set up and the last to be torn down; what fixtures of a wider scope hold is not the test's.
+    """
+    before = Snapshot.take()
+    yield
+    if found := before.leftovers():
+        pytest.fail("left behind:\n  " + "\n  ".join(found), pytrace=False)

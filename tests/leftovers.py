@@ -1,0 +1,146 @@
+"""What a test may not leave behind: child processes, open file descriptors, busy threads.
+
+Take a `Snapshot` before a test and ask it for `leftovers` after; `tests/conftest.py` does so around every test.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+GRACE: Final = 2.0
+"""Seconds that descriptors and threads have to go away: a worker thread of Trio hands over its result before it is
+done with its own bookkeeping, which takes milliseconds on a loaded machine. Child processes have no grace."""
+
+IDLE_THREAD: Final = re.compile(r"Trio thread \d+")
+"""Trio keeps worker threads for ten seconds. A working one bears the name of its job, so this matches idle ones."""
+
+
+class Child(NamedTuple):
+    """A process whose parent we are. `started` is there because process ids are used again."""
+
+    pid: int
+    started: str
+    description: str
+
+
+class Descriptor(NamedTuple):
+    """An open file descriptor and what it is open on."""
+
+    number: int
+    target: str
+
+
+class Snapshot(NamedTuple):
+    """What this process has at one moment."""
+
+    children: frozenset[tuple[int, str]]
+    descriptors: frozenset[Descriptor]
+    threads: frozenset[threading.Thread]
+
+    @classmethod
+    def take(cls) -> Snapshot:
+        """Look at the children, descriptors and threads there are now."""
+        known = frozenset((child.pid, child.started) for child in children())
+        return cls(known, frozenset(descriptors()), frozenset(busy_threads()))
+
+    def leftovers(self) -> list[str]:
+        """Describe what is new since the snapshot. New children are killed, so that the next test starts clean."""
+        strays = [child for child in children() if (child.pid, child.started) not in self.children]
+        for child in strays:
+            _end(child)
+        return [
+            *(f"child process {child.pid}: {child.description}" for child in strays),
+            *(f"file descriptor {number}: {target}" for number, target in _stay(descriptors, self.descriptors)),
+            *(f"thread {thread.name!r}" for thread in _stay(busy_threads, self.threads)),
+        ]
+
+
+def children() -> list[Child]:
+    """List the child processes of this one, in whatever session or group they are, zombies included."""
+    found = _children_from_proc() if sys.platform == "linux" else _children_from_ps()
+    return sorted(found)
+
+
+def descriptors() -> list[Descriptor]:
+    """List the open file descriptors of this process."""
+    numbers = [int(name) for name in os.listdir("/dev/fd")]
+    found = []
+    for number in sorted(numbers):
+        # The descriptor with which the folder was listed is closed by now.
+        with suppress(OSError):
+            found.append(Descriptor(number, _target(number)))
+    return found
+
+
+def busy_threads() -> list[threading.Thread]:
+    """List the threads of this process, without Trio's idle ones."""
+    return [thread for thread in threading.enumerate() if not IDLE_THREAD.fullmatch(thread.name)]
+
+
+def _stay(look: Callable[[], Iterable[T]], known: frozenset[T]) -> list[T]:
+    """Return what `look` finds beyond `known` and still finds after `GRACE` seconds."""
+    deadline = time.monotonic() + GRACE
+    while found := [thing for thing in look() if thing not in known]:
+        if time.monotonic() > deadline:
+            break
+        gc.collect()
+        time.sleep(0.01)
+    return found
+
+
+def _end(child: Child) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(child.pid, signal.SIGKILL)
+    with suppress(ChildProcessError):
+        os.waitpid(child.pid, 0)
+
+
+def _target(number: int) -> str:
+    if sys.platform == "linux":
+        return os.readlink(f"/proc/self/fd/{number}")
+    else:
+        status = os.fstat(number)
+        return f"mode {status.st_mode:o}, device {status.st_dev}, inode {status.st_ino}"
+
+
+def _children_from_proc() -> Iterator[Child]:
+    us = os.getpid()
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            status = (folder / "stat").read_text(errors="replace")
+            command = (folder / "cmdline").read_text(errors="replace").replace("\0", " ").strip()
+        except OSError:
+            continue  # it ended while we looked
+        # "pid (name) state ppid …": the name may contain anything, so count from its closing parenthesis.
+        name, _, rest = status.partition("(")[2].rpartition(")")
+        fields = rest.split()
+        state, parent, started = fields[0], int(fields[1]), fields[19]
+        if parent == us:
+            yield Child(int(folder.name), started, "zombie of " + name if state == "Z" else command or name)
+
+
+def _children_from_ps() -> Iterator[Child]:
+    # Five words make up the time of start: "Thu Jan  1 00:00:00 1970".
+    command = ["ps", "-A", "-o", "pid=,ppid=,state=,lstart=,command="]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"}) as ps:
+        output, _ = ps.communicate()
+    for line in output.splitlines():
+        pid, parent, state, *words = line.split()
+        if int(parent) == os.getpid() and int(pid) != ps.pid:
+            name = " ".join(words[5:])
+            yield Child(int(pid), " ".join(words[:5]), "zombie of " + name if state.startswith("Z") else name)

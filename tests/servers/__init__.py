@@ -1,0 +1,1 @@
+"""The tests of the servers: one connection, one actor, a group of them."""

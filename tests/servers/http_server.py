@@ -1,0 +1,86 @@
+"""A real streamable HTTP server on the loopback interface, with the SDK's own server; run as a process.
+
+It prints its port as the first line on stdout. ``--require-header NAME=VALUE`` answers everything else with 401.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+from typing import Any
+
+import anyio
+import uvicorn
+from mcp.server.mcpserver import MCPServer
+
+
+def command(*flags: str) -> list[str]:
+    """Return the command line that runs this server with `flags`."""
+    return [sys.executable, __file__, *flags]
+
+
+def make_server() -> MCPServer:
+    """Make the server and its tools."""
+    server = MCPServer("over-http")
+
+    @server.tool()
+    def echo(text: str) -> str:
+        """Return the text."""
+        return text
+
+    @server.tool()
+    def pid() -> str:
+        """Return the process id of the server."""
+        return str(os.getpid())
+
+    @server.tool()
+    def add(a: int, b: int) -> int:
+        """Add two integers."""
+        return a + b
+
+    @server.tool()
+    async def sleep(seconds: float) -> str:
+        """Sleep, then say for how long."""
+        await anyio.sleep(seconds)
+        return f"slept {seconds}"
+
+    return server
+
+
+class RequireHeader:
+    """Lets only requests through that have a certain header."""
+
+    def __init__(self, app: Any, required: str) -> None:
+        self.app = app
+        name, _, value = required.partition("=")
+        self.header = (name.lower().encode(), value.encode())
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or self.header in scope["headers"]:
+            await self.app(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": 401, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def main() -> None:
+    """Run the server until it is killed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--require-header", metavar="NAME=VALUE")
+    flags = parser.parse_args()
+    app: Any = make_server().streamable_http_app()
+    if flags.require_header is not None:
+        app = RequireHeader(app, flags.require_header)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", flags.port))
+    listener.listen()
+    print(listener.getsockname()[1], flush=True)
+    uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    main()

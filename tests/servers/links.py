@@ -1,0 +1,55 @@
+"""What the tests of the transports share: links to the scripted server, and a session on top of one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from mcp import Client
+from mcp.types import CallToolResult, TextContent
+
+from mcp_actors.config import ServerConfig, Stdio
+from mcp_actors.servers._link import Link
+
+from .processes import eventually
+from .scripted_server import command
+
+MARGIN = 1.5
+"""Seconds that a loaded machine may add to a bound that is asserted."""
+
+
+def scripted(*flags: str, stop_timeout: float = 5.0, **options: Any) -> ServerConfig:
+    """Configure the scripted server with `flags`; `options` are those of `Stdio`."""
+    program, args = command(*flags)
+    return ServerConfig("scripted", Stdio(program, args, **options), stop_timeout=stop_timeout)
+
+
+def never_lost() -> None:
+    """Fail: to be used where a connection must not be reported as lost."""
+    raise AssertionError("the connection was reported as lost")
+
+
+@asynccontextmanager
+async def open_session(link: Link, mode: str = "legacy") -> AsyncIterator[Client]:
+    """Open the SDK's client on a link; what it wraps around an exception of the block is taken off again."""
+    try:
+        async with Client(link.target, mode=mode) as client:
+            yield client
+    except ExceptionGroup as group:
+        if len(group.exceptions) > 1:
+            raise
+        raise group.exceptions[0] from None
+
+
+def text_of(result: CallToolResult) -> str:
+    """Return the one text that a result holds."""
+    [content] = result.content
+    assert isinstance(content, TextContent)
+    return content.text
+
+
+async def wait_for_line(path: Path, text: str) -> None:
+    """Wait until a log file holds a line."""
+    await eventually(lambda: path.exists() and text in path.read_text().splitlines())

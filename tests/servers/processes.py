@@ -1,0 +1,87 @@
+"""What the operating system says about processes: the tests believe it, and not the code under test."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import trio
+
+State = Literal["running", "zombie", "gone"]
+
+
+class Process(NamedTuple):
+    """One process at one moment."""
+
+    pid: int
+    parent: int
+    group: int
+    zombie: bool
+
+
+def processes() -> list[Process]:
+    """List all processes there are now."""
+    return _from_proc() if sys.platform == "linux" else _from_ps()
+
+
+def _from_proc() -> list[Process]:
+    folders = (folder for folder in Path("/proc").iterdir() if folder.name.isdigit())
+    return [process for folder in folders if (process := _read(folder)) is not None]
+
+
+def _from_ps() -> list[Process]:
+    lines = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,pgid=,state="], capture_output=True, text=True, check=True)
+    fields = (line.split() for line in lines.stdout.splitlines())
+    return [Process(int(pid), int(parent), int(group), state[0] == "Z") for pid, parent, group, state in fields]
+
+
+def _read(folder: Path) -> Process | None:
+    try:
+        text = (folder / "stat").read_text(errors="replace")
+    except OSError:
+        return None  # it ended while we looked
+    state, parent, group = text.rpartition(")")[2].split()[:3]
+    return Process(int(folder.name), int(parent), int(group), state == "Z")
+
+
+def state_of(pid: int) -> State:
+    """Say whether a process runs, has ended and waits for its parent to notice, or is gone altogether."""
+    for process in processes():
+        if process.pid == pid:
+            return "zombie" if process.zombie else "running"
+    return "gone"
+
+
+def group_members(group: int) -> list[int]:
+    """List the processes of a group that run."""
+    return [process.pid for process in processes() if process.group == group and not process.zombie]
+
+
+def child_pids() -> set[int]:
+    """List our own children, zombies included."""
+    return {process.pid for process in processes() if process.parent == os.getpid()}
+
+
+async def wait_ended(pids: Iterable[int], *, within: float) -> None:
+    """Wait until none of these processes runs any more: a SIGKILL is sent at once but takes a moment to work.
+
+    Raises:
+        trio.TooSlowError: one still runs after `within` seconds.
+    """
+    waited_for = set(pids)
+    await eventually(lambda: all(state_of(pid) != "running" for pid in waited_for), within=within)
+
+
+async def eventually(condition: Callable[[], bool], *, within: float = 5.0) -> None:
+    """Wait for something that another process does, and for which there is no portable event.
+
+    Raises:
+        trio.TooSlowError: it is not so after `within` seconds.
+    """
+    with trio.fail_after(within):
+        while not condition():  # noqa: ASYNC110 - there is no event, see above
+            await trio.sleep(0.005)

@@ -1,0 +1,296 @@
+"""A real MCP server in a real process, in the standard library only, that misbehaves as its arguments say.
+
+It speaks newline-delimited JSON-RPC in the legacy era: ``server/discover`` is an unknown method to it, as it is to
+most servers there are. A call of the tool `sleep` runs in a thread of its own and so holds up nothing.
+
+Run as ``python scripted_server.py --tools 3 …``; `command` builds that line for a test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+
+
+def command(*flags: str) -> tuple[str, tuple[str, ...]]:
+    """Return the command and the arguments that run this server with `flags`; ``-S -E`` saves half of its start."""
+    return sys.executable, ("-S", "-E", __file__, *flags)
+
+
+class RpcError(Exception):
+    """An error to be answered with."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Read the ways to misbehave from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--name", default="scripted", help="the name in serverInfo")
+    parser.add_argument("--exit-at-start", type=int, metavar="CODE", help="end at once with this code")
+    parser.add_argument("--stderr", default="", metavar="TEXT", help="write this to stderr first")
+    parser.add_argument("--stderr-flood", type=int, default=0, metavar="BYTES", help="write as much to stderr first")
+    parser.add_argument("--start-delay", type=float, default=0.0, metavar="S", help="sleep before anything else")
+    parser.add_argument("--fail-first", nargs=2, metavar=("N", "FILE"), help="exit with 3 the first N starts")
+    parser.add_argument("--never-answer", action="store_true", help="read everything, answer nothing")
+    parser.add_argument("--never-read", type=Path, metavar="FILE", help="after the handshake, read only once FILE is")
+    parser.add_argument("--ignore-eof", action="store_true", help="stay when stdin ends")
+    parser.add_argument("--ignore-sigterm", action="store_true", help="stay when asked to end")
+    parser.add_argument("--close-stdout", action="store_true", help="close stdout at the first tool call, and stay")
+    parser.add_argument("--flood-at-eof", action="store_true", help="when stdin ends, write 1 MiB and then exit")
+    parser.add_argument("--spawn-grandchild", action="store_true", help="start a child that sleeps, own stdout")
+    parser.add_argument("--grandchild-keeps-stdout", action="store_true", help="… and that inherits stdout instead")
+    parser.add_argument("--garbage", action="store_true", help="print a banner and worse on stdout first")
+    parser.add_argument("--no-tools-capability", action="store_true", help="offer no tools")
+    parser.add_argument("--tools", type=int, default=0, metavar="N", help="offer tool_0 … tool_N-1 as well")
+    parser.add_argument("--die-on-list", action="store_true", help="exit with 7 at tools/list")
+    parser.add_argument("--error-on-list", action="store_true", help="answer tools/list with an error")
+    parser.add_argument("--hang-on-list", action="store_true", help="never answer tools/list")
+    parser.add_argument("--pid-file", type=Path, metavar="PATH", help="append the pids of this and the grandchild")
+    parser.add_argument("--log-file", type=Path, metavar="PATH", help="append one line per start, message and end")
+    parser.add_argument("--count-file", type=Path, metavar="PATH", help="where the tool `count` counts")
+    return parser.parse_args(arguments)
+
+
+def schema(**properties: str) -> Json:
+    """Return an input schema in which every property is required."""
+    return {
+        "type": "object",
+        "properties": {name: {"type": kind} for name, kind in properties.items()},
+        "required": list(properties),
+    }
+
+
+TOOLS: dict[str, tuple[str, Json]] = {
+    "echo": ("Return the text.", schema(text="string")),
+    "pid": ("Return the process id of the server.", schema()),
+    "sleep": ("Sleep, then say for how long.", schema(seconds="number")),
+    "fail": ("Fail as a tool does: an error result.", schema()),
+    "crash": ("End the server at once with a code.", schema(code="integer")),
+    "add": ("Add two integers.", schema(a="integer", b="integer")),
+    "count": ("Count one more in the count file and return the new number.", schema()),
+    "env": ("Return a variable of the server's environment, or nothing.", schema(name="string")),
+    "environment": ("Return the names of all variables of the server's environment.", schema()),
+    "print_raw": ("Write the text to stdout as it is, in Latin-1, before the answer.", schema(text="string")),
+}
+
+
+def locked_increment(path: Path) -> int:
+    """Add one to the number in a file, safe against other processes, and return the new one."""
+    with path.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        number = int(file.read() or "0") + 1
+        file.truncate(0)
+        file.write(str(number))
+    return number
+
+
+class ScriptedServer:
+    """One run of the server."""
+
+    def __init__(self, flags: argparse.Namespace) -> None:
+        self.flags = flags
+        self.writing = threading.Lock()
+        self.cancelled: dict[object, threading.Event] = {}
+
+    # --- The wire ---------------------------------------------------------------------------------------------------
+
+    def write_line(self, line: bytes) -> None:
+        """Write one whole line to stdout; what cannot be written because nobody reads is dropped."""
+        with self.writing:
+            try:
+                sys.stdout.buffer.write(line + b"\n")
+                sys.stdout.buffer.flush()
+            except (BrokenPipeError, ValueError):
+                pass
+
+    def send(self, message: Json) -> None:
+        """Send one message."""
+        self.write_line(json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode())
+
+    def log(self, text: str) -> None:
+        """Append a line to the log file, in one write, so that several processes may share it."""
+        if self.flags.log_file is not None:
+            with self.flags.log_file.open("a") as file:
+                file.write(text + "\n")
+
+    def serve(self) -> None:
+        """Read and answer until stdin ends."""
+        for line in sys.stdin.buffer:
+            self.take(json.loads(line))
+            if self.flags.never_read is not None and b"notifications/initialized" in line:
+                wait_for(self.flags.never_read)
+
+    def take(self, message: Json) -> None:
+        """Look at one message and start what answers it."""
+        method, params = message.get("method", "response"), message.get("params") or {}
+        about = params.get("name") if method == "tools/call" else params.get("requestId")
+        self.log(method if about is None else f"{method} {about}")
+        if method == "notifications/cancelled":
+            self.cancelled.setdefault(params.get("requestId"), threading.Event()).set()
+        if "id" not in message or "method" not in message or self.flags.never_answer:
+            return
+        if method == "tools/call" and about == "sleep":
+            threading.Thread(target=self.answer, args=(message["id"], method, params), daemon=True).start()
+        else:
+            self.answer(message["id"], method, params)
+
+    def answer(self, request_id: object, method: str, params: Json) -> None:
+        """Answer one request; a cancelled one is not answered, as the specification wants it."""
+        try:
+            outcome: Json | None = self.result(request_id, method, params)
+            reply = None if outcome is None else {"id": request_id, "result": outcome}
+        except RpcError as error:
+            reply = {"id": request_id, "error": {"code": error.code, "message": str(error)}}
+        if reply is not None:
+            self.send(reply)
+
+    def result(self, request_id: object, method: str, params: Json) -> Json | None:
+        """Return what a request is answered with; None for no answer."""
+        match method:
+            case "initialize":
+                return self.initialize(params)
+            case "ping":
+                return {}
+            case "tools/list" if not self.flags.no_tools_capability:
+                return self.list_tools()
+            case "tools/call":
+                return self.call_tool(request_id, params.get("name"), params.get("arguments") or {})
+        raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method}")
+
+    def initialize(self, params: Json) -> Json:
+        """Accept whatever version the client speaks."""
+        return {
+            "protocolVersion": params.get("protocolVersion", "2025-06-18"),
+            "capabilities": {} if self.flags.no_tools_capability else {"tools": {}},
+            "serverInfo": {"name": self.flags.name, "version": "1.0"},
+        }
+
+    # --- Tools ------------------------------------------------------------------------------------------------------
+
+    def list_tools(self) -> Json | None:
+        """List the tools, or do not."""
+        if self.flags.die_on_list:
+            os._exit(7)
+        if self.flags.error_on_list:
+            raise RpcError(INTERNAL_ERROR, "the list of tools is lost")
+        if self.flags.hang_on_list:
+            return None
+        extra = {f"tool_{number}": (f"Tool number {number}.", schema()) for number in range(self.flags.tools)}
+        return {
+            "tools": [
+                {"name": name, "description": description, "inputSchema": input_schema}
+                for name, (description, input_schema) in {**TOOLS, **extra}.items()
+            ]
+        }
+
+    def call_tool(self, request_id: object, name: object, arguments: Json) -> Json | None:
+        """Run one tool."""
+        if self.flags.close_stdout:
+            os.close(1)
+            return None
+        if name == "sleep":
+            cancelled = self.cancelled.setdefault(request_id, threading.Event())
+            return None if cancelled.wait(arguments["seconds"]) else content(f"slept {arguments['seconds']}")
+        if name == "fail":
+            return {**content("failed as asked"), "isError": True}
+        tools: dict[object, Callable[[], object]] = {
+            "echo": lambda: arguments["text"],
+            "pid": os.getpid,
+            "crash": lambda: self.end(arguments["code"]),
+            "add": lambda: arguments["a"] + arguments["b"],
+            "count": lambda: locked_increment(self.flags.count_file),
+            "env": lambda: os.environ.get(arguments["name"], ""),
+            "environment": lambda: " ".join(sorted(os.environ)),
+            "print_raw": lambda: self.write_line(arguments["text"].encode("latin-1")),
+        }
+        if isinstance(name, str) and name.startswith("tool_"):
+            return content(name)
+        if name not in tools:
+            raise RpcError(INVALID_PARAMS, f"Unknown tool: {name}")
+        return content(str(tools[name]()))
+
+    def end(self, code: int) -> None:
+        """End the process without any clean-up, as a crash does."""
+        self.log(f"crash {code}")
+        os._exit(code)
+
+
+def content(text: str) -> Json:
+    """Return a tool result that holds one text."""
+    return {"content": [{"type": "text", "text": text}]}
+
+
+def wait_for(path: Path) -> None:
+    """Wait until a file exists."""
+    while not path.exists():
+        time.sleep(0.005)
+
+
+def start_grandchild(flags: argparse.Namespace) -> Iterator[int]:
+    """Start a process that outlives this one unless somebody ends it; give its pid."""
+    if flags.spawn_grandchild or flags.grandchild_keeps_stdout:
+        stdout = None if flags.grandchild_keeps_stdout else subprocess.DEVNULL
+        yield subprocess.Popen(["sleep", "1000"], stdin=subprocess.DEVNULL, stdout=stdout, stderr=stdout).pid
+
+
+def prepare(flags: argparse.Namespace) -> None:
+    """Do what is asked for before the first message."""
+    time.sleep(flags.start_delay)
+    if flags.ignore_sigterm:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    pids = [os.getpid(), *start_grandchild(flags)]
+    if flags.pid_file is not None:
+        with flags.pid_file.open("a") as file:
+            file.write(" ".join(map(str, pids)) + "\n")
+    sys.stderr.write(flags.stderr + "x" * flags.stderr_flood)
+    sys.stderr.flush()
+    if flags.garbage:
+        sys.stdout.buffer.write(
+            b'Welcome to the scripted server!\n\n{"jsonrpc":\n\xff\xfe\n[1, 2]\n{"jsonrpc": "2.0"}\n'
+        )
+        sys.stdout.buffer.flush()
+    if flags.exit_at_start is not None:
+        sys.exit(flags.exit_at_start)
+    if flags.fail_first is not None and locked_increment(Path(flags.fail_first[1])) <= int(flags.fail_first[0]):
+        sys.exit(3)
+
+
+def main() -> None:
+    """Run the server."""
+    flags = parse_flags()
+    server = ScriptedServer(flags)
+    server.log(f"start {os.getpid()}")
+    prepare(flags)
+    server.serve()
+    server.log("eof")
+    if flags.flood_at_eof:
+        server.write_line(b"x" * (1 << 20))
+        server.log("flooded")
+    while flags.ignore_eof:
+        signal.pause()
+    # Calls that still sleep do not keep the process: their threads are daemons.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

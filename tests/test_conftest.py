@@ -1,0 +1,145 @@
+"""The fixture that watches over all tests is itself worth nothing unless it finds things."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from . import leftovers
+from .leftovers import Snapshot
+
+pytest_plugins = ["pytester"]
+
+SLEEP_FOR_EVER = [sys.executable, "-c", "import time; time.sleep(3600)"]
+
+
+@pytest.fixture
+def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tests that leave something behind on purpose not wait for it to go away."""
+    monkeypatch.setattr(leftovers, "GRACE", 0.0)
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A process in a session of its own, as stdio servers are."""
+    with subprocess.Popen(SLEEP_FOR_EVER, start_new_session=True) as process:
+        yield process
+        process.kill()
+
+
+def test_nothing_is_found_when_nothing_is_left() -> None:
+    assert Snapshot.take().leftovers() == []
+
+
+def test_a_running_child_in_another_session_is_found_and_ended() -> None:
+    before = Snapshot.take()
+    process = subprocess.Popen(SLEEP_FOR_EVER, start_new_session=True)
+    [found] = before.leftovers()
+    assert found.startswith(f"child process {process.pid}: {sys.executable}")
+    assert before.leftovers() == []
+    process.wait()
+
+
+def test_a_zombie_is_found() -> None:
+    before = Snapshot.take()
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    [found] = before.leftovers()
+    assert found.startswith(f"child process {process.pid}: zombie of ")
+    process.wait()
+
+
+def test_a_child_that_was_there_before_is_not_the_tests(sleeper: subprocess.Popen[bytes]) -> None:
+    assert Snapshot.take().leftovers() == []
+    assert sleeper.poll() is None
+
+
+@pytest.mark.usefixtures("no_grace")
+def test_an_open_file_is_found_by_its_name(tmp_path: Path) -> None:
+    before = Snapshot.take()
+    with open(tmp_path / "left.txt", "w") as file:
+        [found] = before.leftovers()
+        assert found.startswith(f"file descriptor {file.fileno()}: ")
+        if sys.platform == "linux":
+            assert found.endswith("left.txt")
+
+
+@pytest.mark.usefixtures("no_grace")
+def test_both_ends_of_a_socket_pair_are_found() -> None:
+    before = Snapshot.take()
+    left, right = socket.socketpair()
+    with left, right:
+        assert len(before.leftovers()) == 2
+    assert before.leftovers() == []
+
+
+@pytest.mark.usefixtures("no_grace")
+def test_a_descriptor_that_is_reused_for_something_else_is_found(tmp_path: Path) -> None:
+    first = os.open(tmp_path / "first", os.O_CREAT)
+    before = Snapshot.take()
+    os.close(first)
+    second = os.open(tmp_path / "second", os.O_CREAT)
+    try:
+        assert second == first
+        assert len(before.leftovers()) == 1
+    finally:
+        os.close(second)
+
+
+@pytest.mark.usefixtures("no_grace")
+def test_a_thread_is_found_by_its_name() -> None:
+    before = Snapshot.take()
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait, name="straggler")
+    thread.start()
+    assert before.leftovers() == ["thread 'straggler'"]
+    done.set()
+    thread.join()
+    assert before.leftovers() == []
+
+
+def test_a_thread_that_is_about_to_end_has_grace() -> None:
+    before = Snapshot.take()
+    done = threading.Event()
+    threading.Thread(target=done.wait).start()
+    threading.Timer(0.05, done.set).start()
+    assert before.leftovers() == []
+
+
+def test_trio_itself_leaves_nothing_that_counts() -> None:
+    before = Snapshot.take()
+    trio.run(trio.to_thread.run_sync, time.monotonic)
+    trio.run(trio.run_process, [sys.executable, "-c", ""])
+    assert before.leftovers() == []
+
+
+def test_a_test_that_leaves_something_fails_and_the_next_one_does_not(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
+    pytester.makeconftest("from tests.conftest import nothing_left_behind")
+    pytester.makepyfile(
+        f"""
+        import subprocess
+        import trio
+
+        async def test_a_leaves_a_child():
+            await trio.lowlevel.open_process({SLEEP_FOR_EVER!r}, start_new_session=True)
+
+        async def test_b_leaves_nothing():
+            await trio.run_process({SLEEP_FOR_EVER[:2]!r} + [""])
+        """
+    )
+    pytester.makeini("[pytest]\ntrio_mode = true")
+    result = pytester.runpytest_subprocess("-p", "no:randomly")
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*ERROR at teardown of test_a_leaves_a_child*", "left behind:", "  child process *"])

@@ -1,0 +1,69 @@
+"""Every example is run, and prints what its docstring says.
+
+An example's module docstring ends with a line ``Prints::`` and, indented below it, the lines of its standard output.
+``...`` stands for any text, as in `doctest.ELLIPSIS`.
+"""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from .source import EXAMPLES, parse
+
+NEEDS_EXTRAS: Final = {"main_job.py"}
+"""Run by ``nox -s examples``, because it needs what the extra ``demo`` installs."""
+
+TIMEOUT: Final = 60.0
+"""Seconds for one example: they take one or two; this is for a machine that is busy with other things."""
+
+
+def expected_output(docstring: str | None) -> str | None:
+    """Return the lines below ``Prints::``, or None if a docstring has no such block."""
+    _, found, block = (docstring or "").rpartition("Prints::\n")
+    return textwrap.dedent(block).strip() + "\n" if found else None
+
+
+def agrees(output: str, expected: str) -> bool:
+    """Whether an output is the expected one, with ``...`` for any text."""
+    return doctest.OutputChecker().check_output(expected, output, doctest.ELLIPSIS)
+
+
+def test_there_are_examples() -> None:
+    assert list(EXAMPLES.glob("*.py"))
+
+
+@pytest.mark.parametrize("path", [path.name for path in sorted(EXAMPLES.glob("*.py")) if path.name not in NEEDS_EXTRAS])
+def test_an_example_prints_what_its_docstring_says(path: str, tmp_path: Path) -> None:
+    expected = expected_output(ast.get_docstring(parse(EXAMPLES / path)))
+    assert expected is not None, f"{path}: the docstring does not end with a block 'Prints::'"
+    finished = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / path],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert agrees(finished.stdout, expected), finished.stdout
+    assert finished.stderr == ""
+
+
+def test_the_expected_output_is_the_block_below_prints() -> None:
+    assert expected_output("An example.\n\nPrints::\n\n    one\n      two\n") == "one\n  two\n"
+    assert expected_output("An example without output.") is None
+    assert expected_output(None) is None
+
+
+@pytest.mark.parametrize(
+    ("output", "fine"), [("took 3 s\ndone\n", True), ("took 3 s\n", False), ("took 3 s\ndone\nmore\n", False)]
+)
+def test_dots_stand_for_any_text(output: str, fine: bool) -> None:
+    assert agrees(output, "took ... s\ndone\n") is fine

@@ -1,0 +1,164 @@
+"""The public surface: sorted, small, complete, lazily loaded, and called by its public name."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+import subprocess
+import sys
+from importlib import import_module
+from importlib.metadata import version
+from types import FunctionType, ModuleType
+
+import pytest
+
+import mcp_actors
+from mcp_actors import _exports
+
+from .source import PACKAGE, parse, project
+
+FOLDERS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+
+
+def run(code: str) -> str:
+    """Run code in a fresh interpreter and return what it prints."""
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return finished.stdout.strip()
+
+
+def public_things(module: ModuleType) -> dict[str, object]:
+    """Return the public classes and functions of a module."""
+    things = {name: getattr(module, name) for name in module.__all__}
+    return {name: thing for name, thing in things.items() if isinstance(thing, (type, FunctionType))}
+
+
+def test_the_facade_is_sorted_and_small() -> None:
+    assert mcp_actors.__all__ == sorted(mcp_actors.__all__)
+    assert len(mcp_actors.__all__) == len(set(mcp_actors.__all__)) <= 40
+
+
+@pytest.mark.parametrize("name", mcp_actors.__all__)
+def test_every_public_name_resolves(name: str) -> None:
+    assert getattr(mcp_actors, name) is getattr(import_module(mcp_actors._HOMES[name]), name)
+
+
+def test_type_checkers_and_programs_see_the_same_names_from_the_same_modules() -> None:
+    seen = {
+        alias.asname: node.module
+        for node in ast.walk(parse(PACKAGE / "__init__.py"))
+        if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("mcp_actors")
+        for alias in node.names
+    }
+    assert seen == mcp_actors._HOMES
+    assert list(mcp_actors._HOMES) == mcp_actors.__all__
+
+
+def test_dir_lists_public_names_before_they_are_fetched() -> None:
+    assert run("import mcp_actors; print(set(mcp_actors.__all__) <= set(dir(mcp_actors)))") == "True"
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'mcp_actors' has no attribute 'Server'"):
+        _ = mcp_actors.Server  # type: ignore[attr-defined]  # that is what is tested
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert mcp_actors.__version__ == project()["version"] == version("mcp-actors")
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_folder_lists_what_it_exports_in_order(folder: str) -> None:
+    module = import_module(f"mcp_actors.{folder}")
+    assert module.__all__ == sorted(module.__all__)
+    assert all(hasattr(module, name) for name in module.__all__)
+
+
+@pytest.mark.parametrize("name", mcp_actors.__all__)
+def test_things_of_the_facade_say_that_they_live_there(name: str) -> None:
+    thing = getattr(mcp_actors, name)
+    if isinstance(thing, (type, FunctionType)):
+        assert thing.__module__ == "mcp_actors"
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_things_of_a_folder_say_that_they_live_there_or_in_the_facade(folder: str) -> None:
+    module = import_module(f"mcp_actors.{folder}")
+    homes = {name: thing.__module__ for name, thing in public_things(module).items()}
+    expected = {name: "mcp_actors" if name in mcp_actors.__all__ else module.__name__ for name in homes}
+    assert homes == expected
+
+
+def test_every_error_lives_in_the_facade_or_in_the_kernel() -> None:
+    code = (
+        "from mcp_actors import _errors; print(sorted({getattr(_errors, name).__module__ for name in _errors.__all__}))"
+    )
+    assert run(code) == "['mcp_actors', 'mcp_actors.kernel']"
+
+
+def test_kernel_names_are_exported_by_the_kernel_only() -> None:
+    kernel = import_module("mcp_actors.kernel")
+    shared = {"Backoff", "McpActorsError"}
+    assert set(kernel.__all__) & set(mcp_actors.__all__) <= shared
+
+
+def test_an_error_can_be_pickled_by_its_public_name() -> None:
+    assert pickle.loads(pickle.dumps(mcp_actors.ConnectFailed)) is mcp_actors.ConnectFailed
+
+
+def test_the_kernel_is_usable_alone() -> None:
+    heavy = ("anyio", "httpx2", "mcp", "trio_asyncio")
+    code = f"import sys, mcp_actors.kernel; print([name for name in {heavy} if name in sys.modules])"
+    assert run(code) == "[]"
+
+
+def test_the_facade_imports_nothing_by_itself() -> None:
+    code = "import sys, mcp_actors; print([name for name in sys.modules if name.startswith(('mcp', 'trio'))])"
+    assert run(code) == "['mcp_actors']"
+
+
+def test_importing_the_kernel_takes_less_than_a_tenth_of_a_second_beyond_trio() -> None:
+    code = (
+        "import time, trio, attrs, outcome; start = time.perf_counter(); "
+        "import mcp_actors.kernel; print(time.perf_counter() - start)"
+    )
+    assert min(float(run(code)) for _ in range(5)) < 0.1
+
+
+def test_windows_is_refused_with_an_explanation() -> None:
+    code = (
+        "import sys; sys.platform = 'win32'\n"
+        "try:\n    import mcp_actors\n"
+        "except ImportError as error:\n    print(error)"
+    )
+    assert run(code) == "mcp_actors runs on Linux and macOS, not on Windows yet; under Windows, use it inside WSL"
+
+
+class TestPublish:
+    def thing(self, module: str) -> type:
+        return type("Thing", (), {"__module__": module})
+
+    @pytest.mark.parametrize("module", ["mcp_actors._errors", "mcp_actors.kernel._ref", "mcp_actors._a.b"])
+    def test_what_a_private_module_defines_gets_a_public_home(self, module: str) -> None:
+        thing = self.thing(module)
+        _exports.publish("mcp_actors.kernel", {"Thing": thing})
+        assert thing.__module__ == "mcp_actors.kernel"
+
+    @pytest.mark.parametrize(
+        "module", ["mcp_actors", "mcp_actors.kernel", "_collections", "trio._core", "mcp_actorsx._a"]
+    )
+    def test_what_has_a_public_home_or_is_foreign_stays(self, module: str) -> None:
+        thing = self.thing(module)
+        _exports.publish("mcp_actors.config", {"Thing": thing})
+        assert thing.__module__ == module
+
+    def test_private_names_and_constants_are_left_alone(self) -> None:
+        thing = self.thing("mcp_actors._errors")
+        _exports.publish("mcp_actors", {"_Thing": thing, "LIMIT": 3, "Alias": list[int]})
+        assert thing.__module__ == "mcp_actors._errors"
+
+    def test_functions_are_published_too(self) -> None:
+        def open_thing() -> None: ...
+
+        open_thing.__module__ = "mcp_actors.servers._group"
+        _exports.publish("mcp_actors", {"open_thing": open_thing})
+        assert open_thing.__module__ == "mcp_actors"

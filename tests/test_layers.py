@@ -1,0 +1,227 @@
+"""Imports go downward only, never sideways between the folders of one layer, and only to what is declared.
+
+Every import counts, also those inside functions, under ``TYPE_CHECKING`` and in ``import_module("…")``.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from .source import PACKAGE, parse, project, python_files
+
+LAYERS: Final = {
+    "_backoff": 0,
+    "_errors": 0,
+    "_exports": 0,
+    "kernel": 1,
+    "catalog": 1,
+    "config": 1,
+    "servers": 2,
+    "observe": 3,
+    "bridge": 3,
+    "adapters": 3,
+    "testing": 3,
+    "cli": 4,
+}
+"""The folders and top-level modules of the package, and the layer each is in. The diagram is in ``__init__.py``."""
+
+SIDEWAYS: Final = {("adapters", "bridge")}
+"""Which folder may import which in its own layer. The single files of layer 0 may import each other."""
+
+FACADE: Final = {"_backoff", "_errors", "_exports", "catalog", "config", "kernel", "servers"}
+"""What the façade may name."""
+
+KERNEL_NEEDS: Final = {"attr", "attrs", "outcome", "trio"}
+"""What the kernel may import besides the standard library and layer 0."""
+
+ONLY_IN_BRIDGE: Final = {"asyncio", "trio_asyncio"}
+"""Imported in functions of the bridge and nowhere else: importing `trio_asyncio` changes asyncio for the process."""
+
+
+class Import(NamedTuple):
+    """One imported module, as seen from the module that imports it."""
+
+    importer: str
+    """Dotted, relative to the package: ``"kernel._ref"``; the façade is ``""``."""
+    line: int
+    target: str
+    """Dotted and absolute: ``"mcp_actors.kernel._ref"``, ``"trio"``."""
+    in_function: bool
+
+    @property
+    def place(self) -> str:
+        return self.importer.partition(".")[0]
+
+    @property
+    def goes_to(self) -> str | None:
+        """The folder or top-level module of the package that is imported; None if it is foreign; ``""``: the façade."""
+        package, _, rest = self.target.partition(".")
+        return rest.partition(".")[0] if package == PACKAGE.name else None
+
+    def __str__(self) -> str:
+        return f"{self.importer or 'the façade'}, line {self.line}, imports {self.target}"
+
+
+def imports(package: Path) -> list[Import]:
+    """List every import in a package."""
+    return [found for path in python_files(package) for found in imports_of(path, package)]
+
+
+def imports_of(path: Path, package: Path) -> Iterator[Import]:
+    parts = path.relative_to(package).with_suffix("").parts
+    is_folder = parts[-1] == "__init__"
+    importer = parts[:-1] if is_folder else parts
+    home = (package.name, *importer) if is_folder else (package.name, *importer[:-1])
+    tree = parse(path)
+    inside = {id(node) for function in ast.walk(tree) if _is_function(function) for node in ast.walk(function)}
+    for node in ast.walk(tree):
+        for target in _targets(node, home):
+            yield Import(".".join(importer), getattr(node, "lineno", 0), target, id(node) in inside)
+
+
+def _is_function(node: ast.AST) -> bool:
+    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+
+
+def _targets(node: ast.AST, home: tuple[str, ...]) -> Iterator[str]:
+    """Yield what a statement imports. ``from a import b`` yields ``a.b``, because `b` may be a module."""
+    match node:
+        case ast.Import(names=names):
+            yield from (alias.name for alias in names)
+        case ast.ImportFrom(module=module, names=names, level=level):
+            base = home[: len(home) - level + 1] if level else ()
+            prefix = ".".join((*base, *([module] if module else [])))
+            yield from (f"{prefix}.{alias.name}" for alias in names)
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[ast.Constant(value=str(target)), *_]):
+            if name in ("import_module", "__import__"):
+                yield target
+
+
+def layer_problem(found: Import) -> str | None:
+    """Say what is wrong with an import within the package, if anything is."""
+    to = found.goes_to
+    if to is None or to == found.place:
+        return None
+    if found.place == "":
+        return None if to in FACADE else f"{found}, which is not for the façade"
+    if to not in LAYERS:
+        return f"{found}: import from the folder that defines it, not from the façade"
+    if LAYERS[to] == 0 or LAYERS[to] < LAYERS[found.place] or (found.place, to) in SIDEWAYS:
+        return None
+    return f"{found}, which is not below it"
+
+
+def foreign_problem(found: Import, declared: set[str], optional: set[str]) -> str | None:
+    """Say what is wrong with an import from outside the package, if anything is."""
+    name = found.target.partition(".")[0]
+    if found.goes_to is not None or name == "__future__":
+        return None
+    if name in ONLY_IN_BRIDGE and not (found.place == "bridge" and found.in_function):
+        return f"{found}: that belongs into a function of the bridge"
+    if name in sys.stdlib_module_names:
+        return None
+    if found.place == "kernel" and name not in KERNEL_NEEDS:
+        return f"{found}: the kernel does without"
+    if found.place == "_errors" and name != "trio":
+        return f"{found}: errors need the standard library and trio only"
+    allowed = declared | optional if found.place == "adapters" else declared
+    distributions = {_normal(name) for name in packages_distributions().get(name, [name])}
+    return None if distributions & allowed else f"{found}: declare its distribution in pyproject.toml"
+
+
+def declared_distributions() -> tuple[set[str], set[str]]:
+    """Return what the package depends on, always and by an extra."""
+    table = project()
+    extras = [requirement for extra in table["optional-dependencies"].values() for requirement in extra]
+    return {_distribution(line) for line in table["dependencies"]}, {_distribution(line) for line in extras}
+
+
+def _distribution(requirement: str) -> str:
+    found = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert found is not None
+    return _normal(found[0])
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_imports_go_downward_only() -> None:
+    assert [problem for found in imports(PACKAGE) if (problem := layer_problem(found))] == []
+
+
+def test_foreign_imports_are_declared_and_where_they_belong() -> None:
+    declared, optional = declared_distributions()
+    assert [problem for found in imports(PACKAGE) if (problem := foreign_problem(found, declared, optional))] == []
+
+
+def test_every_folder_and_top_level_module_has_a_layer() -> None:
+    found = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert found - {"__init__"} <= LAYERS.keys()
+
+
+def test_the_diagram_in_the_facade_shows_every_layer() -> None:
+    diagram: dict[str, int] = {}
+    for line in (PACKAGE / "__init__.py").read_text().splitlines():
+        if found := re.match(r"#\s+L(\d)\s+((?:\w+\s+)+)", line):
+            diagram.update({name: int(found[1]) for name in found[2].split() if name in LAYERS})
+    assert diagram == LAYERS
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "complaint"),
+    [
+        ("kernel/_a.py", "from mcp_actors.servers import x", "which is not below it"),
+        ("kernel/_a.py", "from ..config._b import x", "which is not below it"),
+        ("kernel/_a.py", "from .. import config", "which is not below it"),
+        ("kernel/__init__.py", "from ..catalog import x", "which is not below it"),
+        ("kernel/_a.py", "def f():\n    import mcp_actors.cli", "which is not below it"),
+        ("kernel/_a.py", "import importlib\nimportlib.import_module('mcp_actors.servers')", "which is not below it"),
+        ("bridge/_a.py", "from mcp_actors import adapters", "which is not below it"),
+        ("servers/_a.py", "from mcp_actors import Stdio", "not from the façade"),
+        ("__init__.py", "from mcp_actors.bridge import x", "not for the façade"),
+        ("kernel/_a.py", "import mcp.types", "the kernel does without"),
+        ("_errors.py", "import attrs", "standard library and trio only"),
+        ("servers/_a.py", "import requests", "declare its distribution"),
+        ("servers/_a.py", "import pytest", "declare its distribution"),
+        ("servers/_a.py", "def f():\n    import asyncio", "a function of the bridge"),
+        ("bridge/_a.py", "import trio_asyncio", "a function of the bridge"),
+    ],
+)
+def test_a_forbidden_import_is_found(tmp_path: Path, path: str, code: str, complaint: str) -> None:
+    [problem] = problems_of(tmp_path, path, code)
+    assert complaint in problem
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("kernel/_a.py", "import trio, attrs, outcome, math\nfrom ._b import x\nfrom .._errors import y"),
+        ("kernel/__init__.py", "from ._a import x\nfrom .._exports import publish\nfrom .. import _errors"),
+        ("servers/_a.py", "import mcp.types\nfrom ..kernel import x\nfrom mcp_actors.config import y"),
+        ("adapters/_a.py", "from ..bridge import x"),
+        ("bridge/_a.py", "def f():\n    import asyncio\n    import trio_asyncio"),
+        ("__init__.py", "from mcp_actors.servers import x as x"),
+    ],
+)
+def test_an_allowed_import_is_not_complained_about(tmp_path: Path, path: str, code: str) -> None:
+    assert problems_of(tmp_path, path, code) == []
+
+
+def problems_of(folder: Path, path: str, code: str) -> list[str]:
+    """Check a package that consists of one file."""
+    file = folder / PACKAGE.name / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(code)
+    declared, optional = declared_distributions()
+    found = imports(folder / PACKAGE.name)
+    problems = [layer_problem(one) or foreign_problem(one, declared, optional) for one in found]
+    return [problem for problem in problems if problem is not None]

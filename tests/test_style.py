@@ -1,0 +1,108 @@
+"""The numbers of the house style, and the rule that every ignore says why."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from .source import EXAMPLES, PACKAGE, ROOT, parse, python_files
+
+FILE_LINES: Final = 400
+FUNCTION_LINES: Final = 50
+
+OURS: Final = [str(path.relative_to(ROOT)) for path in python_files(PACKAGE, EXAMPLES)]
+EVERYTHING: Final = [str(path.relative_to(ROOT)) for path in python_files(PACKAGE, EXAMPLES, ROOT / "tests")]
+
+IGNORE: Final = re.compile(r"#\s*(type:\s*ignore|pyright:\s*ignore|noqa|pragma:\s*no\s+(cover|branch))")
+EXPLAINED: Final = re.compile(
+    r"#\s*("
+    r"(type|pyright):\s*ignore\[[\w\-, ]+\]"  # which error
+    r"|noqa:\s*[A-Z]+[0-9]+(,\s*[A-Z]+[0-9]+)*"
+    r"|pragma:\s*no\s+(cover|branch)"
+    r")\s*(#|-|:)\s*\w"  # and why
+)
+
+
+def long_functions(tree: ast.Module, limit: int) -> list[str]:
+    """List functions that are longer than `limit` lines, decorators, docstring and nested functions aside."""
+    return [
+        f"{node.name} (line {node.lineno}): {length} lines"
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and (length := _length(node)) > limit
+    ]
+
+
+def _length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    assert function.end_lineno is not None
+    total = function.end_lineno - function.lineno + 1
+    first = function.body[0]
+    if ast.get_docstring(function, clean=False) is not None:
+        assert first.end_lineno is not None
+        total -= first.end_lineno - first.lineno + 1
+    nested = [node for node in function.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    return total - sum(_length(node) for node in nested)
+
+
+def unexplained_ignores(source: str) -> list[str]:
+    """List comments that silence a tool without naming what and why."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return [
+        f"line {token.start[0]}: {token.string}"
+        for token in tokens
+        if token.type == tokenize.COMMENT and IGNORE.search(token.string) and not EXPLAINED.search(token.string)
+    ]
+
+
+@pytest.mark.parametrize("path", OURS)
+def test_a_file_has_at_most_400_lines(path: str) -> None:
+    assert len((ROOT / path).read_text().splitlines()) <= FILE_LINES
+
+
+@pytest.mark.parametrize("path", OURS)
+def test_a_function_has_at_most_50_lines(path: str) -> None:
+    assert long_functions(parse(ROOT / path), FUNCTION_LINES) == []
+
+
+@pytest.mark.parametrize("path", EVERYTHING)
+def test_every_ignore_names_its_code_and_its_reason(path: str) -> None:
+    assert unexplained_ignores((ROOT / path).read_text()) == []
+
+
+@pytest.mark.parametrize("path", [str(path.relative_to(ROOT)) for path in python_files(PACKAGE)])
+def test_implementation_files_are_private(path: str) -> None:
+    name = Path(path).name
+    assert name.startswith("_") or Path(path).parent.name == "cli"
+
+
+def test_a_function_that_is_too_long_is_found() -> None:
+    code = "def short():\n    'Say what it does.\\n'\n    x = 1\n\n\ndef long():\n    x = 1\n    y = 2\n    z = 3\n"
+    assert long_functions(ast.parse(code), 3) == ["long (line 6): 4 lines"]
+
+
+def test_a_docstring_and_a_nested_function_do_not_count() -> None:
+    code = 'def f():\n    """A.\n\n    B.\n    """\n\n    def g():\n        x = 1\n        y = 2\n\n    return g\n'
+    assert long_functions(ast.parse(code), 4) == []
+
+
+@pytest.mark.parametrize(
+    ("comment", "fine"),
+    [
+        ("# type: ignore", False),
+        ("# type: ignore[arg-type]", False),
+        ("# type: ignore[arg-type]  # the stub is wrong", True),
+        ("# noqa", False),
+        ("# noqa: BLE001", False),
+        ("# noqa: BLE001, B902 - foreign code may raise anything", True),
+        ("# pragma: no cover", False),
+        ("# pragma: no cover - only on macOS", True),
+        ("# an ordinary remark", True),
+    ],
+)
+def test_an_ignore_without_code_or_reason_is_found(comment: str, fine: bool) -> None:
+    assert (unexplained_ignores(f"x = 1  {comment}\n") == []) is fine
