@@ -29,7 +29,7 @@ def child_environment(environ: Mapping[str, str], *, env_from: Iterable[str], en
 
 
 def find_program(server: str, command: str, *, cwd: str | None, path: str | None) -> str:
-    """Return the absolute path of the program that `command` names to a process in `cwd` with that ``PATH``.
+    """Return the path of the program that `command` names to a process in `cwd` with that ``PATH``.
 
     Looks at the file system: to be called in a thread.
 
@@ -39,7 +39,7 @@ def find_program(server: str, command: str, *, cwd: str | None, path: str | None
     if cwd is not None and not os.path.isdir(cwd):
         problem = "is not a directory" if os.path.exists(cwd) else "does not exist"
         raise _hopeless(server, f"working directory {cwd!r} {problem}; create it or correct cwd")
-    base = os.path.abspath(cwd or os.curdir)
+    base = os.curdir if cwd is None else os.path.abspath(cwd)
     if os.path.dirname(command):
         return _check_program(server, command, os.path.join(base, command))
     # An entry of PATH that is relative is relative to the process's directory, as exec has it.

@@ -116,7 +116,9 @@ class HttpLink:
     pid: None = None
     malformed_lines: int = 0
 
-    def __init__(self, config: ServerConfig, transport: Http, url: str, client: httpx2.AsyncClient, lifeline: Lifeline) -> None:
+    def __init__(
+        self, config: ServerConfig, transport: Http, url: str, client: httpx2.AsyncClient, lifeline: Lifeline
+    ) -> None:
         self._name = config.name
         self._stop_timeout = config.stop_timeout
         self._lifeline = lifeline
@@ -215,7 +217,8 @@ async def open_http_link(
     """Prepare to talk to the endpoint; nothing is sent before the session that uses the link sends something.
 
     Raises:
-        ConnectFailed: a value of the headers cannot be resolved, or the environment does not let an HTTP client be set up.
+        ConnectFailed: a value of the headers cannot be resolved, or what the environment says about certificates or
+            proxies cannot be used.
     """
     headers = await resolve_credentials(resolve_headers, transport.headers, server=config.name, field="headers")
     try:

@@ -14,9 +14,8 @@ from attrs import frozen
 from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 
-from mcp_actors._errors import ConnectFailed
-from mcp_actors.config import InProcess, ServerConfig
-
+from .._errors import ConnectFailed
+from ..config import InProcess, ServerConfig
 from ._obituary import Obituary
 
 __all__ = ["InProcessLink", "open_in_process_link"]

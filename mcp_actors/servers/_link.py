@@ -16,8 +16,7 @@ from mcp.client import Transport
 from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 
-from mcp_actors.config import Http, InProcess, ServerConfig, Stdio
-
+from ..config import Http, ServerConfig, Stdio
 from ._http import open_http_link
 from ._in_process import open_in_process_link
 from ._obituary import Obituary
@@ -83,10 +82,9 @@ def open_link(config: ServerConfig, *, on_lost: Callable[[], None]) -> AbstractA
     Raises:
         ConnectFailed: the transport cannot be opened; ``hopeless`` if it will not until something is changed.
     """
-    match config.transport:
-        case Stdio():
-            return open_stdio_link(config, config.transport, on_lost=on_lost)
-        case Http():
-            return open_http_link(config, config.transport, on_lost=on_lost)
-        case InProcess():
-            return open_in_process_link(config, config.transport)
+    transport = config.transport
+    if isinstance(transport, Stdio):
+        return open_stdio_link(config, transport, on_lost=on_lost)
+    if isinstance(transport, Http):
+        return open_http_link(config, transport, on_lost=on_lost)
+    return open_in_process_link(config, transport)

@@ -69,8 +69,6 @@ class ServerProcess:
         return code
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._group_ended:
-            return
         # PermissionError is what macOS says of a group in which only zombies are left.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)

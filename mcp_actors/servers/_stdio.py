@@ -90,9 +90,9 @@ class StdioLink:
         return Obituary(self._exit_code, self._stderr.tail())
 
     async def wait_obituary(self) -> Obituary:
-        """What is known about the end of the process; waits up to `OBITUARY_WAIT` if the connection was lost."""
+        """What is known about the end of the process; waits up to `OBITUARY_WAIT` if its stdout has ended."""
         await trio.lowlevel.checkpoint()
-        if self.lost and not self._stopping:
+        if self.lost and self.failure is None and not self._stopping:
             with trio.move_on_after(OBITUARY_WAIT):
                 await self._process.wait()
                 await self._stderr.wait_ended()
@@ -105,9 +105,10 @@ class StdioLink:
         await self._reader.aclose()
         await self._writer.aclose()
         self._background.start_soon(self._drain, name=f"{self._name}:stdout")
+        deadline = trio.current_time() + self._stop_timeout
         with trio.CancelScope(shield=True):
             left_by_itself = await self._process.stop(self._stop_timeout)
-            with trio.move_on_after(STDERR_WAIT):
+            with trio.move_on_at(min(trio.current_time() + STDERR_WAIT, deadline)):
                 await self._stderr.wait_ended()
         if self.lost and left_by_itself:
             # It was about to exit when its stdout ended. Otherwise it exited because we asked it to.

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from mcp import Client
-from mcp.types import CallToolResult, TextContent
+from mcp.shared.message import SessionMessage
+from mcp.types import CallToolResult, JSONRPCNotification, TextContent
 
 from mcp_actors.config import ServerConfig, Stdio
 from mcp_actors.servers._link import Link
+from mcp_actors.servers._pipes import PipeReader, PipeWriter
+from mcp_actors.servers._stdio import StdioLink
 
 from .processes import eventually
 from .scripted_server import command
@@ -53,3 +56,22 @@ def text_of(result: CallToolResult) -> str:
 async def wait_for_line(path: Path, text: str) -> None:
     """Wait until a log file holds a line."""
     await eventually(lambda: path.exists() and text in path.read_text().splitlines())
+
+
+def shell(script: str, **options: Any) -> ServerConfig:
+    """Configure a server that is a shell script, for what a server in Python cannot do."""
+    return ServerConfig("shell", Stdio("/bin/sh", ("-c", script), **options), stop_timeout=0.5)
+
+
+def notification(text: str) -> SessionMessage:
+    """Make a small message."""
+    return SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="test", params={"text": text}))
+
+
+async def streams_of(link: Link) -> tuple[PipeReader, PipeWriter]:
+    """Return the bare streams of a link, without a session on top."""
+    assert isinstance(link, StdioLink)
+    reader, writer = await link.target.__aenter__()
+    assert isinstance(reader, PipeReader)
+    assert isinstance(writer, PipeWriter)
+    return reader, writer

@@ -48,7 +48,7 @@ def _read(folder: Path) -> Process | None:
     return Process(int(folder.name), int(parent), int(group), state == "Z")
 
 
-def state_of(pid: int) -> State:
+def state_of(pid: int | None) -> State:
     """Say whether a process runs, has ended and waits for its parent to notice, or is gone altogether."""
     for process in processes():
         if process.pid == pid:

@@ -132,6 +132,17 @@ async def test_a_header_that_cannot_be_resolved_is_named(monkeypatch: pytest.Mon
     assert (caught.value.phase, caught.value.hopeless) == ("configure", True)
 
 
+async def test_an_environment_that_allows_no_http_client_is_explained_without_showing_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "nonsense://user:p4ssword@proxy")
+    with pytest.raises(ConnectFailed, match="check SSL_CERT_FILE, SSL_CERT_DIR and the proxy variables") as caught:
+        async with open_link(http("http://example.invalid/", allow_insecure=True), on_lost=never_lost):
+            pytest.fail("it opened")
+    assert "p4ssword" not in str(caught.value)
+    assert (caught.value.phase, caught.value.hopeless) == ("configure", True)
+
+
 def unused_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -141,7 +152,6 @@ def unused_port() -> int:
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_refused_connection_is_one_plain_failure_and_cancels_nobody(mode: str) -> None:
-    """A-16."""
     reported: list[Exception | None] = []
     async with open_link(
         http(f"http://127.0.0.1:{unused_port()}/mcp"), on_lost=lambda: reported.append(link.failure)
@@ -194,12 +204,15 @@ async def test_leaving_a_frozen_server_is_bounded(own_server: Running, mode: str
 
 async def test_a_cancelled_block_is_left_in_time(server: Running) -> None:
     with trio.CancelScope() as scope:
-        async with open_link(http(server.url), on_lost=never_lost) as link, open_session(link) as client:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(client.call_tool, "sleep", {"seconds": 60})
-                await trio.testing.wait_all_tasks_blocked()
-                scope.cancel("while a call is under way")
-                left_at = trio.current_time()
+        async with (
+            open_link(http(server.url), on_lost=never_lost) as link,
+            open_session(link) as client,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(client.call_tool, "sleep", {"seconds": 60})
+            await trio.testing.wait_all_tasks_blocked()
+            scope.cancel("while a call is under way")
+            left_at = trio.current_time()
     assert scope.cancelled_caught
     assert trio.current_time() - left_at < MARGIN
 

@@ -1,0 +1,132 @@
+"""The server actor: one connection to one MCP server, from its first byte to its last, in one task.
+
+Which task enters, which leaves: the owner task enters the link, then ``mcp.Client``, waits at the yield, and leaves
+both in reverse. Requests run in tasks *outside* the client's nurseries, so a dying transport gives them errors and does
+not cancel them. ``connect_timeout`` is a cancel scope around all of it whose deadline is lifted once connected.
+
+The end is noticed without traffic: the link calls `_lost` the moment its other side is gone.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import trio
+from mcp import Client, MCPError
+from mcp.types import CONNECTION_CLOSED, Implementation
+
+from .. import __version__
+from .._errors import ConnectFailed, ConnectionLost, ConnectPhase
+from ..kernel import Actor
+from ._connect_error import connect_failed, connect_timed_out, describe_loss
+from ._link import open_link
+from ._requests import list_all_tools
+from ._status import ServerInfo
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ._link import Link
+    from ._record import ServerRecord
+    from ._requests import Request
+
+__all__ = ["ServerActor"]
+
+CLIENT: Final = Implementation(name="mcp_actors", version=__version__)
+"""What servers are told about who connects."""
+
+
+class ServerActor(Actor):
+    """One incarnation of one server."""
+
+    def __init__(self, record: ServerRecord) -> None:
+        self.max_in_flight = record.config.max_in_flight
+        self.default_shutdown = record.config.stop_timeout
+        self._record = record
+        self._phase: ConnectPhase = "open"
+        self._serving = False
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Connect, be connected, disconnect."""
+        config = self._record.config
+        link: Link | None = None
+        try:
+            with trio.CancelScope(deadline=trio.current_time() + config.connect_timeout) as connecting:
+                async with open_link(config, on_lost=self._lost) as link, self._session(link):
+                    connecting.deadline = float("inf")
+                    self._serving = True
+                    yield
+        except Exception as exc:
+            if self._serving or isinstance(exc, ConnectFailed):
+                raise
+            failure = connect_failed(config, self._phase, link, exc)
+            raise failure from failure.__cause__
+        finally:
+            self._record.pid = None
+            if link is not None and link.lost and self._serving:
+                self._record.note_failure(describe_loss(config.name, link))
+        if connecting.cancelled_caught:
+            raise connect_timed_out(config, self._phase, link)
+
+    @asynccontextmanager
+    async def _session(self, link: Link) -> AsyncIterator[None]:
+        """Negotiate and list tools inside an open link. A failure leaves when the link knows all about it."""
+        self._link = link
+        self._phase = "negotiate"
+        try:
+            async with Client(link.target, mode=self._record.config.protocol, client_info=CLIENT) as self._client:
+                self._phase = "list_tools"
+                tools = await list_all_tools(self._client, self._record.config.name)
+                self._remember(link, tools)
+                yield
+        except Exception:
+            if not self._serving:
+                await link.wait_obituary()
+            raise
+
+    def _remember(self, link: Link, tools: Any) -> None:
+        client = self._client
+        identity = client.server_info
+        self._record.pid = link.pid
+        self._record.info = ServerInfo(
+            name=identity.name if identity is not None else None,
+            version=identity.version if identity is not None else None,
+            protocol_version=client.protocol_version,
+            capabilities=client.server_capabilities,
+            instructions=client.instructions,
+        )
+        self._record.note_tools(tools)
+
+    def _lost(self) -> None:
+        """The other side is gone. While connecting, the handshake fails by itself."""
+        if self._serving:
+            self.fail(describe_loss(self._record.config.name, self._link))
+
+    async def handle(self, message: Request[Any]) -> Any:
+        """Send a request and wait for its result."""
+        try:
+            return await message.send(self._client, self._record)
+        except MCPError as exc:
+            if exc.code == CONNECTION_CLOSED and self._connection_is_gone(exc):
+                raise self._died() from exc
+            raise
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError) as exc:
+            raise self._died() from exc
+
+    def is_fatal(self, exc: Exception) -> bool:
+        """A lost connection is the end of the incarnation."""
+        return isinstance(exc, ConnectionLost)
+
+    def is_hopeless(self, exc: BaseException) -> bool:
+        """A failure that says that trying again cannot help."""
+        return isinstance(exc, ConnectFailed) and exc.hopeless
+
+    def _connection_is_gone(self, exc: MCPError) -> bool:
+        # A server may use the code too. Over pipes the link knows; elsewhere only the SDK's own words tell.
+        return self._link.lost or (self._link.pid is None and exc.message == "Connection closed")
+
+    def _died(self) -> ConnectionLost:
+        return describe_loss(self._record.config.name, self._link)

@@ -1,0 +1,91 @@
+"""From whatever went wrong to one error that says who, what and what to do. Pure functions."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Final
+
+import httpx2
+from mcp import MCPError
+
+from .._errors import ConnectFailed, ConnectionLost, ConnectPhase
+from ..kernel._collapse import collapse
+
+if TYPE_CHECKING:
+    from ..config import ServerConfig
+    from ._link import Link
+    from ._obituary import Obituary
+
+STDERR_IN_MESSAGE: Final = 400
+"""Characters of stderr that an error's text shows; the last lines of a traceback. All of the tail is in the attribute."""
+
+_DOING: Final[dict[ConnectPhase, str]] = {
+    "configure": "resolving its configuration",
+    "open": "opening the connection",
+    "negotiate": "negotiating the protocol",
+    "list_tools": "listing its tools",
+}
+
+
+def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None, exc: Exception) -> ConnectFailed:
+    """The error for a connect that failed with some exception."""
+    cause = link.failure if link is not None and link.failure is not None else collapse(exc)
+    obituary = link.obituary() if link is not None else None
+    if link is not None and link.failure is None and link.lost and link.pid is not None:
+        what = f"{_ended(obituary)} while we were {_DOING[phase]}"
+    else:
+        what = f"{_DOING[phase]} failed: {_words(cause)}"
+    error = _connect_error(config, phase, obituary, f"{what}{_hint(cause, link)}")
+    error.__cause__ = cause
+    return error
+
+
+def connect_timed_out(config: ServerConfig, phase: ConnectPhase, link: Link | None) -> ConnectFailed:
+    """The error for a connect that took too long."""
+    obituary = link.obituary() if link is not None else None
+    what = (
+        f"no answer within {config.connect_timeout:g} s while we were {_DOING[phase]}; "
+        "see what it waits for, or raise connect_timeout"
+    )
+    return _connect_error(config, phase, obituary, what)
+
+
+def describe_loss(server: str, link: Link) -> ConnectionLost:
+    """The error for a connection that ended while it served."""
+    what = _ended(link.obituary()) if link.pid is not None else "the connection ended"
+    because = f": {link.failure}" if link.failure is not None else ""
+    lost = ConnectionLost(f"server {server!r}: {what} while it was connected{because}", server=server)
+    lost.__cause__ = link.failure
+    return lost
+
+
+def _connect_error(config: ServerConfig, phase: ConnectPhase, obituary: Obituary | None, what: str) -> ConnectFailed:
+    tail = obituary.stderr_tail if obituary is not None else ""
+    shown = f"; its stderr ends with: {tail.strip()[-STDERR_IN_MESSAGE:]}" if tail.strip() else ""
+    return ConnectFailed(
+        f"server {config.name!r}: {what}{shown}",
+        server=config.name,
+        phase=phase,
+        exit_code=obituary.exit_code if obituary is not None else None,
+        stderr_tail=tail,
+    )
+
+
+def _ended(obituary: Obituary | None) -> str:
+    if obituary is None or obituary.exit_code is None:
+        return "its process closed its stdout"
+    if obituary.exit_code < 0:
+        return f"its process was killed by {signal.Signals(-obituary.exit_code).name}"
+    return f"its process exited with code {obituary.exit_code}"
+
+
+def _words(cause: BaseException) -> str:
+    if isinstance(cause, MCPError):
+        return f"the server answered with error {cause.code}: {cause.message}"
+    return str(cause) or type(cause).__name__
+
+
+def _hint(cause: BaseException, link: Link | None) -> str:
+    if isinstance(cause, httpx2.ConnectError) and link is not None:
+        return f"; is {link.endpoint} running?"
+    return ""

@@ -1,0 +1,40 @@
+"""What happens to servers, beside what the kernel tells about their actors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+
+from ..kernel import Event
+
+if TYPE_CHECKING:
+    from ._state import ServerState
+
+__all__ = ["ServerEvent", "StateChanged", "ToolsChanged"]
+
+
+@frozen(kw_only=True)
+class ServerEvent(Event):
+    """Base of the events about a server; ``actor`` is its name."""
+
+    @property
+    def server(self) -> str:
+        """The server's name."""
+        return self.actor
+
+
+@frozen(kw_only=True)
+class StateChanged(ServerEvent):
+    """A server's state changed from ``old`` to ``new``; ``reason`` says why, for people."""
+
+    old: ServerState
+    new: ServerState
+    reason: str
+
+
+@frozen(kw_only=True)
+class ToolsChanged(ServerEvent):
+    """A server listed other tools than before, or for the first time: ``tools`` are their names, as it listed them."""
+
+    tools: tuple[str, ...]

@@ -1,0 +1,106 @@
+"""What leaves the door of a group, and what a caller with a wrong name is told."""
+
+from __future__ import annotations
+
+import difflib
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from attrs import define
+
+from .._errors import ActorStartError, RestartLimitReached, ServerError, ServerUnavailable, ToolNotFound
+from ._tree import GROUP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ._group import ServerGroup
+    from ._record import ServerRecord
+
+
+@define
+class Phase:
+    """How far a group has come; ``started`` is True once its block runs."""
+
+    started: bool = False
+
+
+@contextmanager
+def translated(records: Iterable[ServerRecord]) -> Iterator[Phase]:
+    """Turn the kernel's failures of the group's own supervisor into errors about servers."""
+    phase = Phase()
+    failure: BaseException
+    try:
+        yield phase
+    except ActorStartError as exc:
+        if phase.started:
+            raise
+        failure = _start_failure(records, exc)
+    except RestartLimitReached as exc:
+        if exc.actor != GROUP:
+            raise
+        failure = _unavailable(records, exc)
+    except BaseExceptionGroup as group:
+        ours, others = group.split(lambda exc: isinstance(exc, RestartLimitReached) and exc.actor == GROUP)
+        if ours is None or others is None:
+            raise
+        failure = _unavailable(records, _only_leaf(ours))
+        if not _is_echo(others, failure):
+            failure = BaseExceptionGroup(group.message, [failure, *others.exceptions])
+    else:
+        return
+    raise failure
+
+
+def _start_failure(records: Iterable[ServerRecord], exc: ActorStartError) -> BaseException:
+    """The first failed connect in configured order; the others become notes."""
+    failures = [cause for cause in (_connect_failure(record) for record in records) if cause is not None]
+    if not failures:
+        return exc
+    first, *others = failures
+    for other in others:
+        first.add_note(f"also: {other}")
+    return first
+
+
+def _connect_failure(record: ServerRecord) -> Exception | None:
+    blocks = record.required or record.config.on_failure == "raise"
+    return record.last_error if blocks else None
+
+
+def _unavailable(records: Iterable[ServerRecord], exc: BaseException) -> ServerUnavailable:
+    """The error for a server that ended its group."""
+    record = next(r for r in records if r.state == "failed")
+    name = record.config.name
+    failure = ServerUnavailable(
+        f"server {name!r}: has failed for good and is configured with on_failure='raise', which ends the group: "
+        f"{record.last_error}",
+        server=name,
+        state="failed",
+        last_error=record.last_error,
+    )
+    failure.__cause__ = record.last_error
+    return failure
+
+
+def _only_leaf(group: BaseException) -> BaseException:
+    while isinstance(group, BaseExceptionGroup):
+        group = group.exceptions[0]
+    return group
+
+
+def _is_echo(others: BaseException, failure: ServerUnavailable) -> bool:
+    """Whether the block only ran into the very failure that ended it."""
+    leaf = _only_leaf(others)
+    return isinstance(leaf, ServerError) and leaf.server == failure.server
+
+
+def tool_not_found(public_name: str, group: ServerGroup) -> ToolNotFound:
+    """The error for a name that no tool has."""
+    names = [tool.public_name for tool in group.tools]
+    near = difflib.get_close_matches(public_name, names, n=3)
+    silent = [f"{ref.name} ({ref.state})" for ref in group.configured if ref.state != "ready"]
+    hints = [f"did you mean {' or '.join(map(repr, near))}?" if near else f"{len(names)} tools are known"]
+    if silent:
+        hints.append(f"servers that do not serve now: {', '.join(silent)}")
+    return ToolNotFound(f"there is no tool {public_name!r}; {'; '.join(hints)}", server="*")

@@ -1,0 +1,132 @@
+"""Starting and stopping servers of a running group: one such change at a time, whoever asks for it.
+
+The actor below is a child of the group beside the servers. It exists because a change must be carried through even if
+the task that asked for it is cancelled half-way: a server that was closed to be reconnected, and then forgotten, would
+let its callers wait for ever. So the change belongs to this actor, not to the caller, and ``max_in_flight = 1`` puts
+changes in order.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+import trio
+from attrs import frozen
+
+from .._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ConnectFailed, ServerUnavailable
+from ..kernel import Actor, Call
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from ..kernel import ActorRef, SupervisorRef
+
+__all__ = ["LifecycleActor", "Reconnect", "Start", "Stop", "Supervised"]
+
+
+@frozen
+class Supervised:
+    """A server, as its own supervisor knows it."""
+
+    name: str
+    supervisor: SupervisorRef
+
+
+@frozen
+class Reconnect(Call[None]):
+    """Close these connections, all of them first; then connect, all at once."""
+
+    servers: tuple[Supervised, ...]
+
+
+@frozen
+class Start(Call[None]):
+    """Connect servers that do not run."""
+
+    servers: tuple[Supervised, ...]
+
+
+@frozen
+class Stop(Call[None]):
+    """Disconnect servers, and let it be so."""
+
+    servers: tuple[Supervised, ...]
+
+
+class LifecycleActor(Actor):
+    """Carries out changes of what runs.
+
+    A change is shielded: it goes on when its caller leaves. What bounds it are the time-outs of the servers, and the
+    end of the group, which ends every start that is on.
+    """
+
+    async def handle(self, message: Reconnect | Start | Stop) -> None:
+        """Carry out a change.
+
+        Raises:
+            ConnectFailed: a server that is required could not be connected. Of those that this change started, none
+                runs any more; what ran before still does.
+        """
+        with trio.CancelScope(shield=True):
+            match message:
+                case Reconnect(servers):
+                    await _each(partial(_suspend, server) for server in servers)
+                    await _start(servers)
+                case Start(servers):
+                    await _start(servers)
+                case Stop(servers):
+                    await _each(partial(_stop, server) for server in servers)
+
+
+async def _start(servers: tuple[Supervised, ...]) -> None:
+    failures: dict[str, ConnectFailed] = {}
+    await _each(partial(_try_start, server, failures) for server in servers)
+    if not failures:
+        return
+    await _each(partial(_stop, server) for server in servers if server.name not in failures)
+    first, *others = (failures[server.name] for server in servers if server.name in failures)
+    for other in others:
+        first.add_note(f"also: {other}")
+    raise first
+
+
+async def _try_start(server: Supervised, failures: dict[str, ConnectFailed]) -> None:
+    try:
+        await server.supervisor.restart_child(server.name)
+    except ActorStartError as exc:
+        failures[server.name] = cast("ConnectFailed", exc.__cause__)
+    except ChildError as exc:
+        if exc.reason != "running":
+            raise
+
+
+async def _suspend(server: Supervised) -> None:
+    await server.supervisor.stop_child(server.name, keep_mailbox=True)
+
+
+async def _stop(server: Supervised) -> None:
+    await server.supervisor.stop_child(server.name)
+
+
+async def _each(steps: Iterable[Callable[[], Awaitable[None]]]) -> None:
+    """Take some steps side by side."""
+    async with trio.open_nursery() as nursery:
+        for step in steps:
+            nursery.start_soon(step)
+
+
+async def change(lifecycle: ActorRef, message: Reconnect | Start | Stop) -> None:
+    """Have a change made.
+
+    Raises:
+        ConnectFailed: see `LifecycleActor.handle`.
+        ServerUnavailable: the group was left.
+    """
+    try:
+        await lifecycle.call(message)
+    except (ActorStopped, ActorCrashed):
+        names = ", ".join(server.name for server in message.servers)
+        raise ServerUnavailable(
+            f"servers {names}: the group they belong to was left; open it again", server=names, state="stopped"
+        ) from None

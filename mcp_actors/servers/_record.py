@@ -1,0 +1,126 @@
+"""What outlives the connections to one server, and is handed to each of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from ..kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting
+from ._events import StateChanged, ToolsChanged
+from ._state import ServerState, next_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mcp.types import Tool
+
+    from ..config import ServerConfig
+    from ._status import ServerInfo
+
+__all__ = ["ServerRecord"]
+
+
+class ServerRecord:
+    """One server's lasting part. Its state follows the events of its actor; its connections fill in the rest.
+
+    Attributes:
+        config: what to connect to.
+        required: whether a failed start is an error for who asked for it.
+        state: see ``_state``.
+        since: `trio.current_time` when it came into that state.
+        incarnation: how many connects were tried.
+        error: what is wrong now; None while it serves.
+        last_error: the last failure there was.
+        failures: failed connects and lost connections since it last served.
+        info: what the server said about itself at the last connect.
+        pid: its process, while there is one.
+        tools: what it listed last.
+    """
+
+    def __init__(self, config: ServerConfig, emit: Callable[[Event], None], *, required: bool) -> None:
+        self.config = config
+        self.required = required
+        self.state: ServerState = "pending"
+        self.since = trio.current_time()
+        self.incarnation = 0
+        self.error: Exception | None = None
+        self.last_error: Exception | None = None
+        self.failures = 0
+        self.info: ServerInfo | None = None
+        self.pid: int | None = None
+        self.tools: tuple[Tool, ...] = ()
+        self._emit = emit
+        self._change: trio.Event | None = None
+
+    def follow(self, event: Event) -> StateChanged | None:
+        """Take an event of the server's actor into account. Returns what is to be told, if it changed the state."""
+        self.incarnation = event.incarnation
+        match event:
+            case Crashed(error=error) | StartFailed(error=error):
+                self.failures += 1
+                self.note_failure(error)
+            case GaveUp(error=error):
+                self.note_failure(error)
+            case Started():
+                self.error = None
+                self.failures = 0
+        new = next_state(self.state, event)
+        return self._become(new, event) if new != self.state else None
+
+    def note_failure(self, error: BaseException | None) -> None:
+        """Remember what went wrong, in the words that are known best so far."""
+        if isinstance(error, Exception):
+            self.error = self.last_error = error
+
+    def note_tools(self, tools: tuple[Tool, ...]) -> None:
+        """Remember a listing, and tell if it differs from the one before."""
+        before, self.tools = self.tools, tools
+        if tools != before:
+            names = tuple(tool.name for tool in tools)
+            self._emit(
+                ToolsChanged(
+                    actor=self.config.name, incarnation=self.incarnation, time=trio.current_time(), tools=names
+                )
+            )
+
+    async def wait_state(self, *states: ServerState) -> ServerState:
+        """Wait until the state is one of these, and return it."""
+        await trio.lowlevel.checkpoint()
+        while self.state not in states:
+            if self._change is None:
+                self._change = trio.Event()
+            await self._change.wait()
+        return self.state
+
+    def _become(self, new: ServerState, event: Event) -> StateChanged:
+        old, self.state, self.since = self.state, new, event.time
+        if new == "stopped":
+            self.error = None
+        if self._change is not None:
+            self._change.set()
+            self._change = None
+        return StateChanged(
+            actor=event.actor,
+            incarnation=event.incarnation,
+            time=event.time,
+            old=old,
+            new=new,
+            reason=self._reason(event),
+        )
+
+    def _reason(self, event: Event) -> str:
+        match event:
+            case Starting(incarnation=1):
+                return "first connect"
+            case Starting():
+                return f"connect number {event.incarnation}"
+            case Started():
+                return f"connected, {len(self.tools)} tools"
+            case Restarting(delay=delay):
+                return f"trying again in {delay:.3g} s, after: {self.error}"
+            case GaveUp():
+                return f"no further attempt, after: {self.error}"
+            case Crashed(error=error):
+                return str(error or "the connection ended")
+        return "asked to stop"

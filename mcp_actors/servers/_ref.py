@@ -1,0 +1,220 @@
+"""What everybody holds of a server: a reference, valid across restarts and while it is down."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .._errors import ActorCrashed, ActorStopped, ConnectionLost, LimitExceeded, MailboxFull, ServerUnavailable
+from ..kernel import SupervisorRef
+from ._lifecycle import Reconnect, Start, Stop, Supervised, change
+from ._requests import CallTool, ListTools
+from ._status import ServerStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mcp.shared.dispatcher import ProgressFnT
+    from mcp.types import CallToolResult, Tool
+
+    from ..config import ServerConfig
+    from ..kernel import ActorRef
+    from ._record import ServerRecord
+    from ._requests import Request
+    from ._state import ServerState
+    from ._status import ServerInfo
+
+__all__ = ["ServerRef"]
+
+T = TypeVar("T")
+
+
+class ServerRef:
+    """A reference to one server of a group. It stays valid across restarts.
+
+    Requests may be sent from any task, as many at a time as one likes; ``max_in_flight`` of them are with the server
+    at the same time, the others wait in order. While the server is down, requests wait for it to come back; once it
+    will not come back by itself they fail at once. There are no timeout arguments: callers put ``trio.fail_after``
+    around.
+    """
+
+    def __init__(self, record: ServerRecord, actor: ActorRef, supervised: Supervised, lifecycle: ActorRef) -> None:
+        self.supervised = supervised
+        self._record = record
+        self._actor = actor
+        self._lifecycle = lifecycle
+
+    def __repr__(self) -> str:
+        now = self._actor.statistics()
+        return f"<ServerRef {self.name!r} {self.state}, {now.in_flight} in flight, {now.queued} queued>"
+
+    @property
+    def name(self) -> str:
+        """Its configured name."""
+        return self._record.config.name
+
+    @property
+    def config(self) -> ServerConfig:
+        """What it was configured with."""
+        return self._record.config
+
+    @property
+    def state(self) -> ServerState:
+        """``pending, connecting, ready, backoff, failed, stopping`` or ``stopped``."""
+        return self._record.state
+
+    @property
+    def info(self) -> ServerInfo:
+        """What the server said about itself when it was connected last.
+
+        Raises:
+            ServerUnavailable: it was never connected.
+        """
+        if self._record.info is None:
+            raise ServerUnavailable(
+                f"server {self.name!r}: was never connected, so nothing is known about it (it is {self.state}); "
+                "await wait_state('ready') first",
+                server=self.name,
+                state=self.state,
+                last_error=self._record.error,
+            )
+        return self._record.info
+
+    def statistics(self) -> ServerStatus:
+        """A snapshot, as frozen data."""
+        record, actor = self._record, self._actor.statistics()
+        return ServerStatus(
+            name=self.name,
+            state=record.state,
+            since=record.since,
+            incarnation=record.incarnation,
+            pid=record.pid,
+            last_error=record.last_error,
+            failures=record.failures,
+            restarts=max(0, record.incarnation - 1),
+            queued=actor.queued,
+            in_flight=actor.in_flight,
+            tools=len(record.tools),
+        )
+
+    async def wait_state(self, *states: ServerState) -> ServerState:
+        """Wait until the state is one of these, and return it. A state that only flashes by may be missed."""
+        return await self._record.wait_state(*states)
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        progress: ProgressFnT | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> CallToolResult:
+        """Call a tool of this server. It is never sent twice.
+
+        **Cancellation**: the caller leaves at once. A request that still waits is not sent; the server is told to
+        cancel one that was sent, and whether that had its effect is unknown.
+
+        Args:
+            name: the tool's name as the server lists it (not its public name).
+            arguments: JSON-like values by parameter name.
+            progress: ``async (progress, total, message)``, called for each progress notice of the server.
+            meta: the request's ``_meta``.
+
+        Returns:
+            The result as the SDK has it; one with ``is_error`` is returned, not raised.
+
+        Raises:
+            ConnectionLost: the connection ended while the request was with the server.
+            ServerUnavailable: the server does not serve and will not by itself.
+            LimitExceeded: its mailbox is full and its overflow policy is ``"fail"``.
+            mcp.MCPError: the server's answer was an error.
+        """
+        return await self._ask(CallTool(name, arguments, progress, meta))
+
+    async def list_tools(self) -> tuple[Tool, ...]:
+        """Ask the server for all its tools, all pages of them; the group's catalogue follows.
+
+        **Cancellation**: the caller leaves at once.
+
+        Raises:
+            ConnectionLost, ServerUnavailable, LimitExceeded, mcp.MCPError: as for `call_tool`.
+        """
+        return await self._ask(ListTools())
+
+    async def _ask(self, request: Request[T]) -> T:
+        """Send a message to the actor, and tell its failures in terms of servers."""
+        try:
+            return await self._actor.call(request)
+        except ActorCrashed as exc:
+            reason = exc.__cause__
+        except ActorStopped:
+            raise self._unavailable() from self._record.error
+        except MailboxFull:
+            raise LimitExceeded(
+                f"server {self.name!r}: {self.config.mailbox_size} requests wait already, which is its mailbox_size; "
+                "send less at a time, raise mailbox_size, or use overflow='wait'",
+                server=self.name,
+            ) from None
+        why = f": {reason}" if reason is not None else ""
+        raise ConnectionLost(
+            f"server {self.name!r}: the connection ended while {type(request).__name__} was with the server, which may "
+            f"have acted on it{why}; send it again only if that does no harm",
+            server=self.name,
+        ) from reason
+
+    def _unavailable(self) -> ServerUnavailable:
+        state, error = self.state, self._record.error
+        why = f", because: {error}" if error is not None else ""
+        gone = self._lifecycle.state != "running"
+        remedy = "its group was left" if gone else "await its restart() to try again"
+        return ServerUnavailable(
+            f"server {self.name!r}: is {state}{why}; {remedy}", server=self.name, state=state, last_error=error
+        )
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    async def restart(self) -> None:
+        """Disconnect if it is connected, and connect anew, with nothing of its restart budget spent.
+
+        Requests that wait are served by the new connection; those that are with the server end in `ConnectionLost`.
+
+        **Cancellation**: what has begun goes on.
+
+        Raises:
+            ConnectFailed: the server is required and could not be connected. If it is not required, see its state.
+        """
+        await change(self._lifecycle, Reconnect((self.supervised,)))
+
+    async def stop(self) -> None:
+        """Disconnect and stay so. Requests that wait fail at once. Returns when everything of it is gone.
+
+        **Cancellation**: what has begun goes on.
+        """
+        await change(self._lifecycle, Stop((self.supervised,)))
+
+    async def start(self) -> None:
+        """Connect a server that was stopped or has failed; nothing happens if it runs.
+
+        **Cancellation**: what has begun goes on.
+
+        Raises:
+            ConnectFailed: the server is required and could not be connected. If it is not required, see its state.
+        """
+        await change(self._lifecycle, Start((self.supervised,)))
+
+    async def wait_serving(self) -> None:
+        """Wait until the server serves.
+
+        Raises:
+            ServerUnavailable: it has failed or was stopped, so that waiting would be in vain.
+        """
+        if await self.wait_state("ready", "failed", "stopped") != "ready":
+            raise self._unavailable() from self._record.error
+
+
+def make_ref(record: ServerRecord, supervisor: ActorRef, lifecycle: ActorRef) -> ServerRef:
+    """The reference to a server of a running group."""
+    assert isinstance(supervisor, SupervisorRef)
+    name = record.config.name
+    return ServerRef(record, supervisor.child(name), Supervised(name, supervisor), lifecycle)

@@ -1,0 +1,88 @@
+"""What can be asked of a server actor: its messages, and how each is carried out on the session."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from attrs import field, frozen
+from mcp.types import CallToolResult, Tool
+
+from .._errors import LimitExceeded
+from ..kernel import Call
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.shared.dispatcher import ProgressFnT
+
+    from ._record import ServerRecord
+
+__all__ = ["CallTool", "ListTools", "Request", "list_all_tools"]
+
+T = TypeVar("T")
+
+MAX_PAGES: Final = 1000
+"""Pages of one listing. The largest servers list some hundred tools; this only stops a pager that never ends."""
+
+
+class Request(Call[T], Generic[T]):
+    """A message to a server actor. It carries out itself, in a request task of the actor, on the actor's session."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    async def send(self, client: Client, record: ServerRecord) -> T:
+        """Do it, on the session of this connection."""
+
+
+@frozen
+class CallTool(Request[CallToolResult]):
+    """Call a tool, by the name under which the server lists it."""
+
+    name: str
+    arguments: Mapping[str, Any] | None = None
+    progress: ProgressFnT | None = field(default=None, eq=False)
+    meta: Mapping[str, Any] | None = None
+
+    async def send(self, client: Client, record: ServerRecord) -> CallToolResult:
+        """``tools/call``."""
+        return await client.call_tool(
+            self.name,
+            None if self.arguments is None else dict(self.arguments),
+            progress_callback=self.progress,
+            meta=None if self.meta is None else dict(self.meta),  # type: ignore[arg-type]  # a TypedDict, open to more
+        )
+
+
+@frozen
+class ListTools(Request[tuple[Tool, ...]]):
+    """List all tools, all pages of them, and remember them."""
+
+    async def send(self, client: Client, record: ServerRecord) -> tuple[Tool, ...]:
+        """``tools/list``."""
+        tools = await list_all_tools(client, record.config.name)
+        record.note_tools(tools)
+        return tools
+
+
+async def list_all_tools(client: Client, server: str) -> tuple[Tool, ...]:
+    """Ask the server for its tools, page by page; a server without the tools capability has none.
+
+    Raises:
+        LimitExceeded: the pages do not end.
+    """
+    if client.server_capabilities.tools is None:
+        return ()
+    tools: list[Tool] = []
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        page = await client.list_tools(cursor=cursor, cache_mode="bypass")
+        tools += page.tools
+        cursor = page.next_cursor
+        if cursor is None:
+            return tuple(tools)
+    raise LimitExceeded(
+        f"server {server!r}: its tool list did not end after {MAX_PAGES} pages; the server repeats itself",
+        server=server,
+    )

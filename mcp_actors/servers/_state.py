@@ -1,0 +1,63 @@
+"""The states of a server, and which may follow which.
+
+A server's state is the fold of what its actor's life reports: `next_state` is that fold's step, a pure function. In
+between, nobody sets a state.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+from ..kernel import Crashed, GaveUp, Restarting, Started, Starting, Stopped, Stopping
+
+if TYPE_CHECKING:
+    from ..kernel import Event
+
+__all__ = ["ServerState", "next_state"]
+
+ServerState = Literal["pending", "connecting", "ready", "backoff", "failed", "stopping", "stopped"]
+
+CONNECTED: Final[frozenset[ServerState]] = frozenset({"ready"})
+"""A connection stands."""
+
+ACTIVE: Final[frozenset[ServerState]] = frozenset({"ready"})
+"""Requests are served."""
+
+FAILED: Final[frozenset[ServerState]] = frozenset({"backoff", "failed"})
+"""Something is wrong, and nobody has asked for it."""
+
+LISTED: Final[frozenset[ServerState]] = frozenset({"ready", "backoff", "connecting"})
+"""Its tools are shown: it serves them, or is about to again."""
+
+TRANSITIONS: Final[dict[ServerState, frozenset[ServerState]]] = {
+    "pending": frozenset({"connecting", "stopped"}),
+    "connecting": frozenset({"ready", "backoff", "failed", "stopped"}),
+    "ready": frozenset({"backoff", "failed", "stopping"}),
+    "backoff": frozenset({"connecting", "failed", "stopping", "stopped"}),
+    "failed": frozenset({"connecting", "stopped"}),
+    "stopping": frozenset({"stopped"}),
+    "stopped": frozenset({"connecting"}),
+}
+"""Which state may follow which. A start that fails goes to ``backoff``, or to ``failed`` when no other is to follow."""
+
+_STATE_AFTER: Final[dict[type[Event], ServerState]] = {
+    Starting: "connecting",
+    Started: "ready",
+    Crashed: "backoff",
+    Restarting: "backoff",
+    GaveUp: "failed",
+    Stopping: "stopping",
+    Stopped: "stopped",
+}
+
+
+def next_state(state: ServerState, event: Event) -> ServerState:
+    """The state after an event of the server's actor; the same if the event changes nothing.
+
+    Raises:
+        RuntimeError: the actor's life does not go that way, which would be a mistake of this library.
+    """
+    new = _STATE_AFTER.get(type(event), state)
+    if new != state and new not in TRANSITIONS[state]:
+        raise RuntimeError(f"server {event.actor!r}: cannot go from {state!r} to {new!r} by {event!r}")
+    return new

@@ -1,0 +1,64 @@
+"""What can be known about a server at a glance: frozen data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+
+if TYPE_CHECKING:
+    from mcp.types import ServerCapabilities
+
+    from ._state import ServerState
+
+__all__ = ["ServerInfo", "ServerStatus"]
+
+
+@frozen(kw_only=True)
+class ServerInfo:
+    """What a server said about itself when it was connected last.
+
+    Attributes:
+        name: its own name; None if it did not say (2026-07-28 lets it).
+        version: its version; None likewise.
+        protocol_version: the protocol version that was negotiated.
+        capabilities: what it can do, as the SDK has it.
+        instructions: its instructions to the model, if any.
+    """
+
+    name: str | None
+    version: str | None
+    protocol_version: str
+    capabilities: ServerCapabilities
+    instructions: str | None
+
+
+@frozen(kw_only=True)
+class ServerStatus:
+    """A snapshot of one server.
+
+    Attributes:
+        name: its configured name.
+        state: its state.
+        since: `trio.current_time` when it came into that state, in seconds.
+        incarnation: how many connects were tried.
+        pid: its process, while it is connected over stdio.
+        last_error: the last failure there was, also after it was overcome.
+        failures: failed connects and lost connections since it last served.
+        restarts: connects beyond the first.
+        queued: requests that wait in its mailbox.
+        in_flight: requests that are with it.
+        tools: how many tools it listed.
+    """
+
+    name: str
+    state: ServerState
+    since: float
+    incarnation: int
+    pid: int | None
+    last_error: Exception | None
+    failures: int
+    restarts: int
+    queued: int
+    in_flight: int
+    tools: int
