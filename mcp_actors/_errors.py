@@ -100,8 +100,8 @@ class ConnectFailed(ServerError):
     """A connection could not be made.
 
     Attributes:
-        phase: how far it came: ``"configure"``, ``"open"`` (the process or the socket), ``"negotiate"``, ``"list_tools"``.
-        exit_code: what the server's process ended with; negative for a signal; None if it is not a process or still ran.
+        phase: how far it came: ``"configure"``, ``"open"`` (process or socket), ``"negotiate"``, ``"list_tools"``.
+        exit_code: what its process ended with, negative for a signal; None if it still ran or there is none.
         stderr_tail: the last text the server's process wrote to stderr; empty if there was none.
         hopeless: True if trying again cannot help before something is changed (a command that does not exist).
     """

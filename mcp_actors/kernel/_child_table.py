@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from attrs import define, field, frozen
 
 from .._errors import ActorStartError, ChildError
+from . import _events as events
 from ._mailbox import Mailbox
 from ._record import Record
 
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     from ._restart import ChildSpec, RestartType
 
 __all__ = ["ChildInfo", "ChildrenCount"]
+
+
+After = Literal["closed", "open", "restarted"]
+"""What becomes of a child that was stopped: its mailbox is closed; it stays open, for a ``restart_child`` that follows;
+or it comes back by itself, as its supervisor does."""
 
 
 @frozen(kw_only=True)
@@ -69,6 +75,8 @@ class Child:
         incarnation: the run that is on, or is being cleaned up; None between two runs.
         failures: restart attempts since the last reset; what the back-off grows by.
         timer: the scope of the back-off that is on; its identity tells a late alarm from a current one.
+        asked_at: when it was asked to stop; None unless a stop is under way.
+        after: what becomes of it once it has stopped.
         kind: learned when its factory was first called.
     """
 
@@ -77,7 +85,14 @@ class Child:
     incarnation: Incarnation | None = None
     failures: int = 0
     timer: trio.CancelScope | None = None
+    asked_at: float | None = None
+    after: After = "closed"
     kind: Literal["worker", "supervisor"] = field(default="worker")
+
+    @property
+    def starting(self) -> bool:
+        """True while a start attempt is on."""
+        return self.incarnation is not None and not self.incarnation.started
 
     def info(self) -> ChildInfo:
         """The row as frozen data."""
@@ -96,8 +111,17 @@ class Child:
             timer.cancel("the back-off is over before its time")
 
     def close(self, why: str) -> None:
-        """Answer everything that waits: the child will not come back by itself."""
-        self.record.close(why)
+        """Answer everything that waits for it or for what is below it: none of that comes back by itself."""
+        _close_tree(self.record, why)
+
+
+def _close_tree(record: Record, why: str) -> None:
+    record.close(why)
+    for below in (record.children or {}).values():
+        _close_tree(below, why)
+        if below.state == "backoff":
+            below.become("stopped")
+            below.note(events.Stopped)
 
 
 def make_record(spec: ChildSpec, hub: EventHub) -> Record:
@@ -136,17 +160,23 @@ def refuse_change(supervisor: str, child: str, reason: str) -> ChildError:
 def start_error(supervisor: str, child: Child, end: End) -> ActorStartError:
     """The error of a strict start: it names the child and carries the cause."""
     exc = ActorStartError(
-        f"supervisor {supervisor!r}: child {child.spec.id!r} did not start: {end.error}", actor=child.spec.id
+        f"supervisor {supervisor!r}: child {child.spec.id!r} did not start: {end.error!r}", actor=child.spec.id
     )
     exc.__cause__ = end.error
     return exc
 
 
-def raise_first_failure(supervisor: str, outcomes: list[tuple[Child, End | None]]) -> None:
-    """Raise for the first child, in configured order, whose start failed; the others become notes."""
-    failures = [start_error(supervisor, child, end) for child, end in outcomes if end is not None and end.failed]
-    if failures:
-        first, *others = failures
+def cut_short(supervisor: str, child: Child) -> ActorStartError:
+    """The error for whoever waits for a start that a stop has ended."""
+    return ActorStartError(
+        f"supervisor {supervisor!r}: child {child.spec.id!r} was stopped while it was starting", actor=child.spec.id
+    )
+
+
+def first_failure(failures: Iterable[ActorStartError]) -> ActorStartError | None:
+    """The first of several failed starts, in configured order; the others become its notes."""
+    first, *others = [*failures] or [None]
+    if first is not None:
         for other in others:
             first.add_note(f"also: {other}")
-        raise first
+    return first

@@ -5,11 +5,15 @@ Three kinds of task live in the supervisor's nursery:
 - one *owner* per running child (`_own`), which is that child's incarnation from the first line to the last. It never
   decides anything; how it ended is put into the job queue;
 - one *alarm* per child in back-off, which sleeps and then puts "restart it" into the job queue;
-- one *manager* (`manage`), which takes job after job and is the only one that changes the table. So changes never
-  interleave, and a crash, a restart and a ``stop_child`` happen in the order in which they were noticed.
+- one *manager* (`manage`), which takes job after job. So changes never interleave, and a crash, a restart and a
+  ``stop_child`` happen in the order in which they were noticed. The one thing that does not wait for it is ending a
+  back-off, or a start that the manager itself waits for.
 
 What to do about a failure (is it restarted, is the budget spent, how long is the delay) is decided by pure functions in
 ``_restart`` and by `Backoff`.
+
+A child that was asked to stop has `Child.asked_at` set until `finish` has put the row in order. Whoever finds it set
+after a wait leaves the child alone: the stop that is under way does the rest.
 """
 
 from __future__ import annotations
@@ -24,13 +28,15 @@ import trio
 
 from .._errors import RestartLimitReached
 from . import _events as events
+from ._actor import Actor
 from ._child_table import Child, make_record
 from ._incarnation import Incarnation
 from ._reply import Reply, value
 from ._restart import RestartBudget, restarts_after
-from ._stop import stop
+from ._stop import stop_within
 
 if TYPE_CHECKING:
+    from ._child_table import After
     from ._incarnation import End
     from ._restart import ChildSpec, SupervisorPolicy
 
@@ -43,78 +49,35 @@ class Children:
 
     Attributes:
         table: the rows, in child-table order.
+        exit: the KeyboardInterrupt or SystemExit that a child ran into, if one did.
     """
 
     def __init__(self, life: Incarnation, policy: SupervisorPolicy, nursery: trio.Nursery) -> None:
         self.table: dict[str, Child] = {}
+        self.exit: BaseException | None = None
         self._life = life
         self._policy = policy
         self._nursery = nursery
         self._budget = RestartBudget(policy.max_restarts, policy.window)
         self._put_job, self._jobs = trio.open_memory_channel[Job](math.inf)
-        self._managing = trio.CancelScope()
-        if life.record.children is None:
-            life.record.children = {}
-        self._records = life.record.children
+        # Records outlive this incarnation of the supervisor: its children's refs stay valid, their messages wait.
+        self._known = life.record.children or {}
+        self._records = life.record.children = {}
 
-    # --- one child --------------------------------------------------------------------------------------------------
+    # --- rows -------------------------------------------------------------------------------------------------------
 
     def add(self, spec: ChildSpec) -> Child:
-        record = self._records.get(spec.id)
-        if record is None:
-            record = self._records[spec.id] = make_record(spec, self._life.record.hub)
+        """Append a row. A child that an earlier incarnation of the supervisor had keeps its mailbox."""
+        record = self._known.pop(spec.id, None) or make_record(spec, self._life.record.hub)
+        self._records[spec.id] = record
         child = self.table[spec.id] = Child(spec, record)
         return child
 
     def remove(self, child: Child) -> None:
+        """Take a row out, and answer what waits for it."""
+        child.close("it is no longer in the child table")
         del self.table[child.spec.id]
         del self._records[child.spec.id]
-
-    async def start(self, child: Child) -> End | None:
-        """Make one start attempt. Returns None as soon as the child serves, else how it ended."""
-        await trio.lowlevel.checkpoint_if_cancelled()
-        child.clear_timer()
-        child.record.mailbox.reopen()
-        attempt: Reply[End | None] = Reply()
-        child.incarnation = incarnation = Incarnation(
-            child.record,
-            restarts_after=partial(restarts_after, child.spec.restart),
-            on_started=partial(attempt.settle, value(None)),
-        )
-        self._nursery.start_soon(self._own, child, incarnation, attempt, name=child.spec.id)
-        return await attempt.wait()
-
-    async def _own(self, child: Child, incarnation: Incarnation, attempt: Reply[End | None]) -> None:
-        """An owner task: one incarnation of a child, from its first line to its last."""
-        try:
-            await incarnation.run(child.spec.factory, start_timeout=child.spec.start_timeout)
-        finally:
-            if incarnation.actor is not None:
-                child.kind = incarnation.actor.kind
-            if incarnation.started:
-                self.put_job(partial(self._ended, child, incarnation))
-            else:
-                attempt.settle(value(incarnation.final))
-
-    def ask(self, child: Child, *, keep_mailbox: bool) -> None:
-        """The synchronous half of a stop: no more messages, nothing in flight, no alarm."""
-        child.clear_timer()
-        if not keep_mailbox:
-            child.close("it was stopped")
-        if child.incarnation is not None and child.spec.shutdown != "brutal_kill":
-            child.incarnation.end("shutdown", comes_back=keep_mailbox)
-
-    async def end_child(self, child: Child, *, keep_mailbox: bool) -> None:
-        """Stop a child, whatever it does, within its own bound."""
-        self.ask(child, keep_mailbox=keep_mailbox)
-        did_something = child.incarnation is not None or child.record.state == "backoff"
-        if child.incarnation is not None:
-            await stop(child.incarnation, child.spec.shutdown, comes_back=keep_mailbox)
-            child.incarnation = None
-        if child.record.state != "failed":
-            child.record.become("stopped")
-        if did_something:
-            child.record.note(events.Stopped)
 
     def retire(self, child: Child, why: str) -> None:
         """A child has ended and is not restarted."""
@@ -125,55 +88,157 @@ class Children:
         if child.spec.restart == "temporary":
             self.remove(child)
 
+    def forgive(self, child: Child) -> None:
+        """Its failures count no more, neither for its back-off nor for the budget."""
+        if child.failures:
+            child.failures = 0
+            self._budget.forget(child.spec.id)
+
+    def revive(self, child: Child) -> None:
+        """Somebody starts it by hand: its back-off begins anew, and so does the budget if that had been spent."""
+        child.failures = 0
+        if child.record.state == "failed":
+            self._budget.clear()
+
+    # --- start ------------------------------------------------------------------------------------------------------
+
+    async def start(self, child: Child) -> End | None:
+        """Make one start attempt. Returns None as soon as the child serves, else how it ended."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        child.clear_timer()
+        child.asked_at = None
+        child.record.mailbox.reopen()
+        attempt: Reply[End | None] = Reply()
+        child.incarnation = incarnation = Incarnation(
+            child.record,
+            restarts_after=partial(restarts_after, child.spec.restart),
+            on_started=partial(attempt.settle, value(None)),
+        )
+        # What a supervisor that fails to start goes by, when it stops what it had started: nobody decides such an end.
+        incarnation.comes_back = restarts_after(child.spec.restart, "crashed")
+        self._nursery.start_soon(self._own, child, incarnation, attempt, name=child.spec.id)
+        return await attempt.wait()
+
+    async def _own(self, child: Child, incarnation: Incarnation, attempt: Reply[End | None]) -> None:
+        """An owner task: one incarnation of a child, from its first line to its last."""
+        try:
+            await incarnation.run(partial(self._make, child), start_timeout=child.spec.start_timeout)
+        finally:
+            if incarnation.started:
+                self.put_job(partial(self._ended, child, incarnation))
+            else:
+                attempt.settle(value(incarnation.final))
+
+    def _make(self, child: Child) -> Actor:
+        actor = child.spec.factory()
+        if not isinstance(actor, Actor):  # type: ignore[redundant-expr,unused-ignore]  # users may get it wrong
+            raise TypeError(
+                f"child {child.spec.id!r}: its factory must return an actor, not {actor!r}; give a plain function, "
+                "which makes a new one each time"
+            )
+        child.kind = actor.kind
+        return actor
+
+    # --- stop -------------------------------------------------------------------------------------------------------
+
+    def ask(self, child: Child, after: After) -> None:
+        """The synchronous half of a stop: no alarm, no more messages, nothing in flight."""
+        child.clear_timer()
+        child.after = after
+        if child.asked_at is None:
+            child.asked_at = trio.current_time()
+        if after == "closed":
+            child.record.close("it was stopped")
+        if child.incarnation is not None:
+            child.incarnation.end("shutdown", comes_back=after != "closed")
+            if child.spec.shutdown == "brutal_kill":
+                child.incarnation.kill("brutal_kill")
+
+    async def end_child(self, child: Child, after: After) -> None:
+        """Stop a child, whatever it does, within its own bound. If it outlives that, `finish` is still due."""
+        self.ask(child, after)
+        assert child.asked_at is not None
+        if child.incarnation is None or await stop_within(
+            child.incarnation, child.spec.shutdown, asked_at=child.asked_at
+        ):
+            self.finish(child)
+
+    def finish(self, child: Child) -> None:
+        """Nothing of a child that was asked to stop is left."""
+        did_something = child.incarnation is not None or child.record.state == "backoff"
+        if child.incarnation is not None and child.incarnation.final is not None:
+            self.note_exit(child.incarnation.final)
+        child.incarnation = child.asked_at = None
+        if child.after == "restarted":
+            if did_something:
+                child.record.become("backoff")
+            return
+        if child.after == "closed":
+            child.close("it was stopped")
+        if child.record.state != "failed":
+            child.record.become("stopped")
+        if did_something:
+            child.record.note(events.Stopped)
+        if child.spec.restart == "temporary":
+            self.remove(child)
+
+    def kill(self) -> None:
+        """The supervisor was killed, and a killed supervisor has no children: newest first, none is asked."""
+        for child in reversed(self.table.values()):
+            if child.incarnation is not None:
+                child.incarnation.kill("its supervisor was killed")
+
     # --- the manager ------------------------------------------------------------------------------------------------
 
     def put_job(self, job: Job) -> None:
         """Let the manager do something, after what is waiting."""
         self._put_job.send_nowait(job)
 
-    def stop_managing(self) -> None:
-        """No more jobs are taken, and the one that is on is cancelled."""
-        self._managing.cancel("the supervisor stops")
-
     async def manage(self) -> None:
-        """Take job after job. The only task that changes the table once the supervisor has started."""
-        with self._managing:
-            async for job in self._jobs:
-                await job()
+        """Take job after job, until the supervisor's end is decided."""
+        async for job in self._jobs:
+            if self._life.ending:
+                return
+            await job()
 
     async def _ended(self, child: Child, incarnation: Incarnation) -> None:
         """An incarnation that had started is over."""
-        end = incarnation.final
-        if child.incarnation is not incarnation or end is None:
+        if child.incarnation is not incarnation:
             return
+        if child.asked_at is not None:
+            self.finish(child)
+            return
+        end = incarnation.final
+        assert end is not None
         child.incarnation = None
-        if self._is_exit(end):
+        if self.note_exit(end):
             return
         if not restarts_after(child.spec.restart, end.reason):
             self.retire(child, f"it ended: {end.reason}")
             return
-        if (
-            self._policy.reset_after is not None
-            and trio.current_time() - incarnation.started_at >= self._policy.reset_after
-        ):
+        if self._lasted(incarnation):
             self.forgive(child)
-        delay = self.failed(child, end)
+        delay = self._decide(child, end)
         if delay == 0:
             await self._restart(child, child.timer)
         elif delay is not None:
-            self.retry(child, delay)
+            self._wait(child, delay)
 
-    def failed(self, child: Child, end: End) -> float | None:
-        """Decide on another attempt after a failure: returns its delay in seconds, None if there is none."""
+    def retry(self, child: Child, end: End) -> None:
+        """A start attempt failed: make another one in the background, if the budget has one."""
+        delay = self._decide(child, end)
+        if delay is not None:
+            self._wait(child, delay)
+
+    def _decide(self, child: Child, end: End) -> float | None:
+        """Decide on another attempt after a failure. Returns its delay in seconds, None if there is none."""
         child.incarnation = None
         if child.spec.restart == "temporary":
-            self.retire(child, f"it did not start: {end.error}")
+            self.retire(child, f"it did not start: {end.error!r}")
             return None
-        budget = None if end.hopeless else self._budget.spend(trio.current_time())
-        if budget is None:
+        if end.hopeless or not self._spend(child):
             self._give_up(child, end)
             return None
-        self._budget = budget
         child.failures += 1
         child.timer = trio.CancelScope()
         delay = self._policy.backoff.delay(child.failures, random=random.random)
@@ -181,7 +246,22 @@ class Children:
         child.record.note(events.Restarting, attempt=child.failures, delay=delay)
         return delay
 
-    def retry(self, child: Child, delay: float) -> None:
+    def _spend(self, child: Child) -> bool:
+        """Account for an attempt. Only if there seems to be none left, look who has earned forgiveness meanwhile."""
+        now = trio.current_time()
+        if self._budget.spend(now, child.spec.id):
+            return True
+        for other in self.table.values():
+            if other.incarnation is not None and self._lasted(other.incarnation):
+                self.forgive(other)
+        return self._budget.spend(now, child.spec.id)
+
+    def _lasted(self, incarnation: Incarnation) -> bool:
+        if self._policy.reset_after is None or not incarnation.started:
+            return False
+        return trio.current_time() - incarnation.started_at >= self._policy.reset_after
+
+    def _wait(self, child: Child, delay: float) -> None:
         """Make the attempt that was decided on, after its delay and after the jobs that wait then."""
         assert child.timer is not None
         if delay > 0:
@@ -197,42 +277,42 @@ class Children:
 
     async def _restart(self, child: Child, timer: trio.CancelScope | None) -> None:
         """The back-off is over: try again, unless something else was decided meanwhile."""
-        if timer is None or child.timer is not timer:
+        if child.timer is not timer:
             return
         end = await self.start(child)
-        if end is None or self._is_exit(end):
+        if end is None or child.asked_at is not None or self.note_exit(end):
             return
-        child.incarnation = None
-        if end.failed:
-            delay = self.failed(child, end)
-            if delay is not None:
-                self.retry(child, delay)
-        elif end.reason != "shutdown":
+        if end.error is None:
             self.retire(child, "it had nothing to run")
+        else:
+            self.retry(child, end)
 
     def _give_up(self, child: Child, end: End) -> None:
         """No more attempts."""
-        name = self._life.record.name
-        why = "trying again cannot help" if end.hopeless else f"{self._budget.max_restarts} restarts did not help"
+        supervisor = f"supervisor {self._life.record.name!r}"
+        why = "trying again cannot help" if end.hopeless else _spent(self._policy)
+        what = f"its last failure: {end.error!r}" if end.error is not None else f"it ended: {end.reason}"
         child.record.note(events.GaveUp, error=end.error)
         child.record.become("failed")
-        child.close(f"{why}: {end.error}")
+        child.close(f"{supervisor} gave up on it: {why}; {what}")
         if self._policy.on_limit == "park":
             return
         exc = RestartLimitReached(
-            f"supervisor {name!r}: gave up on child {child.spec.id!r}, because {why}; its last failure: {end.error!r}",
-            actor=name,
+            f"{supervisor}: gave up on child {child.spec.id!r}: {why}; {what}", actor=self._life.record.name
         )
         exc.__cause__ = end.error
         self._life.end("shutdown", exc)
 
-    def forgive(self, child: Child) -> None:
-        child.failures = 0
-        self._budget = self._budget.reset()
-
-    def _is_exit(self, end: End) -> bool:
-        """Pass a KeyboardInterrupt or SystemExit that a child ran into on to whoever opened the tree."""
+    def note_exit(self, end: End) -> bool:
+        """Whether this was a KeyboardInterrupt or SystemExit, which then ends the supervisor and goes on upwards."""
         if end.error is None or isinstance(end.error, Exception):
             return False
+        self.exit = self.exit or end.error
         self._life.end("crashed", end.error)
         return True
+
+
+def _spent(policy: SupervisorPolicy) -> str:
+    times = "1 restart is" if policy.max_restarts == 1 else f"{policy.max_restarts} restarts are"
+    span = "" if policy.window == math.inf else f" within {policy.window:g} s"
+    return f"no more than {times} allowed{span}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import TYPE_CHECKING, Final, Literal
 
-from attrs import evolve, field, frozen
+from attrs import define, field, frozen
 
 from .._backoff import Backoff
 from ._mailbox import MAILBOX_SIZE, OverflowPolicy, check_mailbox
@@ -28,7 +29,8 @@ _RESTART_TYPES: Final = ("permanent", "transient", "temporary")
 
 def is_seconds(value: object) -> bool:
     """True for a positive finite number that is no bool."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    # The comparison refuses NaN, and unlike `math.isfinite` it takes integers that are too large for a float.
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def _check_id(spec: ChildSpec, _: Attribute[str], value: object) -> None:
@@ -91,28 +93,36 @@ class ChildSpec:
         check_mailbox(f"child {self.id!r}", self.mailbox_size, self.overflow)
 
 
-@frozen
+@define(eq=False)
 class RestartBudget:
-    """How many restart attempts a supervisor may still make.
+    """How many restart attempts a supervisor may still make. All its children share it; it has no clock of its own.
 
     Attributes:
         max_restarts: attempts allowed within ``window``.
-        window: seconds; `math.inf` counts for ever.
-        spent: when the attempts that still count were made.
+        window: seconds, both ends included; `math.inf` counts for ever.
     """
 
     max_restarts: int
     window: float
-    spent: tuple[float, ...] = ()
+    _spent: deque[tuple[float, str]] = field(factory=deque, init=False)
 
-    def spend(self, now: float) -> RestartBudget | None:
-        """The budget after one more attempt at ``now``; None if that would be one too many."""
-        counting = (*(then for then in self.spent if now - then <= self.window), now)
-        return evolve(self, spent=counting) if len(counting) <= self.max_restarts else None
+    def spend(self, now: float, child: str) -> bool:
+        """Account for one more attempt at ``now``. Returns False, and does nothing, if that would be one too many."""
+        # From the left only: linear in the number of attempts, however many there are in a window.
+        while self._spent and now - self._spent[0][0] > self.window:
+            self._spent.popleft()
+        if len(self._spent) >= self.max_restarts:
+            return False
+        self._spent.append((now, child))
+        return True
 
-    def reset(self) -> RestartBudget:
-        """The budget with nothing spent."""
-        return evolve(self, spent=())
+    def forget(self, child: str) -> None:
+        """What was spent on this child counts no more."""
+        self._spent = deque(entry for entry in self._spent if entry[1] != child)
+
+    def clear(self) -> None:
+        """Nothing is spent."""
+        self._spent.clear()
 
 
 def restarts_after(restart: RestartType, reason: EndReason) -> bool:
@@ -159,6 +169,8 @@ class SupervisorPolicy:
         _check_choice("on_limit", self.on_limit, ("end", "park"))
         _check_choice("start_order", self.start_order, ("sequential", "parallel"))
         _check_choice("stop_order", self.stop_order, ("sequential", "concurrent"))
+        if not isinstance(self.strict, bool):
+            raise ValueError(f"Supervisor: strict must be True or False, not {self.strict!r}")
         needed = self.backoff.total(self.max_restarts)
         if self.max_restarts and needed >= self.window:
             raise ValueError(

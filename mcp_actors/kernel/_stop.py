@@ -18,22 +18,30 @@ OVERDUE_AFTER: Final = 1.0
 still there after this sits in somebody's shield."""
 
 
-async def stop(incarnation: Incarnation, shutdown: Shutdown | None = None, *, comes_back: bool = False) -> None:
-    """Ask an incarnation to stop, kill it when its time is over, and return when nothing of it is left.
+async def stop(incarnation: Incarnation) -> None:
+    """Ask an incarnation to stop, kill it after its actor's own bound, and return when nothing of it is left."""
+    if not await stop_within(incarnation, None, asked_at=trio.current_time()):
+        await incarnation.wait_over()
+
+
+async def stop_within(incarnation: Incarnation, shutdown: Shutdown | None, *, asked_at: float) -> bool:
+    """Ask an incarnation to stop and kill it when its time is over.
+
+    **Cancellation**: it was asked and goes on; a later call with the same `asked_at` keeps its bound.
 
     Args:
-        incarnation: what to stop.
+        incarnation: what to stop. If its end was decided already, that stands.
         shutdown: seconds between asking and killing, ``"brutal_kill"``, ``"infinity"``, or None for the actor's own.
-        comes_back: whether another incarnation is going to follow, so that waiting messages are kept.
+        asked_at: when it was first asked to stop, which is now or earlier.
 
-    **Cancellation**: kills at once. Meant to be called inside a shield, which this then bounds.
+    Returns:
+        True if nothing of it is left. False if it is overdue: it was killed and sits in a shield of its own.
     """
-    asked_at = trio.current_time()
     if shutdown == "brutal_kill":
         incarnation.kill("brutal_kill")
     else:
-        incarnation.end("shutdown", comes_back=comes_back)
-        with trio.move_on_after(_seconds(incarnation, shutdown)):
+        incarnation.end("shutdown", comes_back=False)
+        with trio.move_on_at(asked_at + _seconds(incarnation, shutdown)):
             await incarnation.wait_over()
     if incarnation.final is None:
         incarnation.kill("did not stop within its shutdown time")
@@ -41,10 +49,11 @@ async def stop(incarnation: Incarnation, shutdown: Shutdown | None = None, *, co
             await incarnation.wait_over()
     if incarnation.final is None:
         incarnation.record.note(events.Overdue, seconds=trio.current_time() - asked_at)
-        await incarnation.wait_over()
+    return incarnation.final is not None
 
 
-def _seconds(incarnation: Incarnation, shutdown: Shutdown | None) -> float:
+def _seconds(incarnation: Incarnation, shutdown: float | str | None) -> float:
     if shutdown is None:
-        shutdown = incarnation.actor.default_shutdown if incarnation.actor is not None else 0
+        # Without an actor there is no clean-up that could take time.
+        shutdown = incarnation.actor.default_shutdown if incarnation.actor is not None else 0.0
     return math.inf if shutdown == "infinity" else float(shutdown)

@@ -5,21 +5,22 @@ its way out: the manager first, then the children, newest first, inside a shield
 bounds.
 
 Questions only read the child table and are answered at once, whatever the manager waits for. Changes are handed to the
-manager and made in the order in which they came.
+manager and made in the order in which they came; only the stop of a child in back-off is made at once, and the stop of
+a child that is starting ends that start at once.
 """
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import trio
 
 from .._backoff import Backoff
 from .._errors import ActorStartError
 from ._actor import Actor
-from ._child_table import Child, count, raise_first_failure, refuse_change, start_error
+from ._child_table import Child, count, cut_short, first_failure, refuse_change, start_error
 from ._children import Children
 from ._reply import Reply, error, value
 from ._restart import SupervisorPolicy, check_specs
@@ -37,11 +38,14 @@ from ._supervisor_messages import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from ._child_table import After
     from ._incarnation import End
     from ._ref import ActorRef
     from ._restart import ChildSpec
 
 __all__ = ["Supervisor"]
+
+T = TypeVar("T")
 
 
 class Supervisor(Actor):
@@ -107,13 +111,15 @@ class Supervisor(Actor):
             self._children = Children(self._current, self._policy, nursery)
             try:
                 await self._start_children()
-                nursery.start_soon(self._children.manage, name=f"{self._current.record.name}:manager")
-                yield
+                async with trio.open_nursery() as managing:
+                    managing.start_soon(self._children.manage, name=f"{self._current.record.name}:manager")
+                    yield
+                    managing.cancel_scope.cancel("the supervisor stops")
             finally:
-                self._children.stop_managing()
-                with trio.CancelScope(shield=True):
-                    await self._stop_children()
+                await self._stop_children()
                 nursery.cancel_scope.cancel("all children have stopped")
+                if self._children.exit is not None:
+                    raise self._children.exit
 
     async def _start_children(self) -> None:
         children = [self._children.add(spec) for spec in self._specs]
@@ -121,56 +127,81 @@ class Supervisor(Actor):
             for child in children:
                 self._first_outcome(child, await self._children.start(child))
             return
-        ends: dict[Child, End | None] = {}
+        failures: dict[Child, ActorStartError] = {}
         async with trio.open_nursery() as attempts:
             for child in children:
-                attempts.start_soon(self._start_beside, child, ends, name=f"{child.spec.id}:start")
-        if self._policy.strict:
-            raise_first_failure(self._current.record.name, [(child, ends[child]) for child in children])
-        for child in children:
-            self._first_outcome(child, ends[child])
+                attempts.start_soon(self._start_beside, child, failures, name=f"{child.spec.id}:start")
+        failure = first_failure(failures[child] for child in children if child in failures)
+        if failure is not None:
+            raise failure
 
-    async def _start_beside(self, child: Child, ends: dict[Child, End | None]) -> None:
+    async def _start_beside(self, child: Child, failures: dict[Child, ActorStartError]) -> None:
         """One of several parallel first starts. If it fails and that matters, those configured later are given up."""
-        end = ends[child] = await self._children.start(child)
-        if not (self._policy.strict and end is not None and end.failed):
+        end = await self._children.start(child)
+        if child.asked_at is not None:
             return
-        rows = list(self._children.table.values())
-        for later in rows[rows.index(child) + 1 :]:
-            if later.incarnation is not None and not later.incarnation.started:
-                later.incarnation.end("shutdown", comes_back=False)
+        try:
+            self._first_outcome(child, end)
+        except ActorStartError as exc:
+            failures[child] = exc
+            rows = list(self._children.table.values())
+            for later in rows[rows.index(child) + 1 :]:
+                if later.starting:
+                    self._children.ask(later, "closed")
 
     def _first_outcome(self, child: Child, end: End | None) -> None:
         """What a first start attempt means for its child."""
         if end is None:
             return
-        if not end.failed:
+        if self._children.note_exit(end):
+            assert end.error is not None
+            raise end.error
+        if end.error is None:
             self._children.retire(child, "it had nothing to run")
         elif self._policy.strict:
             raise start_error(self._current.record.name, child, end)
         else:
-            delay = self._children.failed(child, end)
-            if delay is not None:
-                self._children.retry(child, delay)
+            self._children.retry(child, end)
 
     async def _stop_children(self) -> None:
-        """Stop all that run, newest first. Runs in the shield of the owner's way out."""
-        newest_first = [*reversed(self._children.table.values())]
-        keep_mailbox = self._current.comes_back
-        if self._current.killed:
-            for child in newest_first:
-                if child.incarnation is not None:
-                    child.incarnation.kill("its supervisor was killed")
-        if self._policy.stop_order == "sequential":
-            for child in newest_first:
-                await self._children.end_child(child, keep_mailbox=keep_mailbox)
-            return
-        for child in newest_first:
-            self._children.ask(child, keep_mailbox=keep_mailbox)
+        """Stop all that run, newest first, each within its own bound; nothing from outside cuts that short but a kill."""
+        comes_back = self._current.comes_back
+        static = {spec.id for spec in self._specs} if comes_back else set()
+        plan: list[tuple[Child, After]] = [
+            (child, "restarted" if child.spec.id in static else "closed")
+            for child in reversed(self._children.table.values())
+        ]
+        async with trio.open_nursery() as beside:
+            beside.start_soon(self._pass_on_a_kill, name=f"{self._current.record.name}:stop")
+            with trio.CancelScope(shield=True):
+                if self._policy.stop_order == "sequential":
+                    for child, after in plan:
+                        await self._children.end_child(child, after)
+                else:
+                    await self._stop_side_by_side(plan)
+                for child, _ in plan:
+                    if child.incarnation is not None:  # overdue, and reported
+                        await child.incarnation.wait_over()
+                        self._children.finish(child)
+            beside.cancel_scope.cancel("all children have stopped")
+
+    async def _stop_side_by_side(self, plan: list[tuple[Child, After]]) -> None:
+        for child, after in plan:
+            self._children.ask(child, after)
         async with trio.open_nursery() as stops:
-            for child in newest_first:
-                end = partial(self._children.end_child, child, keep_mailbox=keep_mailbox)
-                stops.start_soon(end, name=f"{child.spec.id}:stop")
+            for child, after in plan:
+                stops.start_soon(self._children.end_child, child, after, name=f"{child.spec.id}:stop")
+
+    async def _pass_on_a_kill(self) -> None:
+        """Kill the children in the moment in which the supervisor is killed.
+
+        Being cancelled while it starts is no kill: what has started is stopped politely then.
+        """
+        try:
+            await trio.sleep_forever()
+        finally:
+            if self._current.started and self._current.killed:
+                self._children.kill()
 
     # --- messages ---------------------------------------------------------------------------------------------------
 
@@ -184,8 +215,7 @@ class Supervisor(Actor):
             case StartChild(spec):
                 return await self._in_turn(partial(self._start_child, spec))
             case StopChild(id, keep_mailbox):
-                self._cut_short(id)
-                return await self._in_turn(partial(self._stop_child, id, keep_mailbox))
+                return await self._stop_child(id, "open" if keep_mailbox else "closed")
             case RestartChild(id):
                 return await self._in_turn(partial(self._restart_child, id))
             case DeleteChild(id):
@@ -194,12 +224,17 @@ class Supervisor(Actor):
             f"supervisor {self._current.record.name!r}: does not understand {message!r}; use SupervisorRef's methods"
         )
 
-    async def _in_turn(self, change: Callable[[], Awaitable[Any]]) -> Any:
-        """Let the manager make a change, after what it does now. If its caller leaves before that, it is not made."""
-        reply: Reply[Any] = Reply()
+    async def _in_turn(self, change: Callable[[], Awaitable[T]], *, begun: bool = False) -> T:
+        """Let the manager make a change, after what it does now. If its caller leaves before that, it is not made.
+
+        Args:
+            change: what to do.
+            begun: True if half of it is done, so that it must be made in any case.
+        """
+        reply: Reply[T] = Reply()
 
         async def job() -> None:
-            if not reply.open:
+            if not (reply.open or begun):
                 return
             try:
                 result = await change()
@@ -210,15 +245,6 @@ class Supervisor(Actor):
 
         self._children.put_job(job)
         return await reply.wait()
-
-    def _cut_short(self, id: str) -> None:
-        """End a start or a back-off that is about to be stopped, so that the manager need not wait for it."""
-        child = self._children.table.get(id)
-        if child is None:
-            return
-        child.clear_timer()
-        if child.incarnation is not None and not child.incarnation.started:
-            child.incarnation.end("shutdown", comes_back=False)
 
     def _find(self, id: str) -> Child:
         child = self._children.table.get(id)
@@ -242,25 +268,41 @@ class Supervisor(Actor):
             raise refuse_change(self._current.record.name, spec.id, "already_present" if idle else "already_started")
         child = self._children.add(spec)
         end = await self._children.start(child)
+        if child.asked_at is not None:
+            raise cut_short(self._current.record.name, child)
         try:
             self._first_outcome(child, end)
         except ActorStartError:
-            self._children.retire(child, "it did not start")
+            child.record.become("stopped")
             self._children.remove(child)
             raise
         return ref_to(child.record)
 
-    async def _stop_child(self, id: str, keep_mailbox: bool) -> None:
+    async def _stop_child(self, id: str, after: After) -> None:
+        child = self._children.table.get(id)
+        if child is not None and child.timer is not None:
+            # Nothing of it runs and nobody waits for it, so this neither waits nor needs a turn.
+            await self._children.end_child(child, after)
+            return
+        starting = child is not None and child.starting
+        if child is not None and starting:
+            self._children.ask(child, after)
+        stopped = await self._in_turn(partial(self._stop_in_turn, id, after), begun=starting)
+        while stopped.asked_at is not None:  # overdue: this caller waits, the manager does not
+            await stopped.record.wait_change()
+
+    async def _stop_in_turn(self, id: str, after: After) -> Child:
         child = self._find(id)
-        await self._children.end_child(child, keep_mailbox=keep_mailbox)
-        if child.spec.restart == "temporary":
-            self._children.remove(child)
+        await self._children.end_child(child, after)
+        return child
 
     async def _restart_child(self, id: str) -> ActorRef:
         child = self._find_idle(id)
         before = child.record.state
-        self._children.forgive(child)
+        self._children.revive(child)
         end = await self._children.start(child)
+        if child.asked_at is not None:
+            raise cut_short(self._current.record.name, child)
         try:
             self._first_outcome(child, end)
         except ActorStartError as exc:
@@ -271,6 +313,4 @@ class Supervisor(Actor):
         return ref_to(child.record)
 
     async def _delete_child(self, id: str) -> None:
-        child = self._find_idle(id)
-        child.close("it was deleted")
-        self._children.remove(child)
+        self._children.remove(self._find_idle(id))

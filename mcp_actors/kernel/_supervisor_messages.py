@@ -78,7 +78,8 @@ ChildChange = StartChild | StopChild | RestartChild | DeleteChild
 class SupervisorRef(ActorRef):
     """A reference to a supervisor: an `ActorRef` with a typed function for each question.
 
-    Questions are answered at once. Changes are made one after the other, in the order in which they came.
+    Questions are answered at once. Changes are made one after the other, in the order in which they came; only the stop
+    of a child that is starting or in back-off does not wait for what comes before it.
     """
 
     __slots__ = ()
@@ -130,7 +131,9 @@ class SupervisorRef(ActorRef):
         await self.call(StopChild(id, keep_mailbox))
 
     async def restart_child(self, id: str) -> ActorRef:
-        """Start a child that does not run, with the same mailbox, and with nothing of the budget spent.
+        """Start a child that does not run, with the same mailbox and a back-off that begins anew.
+
+        One that the supervisor gave up on (state ``failed``) gets a fresh budget too.
 
         **Cancellation**: if the change has not begun, it is not made; otherwise it goes on without its caller.
 

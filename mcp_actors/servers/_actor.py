@@ -10,6 +10,7 @@ The end is noticed without traffic: the link calls `_lost` the moment its other 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -17,7 +18,6 @@ import trio
 from mcp import Client, MCPError
 from mcp.types import CONNECTION_CLOSED, Implementation
 
-from .. import __version__
 from .._errors import ConnectFailed, ConnectionLost, ConnectPhase
 from ..kernel import Actor
 from ._connect_error import connect_failed, connect_timed_out, describe_loss
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ServerActor"]
 
-CLIENT: Final = Implementation(name="mcp_actors", version=__version__)
+CLIENT: Final = Implementation(name="mcp_actors", version=version("mcp-actors"))
 """What servers are told about who connects."""
 
 

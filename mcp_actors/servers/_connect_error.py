@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import httpx2
 from mcp import MCPError
 
-from .._errors import ConnectFailed, ConnectionLost, ConnectPhase
+from .._errors import ConnectFailed, ConnectionLost, ConnectPhase, ServerError
 from ..kernel._collapse import collapse
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ._obituary import Obituary
 
 STDERR_IN_MESSAGE: Final = 400
-"""Characters of stderr that an error's text shows; the last lines of a traceback. All of the tail is in the attribute."""
+"""Characters of stderr that an error's text shows: the last lines of a traceback. The attribute has the whole tail."""
 
 _DOING: Final[dict[ConnectPhase, str]] = {
     "configure": "resolving its configuration",
@@ -57,6 +57,12 @@ def describe_loss(server: str, link: Link) -> ConnectionLost:
     lost = ConnectionLost(f"server {server!r}: {what} while it was connected{because}", server=server)
     lost.__cause__ = link.failure
     return lost
+
+
+def problem_of(error: BaseException) -> str:
+    """The words of an error, without the name of the server, for a message that has named it already."""
+    words = str(error) or type(error).__name__
+    return words.removeprefix(f"server {error.server!r}: ") if isinstance(error, ServerError) else words
 
 
 def _connect_error(config: ServerConfig, phase: ConnectPhase, obituary: Obituary | None, what: str) -> ConnectFailed:

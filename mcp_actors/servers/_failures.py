@@ -12,9 +12,8 @@ from .._errors import ActorStartError, RestartLimitReached, ServerError, ServerU
 from ._tree import GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from ._group import ServerGroup
     from ._record import ServerRecord
 
 
@@ -95,12 +94,16 @@ def _is_echo(others: BaseException, failure: ServerUnavailable) -> bool:
     return isinstance(leaf, ServerError) and leaf.server == failure.server
 
 
-def tool_not_found(public_name: str, group: ServerGroup) -> ToolNotFound:
-    """The error for a name that no tool has."""
-    names = [tool.public_name for tool in group.tools]
-    near = difflib.get_close_matches(public_name, names, n=3)
-    silent = [f"{ref.name} ({ref.state})" for ref in group.configured if ref.state != "ready"]
-    hints = [f"did you mean {' or '.join(map(repr, near))}?" if near else f"{len(names)} tools are known"]
+def tool_not_found(public_name: str, known: Sequence[str], silent: Sequence[str]) -> ToolNotFound:
+    """The error for a name that no tool has.
+
+    Args:
+        public_name: what was asked for.
+        known: the names there are.
+        silent: the servers that show no tools now, and in which state they are.
+    """
+    near = difflib.get_close_matches(public_name, known, n=3)
+    hints = [f"did you mean {' or '.join(map(repr, near))}?" if near else f"{len(known)} tools are known"]
     if silent:
         hints.append(f"servers that do not serve now: {', '.join(silent)}")
     return ToolNotFound(f"there is no tool {public_name!r}; {'; '.join(hints)}", server="*")

@@ -140,7 +140,8 @@ class ServerGroup(Mapping[str, ServerRef]):
         try:
             return self.tools.find(public_name)
         except KeyError:
-            raise tool_not_found(public_name, self) from None
+            silent = [f"{ref.name} ({ref.state})" for ref in self.configured if ref.state not in _state.ACTIVE]
+            raise tool_not_found(public_name, [tool.public_name for tool in self.tools], silent) from None
 
     async def call_tool(
         self,

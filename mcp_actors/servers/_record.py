@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ..kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting
+from ._connect_error import problem_of
 from ._events import StateChanged, ToolsChanged
 from ._state import ServerState, next_state
 
@@ -110,17 +111,16 @@ class ServerRecord:
         )
 
     def _reason(self, event: Event) -> str:
+        now = problem_of(self.error) if self.error is not None else "no error is known"
         match event:
-            case Starting(incarnation=1):
-                return "first connect"
             case Starting():
-                return f"connect number {event.incarnation}"
+                return "first connect" if event.incarnation == 1 else f"connect number {event.incarnation}"
             case Started():
                 return f"connected, {len(self.tools)} tools"
+            case Crashed():
+                return now
             case Restarting(delay=delay):
-                return f"trying again in {delay:.3g} s, after: {self.error}"
+                return f"trying again in {delay:.3g} s, after: {now}"
             case GaveUp():
-                return f"no further attempt, after: {self.error}"
-            case Crashed(error=error):
-                return str(error or "the connection ended")
+                return f"no further attempt, after: {now}"
         return "asked to stop"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._errors import ActorCrashed, ActorStopped, ConnectionLost, LimitExceeded, MailboxFull, ServerUnavailable
 from ..kernel import SupervisorRef
+from ._connect_error import problem_of
 from ._lifecycle import Reconnect, Start, Stop, Supervised, change
 from ._requests import CallTool, ListTools
 from ._status import ServerStatus
@@ -156,21 +157,22 @@ class ServerRef:
                 "send less at a time, raise mailbox_size, or use overflow='wait'",
                 server=self.name,
             ) from None
-        why = f": {reason}" if reason is not None else ""
+        why = f" ({problem_of(reason)})" if reason is not None else ""
         raise ConnectionLost(
-            f"server {self.name!r}: the connection ended while {type(request).__name__} was with the server, which may "
-            f"have acted on it{why}; send it again only if that does no harm",
+            f"server {self.name!r}: the connection ended{why} while {type(request).__name__} was with the server, "
+            "which may have acted on it; send it again only if that does no harm",
             server=self.name,
         ) from reason
 
     def _unavailable(self) -> ServerUnavailable:
         state, error = self.state, self._record.error
-        why = f", because: {error}" if error is not None else ""
-        gone = self._lifecycle.state != "running"
-        remedy = "its group was left" if gone else "await its restart() to try again"
-        return ServerUnavailable(
-            f"server {self.name!r}: is {state}{why}; {remedy}", server=self.name, state=state, last_error=error
-        )
+        if self._lifecycle.state != "running":
+            what = f"is {state}, as its group was left; open the group again"
+        elif error is not None:
+            what = f"is {state}: {problem_of(error)}; when that is mended, await its restart()"
+        else:
+            what = f"is {state}; await its start() to connect it again"
+        return ServerUnavailable(f"server {self.name!r}: {what}", server=self.name, state=state, last_error=error)
 
     # --- life -------------------------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ LIFECYCLE: Final = "servers:lifecycle"
 
 
 def supervisor_id(server: str) -> str:
-    """The name of a server's own supervisor. (The names of servers have no colon.)"""
+    """The name of a server's own supervisor; no server has it, for the names of servers have no colon."""
     return f"{server}:supervisor"
 
 
