@@ -18,8 +18,8 @@ import pytest
 
 from .source import EXAMPLES, parse
 
-NEEDS_EXTRAS: Final = {"main_job.py"}
-"""Run by ``nox -s examples``, because it needs what the extra ``demo`` installs."""
+NOT_HERE: Final = {"main_job.py"}
+"""Has tests of its own, in ``test_main_job.py``."""
 
 TIMEOUT: Final = 60.0
 """Seconds for one example: they take one or two; this is for a machine that is busy with other things."""
@@ -36,11 +36,17 @@ def agrees(output: str, expected: str) -> bool:
     return doctest.OutputChecker().check_output(expected, output, doctest.ELLIPSIS)
 
 
+def examples() -> list[str]:
+    """List the examples; a file whose name begins with ``_`` is only a part of one."""
+    names = {path.name for path in EXAMPLES.glob("*.py") if not path.name.startswith("_")}
+    return sorted(names - NOT_HERE)
+
+
 def test_there_are_examples() -> None:
-    assert list(EXAMPLES.glob("*.py"))
+    assert examples()
 
 
-@pytest.mark.parametrize("path", [path.name for path in sorted(EXAMPLES.glob("*.py")) if path.name not in NEEDS_EXTRAS])
+@pytest.mark.parametrize("path", examples())
 def test_an_example_prints_what_its_docstring_says(path: str, tmp_path: Path) -> None:
     expected = expected_output(ast.get_docstring(parse(EXAMPLES / path)))
     assert expected is not None, f"{path}: the docstring does not end with a block 'Prints::'"

@@ -1,0 +1,44 @@
+"""Measure everything, or what the arguments name; exit with 1 if a bound is missed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from . import calls, imports, lifecycle, memory, servers
+from .figures import Figure, all_pass
+
+BENCHMARKS: Final[dict[str, Callable[[], list[Figure]]]] = {
+    "calls": calls.figures,
+    "memory": memory.figures,
+    "imports": imports.figures,
+    "servers": servers.figures,
+    "lifecycle": lifecycle.figures,
+}
+
+
+def known(name: str) -> str:
+    """Accept the name of a benchmark."""
+    if name not in BENCHMARKS:
+        raise argparse.ArgumentTypeError(f"there is no benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
+    return name
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("benchmark", nargs="*", type=known, help=", ".join(BENCHMARKS))
+    found: list[Figure] = []
+    for name in parser.parse_args(arguments).benchmark or BENCHMARKS:
+        print(name, flush=True)
+        for figure in BENCHMARKS[name]():
+            found.append(figure)
+            print(figure.row(), flush=True)
+    print("All bounds are kept." if all_pass(found) else "A bound is missed.")
+    return 0 if all_pass(found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

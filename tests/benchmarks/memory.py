@@ -1,0 +1,52 @@
+"""What an idle actor weighs: the resident memory of a fresh process with many of them, less that of one with none."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from typing import Final
+
+import trio
+
+from mcp_actors.kernel import ChildSpec, open_supervisor
+
+from .actors import Ask, Echo
+from .figures import Figure
+from .measuring import in_fresh_process, rss
+
+KIB_PER_ACTOR: Final = 10.0
+"""Bound. A task of Trio alone is about half of it."""
+
+ACTORS: Final = 10_000
+
+
+async def weigh(actors: int) -> tuple[float, float]:
+    """Return the bytes per actor, first idle since ever, then after one call each."""
+    async with open_supervisor(ChildSpec("warm-up", Echo)) as supervisor:
+        await supervisor.child("warm-up").call(Ask(0))
+    gc.collect()
+    before = rss()
+    specs = [ChildSpec(f"echo-{number}", Echo) for number in range(actors)]
+    async with open_supervisor(*specs) as supervisor:
+        gc.collect()
+        idle = rss() - before
+        for spec in specs:
+            await supervisor.child(spec.id).call(Ask(0))
+        gc.collect()
+        served = rss() - before
+    return idle / actors, served / actors
+
+
+def figures() -> list[Figure]:
+    """What an idle actor weighs."""
+    idle, served = in_fresh_process(__name__, ACTORS)
+    each = f"of {ACTORS} supervised actors, each"
+    return [
+        Figure(f"memory {each}", idle / 1024, "KiB", bound=KIB_PER_ACTOR),
+        Figure(f"memory {each}, once it has served a call", served / 1024, "KiB"),
+    ]
+
+
+if __name__ == "__main__":
+    print(json.dumps(trio.run(weigh, int(sys.argv[1]))))
