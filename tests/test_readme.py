@@ -6,12 +6,17 @@ import ast
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
+from main_job import SCRIPTS
 
 from .source import ROOT, code_blocks, project
+from .test_examples import agrees
+from .test_main_job import needs_real_servers
 
 README = ROOT / "README.md"
 RUNNER = ROOT / ".ci" / "run"
@@ -21,11 +26,17 @@ BLOCKS = [
     for page in PAGES
     for number, block in enumerate(code_blocks(page, "python"), 1)
 ]
+DOCUMENTED = [block for page in PAGES if page != README for block in code_blocks(page, "python")]
+
+
+def blocks(language: str) -> list[str]:
+    """Return the blocks of the README in a language, in its order."""
+    return list(code_blocks(README, language))
 
 
 def commands() -> list[str]:
     """Return the commands of the README, in its order."""
-    return [line for block in code_blocks(README, "bash") for line in block.splitlines()]
+    return [line for block in blocks("bash") for line in block.splitlines()]
 
 
 def test_ci_runs_the_readmes_test_command_and_nothing_else() -> None:
@@ -56,9 +67,36 @@ def test_a_block_of_python_compiles_and_imports_names_that_exist(block: str) -> 
             assert {alias.name for alias in node.names} <= set(module.__all__)
 
 
-def test_the_readmes_actor_prints_what_the_readme_says(tmp_path: Path) -> None:
-    [program] = [block for block in code_blocks(README, "python") if "mcp_actors.kernel" in block]
-    [output] = code_blocks(README, "text")
-    finished = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+def run_program(program: str, folder: Path) -> str:
+    """Run a program as a reader would who has installed the extra ``demo``; return what it printed."""
+    environment = {name: value for name, value in os.environ.items() if name != "DOCS_TOKEN"}
+    environment["PATH"] = os.pathsep.join([str(SCRIPTS), environment["PATH"]])
+    finished = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert finished.returncode == 0, finished.stderr
-    assert finished.stdout.strip() == output
+    return finished.stdout
+
+
+def as_parameters(programs: Iterable[tuple[str, ...]]) -> list[Any]:
+    """Parametrize with programs and what belongs to them; skip those whose servers are not installed."""
+    return [
+        pytest.param(*values, id=str(number), marks=needs_real_servers if "mcp-server-" in values[0] else ())
+        for number, values in enumerate(programs, 1)
+    ]
+
+
+@pytest.mark.parametrize(("program", "output"), as_parameters(zip(blocks("python"), blocks("text"), strict=True)))
+def test_the_readmes_programs_print_what_the_readme_says(program: str, output: str, tmp_path: Path) -> None:
+    printed = run_program(program, tmp_path)
+    assert agrees(printed, output + "\n"), printed
+
+
+@pytest.mark.parametrize("program", as_parameters((block,) for block in DOCUMENTED if "trio.run(" in block))
+def test_the_programs_in_the_documentation_run(program: str, tmp_path: Path) -> None:
+    assert run_program(program, tmp_path) != ""

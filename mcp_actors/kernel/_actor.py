@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
+from ._collapse import without_cancelled
 from ._ref import ActorRef
 
 if TYPE_CHECKING:
@@ -50,11 +51,14 @@ class Actor(ABC):
     Attributes:
         max_in_flight: how many messages are handled at the same time. 1, the default, is the classic promise: no two
             handlers of this actor ever interleave.
+        reentrant: whether a handler may call its own actor, which is refused otherwise. It needs a free slot for that,
+            so with ``max_in_flight = 1`` it would wait for itself. Meant for handlers that run foreign code.
         default_shutdown: seconds from being asked to stop to being killed, where nobody says otherwise.
         kind: what ``which_children`` says it is.
     """
 
     max_in_flight: int = 1
+    reentrant: bool = False
     default_shutdown: float | Literal["infinity"] = 5.0
     kind: Literal["worker", "supervisor"] = "worker"
 
@@ -107,12 +111,31 @@ class Actor(ABC):
     def fail(self, exc: BaseException) -> None:
         """End this incarnation as a crash with this cause, from any task of the actor's own tree.
 
-        An idle actor whose connection dies says so with this. If the end was decided already, nothing changes.
+        An idle actor whose connection dies says so with this. If the end was decided already, nothing changes; and
+        `trio.Cancelled` is no failure, so a task that passes on whatever ended it changes nothing by being cancelled.
+
+        Called in the step of a handler, this answers the others that are in flight, and leaves it to that handler how
+        it ends: with a result, with an exception, or with `NotSent`.
         """
-        self._current.end("crashed", exc)
+        if not isinstance(exc, BaseException):
+            raise TypeError(f"fail() takes the exception object that is the cause, not {exc!r}")
+        failure = without_cancelled(exc)
+        if failure is not None:
+            self._current.end("crashed", failure)
 
     @property
     def _current(self) -> Incarnation:
         if self._incarnation is None:
             raise RuntimeError(f"{type(self).__name__} is not running: give it to open_actor() or a ChildSpec first")
         return self._incarnation
+
+
+def check_actor(owner: str, actor: object) -> None:
+    """Refuse what cannot run, with a `TypeError` or `ValueError` that says whose it is."""
+    if isinstance(actor, type) and issubclass(actor, Actor):
+        raise TypeError(f"{owner}: an object of {actor.__name__} is needed, not the class; write {actor.__name__}(...)")
+    if not isinstance(actor, Actor):
+        raise TypeError(f"{owner}: {actor!r} is no Actor; derive its class from mcp_actors.kernel.Actor")
+    limit: object = actor.max_in_flight
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise ValueError(f"{owner}: max_in_flight must be an int of at least 1, not {limit!r}")

@@ -173,10 +173,9 @@ def cut_short(supervisor: str, child: Child) -> ActorStartError:
     )
 
 
-def first_failure(failures: Iterable[ActorStartError]) -> ActorStartError | None:
+def first_failure(failures: list[ActorStartError]) -> ActorStartError:
     """The first of several failed starts, in configured order; the others become its notes."""
-    first, *others = [*failures] or [None]
-    if first is not None:
-        for other in others:
-            first.add_note(f"also: {other}")
+    first, *others = failures
+    for other in others:
+        first.add_note(f"also: {other}")
     return first

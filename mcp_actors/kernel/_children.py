@@ -38,6 +38,7 @@ from ._stop import stop_within
 if TYPE_CHECKING:
     from ._child_table import After
     from ._incarnation import End
+    from ._record import Record
     from ._restart import ChildSpec, SupervisorPolicy
 
 Job = Callable[[], Awaitable[None]]
@@ -49,26 +50,31 @@ class Children:
 
     Attributes:
         table: the rows, in child-table order.
-        exit: the KeyboardInterrupt or SystemExit that a child ran into, if one did.
     """
 
     def __init__(self, life: Incarnation, policy: SupervisorPolicy, nursery: trio.Nursery) -> None:
         self.table: dict[str, Child] = {}
-        self.exit: BaseException | None = None
         self._life = life
         self._policy = policy
         self._nursery = nursery
         self._budget = RestartBudget(policy.max_restarts, policy.window)
         self._put_job, self._jobs = trio.open_memory_channel[Job](math.inf)
-        # Records outlive this incarnation of the supervisor: its children's refs stay valid, their messages wait.
-        self._known = life.record.children or {}
-        self._records = life.record.children = {}
+        self._records: dict[str, Record] = {}
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
-    def add(self, spec: ChildSpec) -> Child:
-        """Append a row. A child that an earlier incarnation of the supervisor had keeps its mailbox."""
-        record = self._known.pop(spec.id, None) or make_record(spec, self._life.record.hub)
+    def add_all(self, specs: tuple[ChildSpec, ...]) -> list[Child]:
+        """Make the first rows. A child that an earlier incarnation of the supervisor had keeps its record.
+
+        So its refs stay valid and its messages wait. What was added to that incarnation later is not in `specs`.
+        """
+        known = self._life.record.children or {}
+        self._life.record.children = self._records
+        return [self.add(spec, known.get(spec.id)) for spec in specs]
+
+    def add(self, spec: ChildSpec, record: Record | None = None) -> Child:
+        """Append a row, with a fresh record unless there is one already."""
+        record = record or make_record(spec, self._life.record.hub)
         self._records[spec.id] = record
         child = self.table[spec.id] = Child(spec, record)
         return child
@@ -97,7 +103,7 @@ class Children:
     def revive(self, child: Child) -> None:
         """Somebody starts it by hand: its back-off begins anew, and so does the budget if that had been spent."""
         child.failures = 0
-        if child.record.state == "failed":
+        if child.record.state == "failed" and self._policy.on_limit == "park":
             self._budget.clear()
 
     # --- start ------------------------------------------------------------------------------------------------------
@@ -106,13 +112,13 @@ class Children:
         """Make one start attempt. Returns None as soon as the child serves, else how it ended."""
         await trio.lowlevel.checkpoint_if_cancelled()
         child.clear_timer()
-        child.asked_at = None
         child.record.mailbox.reopen()
         attempt: Reply[End | None] = Reply()
         child.incarnation = incarnation = Incarnation(
             child.record,
             restarts_after=partial(restarts_after, child.spec.restart),
             on_started=partial(attempt.settle, value(None)),
+            on_end=partial(self._bound, child),
         )
         # What a supervisor that fails to start goes by, when it stops what it had started: nobody decides such an end.
         incarnation.comes_back = restarts_after(child.spec.restart, "crashed")
@@ -131,13 +137,17 @@ class Children:
 
     def _make(self, child: Child) -> Actor:
         actor = child.spec.factory()
-        if not isinstance(actor, Actor):  # type: ignore[redundant-expr,unused-ignore]  # users may get it wrong
-            raise TypeError(
-                f"child {child.spec.id!r}: its factory must return an actor, not {actor!r}; give a plain function, "
-                "which makes a new one each time"
-            )
-        child.kind = actor.kind
+        if isinstance(actor, Actor):  # if not, the incarnation complains
+            child.kind = actor.kind
         return actor
+
+    def _bound(self, child: Child) -> None:
+        """A child has decided its end by itself. Nobody waits for its clean-up, but that is bounded all the same."""
+        assert child.incarnation is not None
+        # "brutal_kill" is about being asked to stop; who ends by himself may clean up.
+        shutdown = None if child.spec.shutdown == "brutal_kill" else child.spec.shutdown
+        bounded = partial(stop_within, child.incarnation, shutdown, asked_at=trio.current_time())
+        self._nursery.start_soon(bounded, name=f"{child.spec.id}:end")
 
     # --- stop -------------------------------------------------------------------------------------------------------
 
@@ -147,12 +157,10 @@ class Children:
         child.after = after
         if child.asked_at is None:
             child.asked_at = trio.current_time()
-        if after == "closed":
+        if after == "closed" and child.record.state != "failed":  # which closed it and said why
             child.record.close("it was stopped")
         if child.incarnation is not None:
             child.incarnation.end("shutdown", comes_back=after != "closed")
-            if child.spec.shutdown == "brutal_kill":
-                child.incarnation.kill("brutal_kill")
 
     async def end_child(self, child: Child, after: After) -> None:
         """Stop a child, whatever it does, within its own bound. If it outlives that, `finish` is still due."""
@@ -173,20 +181,20 @@ class Children:
             if did_something:
                 child.record.become("backoff")
             return
-        if child.after == "closed":
-            child.close("it was stopped")
         if child.record.state != "failed":
+            if child.after == "closed":
+                child.close("it was stopped")
             child.record.become("stopped")
         if did_something:
             child.record.note(events.Stopped)
         if child.spec.restart == "temporary":
             self.remove(child)
 
-    def kill(self) -> None:
-        """The supervisor was killed, and a killed supervisor has no children: newest first, none is asked."""
-        for child in reversed(self.table.values()):
-            if child.incarnation is not None:
-                child.incarnation.kill("its supervisor was killed")
+    def kill(self, child: Child, after: After) -> None:
+        """Kill a child with its supervisor, whatever its own bound is. `end_child` is still due."""
+        if child.incarnation is not None:
+            self.ask(child, after)
+            child.incarnation.kill("its supervisor was killed")
 
     # --- the manager ------------------------------------------------------------------------------------------------
 
@@ -237,7 +245,7 @@ class Children:
             self.retire(child, f"it did not start: {end.error!r}")
             return None
         if end.hopeless or not self._spend(child):
-            self._give_up(child, end)
+            self._end_of_attempts(child, end)
             return None
         child.failures += 1
         child.timer = trio.CancelScope()
@@ -287,14 +295,19 @@ class Children:
         else:
             self.retry(child, end)
 
-    def _give_up(self, child: Child, end: End) -> None:
-        """No more attempts."""
+    def give_up(self, child: Child, error: BaseException | None, why: str) -> None:
+        """Nobody tries to start it any more; `restart_child` may."""
+        child.incarnation = None
+        child.record.note(events.GaveUp, error=error)
+        child.record.become("failed")
+        child.close(why)
+
+    def _end_of_attempts(self, child: Child, end: End) -> None:
+        """No more attempts are to be made."""
         supervisor = f"supervisor {self._life.record.name!r}"
         why = "trying again cannot help" if end.hopeless else _spent(self._policy)
         what = f"its last failure: {end.error!r}" if end.error is not None else f"it ended: {end.reason}"
-        child.record.note(events.GaveUp, error=end.error)
-        child.record.become("failed")
-        child.close(f"{supervisor} gave up on it: {why}; {what}")
+        self.give_up(child, end.error, f"{supervisor} gave up on it: {why}; {what}")
         if self._policy.on_limit == "park":
             return
         exc = RestartLimitReached(
@@ -307,7 +320,6 @@ class Children:
         """Whether this was a KeyboardInterrupt or SystemExit, which then ends the supervisor and goes on upwards."""
         if end.error is None or isinstance(end.error, Exception):
             return False
-        self.exit = self.exit or end.error
         self._life.end("crashed", end.error)
         return True
 

@@ -4,28 +4,41 @@ from __future__ import annotations
 
 import trio
 
-__all__ = ["collapse", "leaves"]
+__all__ = ["collapse", "exit_in", "leaves", "without_cancelled"]
 
 
-def leaves(exc: BaseException) -> list[BaseException]:
+def leaves(exc: BaseException | None) -> list[BaseException]:
     """The exceptions in a group of groups, left to right, without groups."""
     if not isinstance(exc, BaseExceptionGroup):
-        return [exc]
+        return [] if exc is None else [exc]
     return [leaf for inner in exc.exceptions for leaf in leaves(inner)]
+
+
+def exit_in(exc: BaseException | None) -> BaseException | None:
+    """The `KeyboardInterrupt`, `SystemExit` or the like that a group holds, or is."""
+    for leaf in leaves(exc):
+        if not isinstance(leaf, (Exception, trio.Cancelled)):
+            return leaf
+    return None
+
+
+def without_cancelled(exc: BaseException | None) -> BaseException | None:
+    """What is left of a group, or of a plain exception, without the cancellations in it."""
+    if not any(isinstance(leaf, trio.Cancelled) for leaf in leaves(exc)):
+        return exc
+    return exc.split(trio.Cancelled)[1] if isinstance(exc, BaseExceptionGroup) else None
 
 
 def collapse(exc: BaseException) -> BaseException:
     """The single exception that a group holds, or the group.
 
     `trio.Cancelled` beside something else is only the echo of that and does not count; a group of nothing but
-    cancellations is one of them.
+    cancellations is one of them. A `KeyboardInterrupt` or `SystemExit` outranks everything.
     """
-    if not isinstance(exc, BaseExceptionGroup):
-        return exc
-    inside = leaves(exc)
-    telling = [leaf for leaf in inside if not isinstance(leaf, trio.Cancelled)]
-    if len(telling) == 1:
-        return telling[0]
-    if not telling:
-        return inside[0]
-    return exc
+    failure = without_cancelled(exc)
+    if failure is None:
+        return leaves(exc)[0]
+    bare = exit_in(failure)
+    while bare is None and isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
+        failure = failure.exceptions[0]
+    return failure if bare is None else bare

@@ -101,7 +101,8 @@ class StopFailed(Event):
 
 @frozen(kw_only=True)
 class Overdue(Event):
-    """An incarnation outlived its bound by ``seconds``: something in it shields itself. It is still awaited."""
+    """An incarnation is still there ``seconds`` after it was asked to stop, although it was killed: something in it
+    shields itself. It is still awaited."""
 
     seconds: float
 
@@ -151,6 +152,7 @@ class EventHub:
     def __init__(self, observers: tuple[Observer, ...] = ()) -> None:
         self.observers = observers
 
+    @trio.lowlevel.enable_ki_protection
     def emit(self, event: Event) -> None:
         """Tell everybody, in the order in which they came."""
         for observer in self.observers:
@@ -176,8 +178,7 @@ class EventStream:
     """
 
     def __init__(self, *, size: int = EVENT_BUFFER) -> None:
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"an event stream holds at least 1 event, not {size!r}; give size as a positive int")
+        check_buffer(size)
         self.missed = 0
         """How many events were dropped because the reader was too slow."""
         self._events: deque[Event] = deque()
@@ -214,3 +215,9 @@ class EventStream:
         """No more events; a reader gets what is left, then the end."""
         self._closed = True
         self._news.unpark_all()
+
+
+def check_buffer(size: object) -> None:
+    """Refuse a size that no event stream can have."""
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise ValueError(f"an event stream holds at least 1 event, not {size!r}; give size as a positive int")

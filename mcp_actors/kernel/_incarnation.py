@@ -32,8 +32,8 @@ from attrs import field, frozen
 
 from .._errors import ActorCrashed, ActorError, ActorStartError
 from . import _events as events
-from ._actor import IgnoreStart
-from ._collapse import collapse
+from ._actor import IgnoreStart, check_actor
+from ._collapse import collapse, exit_in
 from ._refusal import stopped
 from ._requests import Requests
 
@@ -54,8 +54,8 @@ class End:
     """How an incarnation ended.
 
     Attributes:
-        reason: ``"normal"`` (its own wish), ``"shutdown"`` (asked to, or its own wish), ``"crashed"``, ``"ignored"``
-            (it had nothing to run).
+        reason: ``"normal"`` (its own wish), ``"shutdown"`` (asked to, or its own wish, or cancelled while it was
+            starting), ``"crashed"``, ``"ignored"`` (it had nothing to run).
         error: the failure behind ``"crashed"``.
         hopeless: True if the actor said that a restart cannot help.
     """
@@ -83,6 +83,7 @@ class Incarnation:
     __slots__ = (
         "_actor",
         "_end",
+        "_on_end",
         "_on_started",
         "_over",
         "_parked",
@@ -102,6 +103,7 @@ class Incarnation:
         *,
         restarts_after: Callable[[EndReason], bool],
         on_started: Callable[[], object],
+        on_end: Callable[[], object],
     ) -> None:
         """Prepare a run.
 
@@ -109,6 +111,8 @@ class Incarnation:
             record: what outlives it; its mailbox is what messages are taken from.
             restarts_after: whether, after such an end, another incarnation is going to follow.
             on_started: called in the step in which the actor starts to serve.
+            on_end: called when it has decided its end by itself, so that somebody bounds its clean-up (with
+                `_stop.stop`).
         """
         self.record = record
         self.started = False
@@ -117,6 +121,7 @@ class Incarnation:
         self._restarts_after = restarts_after
         self.comes_back = False
         self._on_started = on_started
+        self._on_end = on_end
         self._actor: Actor | None = None
         self._scope = trio.CancelScope()
         self._requests: Requests | None = None
@@ -129,7 +134,9 @@ class Incarnation:
     async def run(self, factory: Callable[[], Actor], *, start_timeout: float | None = None) -> End:
         """Run the actor from the first line to the last, in the calling task, which is its owner.
 
-        Never raises but for a cancellation from outside while it is starting.
+        Never raises: what happened is in what it returns.
+
+        **Cancellation**: ends an actor that has not started yet, as a shutdown; later it does nothing.
         """
         self.record.incarnation += 1
         self.record.become("starting")
@@ -139,48 +146,39 @@ class Incarnation:
             self._scope.deadline = trio.current_time() + start_timeout
         try:
             with self._scope:
-                late = await self._live(factory)
+                await self._live(factory)
         except BaseException as exc:
+            # A cancellation from outside need not go on: whoever waits for the start is cancelled too.
             late = collapse(exc)
-            if isinstance(late, trio.Cancelled) or _has_cancelled(exc):
-                raise
-        finally:
-            if self._end is None:
-                self._end = self._verdict(late)
-            self.final = self._final(late)
-            if self._over is not None:
-                self._over.set()
+        self.final = self._end = self._conclude(late)
+        if self._over is not None:
+            self._over.set()
         return self.final
 
-    async def _live(self, factory: Callable[[], Actor]) -> BaseException | None:
-        """Enter everything, loop, leave everything. Returns what came out of ``running()``."""
-        late: BaseException | None = None
+    async def _live(self, factory: Callable[[], Actor]) -> None:
+        """Enter everything, loop, leave everything."""
         async with trio.open_nursery() as nursery:
             try:
                 self._actor = actor = self._adopt(factory())
                 async with actor.running():
                     await trio.lowlevel.checkpoint_if_cancelled()
                     await self._loop(self._start(actor, nursery))
-            except trio.Cancelled:
-                raise
-            except BaseException as exc:
-                late = collapse(exc)
-                if _has_cancelled(exc):
-                    raise
             finally:
                 nursery.cancel_scope.cancel("the incarnation has ended")
-        return late
 
     def _adopt(self, actor: Actor) -> Actor:
+        name = self.record.name
+        check_actor(f"actor {name!r}", actor)
         if actor._incarnation is not None:
             raise ActorError(
-                f"actor {self.record.name!r}: this {type(actor).__name__} object ran before, and an object is one "
-                "incarnation; give the supervisor a factory that makes a new one each time",
-                actor=self.record.name,
+                f"actor {name!r}: this {type(actor).__name__} object ran before, and an object is one incarnation; "
+                "make a new one for each open_actor(), and give a supervisor a factory that makes a new one each time",
+                actor=name,
             )
         actor._incarnation = self
         return actor
 
+    @trio.lowlevel.enable_ki_protection
     def _start(self, actor: Actor, nursery: trio.Nursery) -> Requests:
         """From here on only its supervisor ends it. No checkpoint may stand between the check before and the shield."""
         self._scope.shield = True
@@ -189,8 +187,8 @@ class Incarnation:
         self.started_at = trio.current_time()
         self._requests = Requests(self, actor, nursery)
         self.record.become("running")
-        self.record.note(events.Started)
         self.record.mailbox.attach(self._requests)
+        self.record.note(events.Started)
         self._on_started()
         return self._requests
 
@@ -198,14 +196,13 @@ class Incarnation:
         """Until the end is decided, cancel the requests whose callers have left."""
         try:
             while self._end is None:
-                if not requests.some_left:
-                    self._parked = trio.lowlevel.current_task()
-                    await trio.lowlevel.wait_task_rescheduled(self._abort_wait)
+                self._parked = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._abort_wait)
                 requests.cancel_left()
-        except trio.Cancelled:
-            # The resource died and cancelled what stands inside it. Why comes out of running(); nobody waits for that.
+        finally:
+            # If nobody had decided the end, the resource has died and cancelled what stands inside it. Why that
+            # happened comes out of running(); nobody waits for it.
             self.end("crashed")
-            raise
 
     def _abort_wait(self, _: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
         self._parked = None
@@ -219,17 +216,22 @@ class Incarnation:
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
+    @trio.lowlevel.enable_ki_protection
     def end(self, reason: EndReason, exc: BaseException | None = None, *, comes_back: bool | None = None) -> None:
-        """Decide the end, in one synchronous step. The first decision counts.
+        """Decide the end, in one synchronous step. The first decision counts, unless a `KeyboardInterrupt` comes later.
 
         A starting incarnation has no loop that could end: it is cancelled.
 
         Args:
             reason: why it ends.
             exc: the failure behind ``"crashed"``.
-            comes_back: whether another incarnation is going to follow; None leaves that to the restart type.
+            comes_back: whether another incarnation is going to follow. None means that the incarnation ends by itself:
+                its restart type answers, what waits is answered if nothing follows, and ``on_end`` is called. Whoever
+                asks it to end takes care of these himself.
         """
         if self._end is not None:
+            if exit_in(exc) is not None:
+                self._end = End("crashed", exc)
             return
         self._end = End(reason, exc, self._is_hopeless(exc))
         self.comes_back = self._restarts_after(reason) if comes_back is None else comes_back
@@ -237,12 +239,16 @@ class Incarnation:
             self._scope.cancel(f"asked to end ({reason}) while it was starting")
             return
         self.record.become("backoff" if self.comes_back else "stopping")
+        self._requests.close(self._interruption)
+        if comes_back is None and not self.comes_back:
+            self.record.close(f"it ended by itself: {reason}")
+        self.wake()
         if reason == "crashed":
             self.record.note(events.Crashed, error=exc)
         else:
             self.record.note(events.Stopping, reason=reason)
-        self._requests.close(self._interruption)
-        self.wake()
+        if comes_back is None:
+            self._on_end()
 
     def kill(self, why: str) -> None:
         """Cancel the owner: every ``await`` of its clean-up raises, synchronous release still runs."""
@@ -258,6 +264,11 @@ class Incarnation:
     def actor(self) -> Actor | None:
         """The actor's object; None until the factory has made it."""
         return self._actor
+
+    @property
+    def failing(self) -> bool:
+        """True once the end was decided and is a failure."""
+        return self._end is not None and (self._end.failed or self._end.error is not None)
 
     @property
     def ending(self) -> bool:
@@ -276,7 +287,7 @@ class Incarnation:
         assert self._end is not None
         name, message = self.record.name, type(envelope.message).__name__
         if not self._end.failed and not self.comes_back:
-            return stopped(name)
+            return stopped(name, f"it ended ({self._end.reason}) while it handled {message}")
         exc = ActorCrashed(
             f"actor {name!r}: incarnation {self.record.incarnation} ended ({self._end.reason}) while it handled "
             f"{message}, which may have had its effect; send it again only if that does no harm",
@@ -285,47 +296,52 @@ class Incarnation:
         exc.__cause__ = self._end.error
         return exc
 
-    def _verdict(self, exc: BaseException | None) -> End:
-        """The end of an incarnation for which nobody had decided one."""
-        if isinstance(exc, IgnoreStart) and not self.started:
-            return End("ignored")
-        if self._scope.cancelled_caught and not self.started:
-            return End("crashed", self._start_timed_out())
-        if exc is None:
-            return End("crashed", None)
-        return End("crashed", exc, self._is_hopeless(exc))
-
-    def _final(self, late: BaseException | None) -> End:
-        """The end as decided, completed by what is known now."""
-        assert self._end is not None
-        end = self._end
-        if not self.started:
-            if end.failed and end.error is not None:
-                self.record.note(events.StartFailed, error=end.error)
-            return end
-        if end.failed and end.error is None:
-            cause = late or ActorError(
-                f"actor {self.record.name!r}: running() was left without a reason; use self.stop() or self.fail()",
-                actor=self.record.name,
-            )
-            return End("crashed", cause, self._is_hopeless(cause))
+    def _conclude(self, late: BaseException | None) -> End:
+        """The end as decided, completed by what came out of ``running()``."""
+        end, late = self._end, None if isinstance(late, trio.Cancelled) else late
+        if end is None:
+            end, late = self._start_verdict(late)
+        elif end.failed and end.error is None:
+            end, late = self._crash(late), None
         if late is not None and late is not end.error:
-            logger.warning("actor %r: running() raised on its way out", self.record.name, exc_info=late)
-            self.record.note(events.StopFailed, error=late)
             if not isinstance(late, Exception):
-                return End("crashed", late)
+                end = End("crashed", late)
+            else:
+                logger.warning("actor %r: running() raised on its way out", self.record.name, exc_info=late)
+                self.record.note(events.StopFailed, error=late)
+        if end.failed and not self.started:
+            self.record.note(events.StartFailed, error=end.error)
         return end
 
-    def _start_timed_out(self) -> ActorStartError:
-        return ActorStartError(
+    def _start_verdict(self, exc: BaseException | None) -> tuple[End, BaseException | None]:
+        """The end of a start for which nobody had decided one, and the exception that it does not account for."""
+        if isinstance(exc, IgnoreStart):
+            return End("ignored"), None
+        if trio.current_effective_deadline() == -math.inf:
+            return End("shutdown"), exc
+        if not self._scope.cancel_called or exit_in(exc) is not None:
+            return self._crash(exc), None
+        timed_out = ActorStartError(
             f"actor {self.record.name!r}: did not start within its start_timeout; "
             "raise that, or find out what running() waits for",
             actor=self.record.name,
         )
+        timed_out.__cause__ = exc
+        return self._crash(timed_out), None
+
+    def _crash(self, exc: BaseException | None) -> End:
+        if exc is None:
+            exc = ActorError(
+                f"actor {self.record.name!r}: running() was left without a reason; use self.stop() or self.fail()",
+                actor=self.record.name,
+            )
+        return End("crashed", exc, self._is_hopeless(exc))
 
     def _is_hopeless(self, exc: BaseException | None) -> bool:
-        return exc is not None and self._actor is not None and self._actor.is_hopeless(exc)
-
-
-def _has_cancelled(exc: BaseException) -> bool:
-    return isinstance(exc, BaseExceptionGroup) and exc.subgroup(trio.Cancelled) is not None
+        if exc is None or self._actor is None:
+            return False
+        try:
+            return self._actor.is_hopeless(exc)
+        except Exception:
+            logger.exception("actor %r: is_hopeless() raised, which counts as False", self.record.name)
+            return False

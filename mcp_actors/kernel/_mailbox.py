@@ -11,7 +11,8 @@ Three lanes, each in the order of arrival:
 
 Nothing here waits, and there is no task that carries envelopes about: whoever changes something (a sender, a finished
 request, a starting incarnation) moves on, in one synchronous step, what that change allows. So an envelope goes from
-the sender's step straight into a request task of the actor whenever a slot is free.
+the sender's step straight into a request task of the actor whenever a slot is free. A Ctrl-C waits for the end of such
+a step, so that it cannot lose an envelope between two lanes.
 """
 
 from __future__ import annotations
@@ -20,15 +21,14 @@ import contextvars
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
+import trio
+
 from .._errors import ActorError, MailboxFull
+from ._messages import Message
 from ._reply import Reply, error, value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import trio
-
-    from ._messages import Message
 
 OverflowPolicy = Literal["wait", "fail"]
 
@@ -46,14 +46,13 @@ class Envelope(Reply[Any]):
         answered: True for a ``call``.
         holder: who has it now: the mailbox, or the incarnation that has taken it.
         number: its place in the order of arrival.
-        context: the sender's `contextvars` context, if it had to wait; an envelope that is taken in the sender's own
-            step inherits it anyway.
+        context: the sender's `contextvars` context when it sent the message.
         scope: the cancel scope around its handler, once there is one.
     """
 
     __slots__ = ("answered", "context", "holder", "message", "number", "scope")
 
-    holder: Holder | None
+    holder: Holder
     number: int
     context: contextvars.Context
 
@@ -68,8 +67,7 @@ class Envelope(Reply[Any]):
 
     def abandoned(self) -> None:
         """The sender has left."""
-        if self.holder is not None:
-            self.holder.forget(self)
+        self.holder.forget(self)
 
 
 class Holder(Protocol):
@@ -82,7 +80,7 @@ class Holder(Protocol):
 class Taker(Holder, Protocol):
     """What a mailbox knows about an incarnation that takes from it."""
 
-    free: float
+    free: int
     """In-flight slots that are free."""
 
     def take(self, envelope: Envelope) -> None:
@@ -112,6 +110,7 @@ class Mailbox:
 
     # --- senders ----------------------------------------------------------------------------------------------------
 
+    @trio.lowlevel.enable_ki_protection
     def put(self, envelope: Envelope, *, wait: bool = True) -> bool:
         """Hand an envelope in: to an incarnation with a free slot, else to a lane.
 
@@ -125,14 +124,17 @@ class Mailbox:
         Raises:
             ActorStopped: the mailbox is closed.
             MailboxFull: the queue is full and nobody may wait.
+            TypeError: this is no message.
         """
         if self._refusal is not None:
             raise self._refusal()
+        if not isinstance(envelope.message, Message):
+            raise TypeError(_no_message(self.name, envelope.message))
+        self._last_number = envelope.number = self._last_number + 1
+        envelope.context = contextvars.copy_context()
         if envelope.message.control:
-            envelope.number = 0
             self._put_control(envelope)
             return True
-        self._last_number = envelope.number = self._last_number + 1
         if not self._queue:
             for taker in self._takers:
                 if taker.free > 0:
@@ -146,7 +148,6 @@ class Mailbox:
                 actor=self.name,
             )
         envelope.holder = self
-        envelope.context = contextvars.copy_context()
         (self._entrance if full else self._queue)[envelope] = None
         return not full
 
@@ -155,9 +156,9 @@ class Mailbox:
             self._takers[0].take(envelope)
         else:
             envelope.holder = self
-            envelope.context = contextvars.copy_context()
             self._control[envelope] = None
 
+    @trio.lowlevel.enable_ki_protection
     def forget(self, envelope: Envelope) -> None:
         """The sender of an envelope that waits has left: it will not be served."""
         for lane in (self._control, self._queue, self._entrance):
@@ -166,6 +167,7 @@ class Mailbox:
 
     # --- incarnations -----------------------------------------------------------------------------------------------
 
+    @trio.lowlevel.enable_ki_protection
     def attach(self, taker: Taker) -> None:
         """An incarnation begins to serve: it gets what waits."""
         self._takers = (*self._takers, taker)
@@ -178,6 +180,7 @@ class Mailbox:
         """An incarnation takes nothing any more."""
         self._takers = tuple(other for other in self._takers if other is not taker)
 
+    @trio.lowlevel.enable_ki_protection
     def feed(self, taker: Taker) -> None:
         """Fill the free slots of an attached incarnation from the queue."""
         while taker.free > 0 and self._queue:
@@ -185,16 +188,16 @@ class Mailbox:
             self._move_up()
             _take_in_context(taker, envelope)
 
+    @trio.lowlevel.enable_ki_protection
     def put_back(self, envelope: Envelope) -> bool:
         """Return an envelope whose handling has not begun to its old place in the order of arrival.
 
-        Must be called in its sender's context. Returns False if it was answered instead, because the mailbox is closed.
+        Returns False if it was refused instead, because the mailbox is closed.
         """
         envelope.holder = self
         if self._refusal is not None:
             envelope.settle(error(self._refusal()))
             return False
-        envelope.context = contextvars.copy_context()
         lane = self._control if envelope.message.control else self._queue
         lane[envelope] = None
         in_order = sorted(lane, key=_arrival)
@@ -204,6 +207,7 @@ class Mailbox:
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
+    @trio.lowlevel.enable_ki_protection
     def close(self, refusal: Callable[[], ActorError]) -> list[Envelope]:
         """Drain, answer every envelope, close: one synchronous step. Later senders get the same refusal.
 
@@ -237,6 +241,11 @@ def check_mailbox(owner: str, size: object, policy: object) -> None:
         raise ValueError(f"{owner}: mailbox_size must be an int of at least 1, not {size!r}")
     if policy not in ("wait", "fail"):
         raise ValueError(f"{owner}: overflow must be 'wait' or 'fail', not {policy!r}")
+
+
+def _no_message(name: str, given: object) -> str:
+    remedy = "make an object of it" if isinstance(given, type) else "derive its class from Message or Call[...]"
+    return f"actor {name!r}: {given!r} is no message; {remedy}"
 
 
 def _arrival(envelope: Envelope) -> int:

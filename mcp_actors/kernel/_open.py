@@ -14,15 +14,15 @@ import trio
 
 from .._errors import ActorCrashed, ActorStartError, ActorStopped, RestartLimitReached
 from . import _events as events
-from ._collapse import collapse
+from ._actor import check_actor
+from ._collapse import collapse, exit_in, leaves, without_cancelled
 from ._events import EventHub
 from ._incarnation import Incarnation
 from ._mailbox import MAILBOX_SIZE, Mailbox, OverflowPolicy, check_mailbox
 from ._record import Record
-from ._ref import ActorRef
 from ._stop import stop
 from ._supervisor import Supervisor
-from ._supervisor_messages import SupervisorRef
+from ._supervisor_messages import SupervisorRef, ref_to
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .._backoff import Backoff
     from ._actor import Actor
     from ._events import Observer
+    from ._ref import ActorRef
     from ._restart import ChildSpec
 
 __all__ = ["open_actor", "open_supervisor"]
@@ -64,11 +65,14 @@ async def open_actor(
     Raises:
         ActorStartError: it did not start; ``__cause__`` says why.
         ActorCrashed: it crashed while the block ran, which was cancelled; ``__cause__`` says why.
+        TypeError, ValueError: an argument cannot work; the message names it.
     """
+    check_name(name)
+    check_actor(f"actor {name!r}", actor)
     check_mailbox(f"actor {name!r}", mailbox_size, overflow)
     record = Record(name, Mailbox(name, size=mailbox_size, policy=overflow), EventHub(tuple(observers)))
     async with _run(actor, record):
-        yield ActorRef(record)
+        yield ref_to(record)
 
 
 @asynccontextmanager
@@ -100,6 +104,7 @@ async def open_supervisor(
         RestartLimitReached: the supervisor gave up while the block ran, which was cancelled.
         ValueError: what is asked for is impossible.
     """
+    check_name(name)
     supervisor = Supervisor(
         *specs,
         max_restarts=max_restarts,
@@ -118,14 +123,24 @@ async def open_supervisor(
 
 @asynccontextmanager
 async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
-    """Own a root actor around a block, and raise what the block raised, or what the actor ended with, bare."""
-    settled = trio.Event()
-    root = Incarnation(record, restarts_after=lambda _: False, on_started=settled.set)
+    """Own a root actor around a block, and raise what the block raised, or what the actor ended with, bare.
+
+    If the actor fails while the block runs, the block is cancelled in the step in which that is decided.
+    """
+    settled, ending = trio.Event(), trio.Event()
+
+    def on_end() -> None:
+        ending.set()
+        if root.failing:
+            nursery.cancel_scope.cancel(f"actor {record.name!r} failed")
+
+    root = Incarnation(record, restarts_after=lambda _: False, on_started=settled.set, on_end=on_end)
     from_block: BaseException | None = None
     escaped: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_own, root, actor, settled, nursery.cancel_scope, name=record.name)
+            nursery.start_soon(_end, root, ending, name=f"{record.name}:stop")
             try:
                 await settled.wait()
                 if root.started:
@@ -135,71 +150,107 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
                         from_block = exc
                         raise
             finally:
-                nursery.start_soon(_end, root, name=f"{record.name}:stop")
+                ending.set()
     except BaseException as exc:
         escaped = exc
     verdict = _verdict(root, from_block, escaped)
-    if verdict is not None:
-        raise verdict
+    try:
+        if verdict is not None:
+            raise verdict
+    finally:
+        del verdict, from_block, escaped  # whose tracebacks refer to this frame
 
 
 async def _own(root: Incarnation, actor: Actor, settled: trio.Event, around_block: trio.CancelScope) -> None:
-    """The root's owner task. If it fails while the block runs, the block is cancelled."""
+    """The root's owner task. A failure that only its clean-up brought to light cancels the block too."""
     record = root.record
-    try:
-        await root.run(lambda: actor)
-    finally:
-        failed = root.final is not None and root.final.error is not None
-        record.close("it failed" if failed else "it has ended")
-        record.become("failed" if failed else "stopped")
-        record.note(events.Stopped)
-        settled.set()
-        if failed and root.started:
-            around_block.cancel(f"actor {record.name!r} failed")
+    end = await root.run(lambda: actor)
+    failed = end.error is not None
+    record.close("it failed" if failed else "it has ended")
+    record.become("failed" if failed else "stopped")
+    record.note(events.Stopped)
+    settled.set()
+    if failed and root.started:
+        around_block.cancel(f"actor {record.name!r} failed")
 
 
-async def _end(root: Incarnation) -> None:
-    """Stop the root, whatever happens to the task that opened it."""
-    record = root.record
+async def _end(root: Incarnation, ending: trio.Event) -> None:
+    """Stop the root, or bound a stop of its own wish, whatever happens to the task that opened it."""
     with trio.CancelScope(shield=True):
-        record.close("the block that opened it was left")
+        await ending.wait()
+        if not root.ending:
+            root.record.close("the block that opened it was left")
         await stop(root)
 
 
 def _verdict(
     root: Incarnation, from_block: BaseException | None, escaped: BaseException | None
 ) -> BaseException | None:
-    """What leaves the door: one exception, or None."""
+    """What leaves the door: one exception, or None.
+
+    Args:
+        root: the actor, which has ended.
+        from_block: what the user's block raised.
+        escaped: what came out of everything: the same and, if this task was interrupted while it waited, that.
+    """
     if not root.started:
         return collapse(escaped) if escaped is not None else _start_failure(root)
     failure = _failure(root)
+    if failure is not None:
+        # The block was cancelled in a scope of ours, which must not show.
+        from_block = without_cancelled(from_block)
+    interrupt = exit_in(from_block) or exit_in(escaped) or exit_in(failure)
+    if interrupt is not None:
+        return from_block if interrupt in leaves(from_block) else interrupt
     if failure is None:
-        return from_block if from_block is not None else escaped
-    if from_block is None or isinstance(from_block, (trio.Cancelled, ActorStopped, ActorCrashed)):
-        return failure
-    if from_block is failure.__cause__:
+        return from_block
+    if from_block is None or _echoes(from_block, failure):
         return failure
     return BaseExceptionGroup(
         f"actor {root.record.name!r} failed, and so did the block that opened it", [failure, from_block]
     )
 
 
+def _echoes(from_block: BaseException, failure: BaseException) -> bool:
+    """Whether the block only raised what the failure of the actor made its calls raise."""
+    causes = []
+    cause = failure.__cause__
+    while cause is not None:
+        causes.append(cause)
+        cause = cause.__cause__
+    return all(isinstance(leaf, (ActorStopped, ActorCrashed)) or leaf in causes for leaf in leaves(from_block))
+
+
 def _start_failure(root: Incarnation) -> BaseException:
+    assert root.final is not None
     name, end = root.record.name, root.final
-    cause = end.error if end is not None else None
+    cause = end.error
     if isinstance(cause, ActorStartError) or (cause is not None and not isinstance(cause, Exception)):
         return cause
-    why = f"did not start: {cause}" if cause is not None else "did not start: it has nothing to run"
+    if cause is not None:
+        why = f"did not start: {cause}"
+    elif end.reason == "ignored":
+        why = "did not start: it has nothing to run"
+    else:
+        why = f"did not start: it ended itself ({end.reason}) before it had started"
     failure = ActorStartError(f"actor {name!r}: {why}", actor=name)
     failure.__cause__ = cause
     return failure
 
 
 def _failure(root: Incarnation) -> BaseException | None:
-    cause = root.final.error if root.final is not None else None
+    """What the actor's end means for the block, if it failed."""
+    assert root.final is not None
+    cause = root.final.error
     if cause is None or isinstance(cause, RestartLimitReached) or not isinstance(cause, Exception):
         return cause
     name = root.record.name
     failure = ActorCrashed(f"actor {name!r}: crashed: {cause!r}; it is not supervised, so it stays down", actor=name)
     failure.__cause__ = cause
     return failure
+
+
+def check_name(name: object) -> None:
+    """Refuse what cannot name an actor."""
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"an actor's name must be a non-empty str, not {name!r}")

@@ -92,11 +92,13 @@ class ActorRef:
 
         Raises:
             ActorStopped: the actor has stopped and will not come back by itself.
-            MailboxFull: the mailbox is full and its policy is ``"fail"``; with ``"wait"`` this waits for room.
+            MailboxFull: the mailbox is full and its policy is ``"fail"``; with ``"wait"`` this waits for room, unless
+                the actor tells itself from ``handle``, which would wait for itself.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
+        record = self._record
         envelope = Envelope(message, answered=False)
-        if self._record.mailbox.put(envelope):
+        if record.mailbox.put(envelope, wait=serving.get() not in record.in_flight):
             await trio.lowlevel.cancel_shielded_checkpoint()
         else:
             await envelope.wait()

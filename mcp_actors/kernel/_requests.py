@@ -14,12 +14,15 @@ incarnation ends. Until then an envelope can go back to the mailbox.
 
 from __future__ import annotations
 
+import contextvars
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 import outcome
 import trio
 
+from .._errors import ActorError
 from . import _events as events
 from ._actor import NotSent, StopActor
 from ._collapse import collapse
@@ -29,7 +32,6 @@ from ._reply import error
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .._errors import ActorError
     from ._actor import Actor
     from ._incarnation import Incarnation
     from ._mailbox import Envelope
@@ -55,17 +57,19 @@ class Requests:
         "_left",
         "_nursery",
         "_record",
+        "_reentrant",
         "free",
     )
 
     def __init__(self, incarnation: Incarnation, actor: Actor, nursery: trio.Nursery) -> None:
-        self.free: float = actor.max_in_flight
+        self.free = actor.max_in_flight
         self._incarnation = incarnation
         self._record = incarnation.record
         self._in_flight = incarnation.record.in_flight
         self._actor = actor
         self._handle = actor.handle
         self._nursery = nursery
+        self._reentrant = actor.reentrant
         self._idle_slots: list[trio.Nursery] = []
         self._left: list[Envelope] = []
         self._interruption: Callable[[Envelope], ActorError] | None = None
@@ -73,7 +77,7 @@ class Requests:
     # --- for the mailbox and the owner ------------------------------------------------------------------------------
 
     def take(self, envelope: Envelope) -> None:
-        """Start a request task. It inherits the context variables of the step in which this is called."""
+        """Start a request task. Called in the envelope's context, which the task inherits."""
         envelope.holder = self
         if not envelope.message.control:
             self.free -= 1
@@ -82,17 +86,15 @@ class Requests:
             slot = self._idle_slots.pop()
             slot.start_soon(self._serve, slot, envelope, name=name)
         else:
-            self._nursery.start_soon(self._open_slot, envelope, name, name=f"{self._record.name}:slot")
+            # A slot outlives the request it was opened for, so it must not hold on to that sender's context.
+            slot_name = f"{self._record.name}:slot"
+            open_slot = partial(self._nursery.start_soon, self._open_slot, envelope, name, name=slot_name)
+            contextvars.Context().run(open_slot)
 
     def forget(self, envelope: Envelope) -> None:
         """The caller has left: the owner is woken and cancels the request (see `Reply.abandoned` for why not here)."""
         self._left.append(envelope)
         self._incarnation.wake()
-
-    @property
-    def some_left(self) -> bool:
-        """True if `cancel_left` has something to do."""
-        return bool(self._left)
 
     def cancel_left(self) -> None:
         """Cancel the requests whose callers have left."""
@@ -104,22 +106,28 @@ class Requests:
     def close(self, interruption: Callable[[Envelope], ActorError]) -> None:
         """Take nothing any more, answer everything in flight and cancel it: one synchronous step.
 
+        A handler in whose own step this happens is about to answer for itself (with ``self.fail(...)`` and then
+        `NotSent`, for example); if it does not, its cancellation does.
+
         Args:
             interruption: makes a fresh exception for each caller.
         """
         self._interruption = interruption
         self._record.mailbox.detach(self)
+        own_slot = trio.lowlevel.current_task().parent_nursery
         for envelope in tuple(self._in_flight):
-            self._interrupt(envelope)
-            if envelope.scope is not None:
-                envelope.scope.cancel("the incarnation that handles it ends")
+            assert envelope.scope is not None
+            if own_slot is None or envelope.scope is not own_slot.cancel_scope:
+                self._interrupt(envelope)
+            envelope.scope.cancel("the incarnation that handles it ends")
 
     # --- a request task ---------------------------------------------------------------------------------------------
 
     async def _open_slot(self, envelope: Envelope, name: str) -> None:
         """The task of a slot."""
         async with trio.open_nursery() as slot:
-            slot.start_soon(self._serve, slot, envelope, name=name)
+            envelope.context.run(partial(slot.start_soon, self._serve, slot, envelope, name=name))
+            del envelope
             await trio.sleep_forever()
 
     async def _serve(self, slot: trio.Nursery, envelope: Envelope) -> None:
@@ -127,22 +135,21 @@ class Requests:
         try:
             if self._interruption is not None:
                 self._return(envelope)
-            elif not envelope.withdrawn:
-                serving.set(envelope)
+            elif envelope.open or not envelope.answered:
                 envelope.scope = slot.cancel_scope
                 self._in_flight.add(envelope)
+                serving.set(None if self._reentrant else envelope)
                 handle = self._handle_observed if self._record.hub.observers else self._handle
                 result = await handle(envelope.message)
                 if envelope.answered:
                     envelope.settle(outcome.Value(result))
-        except trio.Cancelled:
-            raise
         except BaseException as exc:
+            # A cancellation ends here too: it is the slot's, whose own task passes it on.
             self._in_flight.discard(envelope)
             self._raised(envelope, exc)
         finally:
             self._in_flight.discard(envelope)
-            envelope.holder = envelope.scope = None
+            envelope.scope = None
             if not slot.cancel_scope.cancel_called:
                 self._idle_slots.append(slot)
             if not envelope.message.control:
@@ -166,19 +173,45 @@ class Requests:
 
     def _raised(self, envelope: Envelope, exc: BaseException) -> None:
         """What an exception out of ``handle`` means."""
-        if isinstance(exc, StopActor):
-            self._incarnation.end(exc.reason)
+        verdict = collapse(exc)
+        if isinstance(verdict, StopActor):
+            self._incarnation.end(verdict.reason)
             self._interrupt(envelope)
-        elif isinstance(exc, NotSent):
+        elif isinstance(verdict, NotSent):
             self._return(envelope)
         elif isinstance(exc, Exception):
-            if not (envelope.answered and envelope.settle(error(exc))):
-                self._unhandled(envelope, exc)
+            self._failed(envelope, exc)
+        elif isinstance(verdict, Exception):  # raised while it was cancelled
+            self._failed(envelope, verdict)
+        elif isinstance(verdict, trio.Cancelled):
+            self._was_cancelled(envelope)
+        else:  # KeyboardInterrupt or SystemExit: leaves the tree at its door, after clean-up
+            self._incarnation.end("crashed", verdict)
+            self._interrupt(envelope)
+
+    def _failed(self, envelope: Envelope, exc: Exception) -> None:
+        """Answer with an exception, and see whether it is the end."""
+        if not (envelope.answered and envelope.settle(error(exc))):
+            self._unhandled(envelope, exc)
+        try:
             if self._actor.is_fatal(exc):
                 self._incarnation.end("crashed", exc)
-        else:  # KeyboardInterrupt, SystemExit, or a group that holds one: leaves the tree at its door, after clean-up
-            self._incarnation.end("crashed", collapse(exc))
+        except Exception as broken:
+            self._incarnation.end("crashed", broken)
+
+    def _was_cancelled(self, envelope: Envelope) -> None:
+        """By us, or by a `trio.Cancelled` that escaped from another task and must not go any further."""
+        assert envelope.scope is not None
+        if envelope.scope.cancel_called:
             self._interrupt(envelope)
+            return
+        name = self._record.name
+        stray = ActorError(
+            f"actor {name!r}: handling {type(envelope.message).__name__} raised trio.Cancelled, but nobody had "
+            "cancelled it; look for a Cancelled that was caught in one task and raised in another",
+            actor=name,
+        )
+        self._failed(envelope, stray)
 
     def _interrupt(self, envelope: Envelope) -> None:
         if self._interruption is not None and envelope.answered and envelope.open:

@@ -33,6 +33,10 @@ def is_seconds(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
 
 
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
 def _check_id(spec: ChildSpec, _: Attribute[str], value: object) -> None:
     if not isinstance(value, str) or not value:
         raise ValueError(f"ChildSpec: id must be a non-empty str, not {value!r}")
@@ -158,7 +162,7 @@ class SupervisorPolicy:
 
     def __attrs_post_init__(self) -> None:
         """Refuse what cannot work, with a `ValueError` that names the argument."""
-        if isinstance(self.max_restarts, bool) or not isinstance(self.max_restarts, int) or self.max_restarts < 0:
+        if not _is_count(self.max_restarts):
             raise ValueError(f"Supervisor: max_restarts must be an int of at least 0, not {self.max_restarts!r}")
         if self.window != math.inf and not is_seconds(self.window):
             raise ValueError(f"Supervisor: window must be positive seconds or math.inf, not {self.window!r}")

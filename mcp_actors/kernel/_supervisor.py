@@ -116,13 +116,11 @@ class Supervisor(Actor):
                     yield
                     managing.cancel_scope.cancel("the supervisor stops")
             finally:
-                await self._stop_children()
+                await self._stop_children(nursery)
                 nursery.cancel_scope.cancel("all children have stopped")
-                if self._children.exit is not None:
-                    raise self._children.exit
 
     async def _start_children(self) -> None:
-        children = [self._children.add(spec) for spec in self._specs]
+        children = self._children.add_all(self._specs)
         if self._policy.start_order == "sequential":
             for child in children:
                 self._first_outcome(child, await self._children.start(child))
@@ -131,15 +129,12 @@ class Supervisor(Actor):
         async with trio.open_nursery() as attempts:
             for child in children:
                 attempts.start_soon(self._start_beside, child, failures, name=f"{child.spec.id}:start")
-        failure = first_failure(failures[child] for child in children if child in failures)
-        if failure is not None:
-            raise failure
+        if failures:
+            raise first_failure([failures[child] for child in children if child in failures])
 
     async def _start_beside(self, child: Child, failures: dict[Child, ActorStartError]) -> None:
         """One of several parallel first starts. If it fails and that matters, those configured later are given up."""
         end = await self._children.start(child)
-        if child.asked_at is not None:
-            return
         try:
             self._first_outcome(child, end)
         except ActorStartError as exc:
@@ -163,27 +158,25 @@ class Supervisor(Actor):
         else:
             self._children.retry(child, end)
 
-    async def _stop_children(self) -> None:
-        """Stop all that run, newest first, each within its own bound; nothing from outside cuts that short but a kill."""
-        comes_back = self._current.comes_back
-        static = {spec.id for spec in self._specs} if comes_back else set()
+    async def _stop_children(self, nursery: trio.Nursery) -> None:
+        """Stop all that run, newest first, each within its own bound. Only a kill from outside cuts that short."""
+        static = {spec.id for spec in self._specs} if self._current.comes_back else set()
         plan: list[tuple[Child, After]] = [
             (child, "restarted" if child.spec.id in static else "closed")
             for child in reversed(self._children.table.values())
         ]
-        async with trio.open_nursery() as beside:
-            beside.start_soon(self._pass_on_a_kill, name=f"{self._current.record.name}:stop")
-            with trio.CancelScope(shield=True):
-                if self._policy.stop_order == "sequential":
-                    for child, after in plan:
-                        await self._children.end_child(child, after)
-                else:
-                    await self._stop_side_by_side(plan)
-                for child, _ in plan:
-                    if child.incarnation is not None:  # overdue, and reported
-                        await child.incarnation.wait_over()
-                        self._children.finish(child)
-            beside.cancel_scope.cancel("all children have stopped")
+        self._pass_on_a_kill(plan)
+        nursery.start_soon(self._watch_for_a_kill, plan, name=f"{self._current.record.name}:stop")
+        with trio.CancelScope(shield=True):
+            if self._policy.stop_order == "sequential":
+                for child, after in plan:
+                    await self._children.end_child(child, after)
+            else:
+                await self._stop_side_by_side(plan)
+            for child, _ in plan:
+                if child.incarnation is not None:  # overdue, and reported
+                    await child.incarnation.wait_over()
+                    self._children.finish(child)
 
     async def _stop_side_by_side(self, plan: list[tuple[Child, After]]) -> None:
         for child, after in plan:
@@ -192,16 +185,20 @@ class Supervisor(Actor):
             for child, after in plan:
                 stops.start_soon(self._children.end_child, child, after, name=f"{child.spec.id}:stop")
 
-    async def _pass_on_a_kill(self) -> None:
-        """Kill the children in the moment in which the supervisor is killed.
-
-        Being cancelled while it starts is no kill: what has started is stopped politely then.
-        """
+    async def _watch_for_a_kill(self, plan: list[tuple[Child, After]]) -> None:
         try:
             await trio.sleep_forever()
         finally:
-            if self._current.started and self._current.killed:
-                self._children.kill()
+            self._pass_on_a_kill(plan)
+
+    def _pass_on_a_kill(self, plan: list[tuple[Child, After]]) -> None:
+        """If the supervisor was killed, kill what runs: a killed supervisor has no children.
+
+        To be cancelled while it starts is no kill; what has started is stopped politely then.
+        """
+        if self._current.started and self._current.killed:
+            for child, after in plan:
+                self._children.kill(child, after)
 
     # --- messages ---------------------------------------------------------------------------------------------------
 
@@ -298,7 +295,6 @@ class Supervisor(Actor):
 
     async def _restart_child(self, id: str) -> ActorRef:
         child = self._find_idle(id)
-        before = child.record.state
         self._children.revive(child)
         end = await self._children.start(child)
         if child.asked_at is not None:
@@ -306,9 +302,7 @@ class Supervisor(Actor):
         try:
             self._first_outcome(child, end)
         except ActorStartError as exc:
-            child.incarnation = None
-            child.close(str(exc))
-            child.record.become(before)
+            self._children.give_up(child, exc.__cause__, str(exc))
             raise
         return ref_to(child.record)
 

@@ -133,12 +133,12 @@ class SupervisorRef(ActorRef):
     async def restart_child(self, id: str) -> ActorRef:
         """Start a child that does not run, with the same mailbox and a back-off that begins anew.
 
-        One that the supervisor gave up on (state ``failed``) gets a fresh budget too.
+        One that its supervisor has parked (state ``failed``) gets a fresh budget too.
 
         **Cancellation**: if the change has not begun, it is not made; otherwise it goes on without its caller.
 
         Raises:
-            ActorStartError: the supervisor is strict and the child did not start; it stays as it was.
+            ActorStartError: the supervisor is strict and the child did not start; its state is ``failed`` then.
             ChildError: there is no such child (``not_found``), or it runs (``running``, ``restarting``).
         """
         return await self.call(RestartChild(id))

@@ -20,7 +20,7 @@ from mcp.types import CONNECTION_CLOSED, Implementation
 
 from .._errors import ConnectFailed, ConnectionLost, ConnectPhase
 from ..kernel import Actor
-from ._connect_error import connect_failed, connect_timed_out, describe_loss
+from ._connect_error import connect_failed, connect_timed_out, describe_loss, describe_session_failure
 from ._link import open_link
 from ._requests import list_all_tools
 from ._status import ServerInfo
@@ -43,6 +43,8 @@ class ServerActor(Actor):
 
     def __init__(self, record: ServerRecord) -> None:
         self.max_in_flight = record.config.max_in_flight
+        # Foreign code runs in handlers: progress callbacks, tools of an in-process server. It may call this server.
+        self.reentrant = self.max_in_flight > 1
         self.default_shutdown = record.config.stop_timeout
         self._record = record
         self._phase: ConnectPhase = "open"
@@ -60,7 +62,10 @@ class ServerActor(Actor):
                     self._serving = True
                     yield
         except Exception as exc:
-            if self._serving or isinstance(exc, ConnectFailed):
+            if self._serving:
+                self._record.note_failure(describe_session_failure(config.name, exc))
+                raise
+            if isinstance(exc, ConnectFailed):
                 raise
             failure = connect_failed(config, self._phase, link, exc)
             raise failure from failure.__cause__
@@ -81,6 +86,9 @@ class ServerActor(Actor):
                 self._phase = "list_tools"
                 tools = await list_all_tools(self._client, self._record.config.name)
                 self._remember(link, tools)
+                if link.lost:
+                    # It left in the same moment, and that is told only once. No checkpoint from here to `_serving`.
+                    raise describe_loss(self._record.config.name, link)
                 yield
         except Exception:
             if not self._serving:

@@ -52,10 +52,19 @@ def connect_timed_out(config: ServerConfig, phase: ConnectPhase, link: Link | No
 
 def describe_loss(server: str, link: Link) -> ConnectionLost:
     """The error for a connection that ended while it served."""
-    what = _ended(link.obituary()) if link.pid is not None else "the connection ended"
+    # Where more is known than that it ended, it was ended by this side.
+    what = _ended(link.obituary()) if link.pid is not None and link.failure is None else "the connection ended"
     because = f": {link.failure}" if link.failure is not None else ""
     lost = ConnectionLost(f"server {server!r}: {what} while it was connected{because}", server=server)
     lost.__cause__ = link.failure
+    return lost
+
+
+def describe_session_failure(server: str, exc: Exception) -> ConnectionLost:
+    """The error for a session that failed on our side of the link, while it served or on its way out."""
+    cause = collapse(exc)
+    lost = ConnectionLost(f"server {server!r}: its session failed: {_words(cause)}", server=server)
+    lost.__cause__ = cause
     return lost
 
 
@@ -81,8 +90,15 @@ def _ended(obituary: Obituary | None) -> str:
     if obituary is None or obituary.exit_code is None:
         return "its process closed its stdout"
     if obituary.exit_code < 0:
-        return f"its process was killed by {signal.Signals(-obituary.exit_code).name}"
+        return f"its process was killed by {_signal_name(-obituary.exit_code)}"
     return f"its process exited with code {obituary.exit_code}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # one of the real-time signals, of which only two have names
+        return f"signal {number}"
 
 
 def _words(cause: BaseException) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from attrs import define
 
 from .._errors import ActorStartError, RestartLimitReached, ServerError, ServerUnavailable, ToolNotFound
+from ..kernel._collapse import leaves
 from ._tree import GROUP
 
 if TYPE_CHECKING:
@@ -38,17 +39,18 @@ def translated(records: Iterable[ServerRecord]) -> Iterator[Phase]:
     except RestartLimitReached as exc:
         if exc.actor != GROUP:
             raise
-        failure = _unavailable(records, exc)
+        failure = _unavailable(records)
     except BaseExceptionGroup as group:
         ours, others = group.split(lambda exc: isinstance(exc, RestartLimitReached) and exc.actor == GROUP)
         if ours is None or others is None:
             raise
-        failure = _unavailable(records, _only_leaf(ours))
+        failure = _unavailable(records)
         if not _is_echo(others, failure):
             failure = BaseExceptionGroup(group.message, [failure, *others.exceptions])
     else:
         return
-    raise failure
+    # What the kernel said about its actors is no news to a user of servers.
+    raise failure from failure.__cause__
 
 
 def _start_failure(records: Iterable[ServerRecord], exc: ActorStartError) -> BaseException:
@@ -63,13 +65,13 @@ def _start_failure(records: Iterable[ServerRecord], exc: ActorStartError) -> Bas
 
 
 def _connect_failure(record: ServerRecord) -> Exception | None:
-    blocks = record.required or record.config.on_failure == "raise"
-    return record.last_error if blocks else None
+    gave_up = record.config.on_failure == "raise" and record.state == "failed"
+    return record.last_error if record.required or gave_up else None
 
 
-def _unavailable(records: Iterable[ServerRecord], exc: BaseException) -> ServerUnavailable:
+def _unavailable(records: Iterable[ServerRecord]) -> ServerUnavailable:
     """The error for a server that ended its group."""
-    record = next(r for r in records if r.state == "failed")
+    record = next(r for r in records if r.state == "failed" and r.config.on_failure == "raise")
     name = record.config.name
     failure = ServerUnavailable(
         f"server {name!r}: has failed for good and is configured with on_failure='raise', which ends the group: "
@@ -82,16 +84,9 @@ def _unavailable(records: Iterable[ServerRecord], exc: BaseException) -> ServerU
     return failure
 
 
-def _only_leaf(group: BaseException) -> BaseException:
-    while isinstance(group, BaseExceptionGroup):
-        group = group.exceptions[0]
-    return group
-
-
 def _is_echo(others: BaseException, failure: ServerUnavailable) -> bool:
     """Whether the block only ran into the very failure that ended it."""
-    leaf = _only_leaf(others)
-    return isinstance(leaf, ServerError) and leaf.server == failure.server
+    return all(isinstance(leaf, ServerError) and leaf.server == failure.server for leaf in leaves(others))
 
 
 def tool_not_found(public_name: str, known: Sequence[str], silent: Sequence[str]) -> ToolNotFound:

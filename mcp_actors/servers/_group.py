@@ -119,7 +119,7 @@ class ServerGroup(Mapping[str, ServerRef]):
         Tools of a server that is just reconnecting stay listed, marked as not ``available``; those of a server that
         has failed or was stopped are not listed. The snapshot never changes; a later one has a larger generation.
         """
-        listed = [record for record in self._records.values() if record.state in _state.LISTED]
+        listed = [record for record in self._records.values() if record.state in _state.LISTED or record.returning]
         # Comparing tuples compares identities first, so this is cheap while nothing has changed.
         now = tuple((record.config.name, record.tools, record.state in _state.ACTIVE) for record in listed)
         if now != self._snapshot_of:
@@ -179,12 +179,8 @@ class ServerGroup(Mapping[str, ServerRef]):
         """
         for name in names:
             self[name]
-        chosen = set(names) if names else {ref.name for ref in (self.failed if failed_only else self.configured)}
-        servers = tuple(ref.supervised for ref in self.configured if ref.name in chosen)
-        if servers:
-            await change(self._lifecycle, Reconnect(servers))
-        else:
-            await trio.lowlevel.checkpoint()
+        servers = tuple(ref.supervised for ref in self.configured if not names or ref.name in names)
+        await change(self._lifecycle, Reconnect(servers, failed_only and not names))
 
     async def wait_ready(self, *names: str) -> None:
         """Wait until these servers, or all of them, are ready at the same moment.

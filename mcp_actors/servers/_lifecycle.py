@@ -16,28 +16,40 @@ from attrs import frozen
 
 from .._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ConnectFailed, ServerUnavailable
 from ..kernel import Actor, Call
+from ..kernel._collapse import collapse
+from ._state import FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from ..kernel import ActorRef, SupervisorRef
+    from ._record import ServerRecord
 
 __all__ = ["LifecycleActor", "Reconnect", "Start", "Stop", "Supervised"]
 
 
 @frozen
 class Supervised:
-    """A server, as its own supervisor knows it."""
+    """A server, and the supervisor that it has of its own."""
 
-    name: str
+    record: ServerRecord
     supervisor: SupervisorRef
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+        return self.record.config.name
 
 
 @frozen
 class Reconnect(Call[None]):
-    """Close these connections, all of them first; then connect, all at once."""
+    """Close these connections, all of them first; then connect, all at once.
+
+    With ``failed_only`` those are left alone that do not count as failed when it is this change's turn.
+    """
 
     servers: tuple[Supervised, ...]
+    failed_only: bool = False
 
 
 @frozen
@@ -70,13 +82,23 @@ class LifecycleActor(Actor):
         """
         with trio.CancelScope(shield=True):
             match message:
-                case Reconnect(servers):
-                    await _each(partial(_suspend, server) for server in servers)
-                    await _start(servers)
+                case Reconnect(servers, failed_only):
+                    await _reconnect(tuple(s for s in servers if s.record.state in FAILED or not failed_only))
                 case Start(servers):
                     await _start(servers)
                 case Stop(servers):
                     await _each(partial(_stop, server) for server in servers)
+
+
+async def _reconnect(servers: tuple[Supervised, ...]) -> None:
+    for server in servers:
+        server.record.comes_back(True)
+    try:
+        await _each(partial(_suspend, server) for server in servers)
+        await _start(servers)
+    finally:
+        for server in servers:
+            server.record.comes_back(False)
 
 
 async def _start(servers: tuple[Supervised, ...]) -> None:
@@ -97,7 +119,7 @@ async def _try_start(server: Supervised, failures: dict[str, ConnectFailed]) -> 
     except ActorStartError as exc:
         failures[server.name] = cast("ConnectFailed", exc.__cause__)
     except ChildError as exc:
-        if exc.reason != "running":
+        if exc.reason not in ("running", "restarting"):
             raise
 
 
@@ -111,9 +133,12 @@ async def _stop(server: Supervised) -> None:
 
 async def _each(steps: Iterable[Callable[[], Awaitable[None]]]) -> None:
     """Take some steps side by side."""
-    async with trio.open_nursery() as nursery:
-        for step in steps:
-            nursery.start_soon(step)
+    try:
+        async with trio.open_nursery() as nursery:
+            for step in steps:
+                nursery.start_soon(step)
+    except BaseExceptionGroup as group:
+        raise collapse(group) from None
 
 
 async def change(lifecycle: ActorRef, message: Reconnect | Start | Stop) -> None:

@@ -37,6 +37,7 @@ class ServerRecord:
         info: what the server said about itself at the last connect.
         pid: its process, while there is one.
         tools: what it listed last.
+        returning: True while it is being disconnected only to be connected anew.
     """
 
     def __init__(self, config: ServerConfig, emit: Callable[[Event], None], *, required: bool) -> None:
@@ -51,6 +52,7 @@ class ServerRecord:
         self.info: ServerInfo | None = None
         self.pid: int | None = None
         self.tools: tuple[Tool, ...] = ()
+        self.returning = False
         self._emit = emit
         self._change: trio.Event | None = None
 
@@ -61,8 +63,10 @@ class ServerRecord:
             case Crashed(error=error) | StartFailed(error=error):
                 self.failures += 1
                 self.note_failure(error)
-            case GaveUp(error=error):
+            case GaveUp(error=error) if self.error is None:
                 self.note_failure(error)
+            case Starting():
+                self.returning = False
             case Started():
                 self.error = None
                 self.failures = 0
@@ -89,18 +93,36 @@ class ServerRecord:
         """Wait until the state is one of these, and return it."""
         await trio.lowlevel.checkpoint()
         while self.state not in states:
-            if self._change is None:
-                self._change = trio.Event()
-            await self._change.wait()
+            await self._wait_change()
         return self.state
+
+    async def wait_settled(self) -> ServerState:
+        """Wait until it serves, or will not by itself: ``ready``, ``failed`` or ``stopped``."""
+        await trio.lowlevel.checkpoint()
+        while self.returning or self.state not in ("ready", "failed", "stopped"):
+            await self._wait_change()
+        return self.state
+
+    def comes_back(self, soon: bool) -> None:
+        """It is about to be disconnected, only to be connected anew; or that is over, whatever came of it."""
+        self.returning = soon
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._change is not None:
+            self._change.set()
+            self._change = None
+
+    async def _wait_change(self) -> None:
+        if self._change is None:
+            self._change = trio.Event()
+        await self._change.wait()
 
     def _become(self, new: ServerState, event: Event) -> StateChanged:
         old, self.state, self.since = self.state, new, event.time
         if new == "stopped":
             self.error = None
-        if self._change is not None:
-            self._change.set()
-            self._change = None
+        self._wake()
         return StateChanged(
             actor=event.actor,
             incarnation=event.incarnation,

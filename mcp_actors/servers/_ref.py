@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .._errors import ActorCrashed, ActorStopped, ConnectionLost, LimitExceeded, MailboxFull, ServerUnavailable
+from .._errors import (
+    ActorCrashed,
+    ActorError,
+    ActorStopped,
+    ConnectionLost,
+    LimitExceeded,
+    MailboxFull,
+    ServerUnavailable,
+)
 from ..kernel import SupervisorRef
 from ._connect_error import problem_of
 from ._lifecycle import Reconnect, Start, Stop, Supervised, change
@@ -157,6 +165,13 @@ class ServerRef:
                 "send less at a time, raise mailbox_size, or use overflow='wait'",
                 server=self.name,
             ) from None
+        except ActorError:
+            # What else the kernel refuses is a call from within a call while there is one slot.
+            raise LimitExceeded(
+                f"server {self.name!r}: was called from within one of its own requests, which would wait for itself "
+                "while max_in_flight is 1; raise max_in_flight, or do not call it from there",
+                server=self.name,
+            ) from None
         why = f" ({problem_of(reason)})" if reason is not None else ""
         raise ConnectionLost(
             f"server {self.name!r}: the connection ended{why} while {type(request).__name__} was with the server, "
@@ -196,7 +211,7 @@ class ServerRef:
         await change(self._lifecycle, Stop((self.supervised,)))
 
     async def start(self) -> None:
-        """Connect a server that was stopped or has failed; nothing happens if it runs.
+        """Connect a server that was stopped or has failed. If it runs, or is about to be tried again, nothing happens.
 
         **Cancellation**: what has begun goes on.
 
@@ -211,7 +226,7 @@ class ServerRef:
         Raises:
             ServerUnavailable: it has failed or was stopped, so that waiting would be in vain.
         """
-        if await self.wait_state("ready", "failed", "stopped") != "ready":
+        if await self._record.wait_settled() != "ready":
             raise self._unavailable() from self._record.error
 
 
@@ -219,4 +234,4 @@ def make_ref(record: ServerRecord, supervisor: ActorRef, lifecycle: ActorRef) ->
     """The reference to a server of a running group."""
     assert isinstance(supervisor, SupervisorRef)
     name = record.config.name
-    return ServerRef(record, supervisor.child(name), Supervised(name, supervisor), lifecycle)
+    return ServerRef(record, supervisor.child(name), Supervised(record, supervisor), lifecycle)

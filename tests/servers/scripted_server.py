@@ -64,6 +64,10 @@ def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--die-on-list", action="store_true", help="exit with 7 at tools/list")
     parser.add_argument("--error-on-list", action="store_true", help="answer tools/list with an error")
     parser.add_argument("--hang-on-list", action="store_true", help="never answer tools/list")
+    parser.add_argument("--die-after-list", action="store_true", help="answer tools/list and exit with 8 at once")
+    parser.add_argument("--error-on-call", nargs=2, metavar=("CODE", "TEXT"), help="answer tool calls with this error")
+    parser.add_argument("--die-in", metavar="TOOL", help="exit with 9 when this tool was run, before it is answered")
+    parser.add_argument("--progress", type=int, default=0, metavar="N", help="report progress N times in a tool call")
     parser.add_argument("--pid-file", type=Path, metavar="PATH", help="append the pids of this and the grandchild")
     parser.add_argument("--log-file", type=Path, metavar="PATH", help="append one line per start, message and end")
     parser.add_argument("--count-file", type=Path, metavar="PATH", help="where the tool `count` counts")
@@ -163,6 +167,9 @@ class ScriptedServer:
             reply = {"id": request_id, "error": {"code": error.code, "message": str(error)}}
         if reply is not None:
             self.send(reply)
+        if method == "tools/list" and self.flags.die_after_list:
+            os.close(1)  # takes microseconds, while to exit takes long enough for the client to go on
+            os._exit(8)
 
     def result(self, request_id: object, method: str, params: Json) -> Json | None:
         """Return what a request is answered with; None for no answer."""
@@ -174,6 +181,7 @@ class ScriptedServer:
             case "tools/list" if not self.flags.no_tools_capability:
                 return self.list_tools()
             case "tools/call":
+                self.report_progress(params)
                 return self.call_tool(request_id, params.get("name"), params.get("arguments") or {})
         raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method}")
 
@@ -203,8 +211,18 @@ class ScriptedServer:
             ]
         }
 
+    def report_progress(self, params: Json) -> None:
+        """Report progress, if the caller wants to hear of it."""
+        token = (params.get("_meta") or {}).get("progressToken")
+        if token is not None:
+            for step in range(1, self.flags.progress + 1):
+                self.send({"method": "notifications/progress", "params": {"progressToken": token, "progress": step}})
+
     def call_tool(self, request_id: object, name: object, arguments: Json) -> Json | None:
         """Run one tool."""
+        if self.flags.error_on_call is not None:
+            code, text = self.flags.error_on_call
+            raise RpcError(int(code), text)
         if self.flags.close_stdout:
             os.close(1)
             return None
@@ -227,7 +245,10 @@ class ScriptedServer:
             return content(name)
         if name not in tools:
             raise RpcError(INVALID_PARAMS, f"Unknown tool: {name}")
-        return content(str(tools[name]()))
+        result = content(str(tools[name]()))
+        if name == self.flags.die_in:
+            os._exit(9)
+        return result
 
     def end(self, code: int) -> None:
         """End the process without any clean-up, as a crash does."""

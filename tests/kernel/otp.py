@@ -1,0 +1,219 @@
+"""Replays recordings of Erlang/OTP's supervisor on ours.
+
+The events come from the children's own ``running()`` and from whoever drives the scenario, never from the supervisor.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+from attrs import define, field, frozen
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from mcp_actors.kernel import (
+    Actor,
+    ActorStartError,
+    ChildError,
+    ChildSpec,
+    IgnoreStart,
+    RestartLimitReached,
+    SupervisorRef,
+    open_supervisor,
+)
+
+Term = Any
+"""An Erlang term: atoms and strings are str, tuples are tuples, lists are lists, maps are dicts."""
+
+TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|#\{|=>|[{}\[\],.]|-?\d+|[a-z]\w*)')
+
+CLOSING = {"{": "}", "[": "]", "#{": "}"}
+
+
+def parse_term(text: str) -> Term:
+    """Parse one Erlang term, with or without the dot at its end."""
+    tokens = iter(TOKEN.findall(text))
+    return _term(next(tokens), tokens)
+
+
+def _term(token: str, tokens: Iterator[str]) -> Term:
+    if token not in CLOSING:
+        return int(token) if token.lstrip("-").isdigit() else token.strip('"')
+    items: list[Term] = []
+    while (part := next(tokens)) != CLOSING[token]:
+        if part not in (",", "=>"):
+            items.append(_term(part, tokens))
+    if token == "#{":
+        return dict(zip(items[::2], items[1::2], strict=True))
+    return tuple(items) if token == "{" else items
+
+
+@frozen
+class Scenario:
+    """One recording."""
+
+    name: str
+    flags: dict[str, Term]
+    specs: list[dict[str, Term]]
+    actions: list[Term]
+    events: list[Term]
+
+    @property
+    def needs(self) -> set[str]:
+        """Features of it that a supervisor may not have."""
+        options = {key for spec in self.specs for key in spec} | {*self.flags}
+        return {f"strategy={self.flags['strategy']}"} | options & {"significant", "auto_shutdown"}
+
+
+def parse_scenarios(text: str) -> list[Scenario]:
+    """Parse a file of recordings: blocks of a scenario, its name once more, and its events."""
+    found = []
+    for block in re.split(r"\n\s*\n", text):
+        if not block.startswith('{"'):
+            continue
+        head, _, *lines = block.strip().splitlines()
+        name, (flags, specs, actions) = parse_term(head)
+        found.append(Scenario(name, flags, specs, actions, [parse_term(line) for line in lines]))
+    return found
+
+
+class Killed(Exception):
+    """Stands for a kill from outside."""
+
+
+@define(eq=False)
+class Replay:
+    """Drives one scenario and records what happens.
+
+    Attributes:
+        events: the recording.
+        alive: the children that run.
+        starts: how often each was started.
+    """
+
+    scenario: Scenario
+    events: list[Term] = field(factory=list)
+    alive: dict[str, Child] = field(factory=dict)
+    starts: dict[str, int] = field(factory=dict)
+
+    async def run(self) -> list[Term]:
+        flags = self.scenario.flags
+        try:
+            async with open_supervisor(
+                *map(self.spec, self.scenario.specs),
+                max_restarts=flags.get("intensity", 1),
+                window=flags.get("period", 5),
+            ) as supervisor:
+                self.events.append("sup_started")
+                await self.drive(supervisor)
+        except RestartLimitReached:
+            self.exited()
+        except ActorStartError as exc:
+            self.events.append(("sup_start_error", ("failed_to_start_child", exc.actor)))
+        except ValueError:
+            ids = [spec["id"] for spec in self.scenario.specs]
+            twice = next(id for id in ids if ids.count(id) > 1)
+            self.events.append(("sup_start_error", ("start_spec", ("duplicate_child_name", twice))))
+        else:
+            if "stop_sup" in self.scenario.actions:
+                self.exited()
+            else:
+                self.events.append(("sup_exit", "shutdown"))
+        return self.events
+
+    async def drive(self, supervisor: SupervisorRef) -> None:
+        for action in self.scenario.actions:
+            if action == "stop_sup":
+                self.events.append("sup_stop_requested")
+                return
+            await self.act(supervisor, *action)
+            await wait_all_tasks_blocked()
+        self.events += [self.living(), ("sup_alive", "true"), "sup_stop_requested"]
+
+    async def act(self, supervisor: SupervisorRef, verb: str, what: Term, reason: Term = None) -> None:
+        if verb == "kill":
+            self.alive[what].end(("killed", what), Killed())
+        elif verb == "exit":
+            self.alive[what].end(("died", what, reason), _failure(reason))
+        elif verb == "sleep":
+            await trio.sleep(what / 1000)
+        else:
+            argument, id = (self.spec(what), what["id"]) if verb == "start_child" else (what, what)
+            result: Term = "ok"
+            try:
+                await getattr(supervisor, verb)(argument)
+            except ChildError as exc:
+                result = exc.reason if exc.reason == "already_started" else ("error", exc.reason)
+            self.events.append(("call", verb, id, result))
+
+    def exited(self) -> None:
+        self.events += [("sup_exit", "shutdown"), self.living(), ("sup_alive", "false")]
+
+    def living(self) -> Term:
+        return ("alive", [spec["id"] for spec in self.scenario.specs if spec["id"] in self.alive])
+
+    def spec(self, term: dict[str, Term]) -> ChildSpec:
+        shutdown = term.get("shutdown", 5000)
+        return ChildSpec(
+            term["id"],
+            lambda: Child(self, term),
+            restart=term.get("restart", "permanent"),
+            shutdown=shutdown / 1000 if isinstance(shutdown, int) else shutdown,
+        )
+
+
+def _failure(reason: Term) -> Exception | None:
+    is_shutdown = reason == "shutdown" or (isinstance(reason, tuple) and reason[0] == "shutdown")
+    return None if is_shutdown or reason == "normal" else RuntimeError(f"exit: {reason}")
+
+
+class Child(Actor):
+    """A process of a scenario."""
+
+    def __init__(self, replay: Replay, term: dict[str, Term]) -> None:
+        self.replay = replay
+        self.term = term
+        self.id = term["id"]
+        self.last_words: Term = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        record = self.replay.events.append
+        number = self.replay.starts.get(self.id, 0)
+        self.replay.starts[self.id] = number + 1
+        plan = self.term.get("init", [])[number : number + 1]
+        if plan == ["fail"]:
+            record(("start_failed", self.id))
+            raise RuntimeError("does not start")
+        if plan == ["ignore"]:
+            record(("start_ignored", self.id))
+            raise IgnoreStart
+        record(("started", self.id))
+        self.replay.alive[self.id] = self
+        try:
+            yield
+            # A killed process gets no further than this.
+            await trio.lowlevel.checkpoint()
+            if self.last_words is None and self.term.get("stop") == "hang":
+                await trio.sleep_forever()
+            record(self.last_words or ("stopped", self.id, "shutdown"))
+        finally:
+            del self.replay.alive[self.id]
+
+    def end(self, last_words: Term, failure: Exception | None) -> None:
+        self.last_words = last_words
+        if failure is not None:
+            self.fail(failure)
+        else:
+            self.stop("normal" if last_words[-1] == "normal" else "shutdown")
+
+    async def handle(self, message: object) -> None:
+        raise NotImplementedError
+
+
+def replay(scenario: Scenario) -> list[Term]:
+    """Replay a scenario in virtual time."""
+    return trio.run(Replay(scenario).run, clock=MockClock(autojump_threshold=0))

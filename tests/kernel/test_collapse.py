@@ -1,0 +1,62 @@
+"""Taking one failure out of the groups that nurseries wrap around it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+from mcp_actors.kernel._collapse import collapse, exit_in, leaves, without_cancelled
+
+
+async def make_cancelled() -> trio.Cancelled:
+    found: list[trio.Cancelled] = []
+    with trio.CancelScope() as scope:
+        scope.cancel("to get hold of a Cancelled")
+        try:
+            await trio.lowlevel.checkpoint()
+        except trio.Cancelled as exc:
+            found.append(exc)
+            raise
+    return found[0]
+
+
+def group(*excs: BaseException) -> BaseExceptionGroup[Any]:
+    return BaseExceptionGroup("group", excs)
+
+
+async def test_one_failure_is_taken_out_of_any_depth() -> None:
+    cancelled, boom, stop = await make_cancelled(), ValueError("boom"), KeyboardInterrupt()
+    assert collapse(boom) is boom
+    assert collapse(group(group(boom))) is boom
+    assert collapse(group(group(cancelled, boom), cancelled)) is boom
+    assert collapse(group(group(cancelled), cancelled)) is cancelled
+    assert collapse(cancelled) is cancelled
+    assert collapse(group(boom, group(cancelled, stop))) is stop
+    assert collapse(stop) is stop
+
+
+async def test_several_failures_stay_a_group_without_cancellations() -> None:
+    first, second = ValueError("first"), KeyError("second")
+    kept = collapse(group(group(first, second, await make_cancelled())))
+    assert isinstance(kept, ExceptionGroup)
+    assert kept.exceptions == (first, second)
+    both = ExceptionGroup("both", [first, second])
+    assert collapse(both) is both
+
+
+async def test_the_parts_of_a_group_can_be_told_apart() -> None:
+    cancelled, boom, stop = await make_cancelled(), ValueError("boom"), SystemExit(3)
+    assert leaves(group(group(boom), cancelled, stop)) == [boom, cancelled, stop]
+    assert leaves(None) == []
+    assert exit_in(group(boom, group(stop))) is stop
+    assert exit_in(group(boom, cancelled)) is None
+    assert exit_in(None) is None
+    assert without_cancelled(None) is None
+    assert without_cancelled(cancelled) is None
+    assert without_cancelled(boom) is boom
+    assert without_cancelled(group(cancelled)) is None
+    with pytest.raises(ExceptionGroup) as caught:
+        raise without_cancelled(group(cancelled, boom)) or AssertionError
+    assert caught.value.exceptions == (boom,)

@@ -1,0 +1,274 @@
+"""The mailbox: two lanes, two overflow policies, and what closing it does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked as settle
+
+from mcp_actors.kernel import ActorRef, ActorStopped, Call, DeadLetter, Event, MailboxFull, open_actor
+from mcp_actors.kernel._mailbox import Envelope, Mailbox
+
+from .actors import Do, DoNow, Gate, Get, Host, Put, PutNow
+
+
+class Taker:
+    """Takes envelopes and keeps them."""
+
+    def __init__(self, free: int) -> None:
+        self.free = free
+        self.taken: list[Envelope] = []
+
+    def take(self, envelope: Envelope) -> None:
+        envelope.holder = self
+        self.free -= not envelope.message.control
+        self.taken.append(envelope)
+
+    def forget(self, envelope: Envelope) -> None:
+        raise AssertionError("nobody leaves")
+
+    @property
+    def items(self) -> list[Any]:
+        return [envelope.message.item for envelope in self.taken]  # type: ignore[attr-defined]  # all are Puts
+
+
+def put_all(mailbox: Mailbox, *messages: Put) -> None:
+    for message in messages:
+        mailbox.put(Envelope(message, answered=False))
+
+
+def test_envelopes_go_to_whoever_has_a_free_slot_and_wait_otherwise() -> None:
+    mailbox, first, second = Mailbox("box"), Taker(1), Taker(2)
+    mailbox.attach(first)
+    mailbox.attach(second)
+    put_all(mailbox, *map(Put, range(5)))
+    assert (first.items, second.items, mailbox.queued) == ([0], [1, 2], 2)
+    second.free = 2
+    mailbox.feed(second)
+    assert (second.items, mailbox.queued) == ([1, 2, 3, 4], 0)
+
+
+def test_control_overtakes_and_needs_no_slot() -> None:
+    mailbox, taker = Mailbox("box"), Taker(0)
+    put_all(mailbox, Put(1), PutNow(2), Put(3), PutNow(4))
+    mailbox.attach(taker)
+    put_all(mailbox, PutNow(5))
+    assert (taker.items, mailbox.queued) == ([2, 4, 5], 2)
+
+
+@pytest.mark.parametrize("kind", [Put, PutNow])
+def test_what_is_put_back_returns_to_its_old_place(kind: type[Put]) -> None:
+    """K4: in front of what came later, in whatever order it is put back."""
+    mailbox, dying, heir = Mailbox("box"), Taker(3), Taker(100)
+    mailbox.attach(dying)
+    put_all(mailbox, *map(kind, range(3)))
+    mailbox.detach(dying)
+    put_all(mailbox, *map(kind, range(3, 6)))
+    for index in (1, 2, 0):
+        assert mailbox.put_back(dying.taken[index])
+    mailbox.attach(heir)
+    assert heir.items == list(range(6))
+
+
+def test_a_closed_mailbox_refuses_until_it_is_reopened() -> None:
+    """K1: everybody is answered, also who is put back later; each gets an exception object of its own."""
+    mailbox, taker = Mailbox("box"), Taker(1)
+    mailbox.attach(taker)
+    put_all(mailbox, *map(Put, range(3)))
+    mailbox.detach(taker)
+    dropped = mailbox.close(lambda: ActorStopped("closed", actor="box"))
+    assert [envelope.message for envelope in dropped] == [Put(1), Put(2)]
+    assert not mailbox.put_back(taker.taken[0])
+    refusals = []
+    for _ in range(2):
+        with pytest.raises(ActorStopped) as caught:
+            put_all(mailbox, Put(4))
+        refusals.append(caught.value)
+    assert refusals[0] is not refusals[1]
+    assert mailbox.queued == 0
+    mailbox.reopen()
+    put_all(mailbox, Put(5))
+    assert mailbox.queued == 1
+
+
+async def test_control_messages_overtake_a_busy_and_full_actor() -> None:
+    gate, host = Gate(), Host()
+
+    async def peek() -> tuple[list[Any], int]:
+        return list(host.seen), host.ref.statistics().in_flight
+
+    async with open_actor(host, name="host", mailbox_size=1, overflow="fail") as ref, trio.open_nursery() as nursery:
+        nursery.start_soon(ref.call, Do(gate))
+        await settle()
+        await ref.tell(Put("queued"))
+        assert await ref.call(DoNow(peek)) == ([], 2)
+        ref.tell_nowait(PutNow("control"))
+        await settle()
+        gate.open()
+    assert host.seen == ["control", "queued"]
+
+
+async def test_with_wait_a_tell_waits_for_room_and_a_call_for_its_answer() -> None:
+    """Back-pressure: `tell` returns as soon as the queue has room for it; order of arrival is kept throughout."""
+    gate, host, told = Gate(), Host(), list[int]()
+
+    async def tell(number: int) -> None:
+        await ref.tell(Put(number))
+        told.append(number)
+
+    async with open_actor(host, name="host", mailbox_size=2) as ref, trio.open_nursery() as nursery:
+        nursery.start_soon(ref.call, Do(gate))
+        await settle()
+        for number in range(6):
+            nursery.start_soon(tell, number) if number != 3 else nursery.start_soon(ref.call, Get(3))
+            await settle()
+        assert told == [0, 1]
+        assert ref.statistics().queued == 6
+        gate.open()
+    assert host.seen == list(range(6))
+    assert sorted(told) == [0, 1, 2, 4, 5]
+
+
+async def test_a_tell_that_is_cancelled_while_it_waits_for_room_is_never_served() -> None:
+    gate, host = Gate(), Host()
+    async with open_actor(host, name="host", mailbox_size=1) as ref, trio.open_nursery() as nursery:
+        nursery.start_soon(ref.call, Do(gate))
+        await settle()
+        await ref.tell(Put(1))
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as tellers:
+                tellers.start_soon(ref.tell, Put(2))
+                await settle()
+                scope.cancel("it gives up")
+        gate.open()
+    assert host.seen == [1]
+
+
+async def test_a_tell_that_is_let_in_as_it_is_cancelled_counts_as_accepted() -> None:
+    """**Cancellation**: raised only if the message was not accepted."""
+    gate, host = Gate(), Host()
+    scope, caller = trio.CancelScope(), trio.CancelScope()
+    accepted: list[bool] = []
+
+    async def tell() -> None:
+        with scope:
+            await ref.tell(Put(2))
+            accepted.append(True)
+
+    async with open_actor(host, name="host", mailbox_size=1) as ref, trio.open_nursery() as nursery:
+        nursery.start_soon(ref.call, Do(gate))
+        await settle()
+        nursery.start_soon(call_inside, caller, ref, Get(1))
+        await settle()
+        nursery.start_soon(tell)
+        await settle()
+        caller.cancel("it gives up, so there is room")
+        scope.cancel("in the same step")
+        gate.open()
+        await settle()
+    assert accepted == [True]
+    assert host.seen == [2]
+
+
+async def call_inside(scope: trio.CancelScope, ref: ActorRef, message: Call[Any]) -> None:
+    with scope:
+        await ref.call(message)
+
+
+async def test_with_fail_a_full_mailbox_refuses_calls_and_tells() -> None:
+    gate, host = Gate(), Host()
+    async with open_actor(host, name="host", mailbox_size=2, overflow="fail") as ref, trio.open_nursery() as nursery:
+        nursery.start_soon(ref.call, Do(gate))
+        await settle()
+        ref.tell_nowait(Put(1))
+        await ref.tell(Put(2))
+        with pytest.raises(
+            MailboxFull,
+            match=r"^actor 'host': its mailbox holds 2 messages, which is its limit; send less at a time, raise "
+            r"mailbox_size, or use overflow='wait'$",
+        ) as caught:
+            await ref.call(Get(3))
+        assert caught.value.actor == "host"
+        with pytest.raises(MailboxFull):
+            await ref.tell(Put(4))
+        gate.open()
+        await settle()
+        assert await ref.call(Get(5)) == 5
+    assert host.seen == [1, 2, 5]
+
+
+async def test_tell_nowait_never_waits_whatever_the_policy() -> None:
+    gate, host = Gate(), Host()
+    async with open_actor(host, name="host", mailbox_size=1) as ref, trio.open_nursery() as nursery:
+        nursery.start_soon(ref.call, Do(gate))
+        await settle()
+        ref.tell_nowait(Put(1))
+        with pytest.raises(trio.WouldBlock) as caught:
+            ref.tell_nowait(Put(2))
+        assert isinstance(caught.value, MailboxFull)
+        gate.open()
+    assert host.seen == [1]
+
+
+async def test_closing_answers_everybody_and_reports_the_tells() -> None:
+    """K1: callers and tellers that wait are refused; a tell that nobody waits for is a `DeadLetter`."""
+    gate, host, refused = Gate(), Host(), []
+    events: list[Event] = []
+
+    async def expect_refusal(wait: Any, message: Any) -> None:
+        with pytest.raises(ActorStopped, match="will not come back by itself") as caught:
+            await wait(message)
+        refused.append(caught.value)
+
+    async with open_actor(host, name="host", mailbox_size=2, observers=[events.append]) as ref:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(expect_refusal, ref.call, Do(gate))
+            await settle()
+            await ref.tell(Put(1))
+            for wait, message in ((ref.call, Get(2)), (ref.tell, Put(3)), (ref.call, Get(4)), (ref.tell, Put(5))):
+                nursery.start_soon(expect_refusal, wait, message)
+                await settle()
+            # Put(1) and Get(2) are in the queue, the others in the entrance.
+            host.stop()
+        assert len(set(map(id, refused))) == 5
+        with pytest.raises(ActorStopped):
+            await ref.tell(Put(6))
+        with pytest.raises(ActorStopped):
+            ref.tell_nowait(Put(7))
+    assert host.seen == []
+    assert [event.message for event in events if isinstance(event, DeadLetter)] == ["Put"]
+
+
+async def test_a_tell_that_was_let_in_is_a_dead_letter_if_it_is_dropped_later() -> None:
+    gate, host, caller = Gate(), Host(), trio.CancelScope()
+    events: list[Event] = []
+    async with open_actor(host, name="host", mailbox_size=1, observers=[events.append]) as ref:
+        async with trio.open_nursery() as nursery:
+            await ref.tell(Do(gate))
+            nursery.start_soon(call_inside, caller, ref, Get(1))
+            await settle()
+            nursery.start_soon(ref.tell, Put(2))
+            await settle()
+            caller.cancel("it gives up, so there is room")
+        host.stop()
+    assert host.seen == []
+    assert [event.message for event in events if isinstance(event, DeadLetter)] == ["Put"]
+
+
+@pytest.mark.parametrize(
+    ("message", "remedy"),
+    [
+        (42, "42 is no message; derive its class from Message or Call[...]"),
+        (Get, "<class 'tests.kernel.actors.Get'> is no message; make an object of it"),
+    ],
+)
+async def test_what_is_no_message_is_refused(message: Any, remedy: str) -> None:
+    async with open_actor(Host(), name="host") as ref:
+        for send in (ref.call, ref.tell):
+            with pytest.raises(TypeError) as caught:
+                await send(message)
+            assert str(caught.value) == f"actor 'host': {remedy}"
+        with pytest.raises(TypeError):
+            ref.tell_nowait(message)

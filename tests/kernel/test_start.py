@@ -1,0 +1,353 @@
+"""K6: while an actor starts nothing is shielded; afterwards its block ends first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked as settle
+
+from mcp_actors.kernel import (
+    Actor,
+    ActorError,
+    ActorRef,
+    ActorStartError,
+    ActorStopped,
+    ChildSpec,
+    Event,
+    IgnoreStart,
+    StartFailed,
+    StopFailed,
+    open_actor,
+    open_supervisor,
+)
+
+from .actors import Boom, Get, Host, hook, leaving, of, raising, shielded
+
+
+async def test_a_shielded_clean_up_call_in_the_block_is_answered() -> None:
+    """K6: the block ends first, also when it is cancelled."""
+    answers = []
+    with trio.CancelScope() as scope:
+        async with open_actor(Host(), name="host") as ref:
+            try:
+                scope.cancel("enough")
+                await trio.sleep_forever()
+            finally:
+                with trio.CancelScope(shield=True):
+                    answers.append(await ref.call(Get(1)))
+    assert answers == [1]
+    with pytest.raises(ActorStopped, match=r"\(it has ended\)"):
+        await ref.call(Get(2))
+
+
+async def test_a_deadline_around_a_start_that_hangs_fires_at_once(autojump_clock: MockClock) -> None:
+    events: list[Event] = []
+    began = trio.current_time()
+    with leaving(trio.TooSlowError):
+        with trio.fail_after(2):
+            async with open_actor(Host(start=hook(trio.sleep_forever)), name="host", observers=[events.append]):
+                pytest.fail("it started")
+    assert trio.current_time() == began + 2
+    assert of(events) == ["Starting", "Stopped"]
+
+
+async def test_what_a_cancelled_start_had_begun_is_cleaned_up(autojump_clock: MockClock) -> None:
+    log = []
+
+    async def start(_: Host) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            await shielded(1)
+            log.append("released")
+
+    with trio.move_on_after(2) as scope:
+        async with open_actor(Host(start=start), name="host"):
+            pytest.fail("it started")
+    assert scope.cancelled_caught
+    assert log == ["released"]
+
+
+@pytest.mark.parametrize("group", [False, True])
+async def test_an_error_while_a_cancelled_start_is_cleaned_up_does_not_replace_the_cancellation(group: bool) -> None:
+    """K5, K8: a cancelled start is a shutdown, and errors while stopping are events."""
+    events: list[Event] = []
+    boom = Boom("from the clean-up")
+
+    async def fail_late() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise boom
+
+    async def start(_: Host) -> None:
+        if not group:
+            await fail_late()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail_late)
+            nursery.start_soon(trio.sleep_forever)
+
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cancel_when_settled, scope)
+            async with open_actor(Host(start=start), name="host", observers=[events.append]):
+                pytest.fail("it started")
+    assert scope.cancelled_caught
+    assert [event.error for event in events if isinstance(event, StopFailed)] == [boom]
+    assert of(events) == ["Starting", "StopFailed", "Stopped"]
+
+
+async def cancel_when_settled(scope: trio.CancelScope) -> None:
+    await settle()
+    scope.cancel("enough")
+
+
+@pytest.mark.parametrize("checkpoints", [0, 1, 5])
+async def test_a_cancellation_at_any_moment_of_a_start_neither_hangs_nor_leaks(
+    checkpoints: int, autojump_clock: MockClock
+) -> None:
+    """K6: sweep the moment of the cancellation over the start, the block and the stop, in many interleavings."""
+    held: list[str] = []
+    reached: set[str] = set()
+
+    class Careful(Host):
+        @asynccontextmanager
+        async def running(self) -> AsyncIterator[None]:
+            held.append("it")
+            try:
+                for _ in range(checkpoints):
+                    await trio.lowlevel.checkpoint()
+                yield
+            finally:
+                with trio.CancelScope(shield=True):
+                    await trio.lowlevel.checkpoint()
+                held.remove("it")
+
+    async def cancel_after(ticks: int, scope: trio.CancelScope) -> None:
+        for _ in range(ticks):
+            await trio.lowlevel.checkpoint()
+        scope.cancel("at any moment")
+
+    for ticks in [*range(25)] * 8:
+        host = Careful()
+        with trio.fail_after(100):
+            async with trio.open_nursery() as nursery:
+                with trio.CancelScope() as scope:
+                    nursery.start_soon(cancel_after, ticks, scope)
+                    async with open_actor(host, name="host") as ref:
+                        reached.add("block")
+                        assert await ref.call(Get(1)) == 1
+                        reached.add("called")
+                        await trio.sleep_forever()
+                assert scope.cancelled_caught
+        assert host.ref.state == "stopped"
+        assert held == []
+    assert reached == {"block", "called"}
+
+
+@pytest.mark.parametrize("deadline", [0.0, 1.0])
+async def test_a_deadline_that_expires_in_the_tick_of_the_start_neither_hangs_nor_leaks(
+    deadline: float, autojump_clock: MockClock
+) -> None:
+    """K6: a shield that goes up in the tick in which a deadline fires would hide it (facts about Trio)."""
+    for _ in range(50):
+        host = Host(start=hook(partial(trio.sleep, deadline)))
+        with trio.fail_after(100), trio.move_on_after(deadline) as scope:
+            async with open_actor(host, name="host"):
+                await trio.sleep_forever()
+        assert scope.cancelled_caught
+        assert host.ref.state == "stopped"
+
+
+async def test_a_start_that_is_stuck_in_a_foreign_shield_is_reported_and_awaited(autojump_clock: MockClock) -> None:
+    """K5: at the bound of a stop, and one second later."""
+    events: list[Event] = []
+    began = trio.current_time()
+    with trio.move_on_after(2) as scope:
+        async with open_actor(Host(start=hook(lambda: shielded(60))), name="host", observers=[events.append]):
+            pytest.fail("it started")
+    assert scope.cancelled_caught
+    assert trio.current_time() == began + 60
+    assert of(events) == ["Starting", "Overdue", "Stopped"]
+
+
+async def test_a_failed_start_is_one_error_with_its_cause() -> None:
+    """K8: no group, whatever nurseries it came through."""
+    events: list[Event] = []
+    boom = Boom("no connection")
+
+    async def start(_: Host) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            nursery.start_soon(raising(boom))
+
+    with pytest.raises(ActorStartError, match=r"^actor 'host': did not start: no connection$") as caught:
+        async with open_actor(Host(start=start), name="host", observers=[events.append]):
+            pytest.fail("it started")
+    assert caught.value.__cause__ is boom
+    assert caught.value.actor == "host"
+    assert [event.error for event in events if isinstance(event, StartFailed)] == [boom]
+    assert of(events) == ["Starting", "StartFailed", "Stopped"]
+
+
+@pytest.mark.parametrize(
+    ("deed", "told"),
+    [
+        ("ignore", "actor 'host': did not start: it has nothing to run"),
+        ("stop", "actor 'host': did not start: it ended itself (normal) before it had started"),
+        ("fail", "actor 'host': did not start: gone"),
+    ],
+)
+async def test_an_actor_may_give_up_its_start(deed: str, told: str) -> None:
+    async def start(host: Host) -> None:
+        match deed:
+            case "ignore":
+                raise IgnoreStart
+            case "stop":
+                host.stop()
+            case "fail":
+                host.fail(Boom("gone"))
+
+    with pytest.raises(ActorStartError) as caught:
+        async with open_actor(Host(start=start), name="host"):
+            pytest.fail("it started")
+    assert str(caught.value) == told
+    assert isinstance(caught.value.__cause__, Boom) == (deed == "fail")
+
+
+async def test_ignoring_the_start_of_a_child_is_no_failure() -> None:
+    async def start(_: Host) -> None:
+        async with trio.open_nursery():
+            raise IgnoreStart
+
+    events: list[Event] = []
+    async with open_supervisor(ChildSpec("child", lambda: Host(start=start)), observers=[events.append]) as supervisor:
+        assert supervisor.child("child").state == "stopped"
+        with pytest.raises(ActorStopped):
+            await supervisor.child("child").call(Get(1))
+    assert "StartFailed" not in of(events)
+
+
+@pytest.mark.parametrize("clean_up", ["none", "raises", "interrupted"])
+async def test_a_start_has_a_bound_if_its_child_spec_says_so(clean_up: str, autojump_clock: MockClock) -> None:
+    boom = Boom("from the clean-up")
+
+    async def start(_: Host) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            if clean_up == "raises":
+                raise boom
+            if clean_up == "interrupted":
+                raise KeyboardInterrupt
+
+    began = trio.current_time()
+    spec = ChildSpec("child", lambda: Host(start=start), start_timeout=3)
+    with pytest.raises(KeyboardInterrupt if clean_up == "interrupted" else ActorStartError) as caught:
+        async with open_supervisor(spec):
+            pytest.fail("it started")
+    assert trio.current_time() == began + 3
+    if isinstance(caught.value, ActorStartError):
+        assert "did not start within its start_timeout; raise that, or find out" in str(caught.value)
+        late = caught.value.__cause__
+        assert late is not None
+        assert late.__cause__ is (boom if clean_up == "raises" else None)
+
+
+async def test_the_bound_of_a_start_ends_with_the_start(autojump_clock: MockClock) -> None:
+    async with open_supervisor(ChildSpec("child", Host, start_timeout=3)) as supervisor:
+        await trio.sleep(100)
+        assert await supervisor.child("child").call(Get(1)) == 1
+        assert supervisor.child("child").statistics().incarnation == 1
+
+
+async def test_an_object_that_ran_before_is_refused() -> None:
+    host = Host()
+    async with open_actor(host, name="first"):
+        pass
+    with pytest.raises(ActorStartError) as caught:
+        async with open_actor(host, name="second"):
+            pytest.fail("it started")
+    assert isinstance(caught.value.__cause__, ActorError)
+    assert str(caught.value.__cause__) == (
+        "actor 'second': this Host object ran before, and an object is one incarnation; make a new one for each "
+        "open_actor(), and give a supervisor a factory that makes a new one each time"
+    )
+
+
+class Limited(Host):
+    """Has a wrong number of slots."""
+
+    def __init__(self, limit: object) -> None:
+        super().__init__()
+        self.max_in_flight = limit  # type: ignore[assignment]  # which is the point
+
+
+def open_it(actor: object, name: object = "host", **options: object) -> object:
+    return open_actor(actor, name=name, **options)  # type: ignore[arg-type]  # what users may get wrong
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((Host,), {}, "actor 'host': an object of Host is needed, not the class; write Host(...)"),
+        ((42,), {}, "actor 'host': 42 is no Actor; derive its class from mcp_actors.kernel.Actor"),
+        ((Host(), ""), {}, "an actor's name must be a non-empty str, not ''"),
+        ((Host(), 7), {}, "an actor's name must be a non-empty str, not 7"),
+        ((Host(),), {"mailbox_size": 0}, "actor 'host': mailbox_size must be an int of at least 1, not 0"),
+        ((Host(),), {"mailbox_size": True}, "actor 'host': mailbox_size must be an int of at least 1, not True"),
+        ((Host(),), {"mailbox_size": math.inf}, "actor 'host': mailbox_size must be an int of at least 1, not inf"),
+        ((Host(),), {"overflow": "drop"}, "actor 'host': overflow must be 'wait' or 'fail', not 'drop'"),
+        ((Limited(0),), {}, "actor 'host': max_in_flight must be an int of at least 1, not 0"),
+        ((Limited(2.5),), {}, "actor 'host': max_in_flight must be an int of at least 1, not 2.5"),
+        ((Limited(True),), {}, "actor 'host': max_in_flight must be an int of at least 1, not True"),
+    ],
+)
+async def test_wrong_arguments_are_refused_at_the_door(
+    arguments: tuple[object, ...], options: dict[str, object], message: str
+) -> None:
+    with pytest.raises((TypeError, ValueError)) as caught:
+        async with open_it(*arguments, **options):  # type: ignore[attr-defined]  # it is a context manager
+            pytest.fail("it opened")
+    assert str(caught.value) == message
+
+
+async def test_a_supervisors_name_is_checked_too() -> None:
+    with pytest.raises(ValueError, match="an actor's name must be a non-empty str"):
+        async with open_supervisor(name=""):
+            pytest.fail("it opened")
+
+
+async def test_a_factory_that_makes_a_wrong_actor_is_a_failed_start() -> None:
+    with pytest.raises(ActorStartError, match="max_in_flight must be an int of at least 1, not 0"):
+        async with open_supervisor(ChildSpec("child", lambda: Limited(0))):
+            pytest.fail("it started")
+
+
+async def test_an_actor_of_one_method_is_enough() -> None:
+    class Echo(Actor):
+        async def handle(self, message: Get) -> int:
+            return message.number
+
+    async with open_actor(Echo(), name="echo") as ref:
+        assert isinstance(ref, ActorRef)
+        assert await ref.call(Get(3)) == 3
+
+
+async def test_leaving_is_waited_for(autojump_clock: MockClock) -> None:
+    log = []
+
+    async def leave(_: Host) -> None:
+        await trio.sleep(4)
+        log.append("left")
+
+    began = trio.current_time()
+    with leaving(Boom):
+        async with open_actor(Host(stop=leave), name="host"):
+            raise Boom
+    assert (log, trio.current_time()) == (["left"], began + 4)

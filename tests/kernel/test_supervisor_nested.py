@@ -1,0 +1,280 @@
+"""Supervisors under supervisors."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked as settle
+
+from mcp_actors.kernel import (
+    ActorCrashed,
+    ActorStopped,
+    Backoff,
+    GaveUp,
+    Restarting,
+    RestartLimitReached,
+    Stopped,
+    SupervisorRef,
+    open_supervisor,
+)
+
+from .workers import Boom, Echo, Hang, Yard, crash, door_raises, nest, shielded, state, states
+
+
+def below(supervisor: SupervisorRef, id: str = "n") -> SupervisorRef:
+    nested = supervisor.child(id)
+    assert isinstance(nested, SupervisorRef)
+    return nested
+
+
+async def test_a_tree_starts_and_stops_in_order() -> None:
+    yard = Yard()
+    async with open_supervisor(
+        yard.spec("a"), nest("n", yard.spec("b"), nest("m", yard.spec("c")), yard.spec("d")), yard.spec("e")
+    ):
+        assert yard.take_log() == ["a up", "b up", "c up", "d up", "e up"]
+    assert yard.log == ["e down", "d down", "c down", "b down", "a down"]
+
+
+async def test_a_crash_below_is_nobody_elses_business() -> None:
+    yard = Yard()
+    async with open_supervisor(nest("n", yard.spec("a"), yard.spec("b")), observers=[yard.events.append]) as supervisor:
+        await crash(below(supervisor).child("a"))
+        assert await states(supervisor) == ["running"]
+        assert [child.incarnation for child in await below(supervisor).which_children()] == [2, 1]
+        assert yard.of(Restarting) == ["a"]
+
+
+async def test_a_permanent_supervisor_that_gave_up_is_restarted_with_its_children() -> None:
+    yard = Yard()
+    async with open_supervisor(
+        nest("n", yard.spec("a"), yard.spec("b"), max_restarts=0), observers=[yard.events.append]
+    ) as supervisor:
+        a = below(supervisor).child("a")
+        yard.take_log()
+        await crash(a)
+        assert yard.take_log() == ["a down", "b down", "a up", "b up"]
+        assert yard.of(GaveUp) == ["a"]
+        assert yard.of(Restarting) == ["n"]
+        assert yard.of(Stopped) == []
+        assert await a.call(Echo(1)) == 1
+        assert a == below(supervisor).child("a")
+        assert a.statistics().incarnation == 2
+
+
+@pytest.mark.parametrize("restart", ["transient", "temporary"])
+async def test_another_supervisor_that_gave_up_is_not_restarted(restart: str) -> None:
+    yard = Yard()
+    async with open_supervisor(
+        nest("n", yard.spec("a"), yard.spec("b"), max_restarts=0, child={"restart": restart}), yard.spec("c")
+    ) as supervisor:
+        a, b = below(supervisor).child("a"), below(supervisor).child("b")
+        await crash(a)
+        assert (state(a), state(b)) == ("failed", "stopped")
+        assert await states(supervisor) == (["stopped", "running"] if restart == "transient" else ["running"])
+        for ref in (a, b):
+            with pytest.raises(ActorStopped):
+                await ref.call(Echo(1))
+
+
+async def test_the_limit_goes_up_from_supervisor_to_supervisor() -> None:
+    yard = Yard()
+    last = Boom("the last")
+    with door_raises(RestartLimitReached, match="gave up on child 'n'") as limit:
+        async with open_supervisor(yard.spec("c"), nest("n", yard.spec("a"), max_restarts=0), max_restarts=1) as top:
+            a = below(top).child("a")
+            await crash(a)
+            await crash(a, last)
+            await trio.sleep_forever()
+    below_limit = limit.value.__cause__
+    assert isinstance(below_limit, RestartLimitReached)
+    assert "gave up on child 'a'" in str(below_limit)
+    assert below_limit.__cause__ is last
+    assert yard.log == ["c up", "a up", "a down", "a up", "a down", "c down"]
+
+
+async def test_messages_for_a_child_survive_the_restart_of_its_supervisor(autojump_clock: MockClock) -> None:
+    yard = Yard()
+    answers: list[int] = []
+
+    async def ask(number: int) -> None:
+        answers.append(await b.call(Echo(number)))
+
+    async def interrupted() -> None:
+        with pytest.raises(ActorCrashed, match=r"ended \(shutdown\) while it handled Hang"):
+            await b.call(Hang())
+
+    async with (
+        open_supervisor(
+            nest("n", yard.spec("a"), yard.spec("b"), max_restarts=0), backoff=Backoff(first=10), window=100
+        ) as supervisor,
+        trio.open_nursery() as nursery,
+    ):
+        b = below(supervisor).child("b")
+        nursery.start_soon(interrupted)
+        await settle()
+        for number in (1, 2):
+            nursery.start_soon(ask, number)
+            await settle()
+        await crash(below(supervisor).child("a"))
+        assert (state(b), b.statistics().queued) == ("backoff", 2)
+        nursery.start_soon(ask, 3)
+        await trio.sleep(9)
+        assert answers == []
+        await trio.sleep(2)
+        assert answers == [1, 2, 3]
+
+
+async def test_messages_survive_a_failed_attempt_to_restart_their_supervisor(autojump_clock: MockClock) -> None:
+    yard = Yard()
+    async with open_supervisor(
+        nest("n", yard.spec("a", None, Boom("broken")), yard.spec("b"), max_restarts=0),
+        max_restarts=2,
+        window=100,
+        backoff=Backoff(first=10, initial=10),
+    ) as supervisor:
+        a, b = below(supervisor).child("a"), below(supervisor).child("b")
+        await crash(a)
+        assert await b.call(Echo(1)) == 1
+        assert await a.call(Echo(2)) == 2
+        assert trio.current_time() == 20
+        assert below(supervisor).statistics().incarnation == 3
+
+
+@pytest.mark.parametrize("on_limit", ["end", "park"])
+async def test_messages_are_answered_when_their_supervisor_is_given_up(
+    autojump_clock: MockClock, on_limit: str
+) -> None:
+    yard = Yard()
+    answered: list[str] = []
+
+    async def ask() -> None:
+        with pytest.raises(ActorStopped):
+            await b.call(Echo(1))
+        answered.append("b")
+
+    with trio.move_on_after(100):
+        try:
+            async with (
+                trio.open_nursery() as nursery,
+                open_supervisor(
+                    nest("n", yard.spec("a", None, Boom("broken"), Boom("broken")), yard.spec("b"), max_restarts=0),
+                    max_restarts=2,
+                    window=100,
+                    backoff=Backoff(first=10, initial=10),
+                    on_limit="park" if on_limit == "park" else "end",
+                    observers=[yard.events.append],
+                ) as supervisor,
+            ):
+                b = below(supervisor).child("b")
+                await crash(below(supervisor).child("a"))
+                nursery.start_soon(ask)
+                await trio.sleep_forever()
+        except* RestartLimitReached:
+            pass
+    assert answered == ["b"]
+    assert set(yard.of(Stopped, "actor", "time")) >= {("a", 20), ("b", 20)}
+
+
+@pytest.mark.parametrize("when", ["while it cleans up", "in back-off"])
+async def test_messages_are_answered_when_their_supervisor_is_stopped_after_it_gave_up(
+    autojump_clock: MockClock, when: str
+) -> None:
+    yard = Yard()
+    async with open_supervisor(
+        nest("n", yard.spec("a"), yard.spec("b", stop=5.0), max_restarts=0), backoff=Backoff(first=10), window=100
+    ) as supervisor:
+        a, b = below(supervisor).child("a"), below(supervisor).child("b")
+        await crash(a)
+        await trio.sleep(1 if when == "while it cleans up" else 6)
+        assert (state(a), state(b)) == ("failed", "backoff")
+        await supervisor.stop_child("n")
+        assert (state(a), state(b)) == ("failed", "stopped")
+        with pytest.raises(ActorStopped):
+            await b.call(Echo(1))
+
+
+async def test_a_parked_supervisor_is_revived_with_its_children_and_their_refs() -> None:
+    yard = Yard()
+    async with open_supervisor(
+        nest("n", yard.spec("a"), yard.spec("b"), max_restarts=0), max_restarts=0, on_limit="park"
+    ) as supervisor:
+        a = below(supervisor).child("a")
+        await crash(a)
+        assert await states(supervisor) == ["failed"]
+        with pytest.raises(ActorStopped):
+            await below(supervisor).which_children()
+        await supervisor.restart_child("n")
+        assert await states(below(supervisor)) == ["running", "running"]
+        assert await a.call(Echo(1)) == 1
+
+
+async def test_children_that_were_added_later_do_not_come_back_with_their_supervisor() -> None:
+    yard = Yard()
+    async with open_supervisor(nest("n", yard.spec("a"), max_restarts=0)) as supervisor:
+        added = await below(supervisor).start_child(yard.spec("added"))
+        await crash(below(supervisor).child("a"))
+        assert [child.id for child in await below(supervisor).which_children()] == ["a"]
+        with pytest.raises(ActorStopped):
+            await added.call(Echo(1))
+
+
+async def test_stop_child_keeps_the_mailboxes_below_if_asked_to() -> None:
+    yard = Yard()
+    async with open_supervisor(nest("n", yard.spec("a"))) as supervisor, trio.open_nursery() as nursery:
+        a = below(supervisor).child("a")
+        await supervisor.stop_child("n", keep_mailbox=True)
+        nursery.start_soon(a.call, Echo(1))
+        await settle()
+        await supervisor.restart_child("n")
+        await settle()
+        await supervisor.stop_child("n")
+        with pytest.raises(ActorStopped):
+            await a.call(Echo(1))
+        await supervisor.restart_child("n")
+        assert await a.call(Echo(1)) == 1
+
+
+async def test_an_exit_below_leaves_the_door_bare_after_clean_up() -> None:
+    yard = Yard()
+    error = KeyboardInterrupt()
+    with door_raises(KeyboardInterrupt) as raised:
+        async with open_supervisor(
+            yard.spec("a"), nest("n", yard.spec("b"), nest("m", yard.spec("c", stop=error)))
+        ) as supervisor:
+            await crash(below(below(supervisor), "m").child("c"))
+            await trio.sleep_forever()
+    assert raised.value is error
+    assert yard.log == ["a up", "b up", "c up", "b down", "a down"]
+
+
+async def test_an_exit_below_while_it_starts_leaves_the_door_bare_after_clean_up() -> None:
+    yard = Yard()
+    error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt) as raised:
+        async with open_supervisor(yard.spec("a"), nest("n", yard.spec("b"), yard.spec("c", error))):
+            raise AssertionError("not reached")
+    assert raised.value is error
+    assert yard.log == ["a up", "b up", "c failed", "b down", "a down"]
+
+
+async def test_an_exit_below_while_it_stops_leaves_the_door_bare_after_clean_up() -> None:
+    yard = Yard()
+    error = SystemExit()
+    with pytest.raises(SystemExit) as raised:
+        async with open_supervisor(yard.spec("a"), nest("n", yard.spec("b"), yard.spec("c", stop=error))):
+            pass
+    assert raised.value is error
+    assert yard.log == ["a up", "b up", "c up", "b down", "a down"]
+
+
+async def test_a_supervisor_with_an_overdue_child_is_awaited(autojump_clock: MockClock) -> None:
+    yard = Yard()
+    async with open_supervisor(
+        yard.spec("a"), nest("n", yard.spec("b", stop=partial(shielded, 50), shutdown=2)), yard.spec("c")
+    ):
+        pass
+    assert trio.current_time() == 50
+    assert yard.log == ["a up", "b up", "c up", "c down", "b killed", "a down"]

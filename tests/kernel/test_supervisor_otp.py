@@ -1,0 +1,34 @@
+"""Our supervisor produces the event sequences that Erlang/OTP's produced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .otp import Scenario, parse_scenarios, parse_term, replay
+
+RECORDED = parse_scenarios((Path(__file__).parent / "otp_traces.txt").read_text())
+
+BUILT = {"strategy=one_for_one"}
+"""The features that our supervisor has and that a scenario may need."""
+
+
+@pytest.mark.parametrize(
+    "scenario", [scenario for scenario in RECORDED if scenario.needs <= BUILT], ids=lambda scenario: scenario.name
+)
+def test_events_are_those_of_otp(scenario: Scenario) -> None:
+    assert replay(scenario) == scenario.events
+
+
+def test_every_recording_is_read() -> None:
+    assert len(RECORDED) == 20
+    assert all(scenario.events for scenario in RECORDED)
+
+
+def test_a_term_is_parsed() -> None:
+    text = '{"1, {x}", {#{a=>[1,-2],b=>#{}},[#{id=>a}],[stop_sup,{exit,a,{shutdown,x}},[]]}}.'
+    assert parse_term(text) == (
+        "1, {x}",
+        ({"a": [1, -2], "b": {}}, [{"id": "a"}], ["stop_sup", ("exit", "a", ("shutdown", "x")), []]),
+    )

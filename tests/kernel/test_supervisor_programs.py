@@ -1,0 +1,239 @@
+"""Whatever is done to a supervisor, in whatever order, what it promises holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import hypothesis
+import trio
+from attrs import define, field, frozen
+from hypothesis import given, strategies as st
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from mcp_actors.kernel import (
+    ActorError,
+    ActorRef,
+    ActorStopped,
+    Backoff,
+    ChildSpec,
+    Event,
+    GaveUp,
+    IgnoreStart,
+    Restarting,
+    Starting,
+    Stopped,
+    Stopping,
+    SupervisorRef,
+    open_supervisor,
+)
+
+from .workers import Boom, Crash, Deed, Echo, Finish, Hang, Hopeless, Yard
+
+RESTART = {"p": "permanent", "t": "transient", "m": "temporary"}
+IDS = ["p1", "p2", "p3", "t1", "t2", "m1", "m2"]
+
+
+@frozen
+class Act:
+    """One thing that is done to the supervisor, by somebody who leaves after ``patience`` seconds."""
+
+    verb: str
+    id: str
+    patience: float
+    background: bool
+
+
+@frozen
+class Program:
+    options: dict[str, Any]
+    ids: list[str]
+    starts: dict[str, list[Deed]]
+    stops: dict[str, Deed]
+    shutdowns: dict[str, Any]
+    acts: list[Act]
+
+
+START_DEEDS: st.SearchStrategy[Deed] = st.sampled_from(
+    [None, None, None, 0.5, 2.0, Boom("start"), Boom("start"), Hopeless("start"), IgnoreStart()]
+)
+STOP_DEEDS: st.SearchStrategy[Deed] = st.sampled_from([None, None, 0.5, 2.0, math.inf, Boom("stop")])
+VERBS = ["crash", "crash", "crash", "hopeless", "finish", "call", "call", "hang"]
+VERBS += ["stop_child", "keep_mailbox", "restart_child", "delete_child", "start_child", "sleep", "which_children"]
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Program:
+    window = draw(st.sampled_from([1.0, 5.0, math.inf]))
+    max_restarts = draw(st.integers(0, 3))
+    backoffs = [Backoff(), Backoff(first=0.5), Backoff(initial=0.5), Backoff(first=1, initial=1, jitter=0.5)]
+    options = {
+        "max_restarts": max_restarts,
+        "window": window,
+        "backoff": draw(st.sampled_from([b for b in backoffs if b.total(max_restarts) < window])),
+        "reset_after": draw(st.sampled_from([None, 3.0])),
+        "on_limit": draw(st.sampled_from(["end", "park"])),
+        "start_order": draw(st.sampled_from(["sequential", "parallel"])),
+        "stop_order": draw(st.sampled_from(["sequential", "concurrent"])),
+        "strict": draw(st.booleans()),
+    }
+    ids = draw(st.lists(st.sampled_from(IDS), unique=True, min_size=1, max_size=4))
+    known = st.sampled_from([*ids, *ids, draw(st.sampled_from(IDS))])
+    act = st.builds(Act, st.sampled_from(VERBS), known, st.sampled_from([0.2, 1.0, 20.0]), st.booleans())
+    return Program(
+        options=options,
+        ids=ids,
+        starts={id: draw(st.lists(START_DEEDS, max_size=4)) for id in IDS},
+        stops={id: draw(STOP_DEEDS) for id in IDS},
+        shutdowns={id: draw(st.sampled_from([None, 1.0, "brutal_kill"])) for id in IDS},
+        acts=draw(st.lists(act, min_size=3, max_size=25)),
+    )
+
+
+@define(eq=False)
+class Run:
+    """Runs a program and keeps what the checks need."""
+
+    program: Program
+    yard: Yard = field(factory=Yard)
+    refs: list[ActorRef] = field(factory=list)
+    asked: int = 0
+    outcomes: list[str] = field(factory=list)
+    order: list[str] = field(factory=list)
+    entered: bool = False
+    budget_was_cleared: bool = False
+    failed: set[str] = field(factory=set)
+    deeds: dict[str, Any] = field(factory=dict)
+
+    async def main(self) -> None:
+        self.order = [*self.program.ids]
+        self.deeds = {id: iter(deeds) for id, deeds in self.program.starts.items()}
+        specs = [self.spec(id) for id in self.program.ids]
+        try:
+            with trio.fail_after(1e6):
+                async with (
+                    trio.open_nursery() as nursery,
+                    open_supervisor(*specs, observers=[self.observe], **self.program.options) as supervisor,
+                ):
+                    self.entered = True
+                    for id in self.program.ids:
+                        self.remember(supervisor, id)
+                    for act in self.program.acts:
+                        await self.do(act, supervisor, nursery)
+        except* ActorError:  # the limit, or a failed strict start
+            pass
+
+    def spec(self, id: str) -> ChildSpec:
+        made = self.yard.spec(id, stop=self.program.stops[id])
+        worker = made.factory
+
+        def factory() -> Any:
+            actor = worker()
+            actor.start_deed = next(self.deeds[id], None)  # type: ignore[attr-defined]  # it is a Worker
+            return actor
+
+        return ChildSpec(id, factory, restart=RESTART[id[0]], shutdown=self.program.shutdowns[id])  # type: ignore[arg-type]  # plain strings
+
+    def observe(self, event: Event) -> None:
+        self.yard.events.append(event)
+        if isinstance(event, GaveUp):
+            self.failed.add(event.actor)
+        if isinstance(event, Starting) and event.actor in self.failed:
+            self.budget_was_cleared = True
+        if self.entered and isinstance(event, Starting) and event.incarnation == 1 and event.actor != "supervisor":
+            # A child that is added later, or again, has its place at the end.
+            self.order = [*(id for id in self.order if id != event.actor), event.actor]
+
+    def remember(self, supervisor: SupervisorRef, id: str) -> ActorRef | None:
+        try:
+            ref = supervisor.child(id)
+        except ActorError:
+            return None
+        self.refs.append(ref)
+        return ref
+
+    async def do(self, act: Act, supervisor: SupervisorRef, nursery: trio.Nursery) -> None:
+        messages = {"crash": Crash(), "hopeless": Crash(Hopeless("crash")), "finish": Finish(), "hang": Hang()}
+        ref = self.remember(supervisor, act.id)
+        if act.verb == "sleep":
+            await trio.sleep(act.patience)
+        elif act.verb in {*messages, "call"}:
+            if ref is not None:
+                self.asked += 1
+                nursery.start_soon(self.call, ref, messages.get(act.verb, Echo(1)), act.patience)
+        elif act.background:
+            nursery.start_soon(self.change, act, supervisor)
+        else:
+            await self.change(act, supervisor)
+        await wait_all_tasks_blocked()
+
+    async def change(self, act: Act, supervisor: SupervisorRef) -> None:
+        changes: dict[str, Callable[[], Awaitable[object]]] = {
+            "which_children": supervisor.which_children,
+            "keep_mailbox": partial(supervisor.stop_child, act.id, keep_mailbox=True),
+            "stop_child": partial(supervisor.stop_child, act.id),
+            "delete_child": partial(supervisor.delete_child, act.id),
+            "restart_child": partial(supervisor.restart_child, act.id),
+            "start_child": partial(supervisor.start_child, self.spec(act.id)),
+        }
+        with trio.move_on_after(act.patience), suppress(ActorError):
+            await changes[act.verb]()
+
+    async def call(self, ref: ActorRef, message: Any, patience: float) -> None:
+        outcome = "left"
+        with trio.move_on_after(patience):
+            try:
+                await ref.call(message)
+                outcome = "answered"
+            except (ActorError, Boom, Hopeless) as exc:
+                outcome = type(exc).__name__
+        self.outcomes.append(outcome)
+
+    # --- checks -----------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        assert self.yard.running == []
+        assert len(self.outcomes) == self.asked
+        assert all(event.incarnation == 1 for event in self.yard.events if self.is_start_of_temporary(event))
+        assert all(ref.state in ("stopped", "failed") for ref in self.refs)
+        trio.run(self.check_refusals)
+        if self.program.options["reset_after"] is None and not self.budget_was_cleared:
+            self.check_budget()
+        if self.entered:
+            self.check_stop_order()
+
+    @staticmethod
+    def is_start_of_temporary(event: Event) -> bool:
+        return isinstance(event, Starting) and event.actor.startswith("m")
+
+    async def check_refusals(self) -> None:
+        for ref in self.refs:
+            try:
+                await ref.call(Echo(1))
+            except ActorStopped:
+                continue
+            raise AssertionError(f"{ref} took a message")
+
+    def check_budget(self) -> None:
+        window, most = self.program.options["window"], self.program.options["max_restarts"]
+        times = [time for (time,) in self.yard.of(Restarting, "time")]
+        for end in times:
+            assert sum(end - window <= time <= end for time in times) <= most
+
+    def check_stop_order(self) -> None:
+        kinds = [(type(event), event.actor) for event in self.yard.events]
+        tail = kinds[kinds.index((Stopping, "supervisor")) + 1 :]
+        kind = Stopped if self.program.options["stop_order"] == "sequential" else Stopping
+        stops = [actor for event, actor in tail if event is kind and actor != "supervisor"]
+        assert stops == sorted(stops, key=self.order.index, reverse=True)
+
+
+@hypothesis.settings(max_examples=300)
+@given(programs())
+def test_a_supervisor_keeps_its_promises_whatever_is_done_to_it(program: Program) -> None:
+    run = Run(program)
+    trio.run(run.main, clock=MockClock(autojump_threshold=0))
+    run.check()

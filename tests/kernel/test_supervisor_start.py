@@ -1,0 +1,297 @@
+"""First starts: strict or not, one after the other or side by side, and cut short."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from mcp_actors.kernel import (
+    Actor,
+    ActorStartError,
+    ActorStopped,
+    Backoff,
+    ChildSpec,
+    IgnoreStart,
+    Restarting,
+    RestartLimitReached,
+    StartFailed,
+    open_supervisor,
+)
+
+from .workers import Boom, Echo, Yard, crash, door_raises, nest, wait_and_raise
+
+
+async def test_a_failed_strict_start_stops_what_had_started_and_starts_nothing_more() -> None:
+    yard = Yard()
+    broken = Boom("no database")
+    with door_raises(ActorStartError) as failed:
+        async with open_supervisor(yard.spec("a"), yard.spec("b", broken), yard.spec("c"), name="top"):
+            raise AssertionError("not reached")
+    assert yard.log == ["a up", "b failed", "a down"]
+    assert failed.value.actor == "b"
+    assert failed.value.__cause__ is broken
+    assert str(failed.value) == "supervisor 'top': child 'b' did not start: Boom('no database')"
+
+
+async def test_children_that_start_side_by_side_take_as_long_as_the_slowest(autojump_clock: MockClock) -> None:
+    yard = Yard()
+    began = trio.current_time()
+    async with open_supervisor(
+        yard.spec("a", 3), yard.spec("b", 1), yard.spec("c", 2), start_order="parallel"
+    ) as supervisor:
+        assert trio.current_time() == began + 3
+        assert yard.take_log() == ["b up", "c up", "a up"]
+        assert [child.id for child in await supervisor.which_children()] == ["a", "b", "c"]
+    assert yard.log == ["c down", "b down", "a down"]
+
+
+async def test_a_failed_parallel_start_gives_up_later_children_and_awaits_earlier_ones(
+    autojump_clock: MockClock,
+) -> None:
+    yard = Yard()
+    began = trio.current_time()
+    with door_raises(ActorStartError, match="child 'c'") as failed:
+        async with open_supervisor(
+            yard.spec("a", 5),
+            yard.spec("b", 1),
+            yard.spec("c", wait_and_raise(2)),
+            yard.spec("d", 100),
+            yard.spec("e", 1),
+            start_order="parallel",
+        ):
+            raise AssertionError("not reached")
+    assert trio.current_time() == began + 5
+    assert sorted(yard.log[:2]) == ["b up", "e up"]
+    assert yard.log[2:] == ["c failed", "d failed", "a up", "e down", "b down", "a down"]
+    assert not hasattr(failed.value, "__notes__")
+
+
+async def test_of_several_failed_parallel_starts_the_first_configured_is_raised_and_the_others_are_notes(
+    autojump_clock: MockClock,
+) -> None:
+    yard = Yard()
+    with door_raises(ActorStartError) as failed:
+        async with open_supervisor(
+            yard.spec("a", wait_and_raise(3, "a")),
+            yard.spec("b", wait_and_raise(2, "b")),
+            yard.spec("c", 1),
+            yard.spec("d", wait_and_raise(1, "d")),
+            start_order="parallel",
+        ):
+            raise AssertionError("not reached")
+    assert failed.value.actor == "a"
+    assert str(failed.value.__cause__) == "a"
+    assert failed.value.__notes__ == [
+        "also: supervisor 'supervisor': child 'b' did not start: Boom('b')",
+        "also: supervisor 'supervisor': child 'd' did not start: Boom('d')",
+    ]
+
+
+async def test_an_earlier_child_that_is_awaited_is_bounded_by_its_start_timeout(autojump_clock: MockClock) -> None:
+    yard = Yard()
+    began = trio.current_time()
+    with door_raises(ActorStartError, match=r"child 'a' did not start: .*start_timeout") as failed:
+        async with open_supervisor(
+            yard.spec("a", math.inf, start_timeout=10), yard.spec("b", Boom()), start_order="parallel"
+        ):
+            raise AssertionError("not reached")
+    assert trio.current_time() == began + 10
+    assert len(failed.value.__notes__) == 1
+
+
+async def test_a_start_timeout_does_not_bound_what_comes_after_the_start(autojump_clock: MockClock) -> None:
+    yard = Yard()
+    async with open_supervisor(yard.spec("a", 9, start_timeout=10)) as supervisor:
+        await trio.sleep(100)
+        assert supervisor.child("a").state == "running"
+
+
+# --- not strict -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start_order", ["sequential", "parallel"])
+async def test_a_failed_start_that_is_not_strict_is_retried_in_the_background_while_the_others_serve(
+    autojump_clock: MockClock, start_order: str
+) -> None:
+    yard = Yard()
+    async with open_supervisor(
+        yard.spec("a", Boom("1"), Boom("2")),
+        yard.spec("b"),
+        strict=False,
+        start_order="parallel" if start_order == "parallel" else "sequential",
+        backoff=Backoff(first=10, initial=20),
+        max_restarts=2,
+        window=100,
+        observers=[yard.events.append],
+    ) as supervisor:
+        began = trio.current_time()
+        assert [child.state for child in await supervisor.which_children()] == ["backoff", "running"]
+        assert await supervisor.child("b").call(Echo(1)) == 1
+        assert await supervisor.child("a").call(Echo(2)) == 2
+        assert trio.current_time() == began + 30
+    assert [str(error) for (error,) in yard.of(StartFailed, "error")] == ["1", "2"]
+    assert yard.of(Restarting, "actor", "delay") == [("a", 10), ("a", 20)]
+
+
+async def test_a_retry_without_delay_happens_as_soon_as_all_were_tried() -> None:
+    yard = Yard()
+    async with open_supervisor(yard.spec("a", Boom()), yard.spec("b"), strict=False) as supervisor:
+        assert await supervisor.child("a").call(Echo(1)) == 1
+    assert yard.log[:3] == ["a failed", "b up", "a up"]
+
+
+async def test_in_a_parallel_start_a_back_off_begins_when_the_attempt_fails(autojump_clock: MockClock) -> None:
+    yard = Yard()
+    async with open_supervisor(
+        yard.spec("a", Boom()),
+        yard.spec("b", 30),
+        strict=False,
+        start_order="parallel",
+        backoff=Backoff(first=10),
+        window=100,
+    ) as supervisor:
+        assert trio.current_time() == 30
+        await supervisor.child("a").wait_state("running")
+        assert trio.current_time() == 30
+
+
+async def test_a_temporary_child_that_does_not_start_is_dropped() -> None:
+    yard = Yard()
+    async with open_supervisor(
+        yard.spec("a", Boom("broken"), restart="temporary"),
+        yard.spec("b"),
+        strict=False,
+        observers=[yard.events.append],
+    ) as supervisor:
+        assert [child.id for child in await supervisor.which_children()] == ["b"]
+    assert yard.of(StartFailed) == ["a"]
+    assert yard.log == ["a failed", "b up", "b down"]
+
+
+async def test_a_budget_that_is_spent_while_the_others_start_fails_the_start() -> None:
+    yard = Yard()
+    with door_raises(ActorStartError) as failed:
+        async with open_supervisor(
+            yard.spec("a"), yard.spec("b", Boom("broken")), yard.spec("c"), strict=False, max_restarts=0
+        ):
+            raise AssertionError("not reached")
+    limit = failed.value.__cause__
+    assert isinstance(limit, RestartLimitReached)
+    assert str(limit.__cause__) == "broken"
+    assert yard.log == ["a up", "b failed", "a down"]
+
+
+async def test_a_nested_supervisor_that_gives_up_while_it_starts_has_failed_to_start() -> None:
+    yard = Yard()
+    nested = nest("nested", yard.spec("b", Boom("broken")), strict=False, max_restarts=0)
+    with door_raises(ActorStartError, match="child 'nested' did not start: RestartLimitReached"):
+        async with open_supervisor(yard.spec("a"), nested):
+            raise AssertionError("not reached")
+    assert yard.log == ["a up", "b failed", "a down"]
+
+
+# --- nothing to run ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("start_order", ["sequential", "parallel"])
+async def test_a_child_that_has_nothing_to_run_keeps_its_place_and_is_not_restarted(
+    start_order: str, strict: bool
+) -> None:
+    yard = Yard()
+    async with open_supervisor(
+        yard.spec("a"),
+        yard.spec("b", IgnoreStart()),
+        yard.spec("c", IgnoreStart(), restart="temporary"),
+        strict=strict,
+        start_order="parallel" if start_order == "parallel" else "sequential",
+    ) as supervisor:
+        rows = await supervisor.which_children()
+        assert [(child.id, child.state) for child in rows] == [("a", "running"), ("b", "stopped")]
+        with pytest.raises(ActorStopped, match="it had nothing to run"):
+            await supervisor.child("b").call(Echo(1))
+        await supervisor.restart_child("b")
+        assert await supervisor.child("b").call(Echo(1)) == 1
+
+
+async def test_a_restarted_child_that_has_nothing_to_run_any_more_stays_down() -> None:
+    yard = Yard()
+    async with open_supervisor(yard.spec("a", None, IgnoreStart())) as supervisor:
+        await crash(supervisor.child("a"))
+        assert supervisor.child("a").state == "stopped"
+    assert yard.log == ["a up", "a down", "a failed"]
+
+
+async def test_a_child_that_stops_itself_before_it_has_started_has_nothing_to_run() -> None:
+    class Quitter(Actor):
+        @asynccontextmanager
+        async def running(self) -> AsyncIterator[None]:
+            self.stop("shutdown")
+            await trio.lowlevel.checkpoint()
+            yield
+
+        async def handle(self, message: object) -> None: ...
+
+    async with open_supervisor(ChildSpec("a", Quitter)) as supervisor:
+        assert supervisor.child("a").state == "stopped"
+
+
+# --- cut short --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start_order", ["sequential", "parallel"])
+async def test_a_deadline_around_the_start_fires_at_once_and_what_had_started_is_stopped_politely(
+    autojump_clock: MockClock, start_order: str
+) -> None:
+    yard = Yard()
+    began = trio.current_time()
+    with trio.move_on_after(7) as scope:
+        async with open_supervisor(
+            yard.spec("a", stop=2.0),
+            yard.spec("b", math.inf),
+            yard.spec("c", math.inf),
+            start_order="parallel" if start_order == "parallel" else "sequential",
+        ):
+            raise AssertionError("not reached")
+    assert scope.cancelled_caught
+    assert trio.current_time() == began + 7 + 2
+    begun = ["b failed", "c failed"] if start_order == "parallel" else ["b failed"]
+    assert yard.log[0] == "a up"
+    assert sorted(yard.log[1:-1]) == begun
+    assert yard.log[-1] == "a down"
+
+
+async def test_what_had_started_is_stopped_within_its_bound_when_the_start_is_cut_short(
+    autojump_clock: MockClock,
+) -> None:
+    yard = Yard()
+    with trio.move_on_after(7):
+        async with open_supervisor(yard.spec("a", stop=math.inf, shutdown=3), yard.spec("b", math.inf)):
+            raise AssertionError("not reached")
+    assert trio.current_time() == 7 + 3
+    assert yard.log == ["a up", "b failed", "a killed"]
+
+
+async def test_a_cut_short_start_of_a_nested_supervisor_stops_its_children_politely(autojump_clock: MockClock) -> None:
+    yard = Yard()
+    nested = nest("nested", yard.spec("b", stop=2.0), yard.spec("c", math.inf))
+    with trio.move_on_after(7):
+        async with open_supervisor(yard.spec("a"), nested):
+            raise AssertionError("not reached")
+    assert trio.current_time() == 9
+    assert yard.log == ["a up", "b up", "c failed", "b down", "a down"]
+
+
+async def test_a_start_timeout_of_a_nested_supervisor_stops_its_children_politely(autojump_clock: MockClock) -> None:
+    yard = Yard()
+    nested = nest("nested", yard.spec("b", stop=2.0), yard.spec("c", math.inf), child={"start_timeout": 7})
+    with door_raises(ActorStartError, match="did not start within its start_timeout"):
+        async with open_supervisor(yard.spec("a"), nested):
+            raise AssertionError("not reached")
+    assert trio.current_time() == 9
+    assert yard.log == ["a up", "b up", "c failed", "b down", "a down"]

@@ -1,0 +1,90 @@
+"""What the tests of requests and of sudden ends share: killing, and watching how many calls end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+
+from mcp_actors import Http, ServerConfig, ServerRef
+
+from .http_server import command as http_command
+from .processes import eventually
+
+PROMPT: Final = 1.0
+"""Seconds that "at once" may take, the processes of a loaded machine included."""
+
+
+def http_config(port: int, name: str = "web", **options: Any) -> ServerConfig:
+    """Configure the HTTP server on a port of this machine."""
+    return ServerConfig(name, Http(f"http://127.0.0.1:{port}/mcp"), **options)
+
+
+@contextmanager
+def http_server(port: int = 0) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    """Run the HTTP server, and give its port and its process."""
+    with subprocess.Popen(http_command("--port", str(port)), stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield int(process.stdout.readline()), process
+        finally:
+            process.kill()
+
+
+def pid_of(ref: ServerRef) -> int:
+    """The process id of a server that is connected."""
+    pid = ref.statistics().pid
+    assert pid is not None
+    return pid
+
+
+def kill(ref: ServerRef) -> int:
+    """Kill a server's process as ``kill -9`` does, and return what its pid was."""
+    pid = pid_of(ref)
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+async def wait_calls(path: Path, number: int, *, tool: str = "sleep") -> None:
+    """Wait until a server's log holds so many calls of a tool."""
+    line = f"tools/call {tool}"
+    await eventually(lambda: path.exists() and path.read_text().splitlines().count(line) >= number)
+
+
+class Outcome:
+    """How one call ended, and when; None as long as it has not. A second outcome is a failure of the test."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self.at = 0.0
+        self.over = False
+
+    async def of(self, fn: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        """Make the call. What it raises is kept, but for a cancellation, which goes on."""
+        try:
+            self.value = await fn(*args)
+        except Exception as exc:
+            self.error = exc
+        except BaseException as exc:
+            self.error = exc
+            raise
+        finally:
+            assert not self.over
+            self.over, self.at = True, trio.current_time()
+
+
+@asynccontextmanager
+async def calls(number: int, fn: Callable[..., Awaitable[Any]], *args: Any) -> AsyncIterator[list[Outcome]]:
+    """Make the same call from several tasks beside a block, which then waits for all of them."""
+    outcomes = [Outcome() for _ in range(number)]
+    async with trio.open_nursery() as nursery:
+        for outcome in outcomes:
+            nursery.start_soon(outcome.of, fn, *args)
+        yield outcomes

@@ -1,0 +1,266 @@
+"""Deadlines and cancellations around starting, serving and stopping: when they fire, as what, and what is left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from mcp_actors import ConnectFailed, ServerConfig, open_servers
+from mcp_actors.kernel import GaveUp, Restarting, StartFailed, StopFailed, Stopping
+
+from .fleet import PROMPT, pid_of
+from .groups import LATER, NEVER, Events, Fault, pids_in, server
+from .links import MARGIN, text_of, wait_for_line
+from .processes import state_of
+
+STOP = 0.5
+"""A stop time-out that tests can wait for."""
+
+STUBBORN = ("--ignore-eof", "--ignore-sigterm")
+
+
+def stubborn(name: str, pids: Path, *flags: str, stop_timeout: float = STOP, required: bool = False) -> ServerConfig:
+    """Configure a server that only SIGKILL ends."""
+    return server(
+        name,
+        *STUBBORN,
+        "--pid-file",
+        str(pids),
+        *flags,
+        restart=LATER,
+        stop_timeout=stop_timeout,
+        required=required,
+    )
+
+
+def gone(pids: Path, number: int = 1) -> bool:
+    """Whether so many processes were started, and none of them is left."""
+    started = pids_in(pids)
+    return len(started) == number and {state_of(pid) for pid in started} == {"gone"}
+
+
+# --- while servers start --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "required"),
+    [(("--never-answer",), False), (("--hang-on-list",), True), (("--start-delay", "600"), False)],
+)
+async def test_a_deadline_around_a_start_that_hangs_fires(
+    tmp_path: Path, flags: tuple[str, ...], required: bool
+) -> None:
+    """A-27: at the deadline plus the stop bound, and no process is left."""
+    log = tmp_path / "log"
+    config = server("a", *flags, "--log-file", str(log), stop_timeout=STOP, required=required)
+    began = trio.current_time()
+    with pytest.raises(trio.TooSlowError), trio.fail_after(0.3):
+        async with open_servers(config):
+            raise AssertionError("it cannot be ready")
+    assert 0.3 <= trio.current_time() - began < 0.3 + STOP + MARGIN
+    [start] = log.read_text().splitlines()[:1]
+    assert state_of(int(start.split()[1])) == "gone"
+
+
+async def test_a_deadline_around_a_start_waits_for_the_stop_bound_and_no_longer(tmp_path: Path) -> None:
+    """A-27: also if the server has to be killed, and although another one serves already."""
+    pids, fine = tmp_path / "pids", tmp_path / "fine"
+    configs = [stubborn("mute", pids, "--never-answer"), server("fine", "--pid-file", str(fine))]
+    began = trio.current_time()
+    with trio.move_on_after(0.5) as deadline:
+        async with open_servers(*configs):
+            raise AssertionError("it cannot be ready")
+    assert deadline.cancelled_caught
+    assert 0.5 <= trio.current_time() - began < 0.5 + STOP + MARGIN
+    assert gone(pids)
+    assert gone(fine)
+
+
+async def test_a_cancellation_from_outside_ends_a_start(tmp_path: Path) -> None:
+    """S4-19: a cancelled start leaves nothing, and the next try is fresh."""
+    pids, log = tmp_path / "pids", tmp_path / "log"
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(open_for_ever, stubborn("a", pids, "--never-answer", "--log-file", str(log)))
+            await wait_for_line(log, "initialize")
+            cancelled = trio.current_time()
+            scope.cancel("somebody changed their mind")
+    assert scope.cancelled_caught
+    assert trio.current_time() - cancelled < STOP + MARGIN
+    assert gone(pids)
+    async with open_servers(server("a", "--pid-file", str(pids))) as servers:
+        assert servers["a"].statistics().incarnation == 1
+        assert text_of(await servers["a"].call_tool("echo", {"text": "fresh"})) == "fresh"
+
+
+async def open_for_ever(*configs: ServerConfig) -> None:
+    async with open_servers(*configs):
+        await trio.sleep_forever()
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3, 8, 21, 89, 233, 610, 1597, 4181])
+async def test_a_cancellation_after_any_number_of_steps_leaves_nothing(tmp_path: Path, steps: int) -> None:
+    """S1-16: wherever in a start the cancellation falls, everything that was begun is cleaned up."""
+    pids = tmp_path / "pids"
+    configs = [server("a", "--pid-file", str(pids)), server("b", "--pid-file", str(pids))]
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(open_for_ever, *configs)
+            for _ in range(steps):
+                await trio.lowlevel.checkpoint()
+            scope.cancel("wherever it is")
+    assert scope.cancelled_caught
+    assert {state_of(pid) for pid in pids_in(pids)} <= {"gone"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "phase", "doing"),
+    [
+        (("--never-answer",), "negotiate", "negotiating the protocol"),
+        (("--start-delay", "600"), "negotiate", "negotiating the protocol"),
+        (("--hang-on-list",), "list_tools", "listing its tools"),
+    ],
+)
+async def test_a_connect_timeout_is_an_error_that_says_what_was_waited_for(
+    flags: tuple[str, ...], phase: str, doing: str
+) -> None:
+    """S1-05: the owner's own timer, and only that, becomes a time-out error; a hanging start ends in time."""
+    config = server("a", *flags, "--stderr", "still warming up", connect_timeout=0.5, stop_timeout=STOP, required=True)
+    began = trio.current_time()
+    with pytest.raises(ConnectFailed) as caught:
+        async with open_servers(config):
+            raise AssertionError("it cannot be ready")
+    assert 0.5 <= trio.current_time() - began < 0.5 + STOP + MARGIN
+    assert caught.value.phase == phase
+    assert f"server 'a': no answer within 0.5 s while we were {doing}" in str(caught.value)
+
+
+async def test_a_slow_start_within_its_time_is_no_failure() -> None:
+    """S1-05: the timer of a connect has no effect on what comes after it."""
+    async with open_servers(server("a", "--start-delay", "0.3", connect_timeout=0.9, restart=NEVER)) as servers:
+        await servers["a"].call_tool("sleep", {"seconds": 0.9})
+        assert servers["a"].state == "ready"
+        assert servers["a"].statistics().incarnation == 1
+
+
+async def test_a_cancellation_from_outside_is_no_timeout_of_the_connect(tmp_path: Path) -> None:
+    """S1-05, S1-07: it leaves as what it is, and nothing is recorded as a failed connect."""
+    log, events = tmp_path / "log", Events()
+
+    async def open_it() -> None:
+        config = server("a", "--never-answer", "--log-file", str(log), required=True, stop_timeout=STOP)
+        async with open_servers(config, observers=[events]):
+            raise AssertionError("it cannot be ready")
+
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(open_it)
+            await wait_for_line(log, "initialize")
+            scope.cancel("somebody changed their mind")
+    assert scope.cancelled_caught
+    assert [event for event in events if isinstance(event, (StartFailed, Restarting, GaveUp))] == []
+
+
+class Boom(BaseException):
+    """Nothing that a retry could mend."""
+
+
+@pytest.mark.parametrize("required", [True, False])
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, Boom])
+async def test_what_is_no_exception_never_becomes_a_failed_connect(
+    kind: type[BaseException], required: bool, tmp_path: Path
+) -> None:
+    """S1-07: it ends the start of the group, as itself, and after a complete clean-up."""
+    fault, pids = Fault(), tmp_path / "pids"
+    fault.on_enter = kind("from the depth")  # type: ignore[assignment]  # worse than what the fault is made for
+    with pytest.raises(kind, match="from the depth"):
+        async with open_servers(server("a", "--pid-file", str(pids)), fault.config(required=required)):
+            raise AssertionError("it cannot be ready")
+    assert {state_of(pid) for pid in pids_in(pids)} <= {"gone"}
+
+
+# --- while the block runs, and after it -----------------------------------------------------------------------------
+
+
+async def test_a_deadline_in_the_block_leaves_as_what_it_is(tmp_path: Path) -> None:
+    """S1-07: an outer cancellation is not swallowed, neither by a call nor on the way out."""
+    pids = tmp_path / "pids"
+    began = trio.current_time()
+    with pytest.raises(trio.TooSlowError), trio.fail_after(0.5):
+        async with open_servers(server("a", "--pid-file", str(pids))) as servers:
+            await servers["a"].call_tool("sleep", {"seconds": 600})
+    assert trio.current_time() - began < 0.5 + MARGIN
+    assert gone(pids)
+
+
+async def test_a_cleanup_call_in_the_block_is_answered_after_a_cancellation() -> None:
+    answers = []
+    with trio.move_on_after(0.5) as deadline:
+        async with open_servers(server("a")) as servers:
+            try:
+                await trio.sleep_forever()
+            finally:
+                with trio.CancelScope(shield=True):
+                    answers.append(text_of(await servers["a"].call_tool("echo", {"text": "clean"})))
+    assert deadline.cancelled_caught
+    assert answers == ["clean"]
+
+
+async def test_servers_that_have_to_be_killed_are_stopped_side_by_side_within_the_bound(tmp_path: Path) -> None:
+    """S4-21: close is bounded, whatever the servers do."""
+    pids = tmp_path / "pids"
+    async with open_servers(*(stubborn(f"s{number}", pids) for number in range(6))) as servers:
+        assert len(servers.active) == 6
+        left = trio.current_time()
+    assert trio.current_time() - left < STOP + MARGIN
+    assert gone(pids, 6)
+
+
+async def test_a_server_that_ignores_the_end_of_its_input_is_ended_by_a_signal(tmp_path: Path) -> None:
+    """S4-21: and that takes less than the bound, for it does not ignore the signal."""
+    pids = tmp_path / "pids"
+    async with open_servers(server("a", "--ignore-eof", "--pid-file", str(pids), stop_timeout=2.0)):
+        left = trio.current_time()
+    assert 0.4 * 2.0 <= trio.current_time() - left < 2.0
+    assert gone(pids)
+
+
+async def test_a_deadline_that_falls_into_the_stop_does_not_cut_it_short(tmp_path: Path) -> None:
+    """S1-16: the clean-up is complete, and bounded by the stop time-out, not by who waits."""
+    pids = tmp_path / "pids"
+    with trio.CancelScope() as scope:
+        async with open_servers(stubborn("a", pids)) as servers:
+            pid = pid_of(servers["a"])
+            scope.deadline = trio.current_time() + 0.1
+            left = trio.current_time()
+    assert trio.current_time() - left < STOP + MARGIN
+    assert pids_in(pids) == [pid]
+    assert gone(pids)
+
+
+async def test_servers_are_closed_in_reverse_even_if_one_fails_to(tmp_path: Path) -> None:
+    """S1-06: clean-up goes on across ordinary failures, here of a server that raises on its way out."""
+    fault, pids, events = Fault(), tmp_path / "pids", Events()
+    fault.on_exit = ValueError("it does not want to go")
+    configs = [server("a", "--pid-file", str(pids)), fault.config("fault"), server("b", "--pid-file", str(pids))]
+    async with open_servers(*configs, observers=[events]):
+        pass
+    asked = [event.actor for event in events.of(Stopping) if event.actor.endswith(":supervisor")]
+    assert asked == ["b:supervisor", "fault:supervisor", "a:supervisor"]
+    assert [event.actor for event in events.of(StopFailed)] == ["fault"]
+    assert gone(pids, 2)
+
+
+async def test_a_stop_takes_no_longer_than_its_callers_patience(tmp_path: Path) -> None:
+    """S4-21: who asked for a stop may leave at once; the stop goes on."""
+    pids = tmp_path / "pids"
+    async with open_servers(stubborn("a", pids)) as servers:
+        began = trio.current_time()
+        with trio.move_on_after(0.05) as patience:
+            await servers["a"].stop()
+        assert patience.cancelled_caught
+        assert trio.current_time() - began < PROMPT / 2
+        with trio.fail_after(STOP + MARGIN):
+            await servers["a"].wait_state("stopped")
+        assert gone(pids)

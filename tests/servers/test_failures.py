@@ -1,0 +1,242 @@
+"""What comes out of the door when a server that must not fail does, or when the group cannot be opened at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from mcp_actors import (
+    Backoff,
+    ConfigError,
+    ConnectFailed,
+    ConnectionLost,
+    RestartPolicy,
+    ServerConfig,
+    ServerGroup,
+    ServerUnavailable,
+    Stdio,
+    open_servers,
+)
+from mcp_actors.kernel import ActorStartError, Restarting, RestartLimitReached
+from mcp_actors.kernel._collapse import leaves
+from mcp_actors.servers._failures import translated
+from mcp_actors.servers._record import ServerRecord
+from mcp_actors.servers._tree import GROUP
+
+from .groups import BOUND, LATER, NEVER, Events, Fault, crash, kill, server, state
+from .links import text_of
+from .processes import child_pids
+
+
+async def end(group: ServerGroup, name: str) -> None:
+    """Kill a server that ends its group, and wait for that."""
+    kill(group[name])
+    await trio.sleep(BOUND)
+
+
+async def test_a_server_that_must_not_fail_ends_its_group() -> None:
+    """The block is cancelled, and the error names the server and how it ended. Nothing is left."""
+    before = child_pids()
+    with pytest.raises(ServerUnavailable) as caught:
+        async with open_servers(server("a"), server("b", on_failure="raise", restart=NEVER)) as group:
+            await end(group, "b")
+    assert (caught.value.server, caught.value.state) == ("b", "failed")
+    assert str(caught.value) == (
+        "server 'b': has failed for good and is configured with on_failure='raise', which ends the group: "
+        "server 'b': its process was killed by SIGKILL while it was connected"
+    )
+    assert caught.value.__cause__ is caught.value.last_error is not None
+    assert child_pids() == before
+
+
+async def test_it_is_restarted_before_that_as_often_as_its_budget_allows() -> None:
+    policy = RestartPolicy(max_restarts=2, backoff=Backoff())
+    events = Events()
+
+    async def crash_always(group: ServerGroup) -> None:
+        while True:
+            await group.wait_ready()
+            await crash(group, "b")
+
+    with pytest.raises(ServerUnavailable):
+        async with open_servers(server("b", on_failure="raise", restart=policy), observers=[events]) as group:
+            await crash_always(group)
+    assert events.states("b").count("ready") == 3
+
+
+async def test_it_is_the_one_that_is_named_though_others_have_failed_too() -> None:
+    with pytest.raises(ServerUnavailable, match="server 'b'"):
+        async with open_servers(
+            server("a", "--exit-at-start", "3", restart=NEVER), server("b", on_failure="raise", restart=NEVER)
+        ) as group:
+            await end(group, "b")
+
+
+async def test_a_block_that_only_ran_into_that_failure_adds_nothing() -> None:
+    """A request that waits in the block fails for the same reason; that is one failure and not two."""
+
+    async def crash_and_ask(group: ServerGroup) -> None:
+        with pytest.raises(ConnectionLost):
+            await group["b"].call_tool("crash", {"code": 9})
+        await group["b"].call_tool("echo", {"text": "anybody there?"})
+
+    with pytest.raises(ServerUnavailable, match="server 'b'") as caught:
+        async with open_servers(server("b", on_failure="raise", restart=NEVER)) as group:
+            await crash_and_ask(group)
+    assert caught.value.state == "failed"
+    assert "code 9" in str(caught.value)
+
+
+async def test_what_a_block_raises_beside_it_is_not_lost() -> None:
+    """Then both come, as a group."""
+    mine = ValueError("mine")
+
+    async def fail_too(group: ServerGroup) -> None:
+        try:
+            await end(group, "b")
+        finally:
+            raise mine
+
+    with pytest.raises(ExceptionGroup) as caught:
+        async with open_servers(server("b", on_failure="raise", restart=NEVER)) as group:
+            await fail_too(group)
+    failure, other = caught.value.exceptions
+    assert isinstance(failure, ServerUnavailable)
+    assert other is mine
+
+
+def unavailable(name: str) -> ServerUnavailable:
+    return ServerUnavailable(f"server {name!r}: is failed", server=name, state="failed")
+
+
+@pytest.mark.parametrize(
+    ("from_block", "kept"),
+    [
+        ([unavailable("b")], 0),
+        ([ExceptionGroup("", [unavailable("b"), ExceptionGroup("", [unavailable("b")])])], 0),
+        ([ExceptionGroup("", [unavailable("b"), ValueError("mine")])], 1),
+        ([unavailable("a")], 1),
+        ([ValueError("mine")], 1),
+    ],
+    ids=["echo", "echoes", "echo and own", "another server", "own"],
+)
+async def test_only_echoes_of_the_failure_are_left_out(from_block: list[Exception], kept: int) -> None:
+    record = ServerRecord(server("b", on_failure="raise"), lambda _: None, required=False)
+    record.state = "failed"
+    record.note_failure(OSError("gone"))
+    with pytest.raises((ServerUnavailable, ExceptionGroup)) as caught, translated([record]):
+        raise ExceptionGroup("both", [RestartLimitReached("", actor=GROUP), *from_block])
+    failures = leaves(caught.value)
+    assert isinstance(failures[0], ServerUnavailable)
+    assert failures[0].last_error is record.last_error
+    assert failures[1:] == (leaves(from_block[0]) if kept else [])
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [RestartLimitReached("", actor="mine"), ActorStartError("", actor="mine"), ExceptionGroup("", [OSError()])],
+    ids=lambda exc: type(exc).__name__,
+)
+async def test_what_the_actors_of_a_user_raise_in_the_block_passes_through(foreign: Exception) -> None:
+    with pytest.raises(type(foreign)) as caught:
+        async with open_servers():
+            raise foreign
+    assert caught.value is foreign
+
+
+async def test_it_keeps_the_group_from_opening_if_it_is_given_up_at_its_first_start() -> None:
+    before = child_pids()
+    with pytest.raises(ConnectFailed, match="server 'b': its process exited with code 3"):
+        async with open_servers(
+            server("a"), server("b", "--exit-at-start", "3", on_failure="raise", restart=NEVER), server("c")
+        ):
+            pytest.fail("the block must not run")
+    with pytest.raises(ConnectFailed, match="server 'b': command 'no-such-server' not found"):
+        async with open_servers(ServerConfig("b", Stdio("no-such-server"), on_failure="raise")):
+            pytest.fail("the block must not run")
+    assert child_pids() == before
+
+
+async def test_a_first_start_that_will_be_tried_again_is_not_what_kept_the_group_from_opening() -> None:
+    patient = server("a", "--exit-at-start", "3", on_failure="raise", restart=LATER)
+    with pytest.raises(ConnectFailed, match="server 'b'") as caught:
+        async with open_servers(patient, server("b", "--exit-at-start", "4", required=True)):
+            pass
+    assert not hasattr(caught.value, "__notes__")
+    async with open_servers(patient) as group:
+        assert state(group, "a") == "backoff"
+
+
+async def test_a_server_that_is_parked_ends_nothing() -> None:
+    async with open_servers(server("a"), server("b", restart=NEVER)) as group:
+        await crash(group, "b")
+        assert state(group, "b") == "failed"
+        assert text_of(await group["a"].call_tool("echo", {"text": "x"})) == "x"
+
+
+async def test_a_session_that_fails_by_itself_says_why_too() -> None:
+    """No process ended there, and no link was lost; the error is known nevertheless, once the session was left."""
+    fault = Fault()
+    async with open_servers(fault.config(restart=LATER), server("a")) as group, group.watch_events() as events:
+        fault.now.set()
+        async for event in events:
+            if isinstance(event, Restarting):
+                break
+        assert group.failed == (group["here"],)
+        assert str(group.errors["here"]) == "server 'here': its session failed: failed as told"
+        assert group.active == (group["a"],)
+
+
+async def test_two_servers_of_one_name_are_refused_before_anything_is_started(tmp_path: Path) -> None:
+    """S2-07: the message names it and where it stands; a disabled one counts."""
+    pids = tmp_path / "pids"
+    configs = [server("a", "--pid-file", str(pids)), server("b"), server("a", enabled=False)]
+    with pytest.raises(ConfigError, match=r"server 'a': configurations 1 and 3 have this name; rename one of them"):
+        async with open_servers(*configs):
+            pass
+    assert not pids.exists()
+
+
+@pytest.mark.parametrize("wrong", ["mcp.json", {"command": "npx"}, Stdio("npx"), None, [ServerConfig("a", Stdio("x"))]])
+async def test_what_is_no_server_configuration_is_refused(wrong: Any) -> None:
+    words = f"open_servers takes ServerConfig objects, not {type(wrong).__name__}; write ServerConfig"
+    with pytest.raises(ConfigError, match=words) as caught:
+        async with open_servers(server("a"), wrong):
+            pass
+    assert caught.value.source == "open_servers"
+
+
+@pytest.mark.parametrize("naming", ["{tool", "mcp", "{server}", "{tool}{extra}", "{server.name}{tool}"])
+async def test_a_naming_template_that_cannot_work_is_refused(naming: str, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    with pytest.raises(ConfigError, match="naming"):
+        async with open_servers(server("a", "--pid-file", str(pids)), naming=naming):
+            pass
+    assert not pids.exists()
+
+
+async def test_a_group_without_servers_is_a_group() -> None:
+    events = Events()
+    async with open_servers(strict=True, observers=[events]) as group:
+        assert repr(group) == "<ServerGroup empty>"
+        assert len(group) == len(group.tools) == 0
+        assert group.configured == group.active == group.failed == ()
+        await group.wait_ready()
+        await group.reconnect()
+        with pytest.raises(KeyError, match="its servers are: none"):
+            group["a"]
+    assert not events.states("a")
+
+
+async def test_an_observer_that_raises_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    def careless(event: object) -> None:
+        raise LookupError("what was that?")
+
+    async with open_servers(server("a"), observers=[careless]) as group:
+        assert state(group, "a") == "ready"
+        assert text_of(await group["a"].call_tool("echo", {"text": "x"})) == "x"
+    assert "what was that?" in caplog.text
+    caplog.clear()

@@ -1,0 +1,116 @@
+"""Servers that neither answer nor die: who has to wait for them, and for how long."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from mcp_actors import ConnectionLost, ServerUnavailable, open_servers
+
+from .fleet import PROMPT, Outcome, calls, http_config, http_server, kill, pid_of
+from .groups import AT_ONCE, LATER, server
+from .links import MARGIN, text_of
+from .processes import state_of
+
+STOP = 0.5
+LARGE = {"text": "x" * 200_000}
+
+
+def freeze(pid: int) -> None:
+    """Keep a process from doing anything, so that it reads nothing and no gentle signal reaches it."""
+    os.kill(pid, signal.SIGSTOP)
+
+
+async def test_a_caller_leaves_a_frozen_server_at_once_and_so_does_the_group() -> None:
+    """S4-21: close is bounded; only SIGKILL reaches this server."""
+    async with open_servers(server("a", stop_timeout=STOP)) as servers:
+        pid = pid_of(servers["a"])
+        freeze(pid)
+        began = trio.current_time()
+        with pytest.raises(trio.TooSlowError), trio.fail_after(0.1):
+            await servers["a"].call_tool("pid")
+        left = trio.current_time()
+        assert left - began < PROMPT / 2
+    assert trio.current_time() - left < STOP + MARGIN
+    assert state_of(pid) == "gone"
+
+
+async def test_requests_that_fill_the_pipe_are_lost_at_once_with_the_server() -> None:
+    """A-03: whether they were written, half written or wait to be; nothing of them disturbs the next connection."""
+    async with open_servers(server("a", restart=AT_ONCE, stop_timeout=STOP)) as servers:
+        freeze(pid_of(servers["a"]))
+        async with calls(30, servers["a"].call_tool, "echo", LARGE) as outcomes:
+            await wait_all_tasks_blocked()
+            assert servers["a"].statistics().in_flight == 30
+            cancelled = trio.current_time()
+            with trio.move_on_after(0.05):
+                await servers["a"].call_tool("echo", LARGE)
+            assert trio.current_time() - cancelled < PROMPT / 2
+            killed, _ = trio.current_time(), kill(servers["a"])
+        assert [type(outcome.error) for outcome in outcomes] == [ConnectionLost] * 30
+        assert max(outcome.at for outcome in outcomes) - killed < PROMPT
+        with trio.fail_after(5):
+            assert text_of(await servers["a"].call_tool("echo", LARGE)) == LARGE["text"]
+
+
+async def test_a_restart_of_a_frozen_server_loses_what_was_sent_before_it_waits_for_its_end() -> None:
+    """A-03: no caller waits for a slow close."""
+    async with open_servers(server("a", stop_timeout=STOP)) as servers:
+        pid = pid_of(servers["a"])
+        freeze(pid)
+        async with calls(3, servers["a"].call_tool, "pid") as outcomes:
+            await wait_all_tasks_blocked()
+            asked = trio.current_time()
+            await servers["a"].restart()
+            back = trio.current_time()
+        assert [type(outcome.error) for outcome in outcomes] == [ConnectionLost] * 3
+        assert max(outcome.at for outcome in outcomes) - asked < 0.3 < back - asked
+        assert state_of(pid) == "gone"
+
+
+async def test_a_restart_goes_on_though_its_caller_has_left() -> None:
+    """A server that was closed to be connected anew is not forgotten half-way."""
+    async with open_servers(server("a", stop_timeout=STOP)) as servers:
+        pid = pid_of(servers["a"])
+        freeze(pid)
+        with trio.move_on_after(0.05) as patience:
+            await servers["a"].restart()
+        assert patience.cancelled_caught
+        with trio.fail_after(STOP + MARGIN):
+            assert int(text_of(await servers["a"].call_tool("pid"))) != pid
+
+
+async def test_a_group_that_is_left_does_not_wait_for_a_reconnect_that_hangs(tmp_path: Path) -> None:
+    """S4-21: a change of what runs is carried through, but not beyond the end of the group."""
+    flags = ("--fail-first", "1", str(tmp_path / "tries"), "--never-answer")
+    reconnect, call = Outcome(), Outcome()
+    async with trio.open_nursery() as outer:
+        config = server("a", *flags, restart=LATER, stop_timeout=STOP, connect_timeout=30.0)
+        async with open_servers(config, server("b")) as servers:
+            outer.start_soon(reconnect.of, servers.reconnect)
+            outer.start_soon(call.of, servers["a"].call_tool, "pid")
+            await servers["a"].wait_state("connecting")
+            left = trio.current_time()
+        assert trio.current_time() - left < STOP + MARGIN
+    assert isinstance(reconnect.error, ServerUnavailable)
+    assert isinstance(call.error, ServerUnavailable)
+    assert reconnect.at - left < PROMPT
+
+
+# A request that is cancelled leaves generators of the HTTP library to the garbage collector.
+@pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
+async def test_a_frozen_http_server_holds_up_nobody() -> None:
+    """S4-21: the end of a session that cannot be told to the server is bounded too."""
+    with http_server() as (port, process):
+        async with open_servers(http_config(port, stop_timeout=STOP, protocol="legacy")) as servers:
+            await servers["web"].call_tool("echo", {"text": "x"})
+            process.send_signal(signal.SIGSTOP)
+            with pytest.raises(trio.TooSlowError), trio.fail_after(0.1):
+                await servers["web"].call_tool("echo", {"text": "x"})
+            left = trio.current_time()
+        assert 0.5 * STOP < trio.current_time() - left < STOP + MARGIN

@@ -1,0 +1,157 @@
+"""The tools of a group: what is listed when, under which names, and how they are found and called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from mcp.server.mcpserver import MCPServer
+
+from mcp_actors import InProcess, ServerConfig, ServerGroup, ToolNotFound, ToolsChanged, open_servers
+from mcp_actors.kernel import Event
+
+from .groups import LATER, NEVER, Events, after, command_with, crash, server, shell, unless
+from .links import text_of
+
+
+def listed(group: ServerGroup) -> dict[str, bool]:
+    """Return the servers whose tools are listed, and whether they are marked as available."""
+    return {tool.server: tool.available for tool in group.tools}
+
+
+async def test_tools_are_called_by_their_public_names() -> None:
+    async with open_servers(server("a", "--name", "x"), server("b")) as group:
+        tool = group.find_tool("mcp__b__add")
+        assert (tool.server, tool.name, tool.description, tool.available) == ("b", "add", "Add two integers.", True)
+        assert group.tools.of("b")[0].public_name == "mcp__b__echo"
+        assert text_of(await group.call_tool("mcp__b__add", {"a": 40, "b": 2})) == "42"
+        assert await group.call_tool("mcp__b__pid") == await group["b"].call_tool("pid")
+        assert await group.call_tool("mcp__a__pid") != await group["b"].call_tool("pid")
+
+
+async def test_the_naming_template_decides_the_public_names() -> None:
+    async with open_servers(server("a"), naming="{server}-{tool}") as group:
+        assert text_of(await group.call_tool("a-echo", {"text": "hello"})) == "hello"
+
+
+async def test_a_name_that_no_tool_has_gets_a_hint(tmp_path: Path) -> None:
+    async with open_servers(server("a"), server("b", "--exit-at-start", "3", restart=NEVER)) as group:
+        with pytest.raises(ToolNotFound) as caught:
+            group.find_tool("mcp__a__ehco")
+        assert str(caught.value).startswith("there is no tool 'mcp__a__ehco'; did you mean 'mcp__a__echo' or ")
+        assert str(caught.value).endswith("?; servers that do not serve now: b (failed)")
+        assert caught.value.server == "*"
+        with pytest.raises(ToolNotFound, match="there is no tool 'x'; 10 tools are known; servers that do not"):
+            await group.call_tool("x")
+
+
+async def test_the_failure_of_a_server_removes_only_its_own_tools() -> None:
+    """S3-20: nobody else's tools go."""
+    async with open_servers(server("a"), server("b", restart=NEVER), server("c")) as group:
+        before = group.tools
+        await crash(group, "b")
+        assert listed(group) == {"a": True, "c": True}
+        assert group.tools.of("a") == before.of("a")
+        assert group.tools.of("c") == before.of("c")
+
+
+async def test_tools_stay_listed_and_marked_while_their_server_is_about_to_come_back() -> None:
+    """S3-21: in back-off they are there and not available; after that they are."""
+    async with open_servers(server("a"), server("b", restart=LATER)) as group:
+        assert listed(group) == {"a": True, "b": True}
+        await crash(group, "b")
+        assert listed(group) == {"a": True, "b": False}
+        assert group.find_tool("mcp__b__echo").available is False
+        await group.reconnect()
+        assert listed(group) == {"a": True, "b": True}
+
+
+async def test_tools_stay_listed_and_marked_throughout_a_reconnect() -> None:
+    """S3-21: at no event of a reconnect by hand are they missing."""
+    seen: list[dict[str, bool]] = []
+    async with open_servers(server("a"), server("b")) as group:
+
+        def look(event: Event) -> None:
+            seen.append(listed(group))
+
+        group._hub.add(look)
+        await group.reconnect("b")
+        group._hub.remove(look)
+    assert seen[-1] == {"a": True, "b": True}
+    assert {"a": True, "b": False} in seen
+    assert all(now in ({"a": True, "b": True}, {"a": True, "b": False}) for now in seen)
+
+
+async def test_a_stopped_server_s_tools_are_gone_until_it_is_started_again() -> None:
+    async with open_servers(server("a"), server("b")) as group:
+        await group["b"].stop()
+        assert listed(group) == {"a": True}
+        with pytest.raises(ToolNotFound, match=r"servers that do not serve now: b \(stopped\)"):
+            group.find_tool("mcp__b__echo")
+        await group["b"].start()
+        assert listed(group) == {"a": True, "b": True}
+
+
+async def test_a_server_that_lists_other_tools_after_a_reconnect_has_those(tmp_path: Path) -> None:
+    """A-20: after a reconnect the list of the old connection is gone, and whoever watches is told the new one."""
+    more, events = tmp_path / "more", Events()
+    changing = shell("a", f"{unless(more, f'exec {command_with()}')}; exec {command_with('--tools', '2')}")
+    async with open_servers(changing, observers=[events]) as group:
+        before = group.tools
+        assert len(before) == 10
+        await group.reconnect("a")
+        assert [event.incarnation for event in events.of(ToolsChanged)] == [1]
+        assert group.tools.of("a") == before.of("a")
+        more.write_text("x")
+        await group.reconnect("a")
+        first, second = events.of(ToolsChanged)
+        assert (second.server, second.incarnation) == ("a", 3)
+        assert second.tools == (*first.tools, "tool_0", "tool_1")
+        assert text_of(await group.call_tool("mcp__a__tool_1")) == "tool_1"
+        assert len(before) == 10
+        assert group.tools.generation > before.generation
+
+
+async def test_a_new_listing_is_told_only_if_it_differs() -> None:
+    mine = MCPServer("mine")
+    mine.add_tool(lambda: "1", name="one", description="One.")
+    events = Events()
+    async with open_servers(ServerConfig("a", InProcess(mine)), observers=[events]) as group:
+        first = group.tools
+        await group["a"].list_tools()
+        assert group.tools is first
+        mine.add_tool(lambda: "2", name="two", description="Two.")
+        assert [tool.name for tool in await group["a"].list_tools()] == ["one", "two"]
+        assert [tool.name for tool in group.tools] == ["one", "two"]
+        assert [event.tools for event in events.of(ToolsChanged)] == [("one",), ("one", "two")]
+        assert [tool.name for tool in first] == ["one"]
+
+
+async def test_a_snapshot_never_changes() -> None:
+    async with open_servers(server("a")) as group:
+        tools = group.tools
+        assert group.tools is tools
+        snapshot: Any = tools
+        with pytest.raises(attrs.exceptions.FrozenInstanceError):
+            snapshot.tools = ()
+        with pytest.raises(TypeError):
+            snapshot[0] = snapshot[1]
+        with pytest.raises(TypeError):
+            snapshot.find("mcp__a__echo").input_schema["type"] = "array"
+        await group["a"].stop()
+        assert len(snapshot) == 10
+        assert snapshot.find("mcp__a__echo").available
+
+
+async def test_the_tools_of_a_server_that_connects_for_the_first_time_late_appear(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    script = unless(gate, f"echo x > {gate}; exit 3")
+    seen: list[int] = []
+    async with open_servers(after("a", script, restart=LATER)) as group:
+        assert listed(group) == {}
+        async with group.watch_events():
+            await group.reconnect()
+            seen.append(len(group.tools))
+    assert seen == [10]

@@ -1,0 +1,69 @@
+"""Servers over HTTP: not there, gone in the middle of a call, back again."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import AsyncExitStack, ExitStack
+
+import trio
+
+from mcp_actors import Backoff, ConnectFailed, ConnectionLost, Http, RestartPolicy, ServerConfig, open_servers
+
+from .fleet import PROMPT, calls, http_config, http_server
+from .groups import NEVER
+from .links import text_of
+
+SOON = RestartPolicy(max_restarts=100, backoff=Backoff(first=0.1, initial=0.1, maximum=0.1))
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+async def test_a_server_that_is_not_there_is_named_without_its_credentials() -> None:
+    """S2-17: the error has the URL, and neither the password nor the token in it."""
+    port = free_port()
+    url = f"http://user:hunter2@127.0.0.1:{port}/mcp?api_key=s3cret"
+    config = ServerConfig("web", Http(url, headers={"X-Key": "t0ken"}), restart=NEVER)
+    began = trio.current_time()
+    async with open_servers(config) as servers:
+        assert trio.current_time() - began < PROMPT + 2
+        error = servers.errors["web"]
+        assert isinstance(error, ConnectFailed)
+        assert f"127.0.0.1:{port}/mcp" in str(error)
+        seen = f"{error} {error!r} {error.__cause__!r} {servers['web']!r} {servers.status()} {config!r}"
+        assert not [word for word in ("hunter2", "s3cret", "t0ken") if word in seen]
+
+
+async def test_calls_in_flight_are_lost_with_an_http_server_and_once_it_is_back_it_is_served_again() -> None:
+    """A-03: each call has its one outcome at once.
+
+    A server that is back on its port is found by the back-off, or by a reconnect where there is none.
+    """
+    with ExitStack() as stack:
+        port, process = stack.enter_context(http_server())
+        configs = [http_config(port, "alone", restart=SOON), http_config(port, "by_hand", restart=NEVER)]
+        async with open_servers(*configs) as servers:
+            async with AsyncExitStack() as asking:
+                outcomes = []
+                for ref in servers.configured:
+                    outcomes += await asking.enter_async_context(calls(5, ref.call_tool, "sleep", {"seconds": 600}))
+                for ref in servers.configured:
+                    await ref.call_tool("echo", {"text": "so that the others are under way"})
+                    assert ref.statistics().in_flight == 5
+                killed = trio.current_time()
+                process.kill()
+            assert [type(outcome.error) for outcome in outcomes] == [ConnectionLost] * 10
+            assert max(outcome.at for outcome in outcomes) - killed < PROMPT
+            assert [ref.name for ref in servers.failed] == ["alone", "by_hand"]
+            process.wait()
+            _, again = stack.enter_context(http_server(port))
+            await servers["alone"].wait_state("ready")
+            assert servers["by_hand"].state == "failed"
+            await servers.reconnect()
+            pids = [int(text_of(await ref.call_tool("pid"))) for ref in servers.configured]
+            assert pids == [again.pid, again.pid]

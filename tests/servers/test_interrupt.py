@@ -1,0 +1,124 @@
+"""Ctrl-C, as a program that uses servers gets it: SIGINT to a real process, in every phase of its life."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from tests.source import ROOT
+
+from .fleet import PROMPT, wait_calls
+from .groups import pids_in
+from .interruptible import SLOW_TO_STOP
+from .links import MARGIN, wait_for_line
+from .processes import eventually, wait_ended
+
+
+class Program:
+    """A run of the program, and what it leaves."""
+
+    def __init__(self, folder: Path) -> None:
+        self.pids, self.log, self.said, self.complained = (folder / name for name in ("pids", "log", "out", "err"))
+        self.process: trio.Process
+
+    async def wait_said(self, word: str) -> None:
+        """Wait until it has said something."""
+        await wait_for_line(self.said, word)
+
+    def interrupt(self) -> None:
+        """Do what a terminal does at Ctrl-C."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    async def ends_as_interrupted(self, *, short: bool = True) -> None:
+        """Wait for its end, which must be that of any Python program at Ctrl-C.
+
+        Where tasks of ours compute, the interrupt may come out of one of them, and its traceback tells of that. Where
+        all of them wait, it is as `short` as it would be without us.
+        """
+        with trio.fail_after(5):
+            code = await self.process.wait()
+        stderr = self.complained.read_text()
+        assert code == -signal.SIGINT, stderr
+        assert stderr.rstrip().endswith("KeyboardInterrupt")
+        assert not short or ("Exception Group" not in stderr and "Cancelled" not in stderr), stderr
+        await wait_ended(pids_in(self.pids), within=PROMPT)
+
+
+@asynccontextmanager
+async def program(folder: Path, what: str, *flags: str) -> AsyncIterator[Program]:
+    """Run the program in a process group of its own."""
+    it = Program(folder)
+    command = [sys.executable, "-m", "tests.servers.interruptible", what, *flags]
+    paths = ["--pid-file", str(it.pids), "--log-file", str(it.log)]
+    with it.said.open("w") as said, it.complained.open("w") as complained:
+        options: dict[str, Any] = {"stdout": said, "stderr": complained, "cwd": ROOT, "start_new_session": True}
+        it.process = await trio.lowlevel.open_process([*command, *paths], stdin=subprocess.DEVNULL, **options)
+        try:
+            yield it
+        finally:
+            if it.process.poll() is None:
+                it.process.kill()
+            with trio.CancelScope(shield=True):
+                await it.process.wait()
+
+
+async def test_ctrl_c_while_a_server_starts(tmp_path: Path) -> None:
+    """A-08: no process is left, and what leaves is a bare KeyboardInterrupt."""
+    async with program(tmp_path, "idle", "--never-answer", "--spawn-grandchild") as it:
+        await wait_for_line(it.log, "initialize")
+        it.interrupt()
+        await it.ends_as_interrupted()
+
+
+async def test_ctrl_c_while_a_process_is_being_started(tmp_path: Path) -> None:
+    """A-08: also in the first moments of a process."""
+    async with program(tmp_path, "idle") as it:
+        await eventually(it.log.exists)
+        it.interrupt()
+        await it.ends_as_interrupted(short=False)
+
+
+async def test_ctrl_c_while_sixteen_tasks_call_a_server(tmp_path: Path) -> None:
+    """A-08: whatever line of whatever task it hits."""
+    async with program(tmp_path, "load", "--spawn-grandchild") as it:
+        await it.wait_said("ready")
+        it.interrupt()
+        await it.ends_as_interrupted(short=False)
+
+
+async def test_ctrl_c_during_a_call(tmp_path: Path) -> None:
+    """A-08: the server is told and ended."""
+    async with program(tmp_path, "call") as it:
+        await wait_calls(it.log, 1)
+        it.interrupt()
+        await it.ends_as_interrupted()
+        assert "eof" in it.log.read_text().splitlines()
+
+
+async def test_ctrl_c_during_the_stop(tmp_path: Path) -> None:
+    """A-08: the stop is not cut short, the interrupt comes after it."""
+    async with program(tmp_path, "stop", *SLOW_TO_STOP) as it:
+        await it.wait_said("leaving")
+        await wait_for_line(it.log, "eof")
+        it.interrupt()
+        await it.ends_as_interrupted()
+
+
+async def test_ctrl_c_twice(tmp_path: Path) -> None:
+    """A-08: the second one does not cut short the stop that the first one began."""
+    async with program(tmp_path, "idle", *SLOW_TO_STOP) as it:
+        await it.wait_said("ready")
+        it.interrupt()
+        await wait_for_line(it.log, "eof")
+        began = trio.current_time()
+        it.interrupt()
+        await it.ends_as_interrupted()
+        assert trio.current_time() - began < 0.5 + MARGIN

@@ -1,0 +1,143 @@
+"""The states of a server as pure data: what may follow what, and what each event of its actor means."""
+
+from __future__ import annotations
+
+from typing import Any, Final, get_args
+
+import pytest
+
+from mcp_actors.kernel import (
+    Crashed,
+    DeadLetter,
+    Event,
+    GaveUp,
+    Overdue,
+    RequestFinished,
+    RequestStarted,
+    Restarting,
+    Started,
+    StartFailed,
+    Starting,
+    StopFailed,
+    Stopped,
+    Stopping,
+)
+from mcp_actors.servers import ServerState
+from mcp_actors.servers._state import ACTIVE, CONNECTED, FAILED, LISTED, TRANSITIONS, next_state
+
+STATES: Final[tuple[ServerState, ...]] = get_args(ServerState)
+
+MAPPING: Final[dict[str, ServerState]] = {
+    "pending": "pending",
+    "running": "connecting",
+    "healthy": "ready",
+    "reconnecting": "backoff",
+    "stopped": "stopped",
+    "failed": "failed",
+}
+"""The states that manager guides speak of, and ours. (Their ``unhealthy`` takes health checks.)"""
+
+EDGES: Final = """
+pending     connecting  stopped
+connecting  ready  backoff  failed  stopped
+ready       backoff  failed  stopping
+backoff     connecting  failed  stopping  stopped
+failed      connecting  stopped
+stopping    stopped
+stopped     connecting
+"""
+"""Which states may follow which, written down a second time."""
+
+MEANING: Final[list[tuple[type[Event], dict[str, Any], ServerState]]] = [
+    (Starting, {}, "connecting"),
+    (Started, {}, "ready"),
+    (Crashed, {"error": None}, "backoff"),
+    (Restarting, {"attempt": 1, "delay": 0.0}, "backoff"),
+    (GaveUp, {"error": None}, "failed"),
+    (Stopping, {"reason": "shutdown"}, "stopping"),
+    (Stopped, {}, "stopped"),
+]
+
+WITHOUT_MEANING: Final[list[tuple[type[Event], dict[str, Any]]]] = [
+    (StartFailed, {"error": OSError()}),
+    (StopFailed, {"error": OSError()}),
+    (RequestStarted, {"message": "CallTool"}),
+    (RequestFinished, {"message": "CallTool", "seconds": 0.1, "error": None}),
+    (DeadLetter, {"message": "CallTool"}),
+    (Overdue, {"seconds": 1.0}),
+]
+
+
+def make(kind: type[Event], fields: dict[str, Any]) -> Event:
+    return kind(actor="a", incarnation=1, time=0.0, **fields)
+
+
+def life(*kinds: type[Event]) -> list[ServerState]:
+    """Return the states that a server goes through, by the events of its actor."""
+    fields = {kind: its for kind, its, _ in MEANING}
+    states: list[ServerState] = ["pending"]
+    for kind in kinds:
+        new = next_state(states[-1], make(kind, fields[kind]))
+        if new != states[-1]:
+            states.append(new)
+    return states
+
+
+def test_the_states_of_the_guides_have_their_counterparts_here() -> None:
+    """S2-02: every state there is one here; beyond those there is only the time a stop takes."""
+    assert {*MAPPING.values()} | {"stopping"} == {*STATES} == {*TRANSITIONS}
+
+
+def test_the_table_of_transitions() -> None:
+    """S2-03: exactly these."""
+    written = {line.split()[0]: frozenset(line.split()[1:]) for line in EDGES.strip().splitlines()}
+    assert written == TRANSITIONS
+
+
+def test_every_state_can_be_reached_and_left() -> None:
+    """S2-03: a server is never in a state from which it cannot come back."""
+    for state in STATES:
+        reached: set[ServerState] = {state}
+        while more := {after for before in reached for after in TRANSITIONS[before]} - reached:
+            reached |= more
+        assert "ready" in reached
+
+
+@pytest.mark.parametrize(("kind", "fields", "new"), MEANING)
+def test_an_event_leads_to_its_state_or_is_refused(kind: type[Event], fields: dict[str, Any], new: ServerState) -> None:
+    """S2-03: the table is checked at every event."""
+    event = make(kind, fields)
+    for state in STATES:
+        if new == state or new in TRANSITIONS[state]:
+            assert next_state(state, event) == new
+        else:
+            words = f"server 'a': cannot go from '{state}' to '{new}' by {kind.__name__}"
+            with pytest.raises(RuntimeError, match=words):
+                next_state(state, event)
+
+
+def test_other_events_change_nothing() -> None:
+    for kind, fields in WITHOUT_MEANING:
+        for state in STATES:
+            assert next_state(state, make(kind, fields)) == state
+
+
+def test_the_life_of_a_server_that_dies_comes_back_and_is_given_up() -> None:
+    """S2-03: pending, running, healthy, reconnecting, running, healthy, reconnecting, running, failed."""
+    states = life(Starting, Started, Crashed, Restarting, Starting, Started, Crashed, Restarting, Starting, GaveUp)
+    words = ["pending", "running", "healthy", "reconnecting", "running", "healthy", "reconnecting", "running", "failed"]
+    assert states == [MAPPING[word] for word in words]
+
+
+def test_the_views_are_made_of_states() -> None:
+    """S2-02: what is connected, active, failed and listed, state by state."""
+    views = {state: [view for view in (CONNECTED, ACTIVE, FAILED, LISTED) if state in view] for state in STATES}
+    assert views == {
+        "pending": [],
+        "connecting": [LISTED],
+        "ready": [CONNECTED, ACTIVE, LISTED],
+        "backoff": [FAILED, LISTED],
+        "failed": [FAILED],
+        "stopping": [],
+        "stopped": [],
+    }

@@ -1,0 +1,153 @@
+"""What the user's block raises is what comes out, and what happens to calls when it is left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from mcp_actors import ServerUnavailable, open_servers
+
+from .fleet import PROMPT, Outcome, kill, wait_calls
+from .groups import NEVER, pids_in, server
+from .links import text_of
+from .processes import state_of
+
+
+class Boom(BaseException):
+    """Neither an exception nor an exit."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("mine"),
+        ExceptionGroup("mine", [ValueError("a"), KeyError("b")]),
+        ExceptionGroup("mine", [ExceptionGroup("inner", [ValueError("alone")])]),
+        BaseExceptionGroup("mine", [ValueError("a"), KeyboardInterrupt()]),
+        KeyboardInterrupt(),
+        SystemExit(3),
+        Boom("mine"),
+        trio.TooSlowError(),
+        StopAsyncIteration(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_an_exception_of_the_block_comes_out_as_itself(error: BaseException, tmp_path: Path) -> None:
+    """A-16: the same object, in no group, and after the servers were closed."""
+    pids = tmp_path / "pids"
+
+    async def fail() -> NoReturn:
+        async with open_servers(server("a", "--pid-file", str(pids))):
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        await fail()
+    assert caught.value is error
+    assert error.__context__ is None
+    assert {state_of(pid) for pid in pids_in(pids)} == {"gone"}
+
+
+async def test_an_exception_of_the_block_comes_out_as_itself_though_servers_are_dying() -> None:
+    """A-16: what happens to servers at that moment is not the block's."""
+    error = ValueError("mine")
+
+    async def fail() -> NoReturn:
+        async with open_servers(server("a"), server("b", restart=NEVER)) as servers:
+            kill(servers["a"])
+            kill(servers["b"])
+            raise error
+
+    with pytest.raises(ValueError, match="mine") as caught:
+        await fail()
+    assert caught.value is error
+
+
+async def test_a_nursery_of_the_block_may_fail_while_calls_are_in_flight(tmp_path: Path) -> None:
+    """The siblings of a task that fails are cancelled, and the group is that of the block's own nursery."""
+    log = tmp_path / "log"
+
+    async def fail_later() -> NoReturn:
+        await wait_calls(log, 3)
+        raise ValueError("mine")
+
+    async def call_and_fail() -> None:
+        async with open_servers(server("a", "--log-file", str(log))) as servers, trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(servers["a"].call_tool, "sleep", {"seconds": 600})
+            nursery.start_soon(fail_later)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await call_and_fail()
+    assert [str(error) for error in caught.value.exceptions] == ["mine"]
+
+
+async def test_a_call_after_the_group_was_left_fails_at_once() -> None:
+    """A-03: it does not wait for what will not come."""
+    async with open_servers(server("a")) as servers:
+        pass
+    began = trio.current_time()
+    for ask in (lambda: servers["a"].call_tool("pid"), servers["a"].list_tools, servers["a"].restart):
+        with pytest.raises(ServerUnavailable, match=r"its group was left|the group they belong to was left") as caught:
+            await ask()
+        assert caught.value.state == "stopped"
+    assert trio.current_time() - began < 0.1
+    assert servers["a"].state == "stopped"
+    assert servers.active == servers.failed == ()
+
+
+async def test_calls_of_tasks_that_outlive_the_group_end_with_it(tmp_path: Path) -> None:
+    """A-03: whether they are with the server or wait for their turn, and before the server has been stopped."""
+    log = tmp_path / "log"
+    in_flight, queued, late = Outcome(), Outcome(), Outcome()
+    flags = ("--log-file", str(log), "--ignore-eof", "--ignore-sigterm")
+    async with trio.open_nursery() as outer:
+        async with open_servers(server("a", *flags, max_in_flight=1, stop_timeout=1.0)) as servers:
+            outer.start_soon(in_flight.of, servers["a"].call_tool, "sleep", {"seconds": 600})
+            await wait_calls(log, 1)
+            outer.start_soon(queued.of, servers["a"].call_tool, "pid")
+            await wait_all_tasks_blocked()
+            left = trio.current_time()
+        assert in_flight.over
+        assert queued.over
+        outer.start_soon(late.of, servers["a"].call_tool, "pid")
+    for outcome in (in_flight, queued, late):
+        assert isinstance(outcome.error, ServerUnavailable)
+    assert max(in_flight.at, queued.at) - left < 0.5 < trio.current_time() - left
+    assert "tools/call pid" not in log.read_text().splitlines()
+
+
+async def test_a_call_whose_server_was_stopped_ends_at_once_and_a_start_brings_it_back(tmp_path: Path) -> None:
+    """Stopped is not for ever."""
+    log = tmp_path / "log"
+    in_flight = Outcome()
+    async with open_servers(server("a", "--log-file", str(log))) as servers, trio.open_nursery() as nursery:
+        nursery.start_soon(in_flight.of, servers["a"].call_tool, "sleep", {"seconds": 600})
+        await wait_calls(log, 1)
+        asked = trio.current_time()
+        await servers["a"].stop()
+        assert isinstance(in_flight.error, ServerUnavailable)
+        assert in_flight.at - asked < PROMPT
+        with pytest.raises(ServerUnavailable):
+            await servers["a"].call_tool("pid")
+        await servers["a"].start()
+        assert text_of(await servers["a"].call_tool("echo", {"text": "back"})) == "back"
+
+
+async def test_a_restart_keeps_what_waits_and_loses_what_was_sent(tmp_path: Path) -> None:
+    """A-09: the one that was sent is not sent again, and the one that waits is answered by the new process."""
+    log = tmp_path / "log"
+    sent, waiting = Outcome(), Outcome()
+    config = server("a", "--log-file", str(log), max_in_flight=1)
+    async with open_servers(config) as servers, trio.open_nursery() as nursery:
+        nursery.start_soon(sent.of, servers["a"].call_tool, "sleep", {"seconds": 600})
+        await wait_calls(log, 1)
+        nursery.start_soon(waiting.of, servers["a"].call_tool, "echo", {"text": "at last"})
+        await wait_all_tasks_blocked()
+        await servers["a"].restart()
+    assert type(sent.error).__name__ == "ConnectionLost"
+    assert text_of(waiting.value) == "at last"
+    assert log.read_text().count("tools/call sleep") == log.read_text().count("tools/call echo") == 1
