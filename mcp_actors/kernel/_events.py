@@ -101,8 +101,10 @@ class StopFailed(Event):
 
 @frozen(kw_only=True)
 class Overdue(Event):
-    """An incarnation is still there ``seconds`` after it was asked to stop, although it was killed: something in it
-    shields itself. It is still awaited."""
+    """A killed incarnation is still there, ``seconds`` after it was asked to stop, since something in it shields itself.
+
+    It is still awaited.
+    """
 
     seconds: float
 
