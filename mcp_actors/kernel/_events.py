@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import trio
 from attrs import field, frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
 logger = logging.getLogger("mcp_actors.kernel")
 
@@ -101,7 +102,7 @@ class StopFailed(Event):
 
 @frozen(kw_only=True)
 class Overdue(Event):
-    """A killed incarnation is still there, ``seconds`` after it was asked to stop, since something in it shields itself.
+    """A killed incarnation is still there, ``seconds`` after it was asked to stop: something in it shields itself.
 
     It is still awaited.
     """
@@ -149,10 +150,11 @@ class Observer(Protocol):
 class EventHub:
     """Tells observers and subscribers; one per tree of actors."""
 
-    __slots__ = ("observers",)
+    __slots__ = ("_closed", "observers")
 
     def __init__(self, observers: tuple[Observer, ...] = ()) -> None:
         self.observers = observers
+        self._closed = False
 
     @trio.lowlevel.enable_ki_protection
     def emit(self, event: Event) -> None:
@@ -171,12 +173,36 @@ class EventHub:
         """Call it no more."""
         self.observers = tuple(other for other in self.observers if other is not observer)
 
+    @asynccontextmanager
+    async def subscribe(self, *, size: int = EVENT_BUFFER) -> AsyncIterator[EventStream]:
+        """Have a stream that gets every event from now on, until the block or the tree of actors ends.
+
+        Args:
+            size: how many events may wait for the reader; one more drops the oldest (see `EventStream.missed`).
+        """
+        stream = EventStream(size=size)
+        if self._closed:
+            stream.close()
+        self.add(stream)
+        try:
+            yield stream
+        finally:
+            self.remove(stream)
+            stream.close()
+
+    def close(self) -> None:
+        """The tree has ended, there will be no more events: every stream ends once its reader has got what is left."""
+        self._closed = True
+        for observer in self.observers:
+            if isinstance(observer, EventStream):
+                observer.close()
+
 
 class EventStream:
     """Events as an async iterator for one reader, which gets them at its own pace.
 
     At most ``size`` events wait for it; when one more comes, the oldest is dropped and `missed` counts it. The stream
-    ends when the subscription is closed. It is its own observer: ``hub.add(stream)``.
+    ends when its subscription is closed, or when the tree of actors has ended. It is its own observer.
     """
 
     def __init__(self, *, size: int = EVENT_BUFFER) -> None:

@@ -169,6 +169,7 @@ async def _own(root: Incarnation, actor: Actor, settled: trio.Event, around_bloc
     record.close("it failed" if failed else "it has ended")
     record.become("failed" if failed else "stopped")
     record.note(events.Stopped)
+    record.hub.close()
     settled.set()
     if failed and root.started:
         around_block.cancel(f"actor {record.name!r} failed")

@@ -270,7 +270,6 @@ class Supervisor(Actor):
         try:
             self._first_outcome(child, end)
         except ActorStartError:
-            child.record.become("stopped")
             self._children.remove(child)
             raise
         return ref_to(child.record)

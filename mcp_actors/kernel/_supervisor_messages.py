@@ -5,20 +5,20 @@ All of these take the control lane: a supervisor has no other work than its chil
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar
 
 from attrs import frozen
 
 from .._errors import ChildError
 from ._child_table import ChildInfo, ChildrenCount
-from ._events import EVENT_BUFFER, EventStream
+from ._events import EVENT_BUFFER
 from ._messages import Call
 from ._ref import ActorRef
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from contextlib import AbstractAsyncContextManager
 
+    from ._events import EventStream
     from ._record import Record
     from ._restart import ChildSpec
 
@@ -159,20 +159,15 @@ class SupervisorRef(ActorRef):
         """How many children there are, by kind."""
         return await self.call(CountChildren())
 
-    @contextmanager
-    def watch_events(self, *, size: int = EVENT_BUFFER) -> Iterator[EventStream]:
-        """Subscribe to the events of the whole tree that this supervisor is in.
+    def watch_events(self, *, size: int = EVENT_BUFFER) -> AbstractAsyncContextManager[EventStream]:
+        """Subscribe to the events of the whole tree that this supervisor is in: ``async with`` yields the stream.
+
+        The stream ends with the block, or with the tree.
 
         Args:
             size: how many events may wait for the reader; one more drops the oldest (see `EventStream.missed`).
         """
-        stream = EventStream(size=size)
-        self._record.hub.add(stream)
-        try:
-            yield stream
-        finally:
-            self._record.hub.remove(stream)
-            stream.close()
+        return self._record.hub.subscribe(size=size)
 
 
 def ref_to(record: Record) -> ActorRef:

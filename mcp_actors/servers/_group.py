@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from .._errors import ConfigError
 from ..catalog import CatalogSnapshot, Listing, public_name
 from ..catalog._names import DEFAULT_NAMING
 from ..config import ServerConfig, check_unique_names
-from ..kernel import EventHub, EventStream, open_supervisor
+from ..kernel import EventHub, open_supervisor
 from ..kernel._events import EVENT_BUFFER
 from . import _state
 from ._failures import tool_not_found, translated
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mcp.types import CallToolResult
 
     from ..catalog import CatalogTool
-    from ..kernel import Event, Observer, SupervisorRef
+    from ..kernel import Event, EventStream, Observer, SupervisorRef
     from ._state import ServerState
     from ._status import ServerStatus
 
@@ -195,20 +195,15 @@ class ServerGroup(Mapping[str, ServerRef]):
             for ref in waiting:
                 await ref.wait_serving()
 
-    @asynccontextmanager
-    async def watch_events(self, *, size: int = EVENT_BUFFER) -> AsyncIterator[EventStream]:
+    def watch_events(self, *, size: int = EVENT_BUFFER) -> AbstractAsyncContextManager[EventStream]:
         """Subscribe to everything that happens: `StateChanged`, `ToolsChanged`, and the events of the kernel.
+
+        ``async with`` yields the stream, which ends with the block, or with the group.
 
         Args:
             size: how many events may wait for the reader; one more drops the oldest (see ``EventStream.missed``).
         """
-        stream = EventStream(size=size)
-        self._hub.add(stream)
-        try:
-            yield stream
-        finally:
-            self._hub.remove(stream)
-            stream.close()
+        return self._hub.subscribe(size=size)
 
 
 @asynccontextmanager
@@ -259,17 +254,22 @@ async def open_servers(
         if change is not None:
             hub.emit(change)
 
-    with translated(records.values()) as phase:
-        async with open_supervisor(
-            *group_specs(records.values()),
-            name=GROUP,
-            max_restarts=0,
-            start_order="parallel",
-            stop_order="concurrent",
-            observers=(follow,),
-        ) as supervisor:
-            phase.started = True
-            yield ServerGroup(records, supervisor, hub, naming=naming)
+    try:
+        with translated(records.values()) as phase:
+            async with open_supervisor(
+                *group_specs(records.values()),
+                name=GROUP,
+                max_restarts=0,
+                start_order="parallel",
+                stop_order="concurrent",
+                observers=(follow,),
+            ) as supervisor:
+                phase.started = True
+                yield ServerGroup(records, supervisor, hub, naming=naming)
+    finally:
+        hub.close()
+        for record in records.values():
+            record.leave()
 
 
 def check_configs(configs: tuple[ServerConfig, ...], naming: str) -> None:

@@ -9,7 +9,7 @@ changes in order.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar
 
 import trio
 from attrs import frozen
@@ -61,7 +61,9 @@ class Start(Call[None]):
 
 @frozen
 class Stop(Call[None]):
-    """Disconnect servers, and let it be so."""
+    """Disconnect servers, and let it be so. That overtakes: it need not wait for a connect that hangs."""
+
+    control: ClassVar[bool] = True
 
     servers: tuple[Supervised, ...]
 
@@ -83,11 +85,15 @@ class LifecycleActor(Actor):
         with trio.CancelScope(shield=True):
             match message:
                 case Reconnect(servers, failed_only):
-                    await _reconnect(tuple(s for s in servers if s.record.state in FAILED or not failed_only))
+                    await _reconnect(tuple(s for s in servers if not failed_only or _is_due(s.record)))
                 case Start(servers):
                     await _start(servers)
                 case Stop(servers):
                     await _each(partial(_stop, server) for server in servers)
+
+
+def _is_due(record: ServerRecord) -> bool:
+    return record.wanted and record.state in FAILED
 
 
 async def _reconnect(servers: tuple[Supervised, ...]) -> None:
@@ -114,10 +120,13 @@ async def _start(servers: tuple[Supervised, ...]) -> None:
 
 
 async def _try_start(server: Supervised, failures: dict[str, ConnectFailed]) -> None:
+    if not server.record.wanted:  # somebody has stopped it since
+        return
     try:
         await server.supervisor.restart_child(server.name)
     except ActorStartError as exc:
-        failures[server.name] = cast("ConnectFailed", exc.__cause__)
+        if isinstance(exc.__cause__, ConnectFailed):  # else it was stopped while it was starting
+            failures[server.name] = exc.__cause__
     except ChildError as exc:
         if exc.reason not in ("running", "restarting"):
             raise
@@ -148,6 +157,11 @@ async def change(lifecycle: ActorRef, message: Reconnect | Start | Stop) -> None
         ConnectFailed: see `LifecycleActor.handle`.
         ServerUnavailable: the group was left.
     """
+    await trio.lowlevel.checkpoint_if_cancelled()
+    if not (isinstance(message, Reconnect) and message.failed_only):
+        # The last wish counts, whichever change has its turn first.
+        for server in message.servers:
+            server.record.wanted = not isinstance(message, Stop)
     try:
         await lifecycle.call(message)
     except (ActorStopped, ActorCrashed):

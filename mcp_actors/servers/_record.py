@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ..kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting
+from .._errors import ServerUnavailable
+from ..kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting, Stopped
 from ._connect_error import problem_of
 from ._events import StateChanged, ToolsChanged
 from ._state import ServerState, next_state
@@ -37,6 +38,8 @@ class ServerRecord:
         info: what the server said about itself at the last connect.
         pid: its process, while there is one.
         tools: what it listed last.
+        wanted: False once somebody has stopped it by hand and nobody started it again.
+        left: True once its group was left, so that nothing changes any more.
         returning: True while it is being disconnected only to be connected anew.
     """
 
@@ -52,6 +55,8 @@ class ServerRecord:
         self.info: ServerInfo | None = None
         self.pid: int | None = None
         self.tools: tuple[Tool, ...] = ()
+        self.wanted = True
+        self.left = False
         self.returning = False
         self._emit = emit
         self._change: trio.Event | None = None
@@ -62,6 +67,7 @@ class ServerRecord:
         match event:
             case Crashed(error=error) | StartFailed(error=error):
                 self.failures += 1
+                self.pid = None
                 self.note_failure(error)
             case GaveUp(error=error) if self.error is None:
                 self.note_failure(error)
@@ -90,7 +96,11 @@ class ServerRecord:
             )
 
     async def wait_state(self, *states: ServerState) -> ServerState:
-        """Wait until the state is one of these, and return it."""
+        """Wait until the state is one of these, and return it.
+
+        Raises:
+            ServerUnavailable: the group was left in another state.
+        """
         await trio.lowlevel.checkpoint()
         while self.state not in states:
             await self._wait_change()
@@ -113,13 +123,26 @@ class ServerRecord:
             self._change.set()
             self._change = None
 
+    def leave(self) -> None:
+        """Its group was left."""
+        self.left = True
+        self._wake()
+
     async def _wait_change(self) -> None:
+        if self.left:
+            raise ServerUnavailable(
+                f"server {self.config.name!r}: is {self.state}, as its group was left; open the group again",
+                server=self.config.name,
+                state=self.state,
+                last_error=self.error,
+            )
         if self._change is None:
             self._change = trio.Event()
         await self._change.wait()
 
     def _become(self, new: ServerState, event: Event) -> StateChanged:
         old, self.state, self.since = self.state, new, event.time
+        reason = self._reason(event)
         if new == "stopped":
             self.error = None
         self._wake()
@@ -129,7 +152,7 @@ class ServerRecord:
             time=event.time,
             old=old,
             new=new,
-            reason=self._reason(event),
+            reason=reason,
         )
 
     def _reason(self, event: Event) -> str:
@@ -145,4 +168,6 @@ class ServerRecord:
                 return f"trying again in {delay:.3g} s, after: {now}"
             case GaveUp():
                 return f"no further attempt, after: {now}"
+            case Stopped() if self.error is not None:
+                return f"stopped, after: {now}"
         return "asked to stop"

@@ -106,7 +106,11 @@ class ServerRef:
         )
 
     async def wait_state(self, *states: ServerState) -> ServerState:
-        """Wait until the state is one of these, and return it. A state that only flashes by may be missed."""
+        """Wait until the state is one of these, and return it. A state that only flashes by may be missed.
+
+        Raises:
+            ServerUnavailable: the group was left in another state.
+        """
         return await self._record.wait_state(*states)
 
     # --- requests ---------------------------------------------------------------------------------------------------

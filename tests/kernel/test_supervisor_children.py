@@ -205,7 +205,7 @@ async def test_start_child_of_something_that_has_nothing_to_run_keeps_its_place(
 async def test_subscribers_see_the_events_of_the_tree_while_they_watch() -> None:
     yard = Yard()
     async with open_supervisor(yard.spec("a")) as supervisor:
-        with supervisor.watch_events() as events:
+        async with supervisor.watch_events() as events:
             await crash(supervisor.child("a"))
             kinds = [type(event).__name__ for event in events.pending() if event.actor == "a"]
         assert [kind for kind in kinds if not kind.startswith(("Request", "Unhandled"))] == [

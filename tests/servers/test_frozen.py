@@ -102,6 +102,25 @@ async def test_a_group_that_is_left_does_not_wait_for_a_reconnect_that_hangs(tmp
     assert reconnect.at - left < PROMPT
 
 
+async def test_a_stop_overtakes_a_reconnect_that_hangs_and_the_last_wish_counts(tmp_path: Path) -> None:
+    """S4-21: stopping is bounded by the server's own stop, whatever else is being changed."""
+    flags = ("--fail-first", "1", str(tmp_path / "tries"), "--never-answer")
+    config = server("a", *flags, restart=LATER, stop_timeout=STOP, connect_timeout=30.0)
+    async with open_servers(config, server("b"), server("c")) as servers, trio.open_nursery() as nursery:
+        nursery.start_soon(servers.reconnect)
+        await servers["a"].wait_state("connecting")
+        nursery.start_soon(servers.reconnect, "b", "c")
+        await wait_all_tasks_blocked()
+        asked = trio.current_time()
+        await servers["b"].stop()
+        await servers["a"].stop()
+        assert trio.current_time() - asked < STOP + MARGIN
+        assert (servers["a"].state, servers["b"].state) == ("stopped", "stopped")
+        await servers["c"].start()
+        assert [ref.statistics().incarnation for ref in servers.configured] == [2, 1, 2]
+        assert servers["b"].state == "stopped"
+
+
 # A request that is cancelled leaves generators of the HTTP library to the garbage collector.
 @pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
 async def test_a_frozen_http_server_holds_up_nobody() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ConnectionLost, ServerUnavailable, StateChanged, Stdio, ToolsChanged, open_servers
 from mcp_actors.config import Secret, ServerConfig
-from mcp_actors.kernel import Event, Restarting
+from mcp_actors.kernel import Event, EventStream, Restarting
 from mcp_actors.servers import ServerRef, ServerState
 from mcp_actors.servers._state import next_state
 
@@ -272,3 +273,24 @@ async def test_the_events_of_the_kernel_and_of_the_catalogue_are_in_the_same_str
                 break
         await reach(group, "a", "ready")
         assert not [event for event in events.pending() if isinstance(event, ToolsChanged)]
+
+
+async def test_whoever_watches_or_waits_longer_than_the_group_lives_is_told() -> None:
+    """The stream of events ends, and a state that cannot come any more is an error."""
+    seen: list[str] = []
+
+    async def watch(events: AbstractAsyncContextManager[EventStream]) -> None:
+        async with events as stream:
+            seen.extend([type(event).__name__ async for event in stream])
+
+    async def wait(ref: ServerRef) -> None:
+        with pytest.raises(ServerUnavailable, match="server 'a': is stopped, as its group was left; open the group"):
+            await ref.wait_state("backoff")
+
+    async with trio.open_nursery() as outer:
+        async with open_servers(server("a")) as group:
+            outer.start_soon(watch, group.watch_events())
+            outer.start_soon(wait, group["a"])
+            await wait_all_tasks_blocked()
+        outer.start_soon(watch, group.watch_events())
+    assert seen[-1] == "Stopped"
