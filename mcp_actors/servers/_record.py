@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from .._errors import ServerUnavailable
-from ..kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting, Stopped
+from ..kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting
 from ._connect_error import problem_of
 from ._events import StateChanged, ToolsChanged
 from ._state import ServerState, next_state
@@ -156,18 +156,19 @@ class ServerRecord:
         )
 
     def _reason(self, event: Event) -> str:
+        """Why the state changes, for people."""
         now = problem_of(self.error) if self.error is not None else "no error is known"
         match event:
             case Starting():
-                return "first connect" if event.incarnation == 1 else f"connect number {event.incarnation}"
+                reason = "first connect" if event.incarnation == 1 else f"connect number {event.incarnation}"
             case Started():
-                return f"connected, {len(self.tools)} tools"
+                reason = f"connected, {len(self.tools)} tools"
             case Crashed():
-                return now
+                reason = now
             case Restarting(delay=delay):
-                return f"trying again in {delay:.3g} s, after: {now}"
+                reason = f"trying again in {delay:.3g} s, after: {now}"
             case GaveUp():
-                return f"no further attempt, after: {now}"
-            case Stopped() if self.error is not None:
-                return f"stopped, after: {now}"
-        return "asked to stop"
+                reason = f"no further attempt, after: {now}"
+            case _:
+                reason = "asked to stop" if self.error is None else f"stopped, after: {now}"
+        return reason
