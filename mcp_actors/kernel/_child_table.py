@@ -77,6 +77,8 @@ class Child:
         timer: the scope of the back-off that is on; its identity tells a late alarm from a current one.
         asked_at: when it was asked to stop; None unless a stop is under way.
         after: what becomes of it once it has stopped.
+        due_with: whose failure it waits for to be over, to be started then; itself if it is the one that failed.
+        alone: True while it is tried again after a failed first start, which concerns nobody else.
         kind: learned when its factory was first called.
     """
 
@@ -87,7 +89,14 @@ class Child:
     timer: trio.CancelScope | None = None
     asked_at: float | None = None
     after: After = "closed"
+    due_with: Child | None = None
+    alone: bool = False
     kind: Literal["worker", "supervisor"] = field(default="worker")
+
+    @property
+    def idle(self) -> bool:
+        """True if it neither runs nor is about to."""
+        return self.incarnation is None and self.due_with is None
 
     @property
     def starting(self) -> bool:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ._actor import Actor
     from ._events import Observer
     from ._ref import ActorRef
-    from ._restart import ChildSpec
+    from ._restart import AutoShutdown, ChildSpec, Strategy
 
 __all__ = ["open_actor", "open_supervisor"]
 
@@ -79,11 +79,13 @@ async def open_actor(
 async def open_supervisor(
     *specs: ChildSpec,
     name: str = "supervisor",
+    strategy: Strategy = "one_for_one",
     max_restarts: int = 1,
     window: float = 5.0,
     reset_after: float | None = None,
     backoff: Backoff | None = None,
     on_limit: Literal["end", "park"] = "end",
+    auto_shutdown: AutoShutdown = "never",
     start_order: Literal["sequential", "parallel"] = "sequential",
     stop_order: Literal["sequential", "concurrent"] = "sequential",
     strict: bool = True,
@@ -107,11 +109,13 @@ async def open_supervisor(
     check_name(name)
     supervisor = Supervisor(
         *specs,
+        strategy=strategy,
         max_restarts=max_restarts,
         window=window,
         reset_after=reset_after,
         backoff=backoff,
         on_limit=on_limit,
+        auto_shutdown=auto_shutdown,
         start_order=start_order,
         stop_order=stop_order,
         strict=strict,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from attrs import define, field, frozen
 
@@ -12,17 +12,19 @@ from .._backoff import Backoff
 from ._mailbox import MAILBOX_SIZE, OverflowPolicy, check_mailbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from attrs import Attribute
 
     from ._actor import Actor
     from ._incarnation import EndReason
 
-__all__ = ["ChildSpec", "RestartBudget", "RestartType", "Shutdown"]
+__all__ = ["AutoShutdown", "ChildSpec", "RestartBudget", "RestartType", "Shutdown", "Strategy"]
 
 RestartType = Literal["permanent", "transient", "temporary"]
 Shutdown = float | Literal["brutal_kill", "infinity"]
+Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
+AutoShutdown = Literal["never", "any_significant", "all_significant"]
 
 _RESTART_TYPES: Final = ("permanent", "transient", "temporary")
 
@@ -79,6 +81,8 @@ class ChildSpec:
         restart: ``"permanent"`` is always restarted, ``"transient"`` only after a crash, ``"temporary"`` never (and it
             leaves the child table when it ends).
         start_timeout: seconds that ``running()`` may take until its yield; None is no bound.
+        significant: whether its end may be the end of its supervisor (see `Supervisor`'s ``auto_shutdown``); not for
+            permanent children, which never end for good.
         shutdown: seconds from being asked to stop to being killed; ``"brutal_kill"`` is killed at once, ``"infinity"``
             never. None, the default, is 5 seconds, and ``"infinity"`` for a supervisor.
         mailbox_size: how many messages may wait in its mailbox.
@@ -90,11 +94,40 @@ class ChildSpec:
     restart: RestartType = field(default="permanent", kw_only=True, validator=_check_restart)
     start_timeout: float | None = field(default=None, kw_only=True, validator=_check_start_timeout)
     shutdown: Shutdown | None = field(default=None, kw_only=True, validator=_check_shutdown)
+    significant: bool = field(default=False, kw_only=True)
     mailbox_size: int = field(default=MAILBOX_SIZE, kw_only=True)
     overflow: OverflowPolicy = field(default="wait", kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         check_mailbox(f"child {self.id!r}", self.mailbox_size, self.overflow)
+        if self.significant and self.restart == "permanent":
+            raise ValueError(
+                f"child {self.id!r}: a permanent child cannot be significant, because it never ends for good; "
+                "make it transient or temporary"
+            )
+
+
+def affected(strategy: Strategy, ids: Sequence[str], failed: str) -> Sequence[str]:
+    """What is restarted, in child-table order, when the child of the id ``failed`` is.
+
+    Args:
+        strategy: the supervisor's.
+        ids: the child table.
+        failed: one of the ids.
+    """
+    if strategy == "one_for_one":
+        return [failed]
+    return ids if strategy == "one_for_all" else ids[ids.index(failed) :]
+
+
+def shuts_down(auto_shutdown: AutoShutdown, others_idle: Iterable[bool]) -> bool:
+    """Whether a supervisor ends because a significant child has ended by itself for good.
+
+    Args:
+        auto_shutdown: the supervisor's.
+        others_idle: for each significant child that is left in the table, whether it neither runs nor is about to.
+    """
+    return auto_shutdown == "any_significant" or (auto_shutdown == "all_significant" and all(others_idle))
 
 
 @define(eq=False)
@@ -136,8 +169,8 @@ def restarts_after(restart: RestartType, reason: EndReason) -> bool:
     return restart == "permanent" or reason == "crashed"
 
 
-def check_specs(specs: tuple[ChildSpec, ...]) -> None:
-    """Refuse what are no child specs, and two of one id."""
+def check_specs(specs: tuple[ChildSpec, ...], auto_shutdown: AutoShutdown) -> None:
+    """Refuse what are no child specs, two of one id, and what does not fit the supervisor."""
     seen: set[str] = set()
     for spec in specs:
         if not isinstance(spec, ChildSpec):  # type: ignore[redundant-expr,unused-ignore]  # users may get it wrong
@@ -145,17 +178,24 @@ def check_specs(specs: tuple[ChildSpec, ...]) -> None:
         if spec.id in seen:
             raise ValueError(f"Supervisor: two children have the id {spec.id!r}; ids are unique in a supervisor")
         seen.add(spec.id)
+        if spec.significant and auto_shutdown == "never":
+            raise ValueError(
+                f"child {spec.id!r}: is significant, but its supervisor has auto_shutdown='never', so that would mean "
+                "nothing; use 'any_significant' or 'all_significant'"
+            )
 
 
 @frozen(kw_only=True)
 class SupervisorPolicy:
     """What a supervisor was told to do; `Supervisor` says what each field means."""
 
+    strategy: Strategy
     max_restarts: int
     window: float
     reset_after: float | None
     backoff: Backoff
     on_limit: Literal["end", "park"]
+    auto_shutdown: AutoShutdown
     start_order: Literal["sequential", "parallel"]
     stop_order: Literal["sequential", "concurrent"]
     strict: bool
@@ -170,7 +210,9 @@ class SupervisorPolicy:
             raise ValueError(f"Supervisor: reset_after must be positive seconds or None, not {self.reset_after!r}")
         if not isinstance(self.backoff, Backoff):
             raise ValueError(f"Supervisor: backoff must be a Backoff, not {self.backoff!r}")
+        _check_choice("strategy", self.strategy, get_args(Strategy))
         _check_choice("on_limit", self.on_limit, ("end", "park"))
+        _check_choice("auto_shutdown", self.auto_shutdown, get_args(AutoShutdown))
         _check_choice("start_order", self.start_order, ("sequential", "parallel"))
         _check_choice("stop_order", self.stop_order, ("sequential", "concurrent"))
         if not isinstance(self.strict, bool):

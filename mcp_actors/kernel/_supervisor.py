@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ._child_table import After
     from ._incarnation import End
     from ._ref import ActorRef
-    from ._restart import ChildSpec
+    from ._restart import AutoShutdown, ChildSpec, Strategy
 
 __all__ = ["Supervisor"]
 
@@ -51,11 +51,13 @@ T = TypeVar("T")
 class Supervisor(Actor):
     """An actor that starts actors, restarts those that fail and stops all of them when it ends.
 
-    Give it to `open_supervisor`'s sibling `open_actor`, or to a `ChildSpec` to nest it. Each child is restarted by
-    itself (OTP's ``one_for_one``).
+    Give it to `open_supervisor`'s sibling `open_actor`, or to a `ChildSpec` to nest it.
 
     Args:
         specs: the children, in the order in which they start; they stop in reverse.
+        strategy: what is restarted when a child fails: ``"one_for_one"`` that child, ``"rest_for_one"`` it and those
+            after it in the table, ``"one_for_all"`` all. What goes along is stopped first, newest first, then all are
+            started in order; temporary children that go along are not started again.
         max_restarts: restart attempts allowed within ``window``; 0 never restarts.
         window: seconds; `math.inf` counts for ever.
         reset_after: a child that ran this many seconds before it failed clears back-off and budget; None: entries
@@ -64,6 +66,8 @@ class Supervisor(Actor):
         on_limit: when a child needs more restarts than the budget allows, or says that they cannot help: ``"end"``
             stops everything and ends with `RestartLimitReached`; ``"park"`` leaves that child in state ``failed``,
             where ``restart_child`` revives it with a fresh budget and the same mailbox.
+        auto_shutdown: whether the supervisor ends when a ``significant`` child has ended by itself and is not
+            restarted: ``"never"``, ``"any_significant"``, or ``"all_significant"`` (with the last of them).
         start_order: ``"sequential"`` or ``"parallel"``.
         stop_order: ``"sequential"`` (each has stopped before the next is asked) or ``"concurrent"`` (all are asked in
             one step, in reverse order).
@@ -80,27 +84,31 @@ class Supervisor(Actor):
     def __init__(
         self,
         *specs: ChildSpec,
+        strategy: Strategy = "one_for_one",
         max_restarts: int = 1,
         window: float = 5.0,
         reset_after: float | None = None,
         backoff: Backoff | None = None,
+        auto_shutdown: AutoShutdown = "never",
         on_limit: Literal["end", "park"] = "end",
         start_order: Literal["sequential", "parallel"] = "sequential",
         stop_order: Literal["sequential", "concurrent"] = "sequential",
         strict: bool = True,
     ) -> None:
-        check_specs(specs)
-        self._specs = specs
         self._policy = SupervisorPolicy(
+            strategy=strategy,
             max_restarts=max_restarts,
             window=window,
             reset_after=reset_after,
             backoff=Backoff() if backoff is None else backoff,
             on_limit=on_limit,
+            auto_shutdown=auto_shutdown,
             start_order=start_order,
             stop_order=stop_order,
             strict=strict,
         )
+        check_specs(specs, auto_shutdown)
+        self._specs = specs
 
     # --- the owner task ---------------------------------------------------------------------------------------------
 
@@ -156,7 +164,7 @@ class Supervisor(Actor):
         elif self._policy.strict:
             raise start_error(self._current.record.name, child, end)
         else:
-            self._children.retry(child, end)
+            self._children.recovery.retry(child, end)
 
     async def _stop_children(self, nursery: trio.Nursery) -> None:
         """Stop all that run, newest first, each within its own bound. Only a kill from outside cuts that short."""
@@ -168,22 +176,11 @@ class Supervisor(Actor):
         self._pass_on_a_kill(plan)
         nursery.start_soon(self._watch_for_a_kill, plan, name=f"{self._current.record.name}:stop")
         with trio.CancelScope(shield=True):
-            if self._policy.stop_order == "sequential":
-                for child, after in plan:
-                    await self._children.end_child(child, after)
-            else:
-                await self._stop_side_by_side(plan)
+            await self._children.end_all(plan)
             for child, _ in plan:
                 if child.incarnation is not None:  # overdue, and reported
                     await child.incarnation.wait_over()
                     self._children.finish(child)
-
-    async def _stop_side_by_side(self, plan: list[tuple[Child, After]]) -> None:
-        for child, after in plan:
-            self._children.ask(child, after)
-        async with trio.open_nursery() as stops:
-            for child, after in plan:
-                stops.start_soon(self._children.end_child, child, after, name=f"{child.spec.id}:stop")
 
     async def _watch_for_a_kill(self, plan: list[tuple[Child, After]]) -> None:
         try:
@@ -258,7 +255,7 @@ class Supervisor(Actor):
         return child
 
     async def _start_child(self, spec: ChildSpec) -> ActorRef:
-        check_specs((spec,))
+        check_specs((spec,), self._policy.auto_shutdown)
         known = self._children.table.get(spec.id)
         if known is not None:
             idle = known.incarnation is None and known.timer is None
@@ -294,14 +291,14 @@ class Supervisor(Actor):
 
     async def _restart_child(self, id: str) -> ActorRef:
         child = self._find_idle(id)
-        self._children.revive(child)
+        self._children.recovery.revive(child)
         end = await self._children.start(child)
         if child.asked_at is not None:
             raise cut_short(self._current.record.name, child)
         try:
             self._first_outcome(child, end)
         except ActorStartError as exc:
-            self._children.give_up(child, exc.__cause__, str(exc))
+            self._children.recovery.give_up(child, exc.__cause__, str(exc))
             raise
         return ref_to(child.record)
 
