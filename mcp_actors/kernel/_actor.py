@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from ._collapse import without_cancelled
+from .._collapse import without_cancelled
 from ._ref import ActorRef
 
 if TYPE_CHECKING:

@@ -30,10 +30,10 @@ from typing import TYPE_CHECKING, Literal
 import trio
 from attrs import field, frozen
 
+from .._collapse import collapse, exit_in
 from .._errors import ActorCrashed, ActorError, ActorStartError
 from . import _events as events
 from ._actor import IgnoreStart, check_actor
-from ._collapse import collapse, exit_in
 from ._refusal import stopped
 from ._requests import Requests
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Literal
 
 import trio
 
+from .._collapse import collapse, exit_in, leaves, without_cancelled
 from .._errors import ActorCrashed, ActorStartError, ActorStopped, RestartLimitReached
 from . import _events as events
 from ._actor import check_actor
-from ._collapse import collapse, exit_in, leaves, without_cancelled
 from ._events import EventHub
 from ._incarnation import Incarnation
 from ._mailbox import MAILBOX_SIZE, Mailbox, OverflowPolicy, check_mailbox

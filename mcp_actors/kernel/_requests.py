@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 import outcome
 import trio
 
+from .._collapse import collapse
 from .._errors import ActorError
 from . import _events as events
 from ._actor import NotSent, StopActor
-from ._collapse import collapse
 from ._ref import serving
 from ._reply import error
 

@@ -61,12 +61,6 @@ class Scenario:
     actions: list[Term]
     events: list[Term]
 
-    @property
-    def needs(self) -> set[str]:
-        """Features of it that a supervisor may not have."""
-        options = {key for spec in self.specs for key in spec} | {*self.flags}
-        return {f"strategy={self.flags['strategy']}"} | options & {"significant", "auto_shutdown"}
-
 
 def parse_scenarios(text: str) -> list[Scenario]:
     """Parse a file of recordings: blocks of a scenario, its name once more, and its events."""
@@ -92,20 +86,24 @@ class Replay:
         events: the recording.
         alive: the children that run.
         starts: how often each was started.
+        over: True once the supervisor was told to end, or has ended by itself, before the last question.
     """
 
     scenario: Scenario
     events: list[Term] = field(factory=list)
     alive: dict[str, Child] = field(factory=dict)
     starts: dict[str, int] = field(factory=dict)
+    over: bool = False
 
     async def run(self) -> list[Term]:
         flags = self.scenario.flags
         try:
             async with open_supervisor(
                 *map(self.spec, self.scenario.specs),
+                strategy=flags.get("strategy", "one_for_one"),
                 max_restarts=flags.get("intensity", 1),
                 window=flags.get("period", 5),
+                auto_shutdown=flags.get("auto_shutdown", "never"),
             ) as supervisor:
                 self.events.append("sup_started")
                 await self.drive(supervisor)
@@ -113,12 +111,10 @@ class Replay:
             self.exited()
         except ActorStartError as exc:
             self.events.append(("sup_start_error", ("failed_to_start_child", exc.actor)))
-        except ValueError:
-            ids = [spec["id"] for spec in self.scenario.specs]
-            twice = next(id for id in ids if ids.count(id) > 1)
-            self.events.append(("sup_start_error", ("start_spec", ("duplicate_child_name", twice))))
+        except ValueError as exc:
+            self.events.append(("sup_start_error", ("start_spec", self.refusal(str(exc)))))
         else:
-            if "stop_sup" in self.scenario.actions:
+            if self.over:
                 self.exited()
             else:
                 self.events.append(("sup_exit", "shutdown"))
@@ -127,10 +123,14 @@ class Replay:
     async def drive(self, supervisor: SupervisorRef) -> None:
         for action in self.scenario.actions:
             if action == "stop_sup":
+                self.over = True
                 self.events.append("sup_stop_requested")
                 return
             await self.act(supervisor, *action)
             await wait_all_tasks_blocked()
+        if supervisor.state == "stopped":
+            self.over = True
+            return
         self.events += [self.living(), ("sup_alive", "true"), "sup_stop_requested"]
 
     async def act(self, supervisor: SupervisorRef, verb: str, what: Term, reason: Term = None) -> None:
@@ -149,6 +149,14 @@ class Replay:
                 result = exc.reason if exc.reason == "already_started" else ("error", exc.reason)
             self.events.append(("call", verb, id, result))
 
+    def refusal(self, message: str) -> Term:
+        """What OTP says where ours raises a ValueError."""
+        ids = [spec["id"] for spec in self.scenario.specs]
+        if "two children" in message:
+            return ("duplicate_child_name", next(id for id in ids if ids.count(id) > 1))
+        rule = ("restart", "permanent") if "permanent child" in message else ("auto_shutdown", "never")
+        return ("bad_combination", [rule, ("significant", "true")])
+
     def exited(self) -> None:
         self.events += [("sup_exit", "shutdown"), self.living(), ("sup_alive", "false")]
 
@@ -161,6 +169,7 @@ class Replay:
             term["id"],
             lambda: Child(self, term),
             restart=term.get("restart", "permanent"),
+            significant=term.get("significant") == "true",
             shutdown=shutdown / 1000 if isinstance(shutdown, int) else shutdown,
         )
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from mcp_actors.kernel._collapse import collapse, exit_in, leaves, without_cancelled
+from mcp_actors._collapse import collapse, exit_in, leaves, without_cancelled
 
 
 async def make_cancelled() -> trio.Cancelled:
