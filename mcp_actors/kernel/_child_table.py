@@ -10,9 +10,10 @@ from .._errors import ActorStartError, ChildError
 from . import _events as events
 from ._mailbox import Mailbox
 from ._record import Record
+from ._restart import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import trio
 
@@ -78,6 +79,7 @@ class Child:
         asked_at: when it was asked to stop; None unless a stop is under way.
         after: what becomes of it once it has stopped.
         due_with: whose failure it waits for to be over, to be started then; itself if it is the one that failed.
+        group: who was made to wait for its failure to be over, in child-table order.
         alone: True while it is tried again after a failed first start, which concerns nobody else.
         kind: learned when its factory was first called.
     """
@@ -90,6 +92,7 @@ class Child:
     asked_at: float | None = None
     after: After = "closed"
     due_with: Child | None = None
+    group: Sequence[Child] = ()
     alone: bool = False
     kind: Literal["worker", "supervisor"] = field(default="worker")
 
@@ -99,9 +102,22 @@ class Child:
         return self.incarnation is None and self.due_with is None
 
     @property
+    def waiting(self) -> bool:
+        """True while it does not serve and is about to be started; at most, something overdue of it is left."""
+        return self.due_with is not None and (self.incarnation is None or self.asked_at is not None)
+
+    @property
     def starting(self) -> bool:
         """True while a start attempt is on."""
         return self.incarnation is not None and not self.incarnation.started
+
+    def row(self, *, parks: bool) -> Row:
+        """What a decision has to know about it.
+
+        Args:
+            parks: whether its supervisor parks what has failed, instead of ending.
+        """
+        return Row(self.spec.id, self.spec.restart, up=not self.idle, parked=parks and self.record.state == "failed")
 
     def info(self) -> ChildInfo:
         """The row as frozen data."""

@@ -159,6 +159,10 @@ class Children:
     async def end_child(self, child: Child, after: After) -> None:
         """Stop a child, whatever it does, within its own bound. If it outlives that, `finish` is still due."""
         self.ask(child, after)
+        await self._wait_stopped(child)
+
+    async def _wait_stopped(self, child: Child) -> None:
+        """The asynchronous half of a stop. Two may wait for the same one."""
         assert child.asked_at is not None
         if child.incarnation is None or await stop_within(
             child.incarnation, child.spec.shutdown, asked_at=child.asked_at
@@ -174,11 +178,13 @@ class Children:
         for child, after in plan:
             self.ask(child, after)
         async with trio.open_nursery() as stops:
-            for child, after in plan:
-                stops.start_soon(self.end_child, child, after, name=f"{child.spec.id}:stop")
+            for child, _ in plan:
+                stops.start_soon(self._wait_stopped, child, name=f"{child.spec.id}:stop")
 
     def finish(self, child: Child) -> None:
         """Nothing of a child that was asked to stop is left."""
+        if child.asked_at is None:  # somebody else was there first
+            return
         did_something = child.incarnation is not None or child.record.state == "backoff"
         if child.incarnation is not None and child.incarnation.final is not None:
             self.note_exit(child.incarnation.final)

@@ -1,13 +1,16 @@
 """What a supervisor does about a child that has failed: how often, how soon, and what goes along with it.
 
-Every failure is answered in three steps, by the manager (see ``_children``):
+Every failure is a job of the manager (see ``_children``), which answers it in three steps:
 
-1. *decide*: is it restarted, is there an attempt left, how long is the delay. These are pure functions in ``_restart``
-   and `Backoff`; here they are only given the clock.
-2. *stop the group*: what the strategy says has to go along is stopped, newest first, and is due again with the child
-   that failed (`Child.due_with`).
+1. *decide*: is it restarted, is there an attempt left, how long is the delay, who goes along. These are pure functions
+   in ``_restart`` and `Backoff`; here they are only given the child table and the clock.
+2. *stop the group*: what goes along is stopped, newest first, and is due again with the child that failed
+   (`Child.due_with`).
 3. *start what is due*, in child-table order, after the delay. A start that fails is a failure like any other, of the
-   child that did not start; what was due is then due with that one.
+   child that did not start: it becomes a job, behind those that wait already, and what was due is due with that child.
+
+While a failed child waits for its next start it has a `Child.timer`, whose identity is the right to start it: whoever
+stops it or takes it into another group takes that away, and what finds another timer than its own does nothing.
 """
 
 from __future__ import annotations
@@ -21,10 +24,12 @@ import trio
 
 from .._errors import RestartLimitReached
 from . import _events as events
-from ._restart import RestartBudget, affected, restarts_after, shuts_down
+from ._restart import RestartBudget, affected, plan_restart, restarts_after, shuts_down
 
 if TYPE_CHECKING:
-    from ._child_table import After, Child
+    from collections.abc import Sequence
+
+    from ._child_table import Child
     from ._children import Children
     from ._incarnation import End, Incarnation
     from ._restart import SupervisorPolicy
@@ -38,19 +43,24 @@ class Recovery:
         self._life = life
         self._policy = policy
         self._nursery = nursery
+        self._parks = policy.on_limit == "park"
         self._budget = RestartBudget(policy.max_restarts, policy.window)
 
-    def forgive(self, child: Child) -> None:
-        """Its failures count no more, neither for its back-off nor for the budget."""
-        if child.failures:
+    def forgive(self, *children: Child) -> None:
+        """Their failures count no more, neither for their back-off nor for the budget."""
+        failed = [child for child in children if child.failures]
+        for child in failed:
             child.failures = 0
-            self._budget.forget(child.spec.id)
+        if failed:
+            self._budget.forget({child.spec.id for child in failed})
 
     def revive(self, child: Child) -> None:
         """Somebody starts it by hand: its back-off begins anew, and so does the budget if that had been spent."""
         child.failures = 0
-        if child.record.state == "failed" and self._policy.on_limit == "park":
+        if child.record.state == "failed" and self._parks:
             self._budget.clear()
+
+    # --- failures ---------------------------------------------------------------------------------------------------
 
     async def ended(self, child: Child, incarnation: Incarnation) -> None:
         """An incarnation that had started is over."""
@@ -70,41 +80,47 @@ class Recovery:
             return
         if self._lasted(incarnation):
             self.forgive(child)
-        delay = self._decide(child, end)
-        timer = child.timer
-        if delay is None:
-            return
-        await self._stop_group(child)
-        if delay == 0:
-            await self._restart(child, timer)
-        else:
-            self._wait(child, timer, delay)
+        await self._recover(child, end)
 
     def _auto_shutdown(self, child: Child) -> None:
         """A child has ended by itself for good, which may be the end of the supervisor."""
-        significant = [other.idle for other in self._children.table.values() if other.spec.significant]
-        if child.spec.significant and shuts_down(self._policy.auto_shutdown, significant):
+        if not child.spec.significant:
+            return
+        significant = (other.idle for other in self._children.table.values() if other.spec.significant)
+        if shuts_down(self._policy.auto_shutdown, significant):
             self._life.end("shutdown")
 
     def retry(self, child: Child, end: End) -> None:
         """A first start failed: make another attempt in the background, if the budget has one."""
-        child.alone = True
-        delay = self._decide(child, end)
-        if delay is not None:
-            self._wait(child, child.timer, delay)
-
-    def _decide(self, child: Child, end: End) -> float | None:
-        """Decide on another attempt after a failure. Returns its delay in seconds, None if there is none."""
         child.incarnation = None
         if child.spec.restart == "temporary":
             self._children.retire(child, f"it did not start: {end.error!r}")
-            return None
+            return
+        child.alone = True
+        delay = self._decide(child, end)
+        if delay is not None:
+            self._hold(child, [child])
+            self._set_alarm(child, delay)
+
+    async def _recover(self, child: Child, end: End) -> None:
+        """Answer a failure of a child that is restarted: decide, stop the group, start what is due."""
+        delay = self._decide(child, end)
+        if delay is None:
+            return
+        timer = child.timer
+        if delay > 0:
+            self._set_alarm(child, delay)
+        await self._stop_group(child)
+        if delay == 0 and child.timer is timer:
+            await self._start_due(child)
+
+    def _decide(self, child: Child, end: End) -> float | None:
+        """Decide on another attempt after a failure. Returns its delay in seconds, None if there is none."""
         if end.hopeless or not self._spend(child):
             self._end_of_attempts(child, end)
             return None
         child.failures += 1
         child.timer = trio.CancelScope()
-        child.due_with = child
         delay = self._policy.backoff.delay(child.failures, random=random.random)
         child.record.become("backoff")
         child.record.note(events.Restarting, attempt=child.failures, delay=delay)
@@ -115,9 +131,8 @@ class Recovery:
         now = trio.current_time()
         if self._budget.spend(now, child.spec.id):
             return True
-        for other in self._children.table.values():
-            if other.incarnation is not None and self._lasted(other.incarnation):
-                self.forgive(other)
+        spenders = [self._children.table[id] for id in self._budget.spenders() if id in self._children.table]
+        self.forgive(*(other for other in spenders if other.incarnation and self._lasted(other.incarnation)))
         return self._budget.spend(now, child.spec.id)
 
     def _lasted(self, incarnation: Incarnation) -> bool:
@@ -125,93 +140,97 @@ class Recovery:
             return False
         return trio.current_time() - incarnation.started_at >= self._policy.reset_after
 
-    def _wait(self, child: Child, timer: trio.CancelScope | None, delay: float) -> None:
-        """Make the attempt that was decided on, after its delay and after the jobs that wait then."""
-        if timer is None or child.timer is not timer:
-            return
-        if delay > 0:
-            self._nursery.start_soon(self._alarm, child, timer, delay, name=f"{child.spec.id}:backoff")
-        else:
-            self._children.put_job(partial(self._restart, child, timer))
+    def _set_alarm(self, child: Child, delay: float) -> None:
+        assert child.timer is not None
+        self._nursery.start_soon(self._alarm, child, child.timer, delay, name=f"{child.spec.id}:backoff")
 
     async def _alarm(self, child: Child, timer: trio.CancelScope, delay: float) -> None:
         """The task of one back-off."""
         with timer:
             await trio.sleep(delay)
-            self._children.put_job(partial(self._restart, child, timer))
+            self._children.put_job(partial(self._elapsed, child, timer))
+
+    async def _elapsed(self, child: Child, timer: trio.CancelScope) -> None:
+        """A back-off is over, unless something else was decided meanwhile."""
+        if child.timer is timer:
+            await self._start_due(child)
 
     # --- groups -----------------------------------------------------------------------------------------------------
 
-    def _group_of(self, child: Child) -> list[Child]:
-        """What is restarted when this child fails, in child-table order."""
-        if child.alone:
-            return [child]
-        return [
-            self._children.table[id] for id in affected(self._policy.strategy, [*self._children.table], child.spec.id)
-        ]
-
     async def _stop_group(self, child: Child) -> None:
-        """Stop what has to go with a child that failed, newest first; it is due again when the child is."""
-        plan: list[tuple[Child, After]] = []
-        for member in reversed(self._group_of(child)):
-            temporary = member.spec.restart == "temporary"
-            if not temporary and member.record.state != "failed":  # which waits for restart_child
-                member.due_with = child
-            if member is not child and (member.incarnation is not None or member.timer is not None):
-                plan.append((member, "closed" if temporary else "restarted"))
-        await self._children.end_all(plan)
+        """Stop what has to go along with a child that failed; what is started again is due when the child is."""
+        table = self._children.table
+        group = [child.spec.id] if child.alone else affected(self._policy.strategy, table, child.spec.id)
+        plan = plan_restart([table[id].row(parks=self._parks) for id in group], child.spec.id)
+        starts = set(plan.starts)
+        self._hold(child, [table[id] for id in plan.starts])
+        await self._children.end_all([(table[id], "restarted" if id in starts else "closed") for id in plan.stops])
 
-    async def _restart(self, child: Child, timer: trio.CancelScope | None) -> None:
-        """The back-off is over: try again, unless something else was decided meanwhile."""
-        if timer is not None and child.timer is timer:
-            await self._start_due(child)
+    @staticmethod
+    def _hold(child: Child, members: Sequence[Child]) -> None:
+        """Have the members of its group wait until the failure of a child is over."""
+        for member in members:
+            member.due_with = child
+            member.group = ()
+        child.group = members
 
     async def _start_due(self, cause: Child) -> None:
-        """Start all that waits for the failure of one child to be over."""
-        due = [child for child in self._children.table.values() if child.due_with is cause]
+        """Start all that waits for the failure of a child to be over."""
+        due = [child for child in cause.group if child.due_with is cause]
+        cause.group = ()
         if self._policy.start_order == "parallel":
-            ends: dict[Child, End | None] = {}
-            async with trio.open_nursery() as attempts:
-                for child in due:
-                    attempts.start_soon(self._start_into, child, ends, name=f"{child.spec.id}:start")
-            for child in due:
-                if child in ends and await self._failed_again(child, ends[child]):
-                    return
+            await self._start_beside(due, cause)
             return
-        for child in due:
-            if child.due_with is cause and await self._failed_again(child, await self._start_again(child)):
+        for number, child in enumerate(due):
+            self._tried(child, await self._start_again(child, cause))
+            if child.timer is not None and not child.alone:
+                self._hold(child, [child, *(other for other in due[number + 1 :] if other.due_with is cause)])
                 return
 
-    async def _start_into(self, child: Child, ends: dict[Child, End | None]) -> None:
-        ends[child] = await self._start_again(child)
+    async def _start_beside(self, due: Sequence[Child], cause: Child) -> None:
+        """Start all that is due side by side, then look at what became of each, in child-table order."""
+        ends: dict[Child, End | None] = {}
 
-    async def _start_again(self, child: Child) -> End | None:
-        if child.incarnation is not None:  # overdue, and reported
+        async def start(child: Child) -> None:
+            ends[child] = await self._start_again(child, cause)
+
+        async with trio.open_nursery() as attempts:
+            for child in due:
+                attempts.start_soon(start, child, name=f"{child.spec.id}:start")
+        for child in due:
+            self._tried(child, ends[child])
+
+    async def _start_again(self, child: Child, cause: Child) -> End | None:
+        """Make a restart attempt, unless the child was stopped meanwhile or the supervisor's end was decided."""
+        if child.due_with is cause and child.incarnation is not None:  # overdue, and reported
             await child.incarnation.wait_over()
-            self._children.finish(child)
+        if child.due_with is not cause or self._life.ending:
+            return None
+        self._children.finish(child)
         return await self._children.start(child)
 
-    async def _failed_again(self, child: Child, end: End | None) -> bool:
-        """See what a restart attempt has led to. Returns True if the rest of its group has to wait for it."""
-        if end is None or child.asked_at is not None:
-            return False
-        if self._children.note_exit(end):
-            return True
+    def _tried(self, child: Child, end: End | None) -> None:
+        """See what a restart attempt has led to."""
+        if end is None or child.asked_at is not None or self._children.note_exit(end):
+            return
+        child.incarnation = None
         if end.error is None:
             self._children.retire(child, "it had nothing to run")
-            return False
-        delay = self._decide(child, end)
-        timer = child.timer
-        if delay is None:
-            return self._life.ending
-        await self._stop_group(child)
-        self._wait(child, timer, delay)
-        return True
+            return
+        child.timer = timer = trio.CancelScope()
+        self._hold(child, [child])
+        child.record.become("backoff")
+        self._children.put_job(partial(self._failed_again, child, timer, end))
+
+    async def _failed_again(self, child: Child, timer: trio.CancelScope, end: End) -> None:
+        """A restart attempt failed, and nothing else was decided about the child meanwhile."""
+        if child.timer is timer:
+            await self._recover(child, end)
 
     def release(self, child: Child) -> None:
         """A child that failed will not be started after all; what waits for it is, without it."""
         child.due_with = None
-        if any(other.due_with is child for other in self._children.table.values()):
+        if any(other.due_with is child for other in child.group):
             self._children.put_job(partial(self._start_due, child))
 
     # --- the end of attempts ----------------------------------------------------------------------------------------
@@ -219,6 +238,7 @@ class Recovery:
     def give_up(self, child: Child, error: BaseException | None, why: str) -> None:
         """Nobody tries to start it any more; `restart_child` may."""
         child.incarnation = None
+        child.clear_timer()
         self.release(child)
         child.record.note(events.GaveUp, error=error)
         child.record.become("failed")
@@ -230,7 +250,7 @@ class Recovery:
         why = "trying again cannot help" if end.hopeless else _spent(self._policy)
         what = f"its last failure: {end.error!r}" if end.error is not None else f"it ended: {end.reason}"
         self.give_up(child, end.error, f"{supervisor} gave up on it: {why}; {what}")
-        if self._policy.on_limit == "park":
+        if self._parks:
             return
         exc = RestartLimitReached(
             f"{supervisor}: gave up on child {child.spec.id!r}: {why}; {what}", actor=self._life.record.name

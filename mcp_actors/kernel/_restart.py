@@ -12,7 +12,7 @@ from .._backoff import Backoff
 from ._mailbox import MAILBOX_SIZE, OverflowPolicy, check_mailbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from attrs import Attribute
 
@@ -71,6 +71,11 @@ def _check_shutdown(spec: ChildSpec, _: Attribute[Shutdown | None], value: objec
         )
 
 
+def _check_significant(spec: ChildSpec, _: Attribute[bool], value: object) -> None:
+    if not isinstance(value, bool):
+        raise ValueError(f"child {spec.id!r}: significant must be True or False, not {value!r}")
+
+
 @frozen
 class ChildSpec:
     """What a supervisor knows about a child before it has ever run.
@@ -94,7 +99,7 @@ class ChildSpec:
     restart: RestartType = field(default="permanent", kw_only=True, validator=_check_restart)
     start_timeout: float | None = field(default=None, kw_only=True, validator=_check_start_timeout)
     shutdown: Shutdown | None = field(default=None, kw_only=True, validator=_check_shutdown)
-    significant: bool = field(default=False, kw_only=True)
+    significant: bool = field(default=False, kw_only=True, validator=_check_significant)
     mailbox_size: int = field(default=MAILBOX_SIZE, kw_only=True)
     overflow: OverflowPolicy = field(default="wait", kw_only=True)
 
@@ -107,17 +112,65 @@ class ChildSpec:
             )
 
 
-def affected(strategy: Strategy, ids: Sequence[str], failed: str) -> Sequence[str]:
-    """What is restarted, in child-table order, when the child of the id ``failed`` is.
+def affected(strategy: Strategy, ids: Iterable[str], failed: str) -> Sequence[str]:
+    """Whom it concerns, in child-table order, when the child of the id ``failed`` is restarted.
 
     Args:
         strategy: the supervisor's.
-        ids: the child table.
+        ids: the child table. Not looked at for ``"one_for_one"``, so that a crash among many costs no more than one
+            among few.
         failed: one of the ids.
     """
     if strategy == "one_for_one":
         return [failed]
-    return ids if strategy == "one_for_all" else ids[ids.index(failed) :]
+    table = list(ids)
+    return table if strategy == "one_for_all" else table[table.index(failed) :]
+
+
+@frozen
+class Row:
+    """What a decision has to know about one child.
+
+    Attributes:
+        id: its id.
+        restart: its restart type.
+        up: whether something of it runs, or is about to.
+        parked: whether only ``restart_child`` starts it again.
+    """
+
+    id: str
+    restart: RestartType
+    up: bool
+    parked: bool = False
+
+
+@frozen
+class Plan:
+    """What is done about a failure.
+
+    Attributes:
+        stops: whom to stop, in this order: newest first.
+        starts: whom to start after that, in this order: oldest first.
+    """
+
+    stops: tuple[str, ...]
+    starts: tuple[str, ...]
+
+
+def plan_restart(group: Sequence[Row], failed: str) -> Plan:
+    """Plan the restart of a group.
+
+    What goes along with the child that failed is started again whatever it did before, as in OTP: also what had ended
+    normally or was stopped by hand. Temporary children are stopped for good.
+
+    Args:
+        group: whom it concerns, in child-table order.
+        failed: the id of the child that failed, which has nothing left to stop.
+    """
+    return Plan(
+        stops=tuple(row.id for row in reversed(group) if row.up and row.id != failed),
+        starts=tuple(row.id for row in group if row.restart != "temporary" and not row.parked),
+    )
 
 
 def shuts_down(auto_shutdown: AutoShutdown, others_idle: Iterable[bool]) -> bool:
@@ -153,9 +206,13 @@ class RestartBudget:
         self._spent.append((now, child))
         return True
 
-    def forget(self, child: str) -> None:
-        """What was spent on this child counts no more."""
-        self._spent = deque(entry for entry in self._spent if entry[1] != child)
+    def spenders(self) -> set[str]:
+        """On whose attempts it was spent."""
+        return {child for _, child in self._spent}
+
+    def forget(self, children: Collection[str]) -> None:
+        """What was spent on these children counts no more."""
+        self._spent = deque(entry for entry in self._spent if entry[1] not in children)
 
     def clear(self) -> None:
         """Nothing is spent."""

@@ -248,7 +248,7 @@ class Supervisor(Actor):
 
     def _find_idle(self, id: str) -> Child:
         child = self._find(id)
-        if child.timer is not None:
+        if child.due_with is not None:
             raise refuse_change(self._current.record.name, id, "restarting")
         if child.incarnation is not None:
             raise refuse_change(self._current.record.name, id, "running")
@@ -258,8 +258,8 @@ class Supervisor(Actor):
         check_specs((spec,), self._policy.auto_shutdown)
         known = self._children.table.get(spec.id)
         if known is not None:
-            idle = known.incarnation is None and known.timer is None
-            raise refuse_change(self._current.record.name, spec.id, "already_present" if idle else "already_started")
+            runs = known.incarnation is not None and not known.waiting
+            raise refuse_change(self._current.record.name, spec.id, "already_started" if runs else "already_present")
         child = self._children.add(spec)
         end = await self._children.start(child)
         if child.asked_at is not None:
@@ -273,14 +273,15 @@ class Supervisor(Actor):
 
     async def _stop_child(self, id: str, after: After) -> None:
         child = self._children.table.get(id)
-        if child is not None and child.timer is not None:
-            # Nothing of it runs and nobody waits for it, so this neither waits nor needs a turn.
+        if child is not None and child.waiting:
+            # It does not serve, so this needs no turn: its start is off.
             await self._children.end_child(child, after)
-            return
-        starting = child is not None and child.starting
-        if child is not None and starting:
-            self._children.ask(child, after)
-        stopped = await self._in_turn(partial(self._stop_in_turn, id, after), begun=starting)
+            stopped = child
+        else:
+            starting = child is not None and child.starting
+            if child is not None and starting:
+                self._children.ask(child, after)
+            stopped = await self._in_turn(partial(self._stop_in_turn, id, after), begun=starting)
         while stopped.asked_at is not None:  # overdue: this caller waits, the manager does not
             await stopped.record.wait_change()
 

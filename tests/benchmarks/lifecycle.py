@@ -1,9 +1,14 @@
-"""What it takes to start and stop many supervised actors, and how that grows with their number."""
+"""What it takes to start, restart and stop many supervised actors, and how that grows with their number."""
 
 from __future__ import annotations
 
+import gc
 import json
+import math
+import statistics
 import sys
+from collections.abc import Sequence
+from itertools import pairwise
 from time import perf_counter
 from typing import Final
 
@@ -15,32 +20,60 @@ from .actors import Echo
 from .figures import Figure
 from .measuring import in_fresh_process, no_collection
 
-FEW: Final = 1_000
-MANY: Final = 10_000
+NUMBERS: Final = (100, 1_000, 10_000)
+ROUNDS: Final = 5
+"""Fresh processes per number; the median counts."""
+
+GROWTH: Final = 1.1
+"""The largest exponent: at 1 ten times as many take ten times as long, at 2 a hundred times."""
+
+STAGES: Final = ("start", "crash and restart", "stop")
 
 
-async def start_and_stop(actors: int) -> tuple[float, float]:
-    """Return the seconds that the start took, and the stop."""
-    specs = [ChildSpec(f"echo-{number}", Echo) for number in range(actors)]
+async def live(number: int) -> list[float]:
+    """Start so many actors, crash each once, and stop them when all are back; return the seconds of each stage."""
+    actors: list[Echo] = []
+
+    def factory() -> Echo:
+        actors.append(Echo())
+        return actors[-1]
+
+    specs = [ChildSpec(f"echo-{index}", factory) for index in range(number)]
+    # A collection looks at everything that is alive, and the more actors there are the more often it runs. What it
+    # costs would hide how the kernel itself grows. So: none in between, and what is there already is out of its sight.
+    gc.freeze()
     with no_collection():
-        before = perf_counter()
-        async with open_supervisor(*specs):
-            started = perf_counter()
-        return started - before, perf_counter() - started
+        times = [perf_counter()]
+        async with open_supervisor(*specs, max_restarts=number, window=math.inf) as supervisor:
+            times.append(perf_counter())
+            for actor in actors.copy():
+                actor.fail(RuntimeError("told to"))
+            for spec in specs:
+                await supervisor.child(spec.id).wait_state("running")
+            times.append(perf_counter())
+        times.append(perf_counter())
+    assert len(actors) == 2 * number
+    return [later - earlier for earlier, later in pairwise(times)]
+
+
+def exponent(numbers: Sequence[int], seconds: Sequence[float]) -> float:
+    """The power of the number that the seconds grow with: the slope of a least-squares line through the logarithms."""
+    return statistics.linear_regression([math.log(n) for n in numbers], [math.log(s) for s in seconds]).slope
 
 
 def figures() -> list[Figure]:
-    """How long it takes, and the growth: 1 means that ten times as many take ten times as long."""
+    """How long each stage takes for one actor, and how it grows."""
+    rounds = {number: [in_fresh_process(__name__, number) for _ in range(ROUNDS)] for number in NUMBERS}
     found = []
-    few, many = (in_fresh_process(__name__, actors) for actors in (FEW, MANY))
-    for what, of_few, of_many in zip(("start", "stop"), few, many, strict=True):
+    for stage, name in enumerate(STAGES):
+        medians = [statistics.median(seconds[stage] for seconds in rounds[number]) for number in NUMBERS]
         found += [
-            Figure(f"{what} of {FEW} supervised actors", of_few * 1e3, "ms"),
-            Figure(f"{what} of {MANY}", of_many * 1e3, "ms"),
-            Figure("growth per actor", of_many / of_few / (MANY / FEW), "times"),
+            Figure(f"{name}, each of {number} supervised actors", median / number * 1e6, "µs")
+            for number, median in zip(NUMBERS, medians, strict=True)
         ]
+        found.append(Figure(f"{name}: growth exponent", exponent(NUMBERS, medians), "", bound=GROWTH))
     return found
 
 
 if __name__ == "__main__":
-    print(json.dumps(trio.run(start_and_stop, int(sys.argv[1]))))
+    print(json.dumps(trio.run(live, int(sys.argv[1]))))

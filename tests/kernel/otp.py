@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import trio
@@ -17,6 +17,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from mcp_actors.kernel import (
     Actor,
     ActorStartError,
+    ActorStopped,
     ChildError,
     ChildSpec,
     IgnoreStart,
@@ -126,7 +127,13 @@ class Replay:
                 self.over = True
                 self.events.append("sup_stop_requested")
                 return
-            await self.act(supervisor, *action)
+            if action[0] == "together":
+                async with busy(supervisor):
+                    for each in action[1]:
+                        await self.act(supervisor, *each)
+                        await wait_all_tasks_blocked()
+            else:
+                await self.act(supervisor, *action)
             await wait_all_tasks_blocked()
         if supervisor.state == "stopped":
             self.over = True
@@ -147,6 +154,10 @@ class Replay:
                 await getattr(supervisor, verb)(argument)
             except ChildError as exc:
                 result = exc.reason if exc.reason == "already_started" else ("error", exc.reason)
+            except ActorStartError:
+                result = ("error", "start_failed")
+            except ValueError as exc:
+                result = ("error", self.refusal(str(exc)))
             self.events.append(("call", verb, id, result))
 
     def refusal(self, message: str) -> Term:
@@ -221,6 +232,41 @@ class Child(Actor):
 
     async def handle(self, message: object) -> None:
         raise NotImplementedError
+
+
+class Blocker(Actor):
+    """Does not start, but takes a while for that."""
+
+    def __init__(self, gate: trio.Event) -> None:
+        self.gate = gate
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        await self.refuse()
+        yield
+
+    async def refuse(self) -> None:
+        await self.gate.wait()
+        raise RuntimeError("does not start")
+
+    async def handle(self, message: object) -> None:
+        raise NotImplementedError
+
+
+@asynccontextmanager
+async def busy(supervisor: SupervisorRef) -> AsyncIterator[None]:
+    """Have the supervisor do nothing else until the block is left, and forget what it did."""
+    gate = trio.Event()
+
+    async def block() -> None:
+        with suppress(ActorStartError, ActorStopped):
+            await supervisor.start_child(ChildSpec("blocker", lambda: Blocker(gate)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(block)
+        await wait_all_tasks_blocked()
+        yield
+        gate.set()
 
 
 def replay(scenario: Scenario) -> list[Term]:

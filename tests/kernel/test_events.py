@@ -17,6 +17,7 @@ from mcp_actors.kernel import (
     Stopped,
     Stopping,
     open_actor,
+    open_supervisor,
 )
 from mcp_actors.kernel._events import EventHub
 
@@ -180,3 +181,24 @@ def test_events_are_frozen_and_compare_by_what_they_say() -> None:
     assert event(1) == event(1) != event(2)
     with pytest.raises(AttributeError):
         event(1).actor = "other"  # type: ignore[misc]  # which is the point
+
+
+async def test_a_stream_of_a_tree_that_has_ended_ends_too() -> None:
+    async with open_supervisor() as supervisor, supervisor.watch_events() as during:
+        pass
+    async with supervisor.watch_events() as afterwards:
+        assert [event async for event in afterwards] == []
+    assert [event async for event in during] == []
+
+
+async def test_a_stream_ends_with_its_tree_once_it_was_read() -> None:
+    seen: list[str] = []
+
+    async def read() -> None:
+        async with supervisor.watch_events() as stream:
+            seen.extend([type(event).__name__ async for event in stream])
+
+    async with trio.open_nursery() as nursery, open_supervisor() as supervisor:
+        nursery.start_soon(read)
+        await settle()
+    assert seen == ["Stopping", "Stopped"]

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mcp_actors.kernel import Actor, Backoff, ChildSpec, Supervisor
-from mcp_actors.kernel._restart import RestartBudget, restarts_after
+from mcp_actors.kernel import Actor, Backoff, ChildSpec, Supervisor, open_supervisor
+from mcp_actors.kernel._restart import Plan, RestartBudget, Row, affected, plan_restart, restarts_after, shuts_down
 
 
 class Idle(Actor):
@@ -24,6 +24,97 @@ class Idle(Actor):
 def test_the_restart_type_decides_after_which_ends_a_child_is_started_again(restart: Any, reasons: set[str]) -> None:
     ends: tuple[Any, ...] = ("normal", "shutdown", "crashed", "ignored")
     assert {reason for reason in ends if restarts_after(restart, reason)} == reasons
+
+
+@pytest.mark.parametrize(
+    ("strategy", "failed", "ids"),
+    [
+        ("one_for_one", "b", ["b"]),
+        ("one_for_all", "b", ["a", "b", "c"]),
+        ("rest_for_one", "a", ["a", "b", "c"]),
+        ("rest_for_one", "b", ["b", "c"]),
+        ("rest_for_one", "c", ["c"]),
+    ],
+)
+def test_the_strategy_decides_whom_a_failure_concerns(strategy: Any, failed: str, ids: list[str]) -> None:
+    assert affected(strategy, {"a": 1, "b": 2, "c": 3}, failed) == ids
+
+
+def test_one_for_one_does_not_look_at_the_table() -> None:
+    assert affected("one_for_one", map(pytest.fail, "abc"), "b") == ["b"]
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_group_stops_newest_first_and_starts_oldest_first() -> None:
+    rows = [Row("a", "permanent", up=True), Row("b", "transient", up=False), Row("c", "permanent", up=True)]
+    assert plan_restart(rows, "b") == Plan(stops=("c", "a"), starts=("a", "b", "c"))
+
+
+def test_what_is_down_is_not_stopped_but_started_along() -> None:
+    rows = [Row("a", "transient", up=False), Row("b", "permanent", up=False), Row("c", "permanent", up=True)]
+    assert plan_restart(rows, "b") == Plan(stops=("c",), starts=("a", "b", "c"))
+
+
+def test_a_temporary_member_is_stopped_and_not_started() -> None:
+    rows = [Row("a", "permanent", up=False), Row("b", "temporary", up=True)]
+    assert plan_restart(rows, "a") == Plan(stops=("b",), starts=("a",))
+
+
+def test_a_parked_member_is_left_alone() -> None:
+    rows = [Row("a", "permanent", up=False), Row("b", "permanent", up=False, parked=True)]
+    assert plan_restart(rows, "a") == Plan(stops=(), starts=("a",))
+
+
+def test_the_child_that_failed_is_not_stopped_even_if_it_is_about_to_be_started() -> None:
+    assert plan_restart([Row("a", "permanent", up=True)], "a") == Plan(stops=(), starts=("a",))
+
+
+@given(
+    st.lists(
+        st.builds(
+            Row,
+            st.sampled_from("abcdef"),
+            st.sampled_from(["permanent", "transient", "temporary"]),
+            up=st.booleans(),
+            parked=st.booleans(),
+        ),
+        unique_by=lambda row: row.id,
+        min_size=1,
+    ),
+    st.data(),
+)
+def test_a_plan_keeps_to_the_order_of_the_table(rows: list[Row], data: st.DataObject) -> None:
+    failed = data.draw(st.sampled_from(rows)).id
+    order = [row.id for row in rows]
+    plan = plan_restart(rows, failed)
+    assert list(plan.stops) == sorted(plan.stops, key=order.index, reverse=True)
+    assert list(plan.starts) == sorted(plan.starts, key=order.index)
+    assert failed not in plan.stops
+    assert {row.id for row in rows if row.up} <= {*plan.stops, failed}
+    assert not {row.id for row in rows if row.restart == "temporary" or row.parked} & {*plan.starts}
+
+
+# --- auto_shutdown ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("auto_shutdown", "others_idle", "ends"),
+    [
+        ("never", [], False),
+        ("never", [True], False),
+        ("any_significant", [False], True),
+        ("any_significant", [], True),
+        ("all_significant", [], True),
+        ("all_significant", [True, True], True),
+        ("all_significant", [True, False], False),
+    ],
+)
+def test_auto_shutdown_decides_whether_the_end_of_a_significant_child_is_the_end(
+    auto_shutdown: Any, others_idle: list[bool], ends: bool
+) -> None:
+    assert shuts_down(auto_shutdown, others_idle) is ends
 
 
 # --- the budget -------------------------------------------------------------------------------------------------------
@@ -62,7 +153,9 @@ def test_what_was_spent_on_one_child_can_be_forgotten() -> None:
     budget = RestartBudget(2, 5.0)
     assert budget.spend(0, "a")
     assert budget.spend(0, "b")
-    budget.forget("a")
+    assert budget.spenders() == {"a", "b"}
+    budget.forget({"a"})
+    assert budget.spenders() == {"b"}
     assert [budget.spend(1, "b"), budget.spend(1, "b")] == [True, False]
 
 
@@ -108,6 +201,11 @@ def test_no_window_ever_holds_more_attempts_than_allowed(gaps: list[float], max_
         ({"shutdown": -1}, "child 'a': shutdown must be positive seconds, 'brutal_kill' or 'infinity', not -1"),
         ({"shutdown": math.inf}, "child 'a': shutdown must be positive seconds, 'brutal_kill' or 'infinity', not inf"),
         ({"shutdown": "never"}, "child 'a': shutdown must be positive seconds, 'brutal_kill' or 'infinity', not 'ne"),
+        (
+            {"significant": True},
+            "child 'a': a permanent child cannot be significant, because it never ends for good; make it transient or",
+        ),
+        ({"significant": "yes"}, "child 'a': significant must be True or False, not 'yes'"),
         ({"mailbox_size": 0}, "child 'a': mailbox_size must be an int of at least 1, not 0"),
         ({"overflow": "drop"}, "child 'a': overflow must be 'wait' or 'fail', not 'drop'"),
     ],
@@ -128,6 +226,14 @@ def test_an_impossible_child_is_refused(given: dict[str, Any], message: str) -> 
         ({"window": math.nan}, "Supervisor: window must be positive seconds or math.inf, not nan"),
         ({"reset_after": -1}, "Supervisor: reset_after must be positive seconds or None, not -1"),
         ({"backoff": 3}, "Supervisor: backoff must be a Backoff, not 3"),
+        (
+            {"strategy": "one"},
+            "Supervisor: strategy must be 'one_for_one' or 'one_for_all' or 'rest_for_one', not 'one'",
+        ),
+        (
+            {"auto_shutdown": True},
+            "Supervisor: auto_shutdown must be 'never' or 'any_significant' or 'all_significant', not True",
+        ),
         ({"on_limit": "stay"}, "Supervisor: on_limit must be 'end' or 'park', not 'stay'"),
         ({"start_order": "random"}, "Supervisor: start_order must be 'sequential' or 'parallel', not 'random'"),
         ({"stop_order": "random"}, "Supervisor: stop_order must be 'sequential' or 'concurrent', not 'random'"),
@@ -152,6 +258,27 @@ def test_integers_that_are_too_large_for_a_float_are_seconds_like_others() -> No
 def test_two_children_of_one_id_are_refused() -> None:
     with pytest.raises(ValueError, match="two children have the id 'a'; ids are unique in a supervisor"):
         Supervisor(ChildSpec("a", Idle), ChildSpec("a", Idle))
+
+
+def test_a_significant_child_without_auto_shutdown_is_refused() -> None:
+    significant = ChildSpec("b", Idle, restart="transient", significant=True)
+    with pytest.raises(ValueError, match="child 'b': is significant, but its supervisor has auto_shutdown='never', so"):
+        Supervisor(ChildSpec("a", Idle), significant)
+    Supervisor(significant, auto_shutdown="all_significant")
+
+
+async def test_of_what_is_refused_nothing_is_started() -> None:
+    made: list[str] = []
+
+    def factory() -> Actor:
+        made.append("an actor")
+        return Idle()
+
+    specs = [ChildSpec("a", factory), ChildSpec("b", factory, restart="temporary", significant=True)]
+    with pytest.raises(ValueError, match="child 'b': is significant"):
+        async with open_supervisor(*specs):
+            raise AssertionError("not reached")
+    assert made == []
 
 
 def test_what_is_no_child_spec_is_refused() -> None:

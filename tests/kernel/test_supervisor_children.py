@@ -109,7 +109,7 @@ async def test_a_change_that_does_not_fit_is_refused_with_its_reason(autojump_cl
             (partial(supervisor.restart_child, "waiting"), "restarting", "it is about to be restarted; stop_child"),
             (partial(supervisor.delete_child, "waiting"), "restarting", "it is about to be restarted; stop_child"),
             (partial(start, yard.spec("up")), "already_started", "a child of that id runs already; choose another"),
-            (partial(start, yard.spec("waiting")), "already_started", "a child of that id runs already"),
+            (partial(start, yard.spec("waiting")), "already_present", "a child of that id that does not run"),
             (partial(start, yard.spec("down")), "already_present", "that does not run; use restart_child, or delete"),
         ]
         for change, reason, message in refusals:

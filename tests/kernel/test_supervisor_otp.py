@@ -8,17 +8,19 @@ import pytest
 
 from .otp import Scenario, parse_scenarios, parse_term, replay
 
-RECORDED = parse_scenarios((Path(__file__).parent / "otp_traces.txt").read_text())
+HERE = Path(__file__).parent
+RECORDED = parse_scenarios((HERE / "otp_traces.txt").read_text())
+EXPECTED = parse_scenarios((HERE / "otp_expected.txt").read_text())
 
 
-@pytest.mark.parametrize("scenario", RECORDED, ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", RECORDED + EXPECTED, ids=lambda scenario: scenario.name)
 def test_events_are_those_of_otp(scenario: Scenario) -> None:
     assert replay(scenario) == scenario.events
 
 
-def test_every_recording_is_read() -> None:
-    assert len(RECORDED) == 20
-    assert all(scenario.events for scenario in RECORDED)
+def test_every_scenario_is_read() -> None:
+    assert (len(RECORDED), len(EXPECTED)) == (20, 54)
+    assert all(scenario.events for scenario in RECORDED + EXPECTED)
 
 
 def test_a_term_is_parsed() -> None:

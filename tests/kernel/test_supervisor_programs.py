@@ -1,14 +1,20 @@
-"""Whatever is done to a supervisor, in whatever order, what it promises holds."""
+"""Whatever is done to a supervisor, in whatever order, what it promises holds.
+
+The programs are drawn at random. The seed is printed with every run, and ``PROGRAMS_SEED`` repeats one.
+"""
 
 from __future__ import annotations
 
 import math
+import os
+import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import hypothesis
+import pytest
 import trio
 from attrs import define, field, frozen
 from hypothesis import given, strategies as st
@@ -20,6 +26,7 @@ from mcp_actors.kernel import (
     ActorStopped,
     Backoff,
     ChildSpec,
+    Crashed,
     Event,
     GaveUp,
     IgnoreStart,
@@ -33,7 +40,11 @@ from mcp_actors.kernel import (
 
 from .workers import Boom, Crash, Deed, Echo, Finish, Hang, Hopeless, Yard
 
+PROGRAMS: Final = 5_000 if os.environ.get("CI") else 200
+SEED: Final = int(os.environ.get("PROGRAMS_SEED") or random.SystemRandom().getrandbits(32))
+
 RESTART = {"p": "permanent", "t": "transient", "m": "temporary"}
+ENDING = ["t1", "t2", "m1", "m2"]
 IDS = ["p1", "p2", "p3", "t1", "t2", "m1", "m2"]
 
 
@@ -54,13 +65,19 @@ class Program:
     starts: dict[str, list[Deed]]
     stops: dict[str, Deed]
     shutdowns: dict[str, Any]
+    significant: set[str]
     acts: list[Act]
+
+
+def fresh(deed: Deed) -> Deed:
+    """An exception that is raised again and again keeps the frames of every time; each program gets its own."""
+    return type(deed)(*deed.args) if isinstance(deed, BaseException) else deed
 
 
 START_DEEDS: st.SearchStrategy[Deed] = st.sampled_from(
     [None, None, None, 0.5, 2.0, Boom("start"), Boom("start"), Hopeless("start"), IgnoreStart()]
-)
-STOP_DEEDS: st.SearchStrategy[Deed] = st.sampled_from([None, None, 0.5, 2.0, math.inf, Boom("stop")])
+).map(fresh)
+STOP_DEEDS: st.SearchStrategy[Deed] = st.sampled_from([None, None, 0.5, 2.0, math.inf, Boom("stop")]).map(fresh)
 VERBS = ["crash", "crash", "crash", "hopeless", "finish", "call", "call", "hang"]
 VERBS += ["stop_child", "keep_mailbox", "restart_child", "delete_child", "start_child", "sleep", "which_children"]
 
@@ -75,6 +92,8 @@ def programs(draw: st.DrawFn) -> Program:
         "window": window,
         "backoff": draw(st.sampled_from([b for b in backoffs if b.total(max_restarts) < window])),
         "reset_after": draw(st.sampled_from([None, 3.0])),
+        "strategy": draw(st.sampled_from(["one_for_one", "one_for_all", "rest_for_one"])),
+        "auto_shutdown": draw(st.sampled_from(["never", "never", "any_significant", "all_significant"])),
         "on_limit": draw(st.sampled_from(["end", "park"])),
         "start_order": draw(st.sampled_from(["sequential", "parallel"])),
         "stop_order": draw(st.sampled_from(["sequential", "concurrent"])),
@@ -82,13 +101,16 @@ def programs(draw: st.DrawFn) -> Program:
     }
     ids = draw(st.lists(st.sampled_from(IDS), unique=True, min_size=1, max_size=4))
     known = st.sampled_from([*ids, *ids, draw(st.sampled_from(IDS))])
-    act = st.builds(Act, st.sampled_from(VERBS), known, st.sampled_from([0.2, 1.0, 20.0]), st.booleans())
+    act = st.builds(Act, st.sampled_from(VERBS), known, st.sampled_from([0.2, 1.0, 20.0, math.inf]), st.booleans())
     return Program(
         options=options,
         ids=ids,
         starts={id: draw(st.lists(START_DEEDS, max_size=4)) for id in IDS},
         stops={id: draw(STOP_DEEDS) for id in IDS},
         shutdowns={id: draw(st.sampled_from([None, 1.0, "brutal_kill"])) for id in IDS},
+        significant=draw(st.sets(st.sampled_from(["t1", "t2", "m1", "m2"])))
+        if options["auto_shutdown"] != "never"
+        else set(),
         acts=draw(st.lists(act, min_size=3, max_size=25)),
     )
 
@@ -107,6 +129,8 @@ class Run:
     budget_was_cleared: bool = False
     failed: set[str] = field(factory=set)
     deeds: dict[str, Any] = field(factory=dict)
+    told_to_stop: set[str] = field(factory=set)
+    unexplained: list[str] = field(factory=list)
 
     async def main(self) -> None:
         self.order = [*self.program.ids]
@@ -135,7 +159,13 @@ class Run:
             actor.start_deed = next(self.deeds[id], None)  # type: ignore[attr-defined]  # it is a Worker
             return actor
 
-        return ChildSpec(id, factory, restart=RESTART[id[0]], shutdown=self.program.shutdowns[id])  # type: ignore[arg-type]  # plain strings
+        return ChildSpec(
+            id,
+            factory,
+            restart=RESTART[id[0]],  # type: ignore[arg-type]  # a plain string
+            shutdown=self.program.shutdowns[id],
+            significant=id in self.program.significant,
+        )
 
     def observe(self, event: Event) -> None:
         self.yard.events.append(event)
@@ -159,7 +189,7 @@ class Run:
         messages = {"crash": Crash(), "hopeless": Crash(Hopeless("crash")), "finish": Finish(), "hang": Hang()}
         ref = self.remember(supervisor, act.id)
         if act.verb == "sleep":
-            await trio.sleep(act.patience)
+            await trio.sleep(min(act.patience, 100))
         elif act.verb in {*messages, "call"}:
             if ref is not None:
                 self.asked += 1
@@ -179,7 +209,9 @@ class Run:
             "restart_child": partial(supervisor.restart_child, act.id),
             "start_child": partial(supervisor.start_child, self.spec(act.id)),
         }
-        with trio.move_on_after(act.patience), suppress(ActorError):
+        if act.verb == "stop_child":
+            self.told_to_stop.add(act.id)
+        with trio.move_on_after(min(act.patience, 100)), suppress(ActorError):
             await changes[act.verb]()
 
     async def call(self, ref: ActorRef, message: Any, patience: float) -> None:
@@ -190,13 +222,32 @@ class Run:
                 outcome = "answered"
             except (ActorError, Boom, Hopeless) as exc:
                 outcome = type(exc).__name__
+                if isinstance(exc, ActorStopped) and not self.ended_for_good(ref.name):
+                    self.unexplained.append(str(exc))
         self.outcomes.append(outcome)
+
+    def ended_for_good(self, id: str) -> bool:
+        """Whether there is a reason not to serve what was sent to a child; to be stopped with a group is none."""
+        if id in self.told_to_stop or id in self.failed:
+            return True
+        return any(
+            (event.actor == "supervisor" and isinstance(event, Stopping))
+            or (event.actor == id and self.is_final(event))
+            for event in self.yard.events
+        )
+
+    @staticmethod
+    def is_final(event: Event) -> bool:
+        if isinstance(event, Stopped) or (isinstance(event, Stopping) and event.reason != "shutdown"):
+            return True
+        return isinstance(event, (Stopping, Crashed)) and event.actor.startswith("m")
 
     # --- checks -----------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         assert self.yard.running == []
         assert len(self.outcomes) == self.asked
+        assert self.unexplained == []
         assert all(event.incarnation == 1 for event in self.yard.events if self.is_start_of_temporary(event))
         assert all(ref.state in ("stopped", "failed") for ref in self.refs)
         trio.run(self.check_refusals)
@@ -231,9 +282,16 @@ class Run:
         assert stops == sorted(stops, key=self.order.index, reverse=True)
 
 
-@hypothesis.settings(max_examples=300)
+@hypothesis.seed(SEED)
+@hypothesis.settings(max_examples=PROGRAMS, print_blob=True)
 @given(programs())
-def test_a_supervisor_keeps_its_promises_whatever_is_done_to_it(program: Program) -> None:
+def run_and_check(program: Program) -> None:
     run = Run(program)
     trio.run(run.main, clock=MockClock(autojump_threshold=0))
     run.check()
+
+
+def test_a_supervisor_keeps_its_promises_whatever_is_done_to_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\n{PROGRAMS} programs, PROGRAMS_SEED={SEED}")
+    run_and_check()
