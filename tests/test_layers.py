@@ -8,7 +8,8 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -19,6 +20,7 @@ from .source import PACKAGE, parse, project, python_files
 
 LAYERS: Final = {
     "_backoff": 0,
+    "_collapse": 0,
     "_errors": 0,
     "_exports": 0,
     "kernel": 1,
@@ -119,6 +121,12 @@ def layer_problem(found: Import) -> str | None:
     return f"{found}, which is not below it"
 
 
+@cache
+def installed() -> Mapping[str, list[str]]:
+    """Which distributions provide an importable name; looked up once, since that reads the whole environment."""
+    return packages_distributions()
+
+
 def foreign_problem(found: Import, declared: set[str], optional: set[str]) -> str | None:
     """Say what is wrong with an import from outside the package, if anything is."""
     name = found.target.partition(".")[0]
@@ -133,7 +141,7 @@ def foreign_problem(found: Import, declared: set[str], optional: set[str]) -> st
     if found.place == "_errors" and name != "trio":
         return f"{found}: errors need the standard library and trio only"
     allowed = declared | optional if found.place == "adapters" else declared
-    distributions = {_normal(name) for name in packages_distributions().get(name, [name])}
+    distributions = {_normal(name) for name in installed().get(name, [name])}
     return None if distributions & allowed else f"{found}: declare its distribution in pyproject.toml"
 
 

@@ -28,6 +28,8 @@ from typing import Final
 from .._errors import ConfigError
 
 DEFAULT_NAMING: Final = "mcp__{server}__{tool}"
+"""The template of public names, unless another is given."""
+
 MAX_LENGTH: Final = 64  # characters: the tightest limit of the large model providers' tool names
 
 _SEPARATOR: Final = "__"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import httpx2
 from mcp import MCPError
 
+from .._collapse import collapse
 from .._errors import ConnectFailed, ConnectionLost, ConnectPhase, ServerError
-from ..kernel._collapse import collapse
 
 if TYPE_CHECKING:
     from ..config import ServerConfig

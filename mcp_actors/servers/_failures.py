@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from attrs import define
 
+from .._collapse import leaves
 from .._errors import ActorStartError, RestartLimitReached, ServerError, ServerUnavailable, ToolNotFound
-from ..kernel._collapse import leaves
 from ._tree import GROUP
 
 if TYPE_CHECKING:

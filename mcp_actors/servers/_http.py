@@ -21,9 +21,9 @@ import httpx2
 import trio
 from mcp.client.streamable_http import streamable_http_client
 
+from .._collapse import leaves
 from .._errors import ConnectFailed
 from ..config import resolve_headers
-from ..kernel._collapse import leaves
 from ._background import open_background
 from ._credentials import resolve_credentials
 from ._lifeline import Lifeline

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, ClassVar
 import trio
 from attrs import frozen
 
+from .._collapse import collapse
 from .._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ConnectFailed, ServerUnavailable
 from ..kernel import Actor, Call
-from ..kernel._collapse import collapse
 from ._state import FAILED
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from mcp_actors import (
     Stdio,
     open_servers,
 )
+from mcp_actors._collapse import leaves
 from mcp_actors.kernel import ActorStartError, Restarting, RestartLimitReached
-from mcp_actors.kernel._collapse import leaves
 from mcp_actors.servers._failures import translated
 from mcp_actors.servers._record import ServerRecord
 from mcp_actors.servers._tree import GROUP

@@ -1,0 +1,57 @@
+"""One failure, one exception: out of the groups that nurseries wrap around it, or the first of several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+import trio
+
+__all__ = ["collapse", "exit_in", "first_of", "leaves", "without_cancelled"]
+
+E = TypeVar("E", bound=BaseException)
+
+
+def leaves(exc: BaseException | None) -> list[BaseException]:
+    """The exceptions in a group of groups, left to right, without groups."""
+    if not isinstance(exc, BaseExceptionGroup):
+        return [] if exc is None else [exc]
+    return [leaf for inner in exc.exceptions for leaf in leaves(inner)]
+
+
+def exit_in(exc: BaseException | None) -> BaseException | None:
+    """The `KeyboardInterrupt`, `SystemExit` or the like that a group holds, or is."""
+    for leaf in leaves(exc):
+        if not isinstance(leaf, (Exception, trio.Cancelled)):
+            return leaf
+    return None
+
+
+def without_cancelled(exc: BaseException | None) -> BaseException | None:
+    """What is left of a group, or of a plain exception, without the cancellations in it."""
+    if not any(isinstance(leaf, trio.Cancelled) for leaf in leaves(exc)):
+        return exc
+    return exc.split(trio.Cancelled)[1] if isinstance(exc, BaseExceptionGroup) else None
+
+
+def collapse(exc: BaseException) -> BaseException:
+    """The single exception that a group holds, or the group.
+
+    `trio.Cancelled` beside something else is only the echo of that and does not count; a group of nothing but
+    cancellations is one of them. A `KeyboardInterrupt` or `SystemExit` outranks everything.
+    """
+    failure = without_cancelled(exc)
+    if failure is None:
+        return leaves(exc)[0]
+    bare = exit_in(failure)
+    while bare is None and isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
+        failure = failure.exceptions[0]
+    return failure if bare is None else bare
+
+
+def first_of(failures: Iterable[E]) -> E:
+    """The first of several failures, of which there must be one; the others become its notes."""
+    first, *others = failures
+    for other in others:
+        first.add_note(f"also: {other}")
+    return first
