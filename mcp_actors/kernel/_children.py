@@ -117,6 +117,7 @@ class Children:
         child.alone = False
         attempt.settle(value(None))
 
+    @trio.lowlevel.enable_ki_protection
     async def _own(self, child: Child, incarnation: Incarnation, attempt: Reply[End | None]) -> None:
         """An owner task: one incarnation of a child, from its first line to its last."""
         try:
@@ -156,6 +157,7 @@ class Children:
         if child.incarnation is not None:
             child.incarnation.end("shutdown", comes_back=after != "closed")
 
+    @trio.lowlevel.enable_ki_protection
     async def end_child(self, child: Child, after: After) -> None:
         """Stop a child, whatever it does, within its own bound. If it outlives that, `finish` is still due."""
         self.ask(child, after)
@@ -214,6 +216,7 @@ class Children:
         """Let the manager do something, after what is waiting."""
         self._put_job.send_nowait(job)
 
+    @trio.lowlevel.enable_ki_protection
     async def manage(self) -> None:
         """Take job after job, until the supervisor's end is decided."""
         async for job in self._jobs:

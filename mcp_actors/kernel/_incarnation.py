@@ -39,6 +39,8 @@ from ._requests import Requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
+    from types import TracebackType
 
     from ._actor import Actor
     from ._mailbox import Envelope
@@ -160,7 +162,7 @@ class Incarnation:
         async with trio.open_nursery() as nursery:
             try:
                 self._actor = actor = self._adopt(factory())
-                async with actor.running():
+                async with Interruptible(actor.running()):
                     await trio.lowlevel.checkpoint_if_cancelled()
                     await self._loop(self._start(actor, nursery))
             finally:
@@ -345,3 +347,22 @@ class Incarnation:
         except Exception:
             logger.exception("actor %r: is_hopeless() raised, which counts as False", self.record.name)
             return False
+
+
+class Interruptible:
+    """Enters and leaves a resource whose code a Ctrl-C may interrupt anywhere, unlike the kernel around it."""
+
+    __slots__ = ("_resource",)
+
+    def __init__(self, resource: AbstractAsyncContextManager[None]) -> None:
+        self._resource = resource
+
+    @trio.lowlevel.disable_ki_protection
+    async def __aenter__(self) -> None:
+        await self._resource.__aenter__()
+
+    @trio.lowlevel.disable_ki_protection
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        return await self._resource.__aexit__(kind, exc, traceback)

@@ -37,6 +37,7 @@ __all__ = ["open_actor", "open_supervisor"]
 
 
 @asynccontextmanager
+@trio.lowlevel.enable_ki_protection
 async def open_actor(
     actor: Actor,
     *,
@@ -76,6 +77,7 @@ async def open_actor(
 
 
 @asynccontextmanager
+@trio.lowlevel.enable_ki_protection
 async def open_supervisor(
     *specs: ChildSpec,
     name: str = "supervisor",
@@ -126,6 +128,7 @@ async def open_supervisor(
 
 
 @asynccontextmanager
+@trio.lowlevel.enable_ki_protection
 async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
     """Own a root actor around a block, and raise what the block raised, or what the actor ended with, bare.
 
@@ -165,6 +168,7 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
         del verdict, from_block, escaped  # whose tracebacks refer to this frame
 
 
+@trio.lowlevel.enable_ki_protection
 async def _own(root: Incarnation, actor: Actor, settled: trio.Event, around_block: trio.CancelScope) -> None:
     """The root's owner task. A failure that only its clean-up brought to light cancels the block too."""
     record = root.record
@@ -179,6 +183,7 @@ async def _own(root: Incarnation, actor: Actor, settled: trio.Event, around_bloc
         around_block.cancel(f"actor {record.name!r} failed")
 
 
+@trio.lowlevel.enable_ki_protection
 async def _end(root: Incarnation, ending: trio.Event) -> None:
     """Stop the root, or bound a stop of its own wish, whatever happens to the task that opened it."""
     with trio.CancelScope(shield=True):

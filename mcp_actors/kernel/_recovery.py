@@ -144,6 +144,7 @@ class Recovery:
         assert child.timer is not None
         self._nursery.start_soon(self._alarm, child, child.timer, delay, name=f"{child.spec.id}:backoff")
 
+    @trio.lowlevel.enable_ki_protection
     async def _alarm(self, child: Child, timer: trio.CancelScope, delay: float) -> None:
         """The task of one back-off."""
         with timer:

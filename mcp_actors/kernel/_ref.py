@@ -57,6 +57,7 @@ class ActorRef:
         """A snapshot, as frozen data."""
         return self._record.statistics()
 
+    @trio.lowlevel.enable_ki_protection
     async def call(self, message: Call[T]) -> T:
         """Send a message and wait for its answer.
 
@@ -85,6 +86,7 @@ class ActorRef:
         record.mailbox.put(envelope)
         return cast("T", await envelope.wait())
 
+    @trio.lowlevel.enable_ki_protection
     async def tell(self, message: Message) -> None:
         """Send a message that nobody waits for. If its handler raises, that is logged and is an event.
 

@@ -46,6 +46,7 @@ class Reply(Generic[T]):
             trio.lowlevel.reschedule(self._waiter, answer)
         return True
 
+    @trio.lowlevel.enable_ki_protection
     async def wait(self) -> T:
         """Wait for the answer.
 

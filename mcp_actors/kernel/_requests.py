@@ -30,7 +30,7 @@ from ._ref import serving
 from ._reply import error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from ._actor import Actor
     from ._incarnation import Incarnation
@@ -123,6 +123,7 @@ class Requests:
 
     # --- a request task ---------------------------------------------------------------------------------------------
 
+    @trio.lowlevel.enable_ki_protection
     async def _open_slot(self, envelope: Envelope, name: str) -> None:
         """The task of a slot."""
         async with trio.open_nursery() as slot:
@@ -130,6 +131,7 @@ class Requests:
             del envelope
             await trio.sleep_forever()
 
+    @trio.lowlevel.enable_ki_protection
     async def _serve(self, slot: trio.Nursery, envelope: Envelope) -> None:
         """Hand an envelope over, unless its caller or the incarnation has gone; then free the slot."""
         try:
@@ -140,7 +142,7 @@ class Requests:
                 self._in_flight.add(envelope)
                 serving.set(None if self._reentrant else envelope)
                 handle = self._handle_observed if self._record.hub.observers else self._handle
-                result = await handle(envelope.message)
+                result = await interruptible(handle, envelope.message)
                 if envelope.answered:
                     envelope.settle(outcome.Value(result))
         except BaseException as exc:
@@ -231,3 +233,9 @@ class Requests:
                 "actor %r: handling %s failed and nobody waits for it", self._record.name, message, exc_info=exc
             )
         self._record.note(events.Unhandled, message=message, error=exc)
+
+
+@trio.lowlevel.disable_ki_protection
+async def interruptible(handle: Callable[[Message], Awaitable[object]], message: Message) -> object:
+    """Run a handler, which a Ctrl-C may interrupt anywhere, unlike the kernel around it."""
+    return await handle(message)

@@ -24,6 +24,7 @@ async def stop(incarnation: Incarnation) -> None:
         await incarnation.wait_over()
 
 
+@trio.lowlevel.enable_ki_protection
 async def stop_within(incarnation: Incarnation, shutdown: Shutdown | None, *, asked_at: float) -> bool:
     """Ask an incarnation to stop and kill it when its time is over.
 

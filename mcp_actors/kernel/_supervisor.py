@@ -113,6 +113,7 @@ class Supervisor(Actor):
     # --- the owner task ---------------------------------------------------------------------------------------------
 
     @asynccontextmanager
+    @trio.lowlevel.enable_ki_protection
     async def running(self) -> AsyncIterator[None]:
         """Start the children, have them managed, stop them."""
         async with trio.open_nursery() as nursery:
@@ -140,6 +141,7 @@ class Supervisor(Actor):
         if failures:
             raise first_failure([failures[child] for child in children if child in failures])
 
+    @trio.lowlevel.enable_ki_protection
     async def _start_beside(self, child: Child, failures: dict[Child, ActorStartError]) -> None:
         """One of several parallel first starts. If it fails and that matters, those configured later are given up."""
         end = await self._children.start(child)
@@ -182,6 +184,7 @@ class Supervisor(Actor):
                     await child.incarnation.wait_over()
                     self._children.finish(child)
 
+    @trio.lowlevel.enable_ki_protection
     async def _watch_for_a_kill(self, plan: list[tuple[Child, After]]) -> None:
         try:
             await trio.sleep_forever()
@@ -199,6 +202,7 @@ class Supervisor(Actor):
 
     # --- messages ---------------------------------------------------------------------------------------------------
 
+    @trio.lowlevel.enable_ki_protection
     async def handle(self, message: WhichChildren | CountChildren | ChildChange) -> Any:
         """Answer a question at once; hand a change to the manager and wait for its turn."""
         match message:
