@@ -124,14 +124,13 @@ class ConnectFailed(ServerError):
 
 
 class ConnectionLost(ServerError):
-    """The connection ended while the request was with the server.
+    """The connection ended while the request was with the server. ``__cause__`` says why, as far as it is known.
 
-    ``outcome`` is ``"unknown"``: the server may have acted on it. It is not sent again by itself.
+    Attributes:
+        outcome: ``"unknown"``: the server may have acted on the request, so it is not sent again by itself.
     """
 
-    def __init__(self, message: str, *, server: str, outcome: Literal["unknown"] = "unknown") -> None:
-        super().__init__(message, server=server)
-        self.outcome: Literal["unknown"] = outcome
+    outcome: Literal["unknown"] = "unknown"
 
 
 class ServerUnavailable(ServerError):
@@ -153,7 +152,12 @@ class ToolNotFound(ServerError):
 
 
 class LimitExceeded(ServerError):
-    """A server sent more than a configured limit allows; the connection was ended."""
+    """A limit stands in the way: of what a server may send, or of how many requests it may have.
+
+    A caller gets it when the server's mailbox is full and its overflow policy is ``"fail"``, when a request from within
+    a request of a server with ``max_in_flight=1`` would wait for itself, and when a list has no end. As the
+    ``__cause__`` of a lost connection it says that the server sent a message that was too long.
+    """
 
 
 # --- Configuration --------------------------------------------------------------------------------------------------

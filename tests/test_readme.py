@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -42,6 +43,14 @@ def commands() -> list[str]:
 def test_ci_runs_the_readmes_test_command_and_nothing_else() -> None:
     script = [line for line in RUNNER.read_text().splitlines() if line and not line.startswith("#")]
     assert script == ["set -euo pipefail", 'cd "$(dirname "$0")/.."', commands()[1]]
+
+
+@pytest.mark.parametrize("module", ["mcp_actors", "mcp_actors.kernel"])
+def test_the_reference_names_the_aliases_that_sphinx_cannot_find_by_itself(module: str) -> None:
+    public = vars(import_module(module))["__all__"]
+    aliases = [name for name in public if not isinstance(getattr(import_module(module), name), type | FunctionType)]
+    reference = (ROOT / "docs" / "reference.md").read_text()
+    assert [name for name in aliases if f".. py:data:: {module}.{name}\n" not in reference] == []
 
 
 def test_ci_can_be_run() -> None:

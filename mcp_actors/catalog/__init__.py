@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .._exports import publish
-from ._names import assign_names as assign_names, public_name as public_name
+from ._names import assign_names as assign_names, check_naming as check_naming, public_name as public_name
 from ._snapshot import CatalogSnapshot as CatalogSnapshot, Listing as Listing
 from ._tools import CatalogTool as CatalogTool, ListedTool as ListedTool
 
@@ -13,6 +13,7 @@ __all__ = [
     "ListedTool",
     "Listing",
     "assign_names",
+    "check_naming",
     "public_name",
 ]
 

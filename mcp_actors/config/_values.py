@@ -197,13 +197,7 @@ async def resolve_env(env: Mapping[str, ConfigValue], environ: Mapping[str, str]
     Raises:
         ConfigError: as `resolve`, or a value holds a NUL character, which no environment can carry.
     """
-    resolved: dict[str, str] = {}
-    for name, value in env.items():
-        place = f"{where}.{name}"
-        resolved[name] = await resolve(value, environ, where=place)
-        if problem := env_problem(resolved[name]):
-            raise ConfigError(f"{place}: {problem}", path=place)
-    return resolved
+    return await _resolve_all(env, environ, where, env_problem)
 
 
 async def resolve_headers(
@@ -215,11 +209,17 @@ async def resolve_headers(
         ConfigError: as `resolve`, or a value cannot be sent in a header. It is refused here because the error of
             the HTTP library would show it.
     """
+    return await _resolve_all(headers, environ, where, header_problem)
+
+
+async def _resolve_all(
+    values: Mapping[str, ConfigValue], environ: Mapping[str, str], where: str, problem_of: Callable[[str], str | None]
+) -> dict[str, str]:
     resolved: dict[str, str] = {}
-    for name, value in headers.items():
+    for name, value in values.items():
         place = f"{where}.{name}"
         resolved[name] = await resolve(value, environ, where=place)
-        if problem := header_problem(resolved[name]):
+        if problem := problem_of(resolved[name]):
             raise ConfigError(f"{place}: {problem}", path=place)
     return resolved
 

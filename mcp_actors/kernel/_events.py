@@ -153,7 +153,7 @@ class EventHub:
     __slots__ = ("_closed", "observers")
 
     def __init__(self, observers: tuple[Observer, ...] = ()) -> None:
-        self.observers = observers
+        self.observers: tuple[Observer, ...] = observers
         self._closed = False
 
     @trio.lowlevel.enable_ki_protection
@@ -207,7 +207,7 @@ class EventStream:
 
     def __init__(self, *, size: int = EVENT_BUFFER) -> None:
         check_buffer(size)
-        self.missed = 0
+        self.missed: int = 0
         """How many events were dropped because the reader was too slow."""
         self._events: deque[Event] = deque()
         self._size = size

@@ -52,6 +52,8 @@ class Envelope(Reply[Any]):
 
     __slots__ = ("answered", "context", "holder", "message", "number", "scope")
 
+    message: Message
+    answered: bool
     holder: Holder
     number: int
     context: contextvars.Context
@@ -93,8 +95,8 @@ class Mailbox:
     __slots__ = ("_control", "_entrance", "_last_number", "_queue", "_refusal", "_takers", "name", "policy", "size")
 
     def __init__(self, name: str, *, size: int = MAILBOX_SIZE, policy: OverflowPolicy = "wait") -> None:
-        self.name = name
-        self.size = size
+        self.name: str = name
+        self.size: int = size
         self.policy: OverflowPolicy = policy
         self._control: OrderedDict[Envelope, None] = OrderedDict()
         self._queue: OrderedDict[Envelope, None] = OrderedDict()

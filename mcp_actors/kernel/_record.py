@@ -45,11 +45,11 @@ class Record:
     __slots__ = ("_change", "children", "hub", "in_flight", "incarnation", "mailbox", "name", "state")
 
     def __init__(self, name: str, mailbox: Mailbox, hub: EventHub) -> None:
-        self.name = name
-        self.mailbox = mailbox
-        self.hub = hub
+        self.name: str = name
+        self.mailbox: Mailbox = mailbox
+        self.hub: EventHub = hub
         self.state: ActorState = "starting"
-        self.incarnation = 0
+        self.incarnation: int = 0
         self.in_flight: set[Envelope] = set()
         self.children: dict[str, Record] | None = None
         self._change: trio.Event | None = None

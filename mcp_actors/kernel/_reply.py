@@ -23,6 +23,8 @@ class Reply(Generic[T]):
 
     __slots__ = ("_answer", "_waiter", "open", "withdrawn")
 
+    open: bool
+    withdrawn: bool
     _answer: outcome.Value[T] | outcome.Error
 
     def __init__(self) -> None:

@@ -78,8 +78,8 @@ class Supervisor(Actor):
         ValueError: what is asked for is impossible; the message names the argument or the child.
     """
 
-    default_shutdown = "infinity"
-    kind = "supervisor"
+    default_shutdown: float | Literal["infinity"] = "infinity"
+    kind: Literal["worker", "supervisor"] = "supervisor"
 
     def __init__(
         self,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from .._exports import publish
 from ._events import ServerEvent as ServerEvent, StateChanged as StateChanged, ToolsChanged as ToolsChanged
-from ._group import ServerGroup as ServerGroup, open_servers as open_servers
+from ._group import ServerGroup as ServerGroup
+from ._open import open_servers as open_servers
 from ._ref import ServerRef as ServerRef
 from ._state import ServerState as ServerState
 from ._status import ServerInfo as ServerInfo, ServerStatus as ServerStatus

@@ -9,6 +9,7 @@ The end is noticed without traffic: the link calls `_lost` the moment its other 
 
 from __future__ import annotations
 
+import math
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +21,7 @@ from mcp.types import CONNECTION_CLOSED, Implementation
 
 from .._errors import ConnectFailed, ConnectionLost, ConnectPhase
 from ..kernel import Actor
-from ._connect_error import connect_failed, connect_timed_out, describe_loss, describe_session_failure
+from ._connection_errors import connect_failed, connect_timed_out, connection_lost, session_failed
 from ._link import open_link
 from ._requests import list_all_tools
 from ._status import ServerInfo
@@ -58,12 +59,12 @@ class ServerActor(Actor):
         try:
             with trio.CancelScope(deadline=trio.current_time() + config.connect_timeout) as connecting:
                 async with open_link(config, on_lost=self._lost) as link, self._session(link):
-                    connecting.deadline = float("inf")
+                    connecting.deadline = math.inf
                     self._serving = True
                     yield
         except Exception as exc:
             if self._serving:
-                self._record.note_failure(describe_session_failure(config.name, exc))
+                self._record.note_failure(session_failed(config.name, exc))
                 raise
             if isinstance(exc, ConnectFailed):
                 raise
@@ -72,7 +73,7 @@ class ServerActor(Actor):
         finally:
             self._record.pid = None
             if link is not None and link.lost and self._serving:
-                self._record.note_failure(describe_loss(config.name, link))
+                self._record.note_failure(connection_lost(config.name, link))
         if connecting.cancelled_caught:
             raise connect_timed_out(config, self._phase, link)
 
@@ -88,7 +89,7 @@ class ServerActor(Actor):
                 self._remember(link, tools)
                 if link.lost:
                     # It left in the same moment, and that is told only once. No checkpoint from here to `_serving`.
-                    raise describe_loss(self._record.config.name, link)
+                    raise connection_lost(self._record.config.name, link)
                 yield
         except Exception:
             if not self._serving:
@@ -111,7 +112,7 @@ class ServerActor(Actor):
     def _lost(self) -> None:
         """The other side is gone. While connecting, the handshake fails by itself."""
         if self._serving:
-            self.fail(describe_loss(self._record.config.name, self._link))
+            self.fail(connection_lost(self._record.config.name, self._link))
 
     async def handle(self, message: Request[Any]) -> Any:
         """Send a request and wait for its result."""
@@ -137,4 +138,4 @@ class ServerActor(Actor):
         return self._link.lost or (self._link.pid is None and exc.message == "Connection closed")
 
     def _died(self) -> ConnectionLost:
-        return describe_loss(self._record.config.name, self._link)
+        return connection_lost(self._record.config.name, self._link)

@@ -1,19 +1,18 @@
-"""What leaves the door of a group, and what a caller with a wrong name is told."""
+"""What leaves the door of a group when it fails: the kernel's failures, in terms of servers."""
 
 from __future__ import annotations
 
-import difflib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from attrs import define
 
-from .._collapse import leaves
-from .._errors import ActorStartError, RestartLimitReached, ServerError, ServerUnavailable, ToolNotFound
+from .._collapse import first_of, leaves
+from .._errors import ActorStartError, RestartLimitReached, ServerError, ServerUnavailable
 from ._tree import GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from ._record import ServerRecord
 
@@ -56,12 +55,7 @@ def translated(records: Iterable[ServerRecord]) -> Iterator[Phase]:
 def _start_failure(records: Iterable[ServerRecord], exc: ActorStartError) -> BaseException:
     """The first failed connect in configured order; the others become notes."""
     failures = [cause for cause in (_connect_failure(record) for record in records) if cause is not None]
-    if not failures:
-        return exc
-    first, *others = failures
-    for other in others:
-        first.add_note(f"also: {other}")
-    return first
+    return first_of(failures) if failures else exc
 
 
 def _connect_failure(record: ServerRecord) -> Exception | None:
@@ -87,18 +81,3 @@ def _unavailable(records: Iterable[ServerRecord]) -> ServerUnavailable:
 def _is_echo(others: BaseException, failure: ServerUnavailable) -> bool:
     """Whether the block only ran into the very failure that ended it."""
     return all(isinstance(leaf, ServerError) and leaf.server == failure.server for leaf in leaves(others))
-
-
-def tool_not_found(public_name: str, known: Sequence[str], silent: Sequence[str]) -> ToolNotFound:
-    """The error for a name that no tool has.
-
-    Args:
-        public_name: what was asked for.
-        known: the names there are.
-        silent: the servers that show no tools now, and in which state they are.
-    """
-    near = difflib.get_close_matches(public_name, known, n=3)
-    hints = [f"did you mean {' or '.join(map(repr, near))}?" if near else f"{len(known)} tools are known"]
-    if silent:
-        hints.append(f"servers that do not serve now: {', '.join(silent)}")
-    return ToolNotFound(f"there is no tool {public_name!r}; {'; '.join(hints)}", server="*")

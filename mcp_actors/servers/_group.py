@@ -1,39 +1,37 @@
-"""A group of servers: one door, one mapping, and views that never show what is not so."""
+"""A group of servers: a mapping, and views that never show what is not so."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from .._errors import ConfigError
-from ..catalog import CatalogSnapshot, Listing, public_name
-from ..catalog._names import DEFAULT_NAMING
-from ..config import ServerConfig, check_unique_names
-from ..kernel import EventHub, open_supervisor
+from .._errors import ToolNotFound
+from ..catalog import CatalogSnapshot, Listing
+from ..kernel import SupervisorRef
 from ..kernel._events import EVENT_BUFFER
 from . import _state
-from ._failures import tool_not_found, translated
-from ._lifecycle import Reconnect, change
-from ._record import ServerRecord
-from ._ref import ServerRef, make_ref
-from ._tree import GROUP, LIFECYCLE, group_specs, supervisor_id
+from ._lifecycle import Reconnect, Supervised, change
+from ._ref import ServerRef
+from ._tree import LIFECYCLE, supervisor_id
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from mcp.shared.dispatcher import ProgressFnT
     from mcp.types import CallToolResult
 
     from ..catalog import CatalogTool
-    from ..kernel import Event, EventStream, Observer, SupervisorRef
+    from ..kernel import EventHub, EventStream
+    from ._record import ServerRecord
     from ._state import ServerState
     from ._status import ServerStatus
 
-__all__ = ["ServerGroup", "open_servers"]
+__all__ = ["ServerGroup"]
 
 
 class ServerGroup(Mapping[str, ServerRef]):
@@ -49,10 +47,8 @@ class ServerGroup(Mapping[str, ServerRef]):
         self._hub = hub
         self._naming = naming
         self._lifecycle = supervisor.child(LIFECYCLE)
-        self._refs = {
-            name: make_ref(record, supervisor.child(supervisor_id(name)), self._lifecycle)
-            for name, record in records.items()
-        }
+        self._supervised = {name: _supervised(record, supervisor) for name, record in records.items()}
+        self._refs = {name: ServerRef(server, self._lifecycle) for name, server in self._supervised.items()}
         self._snapshot = CatalogSnapshot()
         self._snapshot_of: tuple[object, ...] = ()
 
@@ -141,7 +137,7 @@ class ServerGroup(Mapping[str, ServerRef]):
             return self.tools.find(public_name)
         except KeyError:
             silent = [f"{ref.name} ({ref.state})" for ref in self.configured if ref.state not in _state.ACTIVE]
-            raise tool_not_found(public_name, [tool.public_name for tool in self.tools], silent) from None
+            raise _tool_not_found(public_name, [tool.public_name for tool in self.tools], silent) from None
 
     async def call_tool(
         self,
@@ -175,11 +171,12 @@ class ServerGroup(Mapping[str, ServerRef]):
         Raises:
             ConnectFailed: a required server could not be connected (in configured order; others are notes). Of the
                 servers that this call started none runs then; what ran before still does.
+            ServerUnavailable: the group was left.
             KeyError: there is no server of that name.
         """
         for name in names:
             self[name]
-        servers = tuple(ref.supervised for ref in self.configured if not names or ref.name in names)
+        servers = tuple(server for name, server in self._supervised.items() if not names or name in names)
         await change(self._lifecycle, Reconnect(servers, failed_only and not names))
 
     async def wait_ready(self, *names: str) -> None:
@@ -193,7 +190,7 @@ class ServerGroup(Mapping[str, ServerRef]):
         await trio.lowlevel.checkpoint()
         while waiting := [ref for ref in refs if ref.state not in _state.ACTIVE]:
             for ref in waiting:
-                await ref.wait_serving()
+                await ref.wait_ready()
 
     def watch_events(self, *, size: int = EVENT_BUFFER) -> AbstractAsyncContextManager[EventStream]:
         """Subscribe to everything that happens: `StateChanged`, `ToolsChanged`, and the events of the kernel.
@@ -206,84 +203,22 @@ class ServerGroup(Mapping[str, ServerRef]):
         return self._hub.subscribe(size=size)
 
 
-@asynccontextmanager
-async def open_servers(
-    *configs: ServerConfig,
-    strict: bool = False,
-    naming: str = DEFAULT_NAMING,
-    observers: Iterable[Observer] = (),
-) -> AsyncIterator[ServerGroup]:
-    """Connect to servers, side by side, around a block of code; disconnect from all of them after it.
+def _supervised(record: ServerRecord, group: SupervisorRef) -> Supervised:
+    own = group.child(supervisor_id(record.config.name))
+    assert isinstance(own, SupervisorRef)
+    return Supervised(record, own)
 
-    The block begins when every first connect has succeeded or failed. What failed is recorded (``errors``) and tried
-    again in the background, unless it is required. The block ends first, then the servers are disconnected, all at
-    the same time, each within its ``stop_timeout``; nothing of them is left.
 
-    **Cancellation**: while the servers connect, nothing is shielded: a deadline or a cancellation around this call
-    fires at once, and what was begun is cleaned up within the ``stop_timeout``. Afterwards a cancellation reaches the
-    block, and the servers are disconnected as at a normal end.
+def _tool_not_found(public_name: str, known: Sequence[str], silent: Sequence[str]) -> ToolNotFound:
+    """The error for a name that no tool has.
 
     Args:
-        configs: the servers, in the order in which views, tools and errors show them. Disabled ones are left out.
-        strict: whether all servers are required for the start.
-        naming: the public names of tools, with ``{server}`` and ``{tool}``.
-        observers: called synchronously with every event.
-
-    Yields:
-        The group: a mapping of names to `ServerRef`, with views, tools and events.
-
-    Raises:
-        ConnectFailed: a required server could not be connected: the first in configured order, the others are notes.
-            Everything that was started is closed.
-        ServerUnavailable: while the block ran, a server with ``on_failure="raise"`` failed for good. The block was
-            cancelled.
-        ConfigError: what is configured cannot work; nothing was started.
+        public_name: what was asked for.
+        known: the names there are.
+        silent: the servers that show no tools now, and in which state they are.
     """
-    check_configs(configs, naming)
-    hub = EventHub(tuple(observers))
-    records = {
-        config.name: ServerRecord(config, hub.emit, required=strict or config.required)
-        for config in configs
-        if config.enabled
-    }
-
-    def follow(event: Event) -> None:
-        record = records.get(event.actor)
-        change = record.follow(event) if record is not None else None
-        hub.emit(event)
-        if change is not None:
-            hub.emit(change)
-
-    try:
-        with translated(records.values()) as phase:
-            async with open_supervisor(
-                *group_specs(records.values()),
-                name=GROUP,
-                max_restarts=0,
-                start_order="parallel",
-                stop_order="concurrent",
-                observers=(follow,),
-            ) as supervisor:
-                phase.started = True
-                yield ServerGroup(records, supervisor, hub, naming=naming)
-    finally:
-        hub.close()
-        for record in records.values():
-            record.leave()
-
-
-def check_configs(configs: tuple[ServerConfig, ...], naming: str) -> None:
-    """Refuse what cannot work before anything is started.
-
-    Raises:
-        ConfigError: see its message.
-    """
-    for config in configs:
-        if not isinstance(config, ServerConfig):
-            raise ConfigError(
-                f"open_servers takes ServerConfig objects, not {type(config).__name__}; "
-                'write ServerConfig("name", Stdio("command"))',
-                source="open_servers",
-            )
-    check_unique_names(configs)
-    public_name("server", "tool", naming)
+    near = difflib.get_close_matches(public_name, known, n=3)
+    hints = [f"did you mean {' or '.join(map(repr, near))}?" if near else f"{len(known)} tools are known"]
+    if silent:
+        hints.append(f"servers that do not serve now: {', '.join(silent)}")
+    return ToolNotFound(f"there is no tool {public_name!r}; {'; '.join(hints)}", server="*")

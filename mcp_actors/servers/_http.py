@@ -177,7 +177,11 @@ class HttpLink:
         await self._opened.wait()
 
     async def close(self) -> None:
-        """End the session on the server, if it answers in time, and all connections; not interrupted by anything."""
+        """End the session on the server, if it answers within ``stop_timeout``, and all connections.
+
+        **Cancellation**: does not interrupt it; the server would keep a session that nobody uses. When the time is
+        over, the task that owns the connections is cancelled (see `open_background`).
+        """
         self._lifeline.closing = True
         self._left.set()
         with trio.move_on_after(self._stop_timeout, shield=True):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 import trio
 from attrs import frozen
 
-from .._collapse import collapse
+from .._collapse import collapse, first_of
 from .._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ConnectFailed, ServerUnavailable
 from ..kernel import Actor, Call
 from ._state import FAILED
@@ -98,13 +98,13 @@ def _is_due(record: ServerRecord) -> bool:
 
 async def _reconnect(servers: tuple[Supervised, ...]) -> None:
     for server in servers:
-        server.record.comes_back(True)
+        server.record.set_returning(True)
     try:
         await _each(partial(_suspend, server) for server in servers)
         await _start(servers)
     finally:
         for server in servers:
-            server.record.comes_back(False)
+            server.record.set_returning(False)
 
 
 async def _start(servers: tuple[Supervised, ...]) -> None:
@@ -113,10 +113,7 @@ async def _start(servers: tuple[Supervised, ...]) -> None:
     if not failures:
         return
     await _each(partial(_stop, server) for server in servers if server.name not in failures)
-    first, *others = (failures[server.name] for server in servers if server.name in failures)
-    for other in others:
-        first.add_note(f"also: {other}")
-    raise first
+    raise first_of(failures[server.name] for server in servers if server.name in failures)
 
 
 async def _try_start(server: Supervised, failures: dict[str, ConnectFailed]) -> None:

@@ -8,7 +8,7 @@ import trio
 
 from .._errors import ServerUnavailable
 from ..kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting
-from ._connect_error import problem_of
+from ._connection_errors import problem_of
 from ._events import StateChanged, ToolsChanged
 from ._state import ServerState, next_state
 
@@ -24,40 +24,42 @@ __all__ = ["ServerRecord"]
 
 
 class ServerRecord:
-    """One server's lasting part. Its state follows the events of its actor; its connections fill in the rest.
+    """One server's lasting part. Everybody may read it; who writes what is said with each attribute.
 
     Attributes:
-        config: what to connect to.
-        required: whether a failed start is an error for who asked for it.
-        state: see ``_state``.
+        config: what to connect to. Never changes.
+        required: whether a failed start is an error for who asked for it. Never changes.
+        state: see ``_state``. Written by `follow`, that is by the events of the actor, as are the next five.
         since: `trio.current_time` when it came into that state.
         incarnation: how many connects were tried.
-        error: what is wrong now; None while it serves.
-        last_error: the last failure there was.
         failures: failed connects and lost connections since it last served.
-        info: what the server said about itself at the last connect.
-        pid: its process, while there is one.
-        tools: what it listed last.
-        wanted: False once somebody has stopped it by hand and nobody started it again.
-        left: True once its group was left, so that nothing changes any more.
-        returning: True while it is being disconnected only to be connected anew.
+        error: what is wrong now; None while it serves. The connection may put it into better words (`note_failure`).
+        last_error: the last failure there was; likewise.
+        info: what the server said about itself at the last connect. Written by the connection, as are the next two.
+        pid: its process, while there is one. (Also forgotten by `follow`, at once when the connection is lost.)
+        tools: what it listed last (`note_tools`).
+        wanted: False once somebody has stopped it by hand and nobody started it again. Written by
+            ``_lifecycle.change``, in the step of whoever asks.
+        returning: True while it is being disconnected only to be connected anew. Written by the lifecycle actor;
+            `follow` ends it when the new connect begins.
+        left: True once its group was left, so that nothing changes any more. Written by the door (`leave`).
     """
 
     def __init__(self, config: ServerConfig, emit: Callable[[Event], None], *, required: bool) -> None:
         self.config = config
         self.required = required
         self.state: ServerState = "pending"
-        self.since = trio.current_time()
-        self.incarnation = 0
+        self.since: float = trio.current_time()
+        self.incarnation: int = 0
         self.error: Exception | None = None
         self.last_error: Exception | None = None
-        self.failures = 0
+        self.failures: int = 0
         self.info: ServerInfo | None = None
         self.pid: int | None = None
         self.tools: tuple[Tool, ...] = ()
         self.wanted = True
-        self.left = False
-        self.returning = False
+        self.left: bool = False
+        self.returning: bool = False
         self._emit = emit
         self._change: trio.Event | None = None
 
@@ -113,9 +115,9 @@ class ServerRecord:
             await self._wait_change()
         return self.state
 
-    def comes_back(self, soon: bool) -> None:
+    def set_returning(self, returning: bool) -> None:
         """It is about to be disconnected, only to be connected anew; or that is over, whatever came of it."""
-        self.returning = soon
+        self.returning = returning
         self._wake()
 
     def _wake(self) -> None:
@@ -128,14 +130,18 @@ class ServerRecord:
         self.left = True
         self._wake()
 
+    def group_left(self) -> ServerUnavailable:
+        """The error for whoever wants something of a server whose group was left."""
+        return ServerUnavailable(
+            f"server {self.config.name!r}: is {self.state}, as its group was left; open the group again",
+            server=self.config.name,
+            state=self.state,
+            last_error=self.error,
+        )
+
     async def _wait_change(self) -> None:
         if self.left:
-            raise ServerUnavailable(
-                f"server {self.config.name!r}: is {self.state}, as its group was left; open the group again",
-                server=self.config.name,
-                state=self.state,
-                last_error=self.error,
-            )
+            raise self.group_left()
         if self._change is None:
             self._change = trio.Event()
         await self._change.wait()

@@ -13,9 +13,8 @@ from .._errors import (
     MailboxFull,
     ServerUnavailable,
 )
-from ..kernel import SupervisorRef
-from ._connect_error import problem_of
-from ._lifecycle import Reconnect, Start, Stop, Supervised, change
+from ._connection_errors import problem_of
+from ._lifecycle import Reconnect, Start, Stop, change
 from ._requests import CallTool, ListTools
 from ._status import ServerStatus
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from ..config import ServerConfig
     from ..kernel import ActorRef
-    from ._record import ServerRecord
+    from ._lifecycle import Supervised
     from ._requests import Request
     from ._state import ServerState
     from ._status import ServerInfo
@@ -46,10 +45,10 @@ class ServerRef:
     around.
     """
 
-    def __init__(self, record: ServerRecord, actor: ActorRef, supervised: Supervised, lifecycle: ActorRef) -> None:
-        self.supervised = supervised
-        self._record = record
-        self._actor = actor
+    def __init__(self, server: Supervised, lifecycle: ActorRef) -> None:
+        self._server = server
+        self._record = server.record
+        self._actor = server.supervisor.child(server.name)
         self._lifecycle = lifecycle
 
     def __repr__(self) -> str:
@@ -140,7 +139,8 @@ class ServerRef:
         Raises:
             ConnectionLost: the connection ended while the request was with the server.
             ServerUnavailable: the server does not serve and will not by itself.
-            LimitExceeded: its mailbox is full and its overflow policy is ``"fail"``.
+            LimitExceeded: its mailbox is full and its overflow policy is ``"fail"``; or this was called from within
+                one of the server's own requests while ``max_in_flight`` is 1.
             mcp.MCPError: the server's answer was an error.
         """
         return await self._ask(CallTool(name, arguments, progress, meta))
@@ -186,8 +186,9 @@ class ServerRef:
     def _unavailable(self) -> ServerUnavailable:
         state, error = self.state, self._record.error
         if self._lifecycle.state != "running":
-            what = f"is {state}, as its group was left; open the group again"
-        elif error is not None:
+            # The block has ended, and the servers are being stopped; `ServerRecord.left` comes after that.
+            return self._record.group_left()
+        if error is not None:
             what = f"is {state}: {problem_of(error)}; when that is mended, await its restart()"
         else:
             what = f"is {state}; await its start() to connect it again"
@@ -204,15 +205,21 @@ class ServerRef:
 
         Raises:
             ConnectFailed: the server is required and could not be connected. If it is not required, see its state.
+            ServerUnavailable: the group was left.
         """
-        await change(self._lifecycle, Reconnect((self.supervised,)))
+        await change(self._lifecycle, Reconnect((self._server,)))
 
     async def stop(self) -> None:
         """Disconnect and stay so. Requests that wait fail at once. Returns when everything of it is gone.
 
+        It overtakes other changes, so it also ends a connect that hangs.
+
         **Cancellation**: what has begun goes on.
+
+        Raises:
+            ServerUnavailable: the group was left.
         """
-        await change(self._lifecycle, Stop((self.supervised,)))
+        await change(self._lifecycle, Stop((self._server,)))
 
     async def start(self) -> None:
         """Connect a server that was stopped or has failed. If it runs, or is about to be tried again, nothing happens.
@@ -221,21 +228,17 @@ class ServerRef:
 
         Raises:
             ConnectFailed: the server is required and could not be connected. If it is not required, see its state.
+            ServerUnavailable: the group was left.
         """
-        await change(self._lifecycle, Start((self.supervised,)))
+        await change(self._lifecycle, Start((self._server,)))
 
-    async def wait_serving(self) -> None:
-        """Wait until the server serves.
+    async def wait_ready(self) -> None:
+        """Wait until the server is ready.
+
+        **Cancellation**: changes nothing.
 
         Raises:
             ServerUnavailable: it has failed or was stopped, so that waiting would be in vain.
         """
         if await self._record.wait_settled() != "ready":
             raise self._unavailable() from self._record.error
-
-
-def make_ref(record: ServerRecord, supervisor: ActorRef, lifecycle: ActorRef) -> ServerRef:
-    """The reference to a server of a running group."""
-    assert isinstance(supervisor, SupervisorRef)
-    name = record.config.name
-    return ServerRef(record, supervisor.child(name), Supervised(record, supervisor), lifecycle)

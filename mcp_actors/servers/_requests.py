@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from attrs import field, frozen
 from mcp.types import CallToolResult, Tool
@@ -26,14 +26,20 @@ MAX_PAGES: Final = 1000
 """Pages of one listing. The largest servers list some hundred tools; this only stops a pager that never ends."""
 
 
-class Request(Call[T], Generic[T]):
+class Request(Call[T], ABC):
     """A message to a server actor. It carries out itself, in a request task of the actor, on the actor's session."""
 
     __slots__ = ()
 
     @abstractmethod
     async def send(self, client: Client, record: ServerRecord) -> T:
-        """Do it, on the session of this connection."""
+        """Do it, on the session of this connection.
+
+        **Cancellation**: the SDK tells the server to cancel what was sent.
+
+        Raises:
+            mcp.MCPError: the server's answer was an error, or the connection is gone.
+        """
 
 
 @frozen

@@ -99,14 +99,17 @@ class StdioLink:
         return self.obituary()
 
     async def close(self) -> None:
-        """End the process and its group, whatever it does; bounded, and not interrupted by any cancellation."""
+        """End the process and its group, whatever it does, within ``stop_timeout`` (but see `ServerProcess.stop`).
+
+        **Cancellation**: does not interrupt it; a process that is half stopped would be left behind.
+        """
         self._stopping = True
         self._exit_code = self._process.poll()
         await self._reader.aclose()
         await self._writer.aclose()
         self._background.start_soon(self._drain, name=f"{self._name}:stdout")
         deadline = trio.current_time() + self._stop_timeout
-        with trio.CancelScope(shield=True):
+        with trio.CancelScope(shield=True):  # bounded by `stop` and by the deadline below
             left_by_itself = await self._process.stop(self._stop_timeout)
             with trio.move_on_at(min(trio.current_time() + STDERR_WAIT, deadline)):
                 await self._stderr.wait_ended()

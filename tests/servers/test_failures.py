@@ -34,7 +34,8 @@ from .processes import child_pids
 async def end(group: ServerGroup, name: str) -> None:
     """Kill a server that ends its group, and wait for that."""
     kill(group[name])
-    await trio.sleep(BOUND)
+    with trio.fail_after(BOUND):
+        await trio.sleep_forever()
 
 
 async def test_a_server_that_must_not_fail_ends_its_group() -> None:

@@ -148,7 +148,7 @@ async def test_whoever_waits_for_a_reconnect_that_the_end_of_the_group_cut_off_i
     async def wait(ref: ServerRef) -> None:
         waiting.set()
         with trio.fail_after(BOUND), pytest.raises(ServerUnavailable, match="its group was left"):
-            await ref.wait_serving()
+            await ref.wait_ready()
 
     async def reconnect(group: ServerGroup) -> None:
         with pytest.raises(ServerUnavailable, match="was left"):

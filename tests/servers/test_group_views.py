@@ -243,7 +243,7 @@ async def test_wait_ready_waits_for_those_that_come_and_not_for_those_that_do_no
         await reach(group, "late", "backoff", "connecting")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(group.wait_ready, "late")
-            nursery.start_soon(group["late"].wait_serving)
+            nursery.start_soon(group["late"].wait_ready)
             await wait_all_tasks_blocked()
             assert len(nursery.child_tasks) == 2
             gate.write_text("x")
@@ -252,7 +252,7 @@ async def test_wait_ready_waits_for_those_that_come_and_not_for_those_that_do_no
             await group.wait_ready()
         await group["late"].stop()
         with pytest.raises(ServerUnavailable, match="server 'late': is stopped"):
-            await group["late"].wait_serving()
+            await group["late"].wait_ready()
 
 
 async def test_a_slow_reader_of_events_misses_the_oldest_and_knows_it() -> None:

@@ -1,4 +1,4 @@
-"""From whatever went wrong to one error that says who, what and what to do. Pure functions."""
+"""From whatever went wrong with a connection to one error that says who, what and what to do. Pure functions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None,
         what = f"{_ended(obituary)} while we were {_DOING[phase]}"
     else:
         what = f"{_DOING[phase]} failed: {_words(cause)}"
-    error = _connect_error(config, phase, obituary, f"{what}{_hint(cause, link)}")
+    error = _with_last_words(config, phase, obituary, f"{what}{_hint(cause, link)}")
     error.__cause__ = cause
     return error
 
@@ -47,10 +47,10 @@ def connect_timed_out(config: ServerConfig, phase: ConnectPhase, link: Link | No
         f"no answer within {config.connect_timeout:g} s while we were {_DOING[phase]}; "
         "see what it waits for, or raise connect_timeout"
     )
-    return _connect_error(config, phase, obituary, what)
+    return _with_last_words(config, phase, obituary, what)
 
 
-def describe_loss(server: str, link: Link) -> ConnectionLost:
+def connection_lost(server: str, link: Link) -> ConnectionLost:
     """The error for a connection that ended while it served."""
     # Where more is known than that it ended, it was ended by this side.
     what = _ended(link.obituary()) if link.pid is not None and link.failure is None else "the connection ended"
@@ -60,7 +60,7 @@ def describe_loss(server: str, link: Link) -> ConnectionLost:
     return lost
 
 
-def describe_session_failure(server: str, exc: Exception) -> ConnectionLost:
+def session_failed(server: str, exc: Exception) -> ConnectionLost:
     """The error for a session that failed on our side of the link, while it served or on its way out."""
     cause = collapse(exc)
     lost = ConnectionLost(f"server {server!r}: its session failed: {_words(cause)}", server=server)
@@ -74,7 +74,7 @@ def problem_of(error: BaseException) -> str:
     return words.removeprefix(f"server {error.server!r}: ") if isinstance(error, ServerError) else words
 
 
-def _connect_error(config: ServerConfig, phase: ConnectPhase, obituary: Obituary | None, what: str) -> ConnectFailed:
+def _with_last_words(config: ServerConfig, phase: ConnectPhase, obituary: Obituary | None, what: str) -> ConnectFailed:
     tail = obituary.stderr_tail if obituary is not None else ""
     shown = f"; its stderr ends with: {tail.strip()[-STDERR_IN_MESSAGE:]}" if tail.strip() else ""
     return ConnectFailed(

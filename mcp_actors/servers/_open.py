@@ -1,0 +1,108 @@
+"""The door: servers are connected around a block of code, and none of them is left after it."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from .._errors import ConfigError
+from ..catalog import check_naming
+from ..catalog._names import DEFAULT_NAMING
+from ..config import ServerConfig, check_unique_names
+from ..kernel import EventHub, open_supervisor
+from ._failures import translated
+from ._group import ServerGroup
+from ._record import ServerRecord
+from ._tree import GROUP, group_specs
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from ..kernel import Event, Observer
+
+__all__ = ["open_servers"]
+
+
+@asynccontextmanager
+async def open_servers(
+    *configs: ServerConfig,
+    strict: bool = False,
+    naming: str = DEFAULT_NAMING,
+    observers: Iterable[Observer] = (),
+) -> AsyncIterator[ServerGroup]:
+    """Connect to servers, side by side, around a block of code; disconnect from all of them after it.
+
+    The block begins when every first connect has succeeded or failed. What failed is recorded (``errors``) and tried
+    again in the background, unless it is required. The block ends first, then the servers are disconnected, all at
+    the same time, each within its ``stop_timeout``; nothing of them is left.
+
+    **Cancellation**: while the servers connect, nothing is shielded: a deadline or a cancellation around this call
+    fires at once, and what was begun is cleaned up within the ``stop_timeout``. Afterwards a cancellation reaches the
+    block, and the servers are disconnected as at a normal end.
+
+    Args:
+        configs: the servers, in the order in which views, tools and errors show them. Disabled ones are left out.
+        strict: whether all servers are required for the start.
+        naming: the template of the tools' public names; ``{server}`` and ``{tool}`` are replaced. Default
+            ``"mcp__{server}__{tool}"``.
+        observers: called synchronously with every event.
+
+    Yields:
+        The group: a mapping of names to `ServerRef`, with views, tools and events.
+
+    Raises:
+        ConnectFailed: a required server could not be connected: the first in configured order, the others are notes.
+            Everything that was started is closed.
+        ServerUnavailable: while the block ran, a server with ``on_failure="raise"`` failed for good. The block was
+            cancelled.
+        ConfigError: what is configured cannot work; nothing was started.
+    """
+    _check(configs, naming)
+    hub = EventHub(tuple(observers))
+    records = {
+        config.name: ServerRecord(config, hub.emit, required=strict or config.required)
+        for config in configs
+        if config.enabled
+    }
+
+    def follow(event: Event) -> None:
+        # The record first, so that whoever is told of an event finds the server in the state that follows from it.
+        record = records.get(event.actor)
+        changed = record.follow(event) if record is not None else None
+        hub.emit(event)
+        if changed is not None:
+            hub.emit(changed)
+
+    try:
+        with translated(records.values()) as phase:
+            async with open_supervisor(
+                *group_specs(records.values()),
+                name=GROUP,
+                max_restarts=0,
+                start_order="parallel",
+                stop_order="concurrent",
+                observers=(follow,),
+            ) as supervisor:
+                phase.started = True
+                yield ServerGroup(records, supervisor, hub, naming=naming)
+    finally:
+        hub.close()
+        for record in records.values():
+            record.leave()
+
+
+def _check(configs: tuple[ServerConfig, ...], naming: str) -> None:
+    """Refuse what cannot work, before anything is started.
+
+    Raises:
+        ConfigError: this is no configuration, two servers have one name, or `naming` is no template.
+    """
+    for config in configs:
+        if not isinstance(config, ServerConfig):
+            raise ConfigError(
+                f"open_servers takes ServerConfig objects, not {type(config).__name__}; "
+                'write ServerConfig("name", Stdio("command"))',
+                source="open_servers",
+            )
+    check_unique_names(configs)
+    check_naming(naming)
