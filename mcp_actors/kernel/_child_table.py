@@ -196,11 +196,3 @@ def cut_short(supervisor: str, child: Child) -> ActorStartError:
     return ActorStartError(
         f"supervisor {supervisor!r}: child {child.spec.id!r} was stopped while it was starting", actor=child.spec.id
     )
-
-
-def first_failure(failures: list[ActorStartError]) -> ActorStartError:
-    """The first of several failed starts, in configured order; the others become its notes."""
-    first, *others = failures
-    for other in others:
-        first.add_note(f"also: {other}")
-    return first

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import trio
 
 from .._backoff import Backoff
+from .._collapse import first_of
 from .._errors import ActorStartError
 from ._actor import Actor
-from ._child_table import Child, count, cut_short, first_failure, refuse_change, start_error
+from ._child_table import Child, count, cut_short, refuse_change, start_error
 from ._children import Children
 from ._reply import Reply, error, value
 from ._restart import SupervisorPolicy, check_specs
@@ -139,7 +140,7 @@ class Supervisor(Actor):
             for child in children:
                 attempts.start_soon(self._start_beside, child, failures, name=f"{child.spec.id}:start")
         if failures:
-            raise first_failure([failures[child] for child in children if child in failures])
+            raise first_of(failures[child] for child in children if child in failures)
 
     @trio.lowlevel.enable_ki_protection
     async def _start_beside(self, child: Child, failures: dict[Child, ActorStartError]) -> None:
