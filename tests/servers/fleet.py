@@ -64,7 +64,12 @@ class Outcome:
         self.value: Any = None
         self.error: BaseException | None = None
         self.at = 0.0
-        self.over = False
+        self._over = trio.Event()
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self._over.is_set()
 
     async def of(self, fn: Callable[..., Awaitable[Any]], *args: Any) -> None:
         """Make the call. What it raises is kept, but for a cancellation, which goes on."""
@@ -77,7 +82,15 @@ class Outcome:
             raise
         finally:
             assert not self.over
-            self.over, self.at = True, trio.current_time()
+            self.at = trio.current_time()
+            self._over.set()
+
+    async def result(self) -> Any:
+        """Wait for the end of the call; return what it returned or raise what it raised."""
+        await self._over.wait()
+        if self.error is not None:
+            raise self.error
+        return self.value
 
 
 @asynccontextmanager

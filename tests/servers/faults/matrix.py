@@ -1,0 +1,122 @@
+"""Which cells the matrix has, what became of them, and the table that says so. Nothing here knows pytest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from attrs import define, field
+
+Transport: TypeAlias = Literal["stdio", "http", "sse"]
+Phase: TypeAlias = Literal["connect", "call", "idle", "stop"]
+Verdict: TypeAlias = Literal["proven", "failed", "skipped", "not run"]
+
+FAULTS: Final[dict[str, tuple[Transport, ...]]] = {
+    # --- a process and its pipes ---
+    "killed in a call": ("stdio",),
+    "killed while idle": ("stdio",),
+    "killed at start": ("stdio",),
+}
+"""Every fault, and the transports on which it must be proven: these are the cells that must exist."""
+
+
+class Key(NamedTuple):
+    """The place of a cell in the matrix."""
+
+    fault: str
+    transport: Transport
+
+    def __str__(self) -> str:
+        return f"{self.fault} ({self.transport})"
+
+
+@define
+class Row:
+    """One cell: what was seen of the fault. The texts are empty until it is known.
+
+    Attributes:
+        error: the class of the error that came out, and of its cause; ``"none"`` if none had to.
+        phase: what the server was in when it failed.
+        seconds: from the fault to its outcome.
+        bound: how many seconds that may have taken.
+        siblings: what became of those who had nothing to do with the fault.
+        leftovers: what of it was still there afterwards.
+        verdict: what became of its test.
+    """
+
+    key: Key
+    error: str = ""
+    phase: str = ""
+    seconds: float = 0.0
+    bound: float = 0.0
+    siblings: str = ""
+    leftovers: str = ""
+    verdict: Verdict = "not run"
+
+    def columns(self) -> tuple[str, ...]:
+        """Its texts, one for each column of the table."""
+        seconds = f"{self.seconds:6.3f} of {self.bound:<4g}" if self.bound else ""
+        return (*self.key, self.error, self.phase, seconds, self.siblings, self.leftovers, self.verdict)
+
+
+HEADER: Final = ("fault", "transport", "error", "phase", "seconds", "siblings", "left over", "verdict")
+
+
+@define
+class Matrix:
+    """The cells that were selected for one test run, in the order of `FAULTS`.
+
+    Attributes:
+        whole: all cells were to be run, so that one that is missing is missed.
+    """
+
+    whole: bool = False
+    _rows: dict[Key, Row] = field(factory=dict)
+
+    def add(self, key: Key) -> Row:
+        """Take a cell in, and return its row.
+
+        Raises:
+            ValueError: it has been taken in before, so two tests claim to be its proof.
+        """
+        if key in self._rows:
+            raise ValueError(f"two tests prove the cell {key}; one cell is one test")
+        return self._rows.setdefault(key, Row(key))
+
+    def __getitem__(self, key: Key) -> Row:
+        return self._rows[key]
+
+    def unproven(self) -> list[str]:
+        """Say what keeps the matrix from being whole; if only a part was selected, a part is enough."""
+        verdicts = {row.key: str(row.verdict) for row in self._rows.values()}
+        expected = all_cells() if self.whole else verdicts
+        return [f"{key}: {verdict}" for key in expected if (verdict := verdicts.get(key, "no test")) != "proven"]
+
+    def table(self) -> Iterator[str]:
+        """Draw it: a headline, then the rows."""
+        proven = sum(row.verdict == "proven" for row in self._rows.values())
+        part = "" if self.whole else f" ({len(self._rows)} selected)"
+        yield f"fault matrix: {proven} of {len(list(all_cells()))} cells proven{part}"
+        rows = [HEADER, *(self._rows[key].columns() for key in all_cells() if key in self._rows)]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
+        for row in rows:
+            yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        yield from (f"UNPROVEN  {cell}" for cell in self.unproven())
+
+    def __bool__(self) -> bool:
+        return bool(self._rows)
+
+
+def all_cells() -> Iterator[Key]:
+    """List the cells that must exist."""
+    return (Key(fault, transport) for fault, transports in FAULTS.items() for transport in transports)
+
+
+def named(*errors: BaseException | None) -> str:
+    """The classes of an error and of what is behind it, for the table."""
+    return " ← ".join(type(error).__name__ for error in errors if error is not None) or "none"
+
+
+def counted(things: Iterable[str]) -> str:
+    """Things in one text, for the table."""
+    return ", ".join(things) or "nothing"
