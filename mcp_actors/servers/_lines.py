@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from io import BytesIO
 
 __all__ = ["LineSplitter", "LineTooLong"]
 
@@ -16,25 +17,27 @@ class LineSplitter:
 
     def __init__(self, max_line_bytes: int) -> None:
         self._max_line_bytes = max_line_bytes
-        self._whole: deque[bytes | bytearray] = deque()
-        self._begun = bytearray()
+        self._whole: deque[bytes] = deque()
+        # Its `getvalue` gives what was written without another copy, and as `bytes`, which parsers do not copy either.
+        self._begun = BytesIO()
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the stream."""
         *lines, begun = data.split(b"\n")
-        if lines and self._begun:
-            self._whole.append(self._begun + lines.pop(0))
-            self._begun = bytearray()
+        if lines and self._begun.tell():
+            self._begun.write(lines[0])
+            lines[0] = self._begun.getvalue()
+            self._begun = BytesIO()
         self._whole.extend(lines)
-        self._begun += begun
+        self._begun.write(begun)
 
-    def pop(self) -> bytes | bytearray | None:
+    def pop(self) -> bytes | None:
         """Return the next whole line, or None if it has not all come yet.
 
         Raises:
             LineTooLong: the next line, or what has come of it, is over the limit. Lines before it were returned.
         """
         line = self._whole.popleft() if self._whole else None
-        if len(self._begun if line is None else line) > self._max_line_bytes:
+        if (self._begun.tell() if line is None else len(line)) > self._max_line_bytes:
             raise LineTooLong
         return line

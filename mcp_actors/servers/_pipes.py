@@ -16,6 +16,7 @@ import anyio
 import trio
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
+from pydantic_core import from_json
 
 from .._errors import LimitExceeded
 from ._lines import LineSplitter, LineTooLong
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ._background import Background
     from ._lifeline import Lifeline
 
-__all__ = ["PipeReader", "PipeWriter", "read_pipe"]
+__all__ = ["PipeReader", "PipeWriter", "parse_message", "read_pipe"]
 
 logger = logging.getLogger("mcp_actors.servers")
 
@@ -71,6 +72,17 @@ async def read_pipe(stream: trio.lowlevel.FdStream) -> bytes:
             return data
 
 
+def parse_message(line: bytes) -> JSONRPCMessage:
+    """Make a message of a line, exactly as the SDK does.
+
+    In two steps, because in one the line would be parsed once for each kind of message that there is.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return jsonrpc_message_adapter.validate_python(from_json(line), by_name=False)
+
+
 class PipeReader(MessageReader):
     """The messages that a server writes to its stdout. One task reads; the SDK's read loop does, all the time."""
 
@@ -112,7 +124,7 @@ class PipeReader(MessageReader):
             self._burst = 0
             await trio.lowlevel.checkpoint()
 
-    def _next_line(self) -> bytes | bytearray | None:
+    def _next_line(self) -> bytes | None:
         try:
             return self._lines.pop()
         except LineTooLong:
@@ -138,11 +150,11 @@ class PipeReader(MessageReader):
         self._lifeline.lose(failure)
         return anyio.EndOfStream()
 
-    def _parse(self, line: bytes | bytearray) -> JSONRPCMessage | None:
+    def _parse(self, line: bytes) -> JSONRPCMessage | None:
         if not line or line.isspace():
             return None
         try:
-            return jsonrpc_message_adapter.validate_json(line, by_name=False)
+            return parse_message(line)
         except ValueError:
             # The text of the error is not logged: it repeats the line, which may be long and is not ours to show.
             self.malformed_lines += 1
@@ -152,7 +164,7 @@ class PipeReader(MessageReader):
                 "server %r: skipped a line on stdout that is no MCP message (%d bytes): %r",
                 self._server,
                 len(line),
-                bytes(line[:SHOWN_BYTES]),
+                line[:SHOWN_BYTES],
             )
             return None
 

@@ -2,19 +2,57 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 
 import anyio
 import pytest
 import trio
+from hypothesis import given, strategies as st
 from mcp import MCPError
+from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
 
 from mcp_actors._errors import LimitExceeded
 from mcp_actors.servers._link import open_link
-from mcp_actors.servers._pipes import BACKLOG_BYTES, BURST
+from mcp_actors.servers._pipes import BACKLOG_BYTES, BURST, parse_message
 
 from .links import never_lost, notification, open_session, scripted, shell, streams_of, text_of
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda values: st.lists(values, max_size=2) | st.dictionaries(st.text(), values, max_size=2),
+    max_leaves=5,
+)
+ALMOST_A_MESSAGE = st.fixed_dictionaries(
+    {"jsonrpc": st.sampled_from(["2.0", "2.0", "2.0", "1.0", 2.0])},
+    optional={
+        "id": st.integers(0, 3) | st.sampled_from(["1", 1.0, True, None]),
+        "method": st.just("ping") | ANYTHING,
+        "params": st.dictionaries(st.text(), ANYTHING, max_size=2) | ANYTHING,
+        "result": st.dictionaries(st.text(), ANYTHING, max_size=2) | ANYTHING,
+        "error": st.just({"code": -1, "message": "no", "data": [1]}) | ANYTHING,
+    },
+)
+
+
+def by_the_sdk(line: bytes) -> JSONRPCMessage | None:
+    try:
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        return None
+
+
+def by_us(line: bytes) -> JSONRPCMessage | None:
+    try:
+        return parse_message(line)
+    except ValueError:
+        return None
+
+
+@given((ALMOST_A_MESSAGE | ANYTHING).map(json.dumps).map(str.encode) | st.binary())
+def test_a_line_is_the_message_that_the_sdk_would_make_of_it(line: bytes) -> None:
+    assert by_us(line) == by_the_sdk(line)
 
 
 async def test_lines_that_are_no_messages_are_logged_and_skipped(caplog: pytest.LogCaptureFixture) -> None:
