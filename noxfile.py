@@ -80,8 +80,8 @@ def docs(session: nox.Session) -> None:
 
 @nox.session(python=OLDEST)
 def bench(session: nox.Session) -> None:
-    """Measure what a call, an import and an idle actor cost; a bound that is missed is an error."""
-    session.install("--editable", ".[test]")
+    """Measure what a call, an import and an idle actor cost, also beside others; a bound that is missed is an error."""
+    session.install("--editable", ".[bench,test]")
     session.run("python", "-m", "tests.benchmarks", *session.posargs)
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from . import calls, imports, lifecycle, memory, servers
+from . import calls, imports, lifecycle, memory, peers, servers
 from .figures import Figure, all_pass
 
 BENCHMARKS: Final[dict[str, Callable[[], list[Figure]]]] = {
@@ -16,6 +16,7 @@ BENCHMARKS: Final[dict[str, Callable[[], list[Figure]]]] = {
     "imports": imports.figures,
     "servers": servers.figures,
     "lifecycle": lifecycle.figures,
+    "peers": peers.figures,
 }
 
 

@@ -1,0 +1,120 @@
+"""`ServerRef.call_tool`, and what is around it, beside other clients of MCP servers, all in one run.
+
+Every peer runs in a process of its own, the way its users run it: with its defaults, on its own event loop. All talk to
+the same trivial server over stdio. What is compared are rounds that were played one right after the other.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+from time import perf_counter
+from typing import Final
+
+from ..figures import Figure
+from ..measuring import median_ratio
+from ..servers import Pipe
+from . import quick_server
+from .contest import enter, enter_all, play_rounds
+
+OURS: Final = "ServerRef"
+
+CALLERS: Final = (1, 16, 128)
+CALL_BOUNDS: Final = {
+    "mcp.Client": (0.92, 0.95, 0.97),
+    "ClientSessionGroup": (1.15, 0.92, 0.92),
+    "openai-agents": (1.05, 0.90, 0.85),
+    "fastmcp": (0.85, 0.85, 0.85),
+    "pydantic-ai": (0.85, 0.85, 0.85),
+}
+"""For each number of callers, how long ours may take in comparison. `mcp.Client` is on Trio and on the SDK's own
+transport; the others are on asyncio."""
+
+CALL_ROUNDS: Final = 41
+CALLS: Final = 256
+"""Per round: some fifty milliseconds."""
+
+LINE_BYTES: Final = 32 * 1024 * 1024
+LINE_BOUND: Final = 0.1
+LINE_ROUNDS: Final = 3
+PARSING_BOUND: Final = 60.0
+STALL_BOUND: Final = 10.0
+"""Milliseconds. The longest step is the one that parses; no other may be long."""
+
+SERVERS: Final = 16
+START_SECONDS: Final = 0.3
+START_ROUNDS: Final = 15
+START_BOUND: Final = 1.0
+
+RECOVERY_ROUNDS: Final = 41
+RECOVERY_BOUND: Final = 1.5
+
+
+def calls() -> list[Figure]:
+    """Small tool calls."""
+    found = []
+    with enter_all("calls", [OURS, *CALL_BOUNDS]) as contestants:
+        for index, callers in enumerate(CALLERS):
+            play_rounds(contestants, 1, callers, CALLS)  # so that no round pays for what happens only once
+            seconds = play_rounds(contestants, CALL_ROUNDS, callers, CALLS)
+            ours = seconds.pop(OURS)
+            label = f"a tool call; callers: {callers}"
+            found.append(Figure(label, statistics.median(ours) / CALLS * 1e6, "µs"))
+            found += [
+                Figure(f"{label}, to {peer}", median_ratio(ours, theirs), "", bound=CALL_BOUNDS[peer][index])
+                for peer, theirs in seconds.items()
+            ]
+    return found
+
+
+def long_line() -> list[Figure]:
+    """An answer of 32 MB in one line."""
+    with enter_all("long_line", [OURS, "mcp.Client"]) as contestants:
+        rounds = play_rounds(contestants, LINE_ROUNDS, LINE_BYTES)
+    ours, theirs = ([seconds for seconds, _ in rounds[peer]] for peer in (OURS, "mcp.Client"))
+    parsing, other = (statistics.median(each) * 1e3 for each in zip(*(steps for _, steps in rounds[OURS]), strict=True))
+    return [
+        Figure("an answer of 32 MB", statistics.median(ours) * 1e3, "ms"),
+        Figure("an answer of 32 MB, to mcp.Client", median_ratio(ours, theirs), "", bound=LINE_BOUND),
+        Figure("an answer of 32 MB, the longest step", parsing, "ms", bound=PARSING_BOUND),
+        Figure("an answer of 32 MB, the longest step but one", other, "ms", bound=STALL_BOUND),
+    ]
+
+
+def starts() -> list[Figure]:
+    """Servers that take their time to start."""
+    with enter_all("starts", [OURS, "openai-agents"]) as contestants:
+        play_rounds(contestants, 1, SERVERS, START_SECONDS)
+        seconds = play_rounds(contestants, START_ROUNDS, SERVERS, START_SECONDS)
+    label = f"connect {SERVERS} servers that take {START_SECONDS} s"
+    ratio = median_ratio(seconds[OURS], seconds["openai-agents"])
+    return [
+        Figure(label, statistics.median(seconds[OURS]) * 1e3, "ms"),
+        Figure(f"{label}, to openai-agents", ratio, "", bound=START_BOUND),
+    ]
+
+
+def start_by_hand() -> float:
+    """Start the server and talk to it without any library; return the seconds until it has listed its tools."""
+    began = perf_counter()
+    with subprocess.Popen(quick_server.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        Pipe(process).ask("tools/list", {})
+        return perf_counter() - began
+
+
+def recovery() -> list[Figure]:
+    """A server that is killed, compared with what it takes to start it by hand."""
+    with enter("recovery", OURS) as contestant:
+        contestant.play()
+        start_by_hand()
+        rounds = [(contestant.play(), start_by_hand()) for _ in range(RECOVERY_ROUNDS)]
+    ours, by_hand = (list(each) for each in zip(*rounds, strict=True))
+    return [
+        Figure("ready again after SIGKILL", statistics.median(ours) * 1e3, "ms"),
+        Figure("ready again after SIGKILL, to a start by hand", median_ratio(ours, by_hand), "", bound=RECOVERY_BOUND),
+    ]
+
+
+def figures() -> list[Figure]:
+    """Ours beside the others."""
+    return calls() + long_line() + starts() + recovery()

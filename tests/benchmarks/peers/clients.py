@@ -1,0 +1,157 @@
+"""The peers, each in the way its users use it, with all its defaults: a connection, and a tool call.
+
+Each imports its library only when it is asked for, so that the process of one has nothing of the others in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final
+
+import trio
+from attrs import frozen
+
+CallTool = Callable[[str, dict[str, Any]], Awaitable[object]]
+Repeat = Callable[[], Awaitable[None]]
+
+
+@frozen
+class Client:
+    """One peer.
+
+    Attributes:
+        run: runs an async function and what it calls.
+        together: runs a function in so many tasks at the same time.
+        connect: starts the server with this command and connects to it; gives the call of a tool.
+        connect_many: starts and connects to several servers side by side, where the peer has a way to.
+    """
+
+    run: Callable[..., None]
+    together: Callable[[int, Repeat], Awaitable[None]]
+    connect: Callable[[Sequence[str]], AbstractAsyncContextManager[CallTool]]
+    connect_many: Callable[[Sequence[Sequence[str]]], AbstractAsyncContextManager[None]] | None = None
+
+
+@asynccontextmanager
+async def connect_server_ref(command: Sequence[str]) -> AsyncIterator[CallTool]:
+    """Ours."""
+    from mcp_actors import ServerConfig, Stdio, open_servers
+
+    config = ServerConfig("quick", Stdio(command[0], command[1:]), required=True)
+    async with open_servers(config) as servers:
+        yield servers["quick"].call_tool
+
+
+@asynccontextmanager
+async def connect_mcp_client(command: Sequence[str]) -> AsyncIterator[CallTool]:
+    """The SDK's client over the SDK's transport."""
+    from mcp import Client as SdkClient
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
+    parameters = StdioServerParameters(command=command[0], args=list(command[1:]))
+    async with SdkClient(stdio_client(parameters)) as client:
+        yield client.call_tool
+
+
+@asynccontextmanager
+async def connect_session_group(command: Sequence[str]) -> AsyncIterator[CallTool]:
+    """The SDK's group of sessions."""
+    from mcp import ClientSessionGroup
+    from mcp.client.stdio import StdioServerParameters
+
+    async with ClientSessionGroup() as group:
+        await group.connect_to_server(StdioServerParameters(command=command[0], args=list(command[1:])))
+        yield group.call_tool
+
+
+@asynccontextmanager
+async def connect_openai_agents(command: Sequence[str]) -> AsyncIterator[CallTool]:
+    """The package openai-agents."""
+    from agents.mcp import MCPServerStdio
+
+    async with MCPServerStdio({"command": command[0], "args": list(command[1:])}) as server:
+        yield server.call_tool
+
+
+@asynccontextmanager
+async def connect_fastmcp(command: Sequence[str]) -> AsyncIterator[CallTool]:
+    """The package fastmcp."""
+    from fastmcp import Client as FastClient
+    from fastmcp.client.transports import StdioTransport
+
+    async with FastClient(StdioTransport(command[0], list(command[1:]), keep_alive=False)) as client:
+        yield client.call_tool
+
+
+@asynccontextmanager
+async def connect_pydantic_ai(command: Sequence[str]) -> AsyncIterator[CallTool]:
+    """The package pydantic-ai."""
+    from fastmcp.client.transports import StdioTransport
+    from pydantic_ai.mcp import MCPToolset
+
+    async with MCPToolset(StdioTransport(command[0], list(command[1:]), keep_alive=False)) as toolset:
+        yield toolset.direct_call_tool
+
+
+@asynccontextmanager
+async def connect_many_server_refs(commands: Sequence[Sequence[str]]) -> AsyncIterator[None]:
+    """Ours."""
+    from mcp_actors import ServerConfig, Stdio, open_servers
+
+    configs = [
+        ServerConfig(f"server-{index}", Stdio(command[0], command[1:])) for index, command in enumerate(commands)
+    ]
+    async with open_servers(*configs) as servers:
+        assert len(servers.connected) == len(commands)
+        yield
+
+
+@asynccontextmanager
+async def connect_many_openai_agents(commands: Sequence[Sequence[str]]) -> AsyncIterator[None]:
+    """The package openai-agents: in parallel, which is not its default."""
+    from agents.mcp import MCPServerManager, MCPServerStdio
+
+    servers = [MCPServerStdio({"command": command[0], "args": list(command[1:])}) for command in commands]
+    async with MCPServerManager(servers, connect_in_parallel=True) as manager:
+        assert len(manager.active_servers) == len(commands)
+        yield
+
+
+def run_trio(main: Callable[..., Awaitable[None]], *args: object) -> None:
+    """`trio.run`."""
+    trio.run(main, *args)
+
+
+def run_asyncio(main: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
+    """Plain `asyncio.run`."""
+    asyncio.run(main(*args))
+
+
+async def together_in_trio(number: int, repeat: Repeat) -> None:
+    """In tasks of a nursery."""
+    async with trio.open_nursery() as nursery:
+        for _ in range(number):
+            nursery.start_soon(repeat)
+
+
+async def together_in_asyncio(number: int, repeat: Repeat) -> None:
+    """In tasks of a task group."""
+
+    async def call_repeat() -> None:
+        await repeat()
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(number):
+            group.create_task(call_repeat())
+
+
+CLIENTS: Final = {
+    "ServerRef": Client(run_trio, together_in_trio, connect_server_ref, connect_many_server_refs),
+    "mcp.Client": Client(run_trio, together_in_trio, connect_mcp_client),
+    "ClientSessionGroup": Client(run_asyncio, together_in_asyncio, connect_session_group),
+    "openai-agents": Client(run_asyncio, together_in_asyncio, connect_openai_agents, connect_many_openai_agents),
+    "fastmcp": Client(run_asyncio, together_in_asyncio, connect_fastmcp),
+    "pydantic-ai": Client(run_asyncio, together_in_asyncio, connect_pydantic_ai),
+}

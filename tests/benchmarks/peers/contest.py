@@ -1,0 +1,81 @@
+"""The contests: each peer in a process of its own, a round of one after a round of the other.
+
+Rounds are short and many, and every round is compared with the rounds beside it, so that what else the machine does
+meets all alike.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import IO, Any
+
+from ..measuring import ROOT, TIMEOUT
+
+
+class Contestant:
+    """A peer that takes part in a contest: a process that plays a round when it is told to."""
+
+    def __init__(self, name: str, process: subprocess.Popen[str], errors: IO[str]) -> None:
+        self._name = name
+        self._process = process
+        self._errors = errors
+
+    def play(self, *arguments: object) -> Any:
+        """Play a round; return what it measured."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(arguments) + "\n")
+        self._process.stdin.flush()
+        return self.hear()
+
+    def hear(self) -> Any:
+        """Wait for the next thing it says.
+
+        Raises:
+            RuntimeError: it ended instead.
+        """
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._errors.seek(0)
+            raise RuntimeError(
+                f"{self._name} ended; is the extra `bench` installed? Its last words:\n{self._errors.read()}"
+            )
+        return json.loads(line)
+
+
+@contextmanager
+def enter(contest: str, peer: str) -> Iterator[Contestant]:
+    """Start the process of a peer, and end it."""
+    command = [sys.executable, "-m", "tests.benchmarks.peers.process", contest, peer]
+    pipe = subprocess.PIPE
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=errors, text=True) as process,
+    ):
+        contestant = Contestant(peer, process, errors)
+        contestant.hear()
+        yield contestant
+        process.communicate(timeout=TIMEOUT)
+
+
+@contextmanager
+def enter_all(contest: str, peers: Sequence[str]) -> Iterator[dict[str, Contestant]]:
+    """Start the processes of some peers, and end them."""
+    with ExitStack() as stack:
+        yield {peer: stack.enter_context(enter(contest, peer)) for peer in peers}
+
+
+def play_rounds(contestants: dict[str, Contestant], rounds: int, *arguments: object) -> dict[str, list[Any]]:
+    """Let all play in turns, each round another one first; return what each measured, by round."""
+    measured: dict[str, list[Any]] = {name: [] for name in contestants}
+    names = list(contestants)
+    for number in range(rounds):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            measured[name].append(contestants[name].play(*arguments))
+    return measured

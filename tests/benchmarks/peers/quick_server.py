@@ -1,0 +1,85 @@
+"""A server that does next to nothing, so that what is measured is the client. Standard library only, legacy era.
+
+To everybody it is the same: it knows no ``server/discover``, so whoever asks for that falls back to ``initialize``.
+Run as ``python quick_server.py [SECONDS]``; so many seconds it sleeps before it reads anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+Json = dict[str, Any]
+
+TEXT = "text"
+METHOD_NOT_FOUND = -32601
+
+INITIALIZED: Json = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "quick", "version": "1.0"},
+}
+TOOLS: Json = {
+    "tools": [
+        {
+            "name": "echo",
+            "description": "Return the text.",
+            "inputSchema": {"type": "object", "properties": {TEXT: {"type": "string"}}, "required": [TEXT]},
+        },
+        {
+            "name": "fill",
+            "description": "Return a text of that length.",
+            "inputSchema": {"type": "object", "properties": {"length": {"type": "integer"}}, "required": ["length"]},
+        },
+    ]
+}
+
+
+def command(seconds: float = 0.0) -> list[str]:
+    """Return the command line that runs this server; ``-S -E`` saves half of its start."""
+    return [sys.executable, "-S", "-E", __file__, str(seconds)]
+
+
+def result_of(message: Json) -> Json:
+    """Return what a request is answered with.
+
+    Raises:
+        KeyError: the method is not known.
+    """
+    if message["method"] == "tools/call":
+        arguments = message["params"]["arguments"]
+        text = arguments[TEXT] if TEXT in arguments else "x" * arguments["length"]
+        return {"content": [{"type": "text", "text": text}]}
+    return {"initialize": INITIALIZED, "tools/list": TOOLS, "ping": {}}[message["method"]]
+
+
+def answer(message: Json) -> Json:
+    """Return the answer to a request."""
+    try:
+        return {"jsonrpc": "2.0", "id": message["id"], "result": result_of(message)}
+    except KeyError:
+        error = {"code": METHOD_NOT_FOUND, "message": f"Method not found: {message['method']}"}
+        return {"jsonrpc": "2.0", "id": message["id"], "error": error}
+
+
+def write(data: bytes) -> None:
+    """Write all of it, without a buffer: a message at a time, as most servers do."""
+    unwritten = memoryview(data)
+    while unwritten:
+        unwritten = unwritten[os.write(1, unwritten) :]
+
+
+def main() -> None:
+    """Answer requests until stdin ends."""
+    time.sleep(float(sys.argv[1]))
+    for line in sys.stdin.buffer:
+        message = json.loads(line)
+        if "id" in message:
+            write(json.dumps(answer(message), separators=(",", ":")).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()
