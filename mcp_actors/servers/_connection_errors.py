@@ -54,7 +54,7 @@ def connection_lost(server: str, link: Link) -> ConnectionLost:
     """The error for a connection that ended while it served."""
     # Where more is known than that it ended, it was ended by this side.
     what = _ended(link.obituary()) if link.pid is not None and link.failure is None else "the connection ended"
-    because = f": {link.failure}" if link.failure is not None else ""
+    because = f": {problem_of(link.failure)}" if link.failure is not None else ""
     lost = ConnectionLost(f"server {server!r}: {what} while it was connected{because}", server=server)
     lost.__cause__ = link.failure
     return lost

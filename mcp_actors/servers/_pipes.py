@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import anyio
 import trio
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from ._lifeline import Lifeline
 
 __all__ = ["PipeReader", "PipeWriter", "parse_message", "read_pipe"]
+
+WaitExit: TypeAlias = Callable[[], Awaitable[None]]
+"""Gives a server whose pipe has ended a moment to exit, so that whoever hears of the end first hears why."""
 
 logger = logging.getLogger("mcp_actors.servers")
 
@@ -86,9 +90,18 @@ def parse_message(line: bytes) -> JSONRPCMessage:
 class PipeReader(MessageReader):
     """The messages that a server writes to its stdout. One task reads; the SDK's read loop does, all the time."""
 
-    def __init__(self, stream: trio.lowlevel.FdStream, lifeline: Lifeline, *, server: str, max_line_bytes: int) -> None:
+    def __init__(
+        self,
+        stream: trio.lowlevel.FdStream,
+        lifeline: Lifeline,
+        wait_exit: WaitExit,
+        *,
+        server: str,
+        max_line_bytes: int,
+    ) -> None:
         self._stream = stream
         self._lifeline = lifeline
+        self._wait_exit = wait_exit
         self._server = server
         self._max_line_bytes = max_line_bytes
         self._lines = LineSplitter(max_line_bytes)
@@ -129,8 +142,8 @@ class PipeReader(MessageReader):
             return self._lines.pop()
         except LineTooLong:
             failure = LimitExceeded(
-                f"server {self._server!r}: sent a line of more than {self._max_line_bytes} bytes; the connection was "
-                "ended (raise max_line_bytes if the server may do that)",
+                f"server {self._server!r}: sent a line of more than {self._max_line_bytes} bytes; raise max_line_bytes "
+                "if it may do that",
                 server=self._server,
             )
             raise self._end(failure) from failure
@@ -142,6 +155,7 @@ class PipeReader(MessageReader):
             raise anyio.ClosedResourceError from None
         self._burst = 0
         if not data:
+            await self._wait_exit()  # cancelled here, the next call finds the end again
             raise self._end()
         self._lines.feed(data)
 
@@ -178,10 +192,17 @@ class PipeWriter(Stream):
     """The messages that a server reads from its stdin. Any number of tasks may send."""
 
     def __init__(
-        self, stream: trio.lowlevel.FdStream, lifeline: Lifeline, background: Background, *, server: str
+        self,
+        stream: trio.lowlevel.FdStream,
+        lifeline: Lifeline,
+        wait_exit: WaitExit,
+        background: Background,
+        *,
+        server: str,
     ) -> None:
         self._stream = stream
         self._lifeline = lifeline
+        self._wait_exit = wait_exit
         self._background = background
         self._server = server
         # What the pipe did not take. While it holds anything, one background task writes it and nobody else writes.
@@ -211,7 +232,7 @@ class PipeWriter(Stream):
         if self._backlog:
             self._backlog += line
             return
-        taken = self._write(line)
+        taken = await self._write(line)
         if taken < len(line):
             self._backlog += memoryview(line)[taken:]
             self._background.start_soon(self._write_backlog, name=f"{self._server}:stdin")
@@ -222,21 +243,25 @@ class PipeWriter(Stream):
         if self._lifeline.lost:
             raise anyio.BrokenResourceError
 
-    def _write(self, data: bytes | bytearray) -> int:
+    async def _write(self, data: bytes | bytearray) -> int:
+        """Write what the pipe takes at once, and return how much that was. No checkpoint unless the server is gone."""
         try:
             return os.write(self._stream.fileno(), data)
         except BlockingIOError:
             return 0
         except OSError as error:
-            self._lifeline.lose()
-            self._wake_senders()
+            try:
+                await self._wait_exit()
+            finally:
+                self._lifeline.lose()
+                self._wake_senders()
             raise anyio.BrokenResourceError from error
 
     async def _write_backlog(self) -> None:
         try:
             while self._backlog:
                 await trio.lowlevel.wait_writable(self._stream.fileno())
-                del self._backlog[: self._write(self._backlog)]
+                del self._backlog[: await self._write(self._backlog)]
                 if len(self._backlog) < BACKLOG_BYTES:
                     self._wake_senders()
         except (anyio.BrokenResourceError, trio.ClosedResourceError):

@@ -73,26 +73,23 @@ class ServerProcess:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
-    async def stop(self, bound: float) -> bool:
+    async def stop(self, bound: float) -> None:
         """End the group: end of input, then SIGTERM, then SIGKILL; return as soon as the leader is reaped.
-
-        Returns whether the leader left without a signal.
 
         stdout and stderr must be read meanwhile, or a server that is stuck writing never comes to see the end of its
         input. Waits for `bound` seconds at most (but see `REAP_FLOOR`), and only for what is still alive.
         """
         self.stdin.close()
         if await self._exits_within(bound * EOF_SHARE):
-            return True
+            return
         logger.info("server %r (pid %d) stays at the end of its input; sending SIGTERM", self._server, self.pid)
         self._signal(signal.SIGTERM)
         if await self._exits_within(bound * TERM_SHARE):
-            return False
+            return
         logger.warning("server %r (pid %d) ignores SIGTERM; sending SIGKILL", self._server, self.pid)
         self._signal(signal.SIGKILL)
         if not await self._exits_within(max(bound * (1 - EOF_SHARE - TERM_SHARE), REAP_FLOOR)):
             logger.error("server %r: process %d was killed but does not end; it is left behind", self._server, self.pid)
-        return False
 
     async def _exits_within(self, seconds: float) -> bool:
         with trio.move_on_after(seconds):

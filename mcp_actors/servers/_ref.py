@@ -160,7 +160,7 @@ class ServerRef:
         try:
             return await self._actor.call(request)
         except ActorCrashed as exc:
-            reason = exc.__cause__
+            reason = _root_of(exc.__cause__)
         except ActorStopped:
             raise self._unavailable() from self._record.error
         except MailboxFull:
@@ -242,3 +242,10 @@ class ServerRef:
         """
         if await self._record.wait_settled() != "ready":
             raise self._unavailable() from self._record.error
+
+
+def _root_of(reason: BaseException | None) -> BaseException | None:
+    """Why a connection was lost, where more is known than that it was."""
+    if isinstance(reason, ConnectionLost) and reason.__cause__ is not None:
+        return reason.__cause__
+    return reason

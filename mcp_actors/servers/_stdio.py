@@ -35,9 +35,13 @@ if TYPE_CHECKING:
 
 __all__ = ["StdioLink", "open_stdio_link"]
 
+EXIT_WAIT: Final = 0.05
+"""Seconds that a process whose stdout has ended has to exit before the connection is said to be lost, so that the first
+error can say how it ended. One that is killed needs microseconds; a server that only closed its stdout costs this."""
+
 OBITUARY_WAIT: Final = 0.5
-"""Seconds that a process whose stdout has ended has to exit, so that the error can hold its exit code and last words.
-It usually takes a few milliseconds; a server that only closed its stdout costs its callers this once."""
+"""Seconds that it has to exit, and to end its stderr, before the error of a failed connect is made: that one holds its
+last words too, and nobody waits for it who could have gone on."""
 
 STDERR_WAIT: Final = 0.25
 """Seconds after the death of the group for the rest of stderr. It has ended by then, unless a daemon holds it."""
@@ -55,8 +59,10 @@ class StdioLink:
         self._name = config.name
         self._stop_timeout = config.stop_timeout
         self._stderr = StderrReader(process.stderr, config.name)
-        self._reader = PipeReader(process.stdout, lifeline, server=config.name, max_line_bytes=transport.max_line_bytes)
-        self._writer = PipeWriter(process.stdin, lifeline, background, server=config.name)
+        self._reader = PipeReader(
+            process.stdout, lifeline, self._wait_exit, server=config.name, max_line_bytes=transport.max_line_bytes
+        )
+        self._writer = PipeWriter(process.stdin, lifeline, self._wait_exit, background, server=config.name)
         self._exit_code: int | None = None
         self._stopping = False
         self.target = OpenStreams(self._reader, self._writer)
@@ -104,19 +110,20 @@ class StdioLink:
         **Cancellation**: does not interrupt it; a process that is half stopped would be left behind.
         """
         self._stopping = True
-        self._exit_code = self._process.poll()
+        self._exit_code = self._process.poll()  # what it ends with from now on is our doing
         await self._reader.aclose()
         await self._writer.aclose()
         self._background.start_soon(self._drain, name=f"{self._name}:stdout")
         deadline = trio.current_time() + self._stop_timeout
         with trio.CancelScope(shield=True):  # bounded by `stop` and by the deadline below
-            left_by_itself = await self._process.stop(self._stop_timeout)
+            await self._process.stop(self._stop_timeout)
             with trio.move_on_at(min(trio.current_time() + STDERR_WAIT, deadline)):
                 await self._stderr.wait_ended()
-        if self.lost and left_by_itself:
-            # It was about to exit when its stdout ended. Otherwise it exited because we asked it to.
-            self._exit_code = self._process.poll()
         self._process.close_pipes()
+
+    async def _wait_exit(self) -> None:
+        with trio.move_on_after(EXIT_WAIT):
+            await self._process.wait()
 
     async def _drain(self) -> None:
         with suppress(trio.ClosedResourceError):

@@ -54,6 +54,7 @@ def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--never-read", type=Path, metavar="FILE", help="after the handshake, read only once FILE is")
     parser.add_argument("--ignore-eof", action="store_true", help="stay when stdin ends")
     parser.add_argument("--ignore-sigterm", action="store_true", help="stay when asked to end")
+    parser.add_argument("--exit-on-sigterm", type=int, metavar="CODE", help="end with this code when asked to end")
     parser.add_argument("--close-stdout", action="store_true", help="close stdout at the first tool call, and stay")
     parser.add_argument("--flood-at-eof", action="store_true", help="when stdin ends, write 1 MiB and then exit")
     parser.add_argument("--spawn-grandchild", action="store_true", help="start a child that sleeps, own stdout")
@@ -93,6 +94,11 @@ TOOLS: dict[str, tuple[str, Json]] = {
     "count": ("Count one more in the count file and return the new number.", schema()),
     "env": ("Return a variable of the server's environment, or nothing.", schema(name="string")),
     "environment": ("Return the names of all variables of the server's environment.", schema()),
+    "mute": ("Never answer, cancelled or not.", schema()),
+    "deaf": ("Answer, and then read nothing any more.", schema()),
+    "stray": ("Answer a request nobody made, then this one, then this one again.", schema()),
+    "chatter": ("Send so many notifications before the answer.", schema(number="integer")),
+    "line": ("Answer with a line of exactly so many bytes, its newline aside.", schema(bytes="integer")),
     "print_raw": ("Write the text to stdout as it is, in Latin-1, before the answer.", schema(text="string")),
 }
 
@@ -129,7 +135,7 @@ class ScriptedServer:
 
     def send(self, message: Json) -> None:
         """Send one message."""
-        self.write_line(json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode())
+        self.write_line(encoded(message))
 
     def log(self, text: str) -> None:
         """Append a line to the log file, in one write, so that several processes may share it."""
@@ -162,11 +168,13 @@ class ScriptedServer:
         """Answer one request; a cancelled one is not answered, as the specification wants it."""
         try:
             outcome: Json | None = self.result(request_id, method, params)
-            reply = None if outcome is None else {"id": request_id, "result": outcome}
+            reply = None if outcome is None else answer_to(request_id, outcome)
         except RpcError as error:
             reply = {"id": request_id, "error": {"code": error.code, "message": str(error)}}
         if reply is not None:
             self.send(reply)
+        while method == "tools/call" and params.get("name") == "deaf":
+            signal.pause()
         if method == "tools/list" and self.flags.die_after_list:
             os.close(1)  # takes microseconds, while to exit takes long enough for the client to go on
             os._exit(8)
@@ -229,6 +237,8 @@ class ScriptedServer:
         if name == "sleep":
             cancelled = self.cancelled.setdefault(request_id, threading.Event())
             return None if cancelled.wait(arguments["seconds"]) else content(f"slept {arguments['seconds']}")
+        if name == "mute":
+            return None
         if name == "fail":
             return {**content("failed as asked"), "isError": True}
         tools: dict[object, Callable[[], object]] = {
@@ -239,6 +249,10 @@ class ScriptedServer:
             "count": lambda: locked_increment(self.flags.count_file),
             "env": lambda: os.environ.get(arguments["name"], ""),
             "environment": lambda: " ".join(sorted(os.environ)),
+            "deaf": lambda: "what?",
+            "stray": lambda: self.stray(request_id),
+            "chatter": lambda: self.chatter(arguments["number"]),
+            "line": lambda: "x" * (arguments["bytes"] - len(encoded(answer_to(request_id, content(""))))),
             "print_raw": lambda: self.write_line(arguments["text"].encode("latin-1")),
         }
         if isinstance(name, str) and name.startswith("tool_"):
@@ -250,10 +264,31 @@ class ScriptedServer:
             os._exit(9)
         return result
 
+    def stray(self, request_id: object) -> str:
+        """Answer a request that nobody made, and the one that is being answered."""
+        self.send(answer_to(987654321, content("stray")))
+        self.send(answer_to(request_id, content("first")))
+        return "second"
+
+    def chatter(self, number: int) -> None:
+        """Send notifications as fast as they are taken."""
+        for count in range(number):
+            self.send({"method": "notifications/message", "params": {"level": "info", "data": count}})
+
     def end(self, code: int) -> None:
         """End the process without any clean-up, as a crash does."""
         self.log(f"crash {code}")
         os._exit(code)
+
+
+def encoded(message: Json) -> bytes:
+    """Return a message as it goes over the wire."""
+    return json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode()
+
+
+def answer_to(request_id: object, result: Json) -> Json:
+    """Return the message that answers a request."""
+    return {"id": request_id, "result": result}
 
 
 def content(text: str) -> Json:
@@ -279,6 +314,8 @@ def prepare(flags: argparse.Namespace) -> None:
     time.sleep(flags.start_delay)
     if flags.ignore_sigterm:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if flags.exit_on_sigterm is not None:
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(flags.exit_on_sigterm))
     pids = [os.getpid(), *start_grandchild(flags)]
     if flags.pid_file is not None:
         with flags.pid_file.open("a") as file:

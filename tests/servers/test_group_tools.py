@@ -14,6 +14,7 @@ from mcp_actors.kernel import Event
 
 from .groups import LATER, NEVER, Events, after, command_with, crash, server, shell, unless
 from .links import text_of
+from .scripted_server import TOOLS
 
 
 def listed(group: ServerGroup) -> dict[str, bool]:
@@ -43,7 +44,9 @@ async def test_a_name_that_no_tool_has_gets_a_hint(tmp_path: Path) -> None:
         assert str(caught.value).startswith("there is no tool 'mcp__a__ehco'; did you mean 'mcp__a__echo' or ")
         assert str(caught.value).endswith("?; servers that do not serve now: b (failed)")
         assert caught.value.server == "*"
-        with pytest.raises(ToolNotFound, match="there is no tool 'x'; 10 tools are known; servers that do not"):
+        with pytest.raises(
+            ToolNotFound, match=f"there is no tool 'x'; {len(TOOLS)} tools are known; servers that do not"
+        ):
             await group.call_tool("x")
 
 
@@ -100,7 +103,7 @@ async def test_a_server_that_lists_other_tools_after_a_reconnect_has_those(tmp_p
     changing = shell("a", f"{unless(more, f'exec {command_with()}')}; exec {command_with('--tools', '2')}")
     async with open_servers(changing, observers=[events]) as group:
         before = group.tools
-        assert len(before) == 10
+        assert len(before) == len(TOOLS)
         await group.reconnect("a")
         assert [event.incarnation for event in events.of(ToolsChanged)] == [1]
         assert group.tools.of("a") == before.of("a")
@@ -110,7 +113,7 @@ async def test_a_server_that_lists_other_tools_after_a_reconnect_has_those(tmp_p
         assert (second.server, second.incarnation) == ("a", 3)
         assert second.tools == (*first.tools, "tool_0", "tool_1")
         assert text_of(await group.call_tool("mcp__a__tool_1")) == "tool_1"
-        assert len(before) == 10
+        assert len(before) == len(TOOLS)
         assert group.tools.generation > before.generation
 
 
@@ -141,7 +144,7 @@ async def test_a_snapshot_never_changes() -> None:
         with pytest.raises(TypeError):
             snapshot.find("mcp__a__echo").input_schema["type"] = "array"
         await group["a"].stop()
-        assert len(snapshot) == 10
+        assert len(snapshot) == len(TOOLS)
         assert snapshot.find("mcp__a__echo").available
 
 
@@ -154,4 +157,4 @@ async def test_the_tools_of_a_server_that_connects_for_the_first_time_late_appea
         async with group.watch_events():
             await group.reconnect()
             seen.append(len(group.tools))
-    assert seen == [10]
+    assert seen == [len(TOOLS)]

@@ -19,7 +19,7 @@ from mcp_actors.servers._state import next_state
 
 from .groups import AT_ONCE, LATER, NEVER, Events, after, crash, kill, reach, server, state, until
 from .links import text_of
-from .scripted_server import command
+from .scripted_server import TOOLS, command
 
 
 def names(refs: tuple[ServerRef, ...]) -> list[str]:
@@ -79,7 +79,7 @@ async def test_every_change_of_state_is_shown_with_its_reason() -> None:
     assert {event.server for event in seen} == {"a"}
     assert [event.incarnation for event in seen] == [1, 1, 2, 2, 2, 3, 3]
     assert seen[2].reason == "connect number 2"
-    assert seen[3].reason == "connected, 10 tools"
+    assert seen[3].reason == f"connected, {len(TOOLS)} tools"
     assert all(event.reason for event in seen)
     assert [event.time for event in seen] == sorted(event.time for event in seen)
 
@@ -127,7 +127,7 @@ async def test_the_status_of_a_server() -> None:
     async with open_servers(server("a", restart=LATER, max_in_flight=1)) as group:
         ready = group.status()["a"]
         pid = int(text_of(await group["a"].call_tool("pid")))
-        assert (ready.name, ready.state, ready.pid, ready.tools) == ("a", "ready", pid, 10)
+        assert (ready.name, ready.state, ready.pid, ready.tools) == ("a", "ready", pid, len(TOOLS))
         assert (ready.incarnation, ready.restarts, ready.failures, ready.last_error) == (1, 0, 0, None)
         assert (ready.queued, ready.in_flight) == (0, 0)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -13,8 +15,9 @@ import trio
 from mcp import Client, MCPError
 
 from mcp_actors.config import ServerConfig, Stdio
-from mcp_actors.servers._link import open_link
+from mcp_actors.servers._link import Link, open_link
 from mcp_actors.servers._obituary import Obituary
+from mcp_actors.servers._pipes import PipeReader, PipeWriter
 from mcp_actors.servers._stdio import OBITUARY_WAIT
 
 from .links import never_lost, notification, open_session, scripted, shell, streams_of, text_of, wait_for_line
@@ -161,17 +164,57 @@ async def test_a_server_that_only_closes_its_stdout_has_lost_the_connection_and_
     assert link.obituary().exit_code is None
 
 
-async def test_a_write_to_a_server_that_closed_its_stdin_loses_the_connection() -> None:
+async def test_a_server_that_leaves_only_at_our_end_of_its_input_has_not_exited_by_itself() -> None:
     lost = trio.Event()
-    async with open_link(shell("exec <&-; echo '{}'; exec sleep 60"), on_lost=lost.set) as link:
+    async with open_link(scripted("--close-stdout"), on_lost=lost.set) as link, open_session(link) as client:
+        with pytest.raises(MCPError, match="Connection closed"):
+            await client.call_tool("echo", {"text": "?"})
+        assert link.pid is not None
+        assert state_of(link.pid) == "running"
+    assert state_of(link.pid) == "gone"
+    assert link.obituary().exit_code is None
+
+
+async def read(reader: PipeReader, writer: PipeWriter) -> None:
+    await reader.receive()
+
+
+async def write(reader: PipeReader, writer: PipeWriter) -> None:
+    while True:
+        await writer.send(notification("anyone there?"))
+        await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize(("redirect", "use"), [("exec >&-", read), ("exec <&-", write)], ids=["stdout", "stdin"])
+async def test_whoever_is_told_first_of_an_end_is_told_how_the_process_ended(
+    redirect: str, use: Callable[[PipeReader, PipeWriter], Awaitable[None]]
+) -> None:
+    """Its pipes end some milliseconds before the process does, whether that is noticed by reading or by writing."""
+    told: list[int | None] = []
+    config = shell(f"{redirect}; sleep 0.01; exit 7")
+    async with open_link(config, on_lost=lambda: told.append(link.obituary().exit_code)) as link:
+        with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+            await use(*await streams_of(link))
+    assert told == [7]
+
+
+@asynccontextmanager
+async def deaf_server(on_lost: Callable[[], None]) -> AsyncIterator[tuple[Link, PipeWriter]]:
+    """Open a link to a server that has closed its stdin and lives."""
+    async with open_link(shell("exec <&-; echo '{}'; exec sleep 60"), on_lost=on_lost) as link:
         reader, writer = await streams_of(link)
         # Its line comes after it has closed its stdin; it is no message, so the reader goes on waiting for one.
-        with trio.move_on_after(5) as scope:
+        with trio.fail_after(5):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(reader.receive)
                 await eventually(lambda: link.malformed_lines == 1)
                 nursery.cancel_scope.cancel("its line has come")
-        assert not scope.cancelled_caught
+        yield link, writer
+
+
+async def test_a_write_to_a_server_that_closed_its_stdin_loses_the_connection() -> None:
+    lost = trio.Event()
+    async with deaf_server(lost.set) as (link, writer):
         with pytest.raises(anyio.BrokenResourceError):
             await writer.send(notification("is anyone there?"))
         assert lost.is_set()
@@ -179,6 +222,15 @@ async def test_a_write_to_a_server_that_closed_its_stdin_loses_the_connection() 
         assert link.failure is None
         with pytest.raises(anyio.BrokenResourceError):
             await writer.send(notification("and now?"))
+
+
+async def test_a_sender_that_is_cancelled_after_it_found_the_end_still_tells_of_it() -> None:
+    lost = trio.Event()
+    async with deaf_server(lost.set) as (_, writer), trio.open_nursery() as nursery:
+        nursery.start_soon(writer.send, notification("is anyone there?"))
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel("while it waits for the process to exit")
+    assert lost.is_set()
 
 
 async def test_a_write_behind_a_full_pipe_notices_the_end_too() -> None:

@@ -20,7 +20,7 @@ from .matrix import FAULTS, Key, Phase, Row, Transport, counted, named
 
 E = TypeVar("E", bound=BaseException)
 
-PATIENCE: Final = 1.0
+PATIENCE: Final = 2.0
 """Seconds that a call of a sibling, which takes ten milliseconds, may take on a loaded machine."""
 
 REAP: Final = 1.0
@@ -45,6 +45,7 @@ class Cell:
     def __init__(self, row: Row) -> None:
         self._row = row
         self._opened_at = 0.0
+        self._ready = False
         self._groups: set[int] = set()
 
     @property
@@ -63,6 +64,7 @@ class Cell:
         async with open_servers(config, server("sibling"), **options) as servers:
             ref = servers[config.name]
             async with self._at_work(servers["sibling"], "other server"):
+                self._ready = ref.state == "ready"
                 if (pid := ref.statistics().pid) is not None:
                     self.watch(pid)
                 yield ref
@@ -72,9 +74,9 @@ class Cell:
         self._row.leftovers = counted(left)
         assert left == []
 
-    def watch(self, leader: int) -> None:
-        """Look afterwards for what is left of the process group of a server, also if it never came to be ready."""
-        self._groups.add(leader)
+    def watch(self, *leaders: int) -> None:
+        """Look afterwards for what is left of the process groups of servers, also of one that was never ready."""
+        self._groups.update(leaders)
 
     @asynccontextmanager
     async def calls_beside(self, ref: ServerRef) -> AsyncIterator[None]:
@@ -109,6 +111,7 @@ class Cell:
     @contextmanager
     def _timed(self, phase: Phase, within: float) -> Iterator[None]:
         assert not self._row.phase, "a cell has one outcome"
+        assert self._ready or phase == "connect", "a server that was not ready cannot fail later"
         began = self._opened_at if phase == "connect" else trio.current_time()
         self._row.phase, self._row.bound = phase, within
         with trio.fail_at(began + within):

@@ -16,6 +16,23 @@ FAULTS: Final[dict[str, tuple[Transport, ...]]] = {
     "killed in a call": ("stdio",),
     "killed while idle": ("stdio",),
     "killed at start": ("stdio",),
+    "exits 0 while idle": ("stdio",),
+    "hangs at start": ("stdio",),
+    "never answers": ("stdio",),
+    "banner on stdout": ("stdio",),
+    "garbage line": ("stdio",),
+    "invalid UTF-8": ("stdio",),
+    "duplicate and unknown ids": ("stdio",),
+    "20 000 notifications before the answer": ("stdio",),
+    "64 MiB in one line": ("stdio",),
+    "one byte over 64 MiB": ("stdio",),
+    "stops reading, full pipe": ("stdio",),
+    "floods stderr": ("stdio",),
+    "ignores EOF": ("stdio",),
+    "ignores SIGTERM": ("stdio",),
+    "SIGSTOPped": ("stdio",),
+    "leaves a grandchild": ("stdio",),
+    "closes stdout but lives": ("stdio",),
 }
 """Every fault, and the transports on which it must be proven: these are the cells that must exist."""
 

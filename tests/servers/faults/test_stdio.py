@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Final
 
-from mcp_actors import ConnectFailed, ConnectionLost
+import pytest
+import trio
 
-from ..fleet import PROMPT, calls, kill, wait_calls
-from ..groups import NEVER, server
+from mcp_actors import ConnectFailed, ConnectionLost, LimitExceeded
+
+from ..fleet import PROMPT, calls, kill, pid_of, wait_calls
+from ..groups import NEVER, pids_in, server
+from ..links import MARGIN, text_of
+from ..processes import group_members
 from .cells import Cell, fault, raise_failure_of
+
+STOP: Final = 0.5
+"""A stop time-out that tests can wait for."""
+
+LIMIT: Final = 64 * 1024 * 1024
+"""The default of ``max_line_bytes``."""
 
 LONG: Final = {"seconds": 600}
 
@@ -24,16 +37,18 @@ async def test_killed_in_a_call(cell: Cell, tmp_path: Path) -> None:
         with cell.fails(ConnectionLost, phase="call", within=PROMPT) as caught:
             kill(ref)
             await call.result()
-        assert caught.value.outcome == "unknown"
+    assert caught.value.outcome == "unknown"
+    assert "its process was killed by SIGKILL" in str(caught.value)
 
 
 @fault("killed while idle", "stdio")
 async def test_killed_while_idle(cell: Cell) -> None:
-    """It is noticed without any traffic."""
+    """It is noticed without any traffic, and the very first error says how it ended."""
     async with cell.open(server("faulty", restart=NEVER)) as ref:
-        with cell.fails(ConnectionLost, phase="idle", within=PROMPT):
+        with cell.fails(ConnectionLost, phase="idle", within=PROMPT) as caught:
             kill(ref)
             await raise_failure_of(ref)
+    assert str(caught.value) == "server 'faulty': its process was killed by SIGKILL while it was connected"
 
 
 @fault("killed at start", "stdio")
@@ -45,3 +60,158 @@ async def test_killed_at_start(cell: Cell) -> None:
             await raise_failure_of(ref)
     assert (caught.value.phase, caught.value.exit_code) == ("negotiate", 3)
     assert caught.value.stderr_tail == "no such database"
+
+
+@fault("exits 0 while idle", "stdio")
+async def test_exits_0_while_idle(cell: Cell) -> None:
+    """No failure as far as the process is concerned, but nobody had asked for it."""
+    async with cell.open(server("faulty", "--exit-on-sigterm", "0", restart=NEVER)) as ref:
+        with cell.fails(ConnectionLost, phase="idle", within=PROMPT) as caught:
+            os.kill(pid_of(ref), signal.SIGTERM)
+            await raise_failure_of(ref)
+    assert str(caught.value) == "server 'faulty': its process exited with code 0 while it was connected"
+
+
+@fault("hangs at start", "stdio")
+async def test_hangs_at_start(cell: Cell, tmp_path: Path) -> None:
+    """It has `connect_timeout`, and is ended then."""
+    pids = tmp_path / "pids"
+    flags = ("--never-answer", "--ignore-eof", "--ignore-sigterm", "--stderr", "warming up", "--pid-file", str(pids))
+    faulty = server("faulty", *flags, restart=NEVER, connect_timeout=0.5, stop_timeout=STOP)
+    async with cell.open(faulty) as ref:
+        with cell.fails(ConnectFailed, phase="connect", within=0.5 + STOP + MARGIN) as caught:
+            await raise_failure_of(ref)
+        cell.watch(*pids_in(pids))
+    assert (caught.value.phase, caught.value.exit_code, caught.value.stderr_tail) == ("negotiate", None, "warming up")
+    assert "no answer within 0.5 s while we were negotiating the protocol" in str(caught.value)
+
+
+@fault("never answers", "stdio")
+async def test_never_answers(cell: Cell) -> None:
+    """What ends the call is the caller's own deadline; the connection and its other calls go on."""
+    async with cell.open(server("faulty")) as ref, cell.calls_beside(ref):
+        with cell.fails(trio.TooSlowError, phase="call", within=PROMPT), trio.fail_after(0.1):
+            await ref.call_tool("mute")
+
+
+@fault("banner on stdout", "stdio")
+async def test_banner_on_stdout(cell: Cell, caplog: pytest.LogCaptureFixture) -> None:
+    async with cell.open(server("faulty", "--garbage")) as ref, cell.calls_beside(ref):
+        with cell.works(phase="connect", within=PROMPT):
+            await ref.wait_ready()
+    assert "server 'faulty': skipped a line on stdout that is no MCP message (31 bytes): b'Welcome" in caplog.text
+
+
+@fault("garbage line", "stdio")
+async def test_garbage_line(cell: Cell, caplog: pytest.LogCaptureFixture) -> None:
+    """It costs itself only: the call in which it came is answered, and so are the others."""
+    async with cell.open(server("faulty")) as ref, cell.calls_beside(ref):
+        with cell.works(phase="call", within=PROMPT):
+            assert text_of(await ref.call_tool("print_raw", {"text": '{"jsonrpc": "2.0", "id": 1,'})) == "None"
+    assert "skipped a line on stdout" in caplog.text
+
+
+@fault("invalid UTF-8", "stdio")
+async def test_invalid_utf_8(cell: Cell, caplog: pytest.LogCaptureFixture) -> None:
+    """A bad byte costs its line, although all else in it is right."""
+    line = '{"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "\xff"}}'
+    async with cell.open(server("faulty")) as ref, cell.calls_beside(ref):
+        with cell.works(phase="call", within=PROMPT):
+            assert text_of(await ref.call_tool("print_raw", {"text": line})) == "None"
+    assert "skipped a line on stdout" in caplog.text
+
+
+@fault("duplicate and unknown ids", "stdio")
+async def test_duplicate_and_unknown_ids(cell: Cell) -> None:
+    """The first answer counts, and answers to nothing reach nobody."""
+    async with cell.open(server("faulty")) as ref, cell.calls_beside(ref):
+        with cell.works(phase="call", within=PROMPT):
+            assert text_of(await ref.call_tool("stray")) == "first"
+
+
+@fault("20 000 notifications before the answer", "stdio")
+async def test_many_notifications_before_the_answer(cell: Cell) -> None:
+    async with cell.open(server("faulty")) as ref:
+        with cell.works(phase="call", within=10.0):
+            assert text_of(await ref.call_tool("chatter", {"number": 20_000})) == "None"
+
+
+@fault("64 MiB in one line", "stdio")
+async def test_a_line_as_long_as_the_limit(cell: Cell) -> None:
+    async with cell.open(server("faulty")) as ref:
+        with cell.works(phase="call", within=10.0):
+            assert len(text_of(await ref.call_tool("line", {"bytes": LIMIT}))) > LIMIT - 100
+
+
+@fault("one byte over 64 MiB", "stdio")
+async def test_a_line_one_byte_over_the_limit(cell: Cell) -> None:
+    async with cell.open(server("faulty", restart=NEVER)) as ref:
+        with cell.fails(ConnectionLost, phase="call", within=10.0, cause=LimitExceeded) as caught:
+            await ref.call_tool("line", {"bytes": LIMIT + 1})
+    assert str(caught.value).startswith(
+        f"server 'faulty': the connection ended (sent a line of more than {LIMIT} bytes; raise max_line_bytes if it "
+        "may do that) while CallTool was with the server"
+    )
+
+
+@fault("stops reading, full pipe", "stdio")
+async def test_stops_reading(cell: Cell) -> None:
+    """A wedged pipe delays nobody's deadline: not of what was written, half written, or waits to be."""
+    async with cell.open(server("faulty", stop_timeout=STOP)) as ref:
+        await ref.call_tool("deaf")
+        with cell.fails(trio.TooSlowError, phase="call", within=PROMPT), trio.fail_after(0.2):
+            async with calls(30, ref.call_tool, "echo", {"text": "x" * 100_000}):
+                pass
+
+
+@fault("floods stderr", "stdio")
+async def test_floods_stderr(cell: Cell) -> None:
+    """It is read, or the server would stand still; its end is kept, and not more."""
+    faulty = server("faulty", "--stderr-flood", "1000000", "--exit-at-start", "3", restart=NEVER)
+    async with cell.open(faulty) as ref:
+        with cell.fails(ConnectFailed, phase="connect", within=PROMPT) as caught:
+            await raise_failure_of(ref)
+    assert caught.value.exit_code == 3
+    assert caught.value.stderr_tail == "x" * 65536
+    assert len(str(caught.value)) < 1000
+
+
+@fault("ignores EOF", "stdio")
+async def test_ignores_eof(cell: Cell) -> None:
+    async with cell.open(server("faulty", "--ignore-eof", stop_timeout=STOP)) as ref:
+        with cell.works(phase="stop", within=STOP):
+            await ref.stop()
+
+
+@fault("ignores SIGTERM", "stdio")
+async def test_ignores_sigterm(cell: Cell) -> None:
+    async with cell.open(server("faulty", "--ignore-eof", "--ignore-sigterm", stop_timeout=STOP)) as ref:
+        with cell.works(phase="stop", within=STOP + MARGIN):
+            await ref.stop()
+
+
+@fault("SIGSTOPped", "stdio")
+async def test_sigstopped(cell: Cell) -> None:
+    """It does nothing any more and no gentle signal reaches it; its callers leave when they want."""
+    async with cell.open(server("faulty", stop_timeout=STOP)) as ref:
+        os.kill(pid_of(ref), signal.SIGSTOP)
+        with cell.fails(trio.TooSlowError, phase="call", within=PROMPT), trio.fail_after(0.1):
+            await ref.call_tool("pid")
+
+
+@fault("leaves a grandchild", "stdio")
+async def test_leaves_a_grandchild(cell: Cell) -> None:
+    """The server leaves politely; what it had started goes with it."""
+    async with cell.open(server("faulty", "--spawn-grandchild")) as ref:
+        assert len(group_members(pid_of(ref))) == 2
+        with cell.works(phase="stop", within=PROMPT):
+            await ref.stop()
+
+
+@fault("closes stdout but lives", "stdio")
+async def test_closes_stdout_but_lives(cell: Cell) -> None:
+    """It cannot answer any more, so it is ended."""
+    async with cell.open(server("faulty", "--close-stdout", "--ignore-eof", stop_timeout=STOP, restart=NEVER)) as ref:
+        with cell.fails(ConnectionLost, phase="call", within=PROMPT) as caught:
+            await ref.call_tool("echo", {"text": "?"})
+    assert "its process closed its stdout while it was connected" in str(caught.value)
