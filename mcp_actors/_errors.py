@@ -22,6 +22,7 @@ __all__ = [
     "ConfigError",
     "ConnectFailed",
     "ConnectionLost",
+    "HttpStatusError",
     "LimitExceeded",
     "MailboxFull",
     "McpActorsError",
@@ -103,6 +104,7 @@ class ConnectFailed(ServerError):
         phase: how far it came: ``"configure"``, ``"open"`` (process or socket), ``"negotiate"``, ``"list_tools"``.
         exit_code: what its process ended with, negative for a signal; None if it still ran or there is none.
         stderr_tail: the last text the server's process wrote to stderr; empty if there was none.
+        http_status: the HTTP status that refused it, for example 401; None if no such answer came.
         hopeless: True if trying again cannot help before something is changed (a command that does not exist).
     """
 
@@ -114,17 +116,22 @@ class ConnectFailed(ServerError):
         phase: ConnectPhase,
         exit_code: int | None = None,
         stderr_tail: str = "",
+        http_status: int | None = None,
         hopeless: bool = False,
     ) -> None:
         super().__init__(message, server=server)
         self.phase: ConnectPhase = phase
         self.exit_code = exit_code
         self.stderr_tail = stderr_tail
+        self.http_status = http_status
         self.hopeless = hopeless
 
 
 class ConnectionLost(ServerError):
     """The connection ended while the request was with the server. ``__cause__`` says why, as far as it is known.
+
+    Over HTTP each request has a connection of its own: it may be lost alone, and an answer that cannot be understood
+    counts as lost. Other requests and the session go on.
 
     Attributes:
         outcome: ``"unknown"``: the server may have acted on the request, so it is not sent again by itself.
@@ -147,6 +154,22 @@ class ServerUnavailable(ServerError):
         self.last_error = last_error
 
 
+class HttpStatusError(ServerError):
+    """A request was answered with an HTTP status that is no success. Other requests and the session go on.
+
+    What a server says in MCP's own terms stays an `mcp.MCPError`, also where the specification gives it a status.
+
+    Attributes:
+        status: the HTTP status, for example 429; a redirect that is not followed has one too.
+        retry_after: seconds that the server asks to wait, at most an hour; None if it did not ask.
+    """
+
+    def __init__(self, message: str, *, server: str, status: int, retry_after: float | None = None) -> None:
+        super().__init__(message, server=server)
+        self.status = status
+        self.retry_after = retry_after
+
+
 class ToolNotFound(ServerError):
     """No tool of that public name is known; ``server`` is the server it was looked for on, or ``"*"``."""
 
@@ -155,8 +178,9 @@ class LimitExceeded(ServerError):
     """A limit stands in the way: of what a server may send, or of how many requests it may have.
 
     A caller gets it when the server's mailbox is full and its overflow policy is ``"fail"``, when a request from within
-    a request of a server with ``max_in_flight=1`` would wait for itself, and when a list has no end. As the
-    ``__cause__`` of a lost connection it says that the server sent a message that was too long.
+    a request of a server with ``max_in_flight=1`` would wait for itself, when a list has no end, and when an answer
+    over HTTP is too long. As the ``__cause__`` of a lost connection it says that the server sent a message that was
+    too long.
     """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .._exports import publish
+from ._masking import mask_url as mask_url
 from ._restart import RestartPolicy as RestartPolicy
 from ._server import ServerConfig as ServerConfig, check_unique_names as check_unique_names
 from ._transports import Http as Http, InProcess as InProcess, Stdio as Stdio, Transport as Transport
@@ -26,6 +27,7 @@ __all__ = [
     "Transport",
     "check_unique_names",
     "expand",
+    "mask_url",
     "resolve",
     "resolve_env",
     "resolve_headers",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import anyio
 import trio
@@ -20,8 +20,10 @@ from mcp import Client, MCPError
 from mcp.types import CONNECTION_CLOSED, Implementation
 
 from .._errors import ConnectFailed, ConnectionLost, ConnectPhase
-from ..kernel import Actor
-from ._connection_errors import connect_failed, connect_timed_out, connection_lost, session_failed
+from ..kernel import Actor, NotSent
+from ._connection_errors import connect_failed, connect_timed_out, connection_lost, connection_over, session_failed
+from ._departure import Departure
+from ._exchange import ConnectionOver, open_exchange
 from ._link import open_link
 from ._requests import list_all_tools
 from ._status import ServerInfo
@@ -29,6 +31,7 @@ from ._status import ServerInfo
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from ._exchange import Exchange
     from ._link import Link
     from ._record import ServerRecord
     from ._requests import Request
@@ -50,6 +53,8 @@ class ServerActor(Actor):
         self._record = record
         self._phase: ConnectPhase = "open"
         self._serving = False
+        self._gone = False
+        self._departure = Departure(self.fail)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -82,6 +87,7 @@ class ServerActor(Actor):
         """Negotiate and list tools inside an open link. A failure leaves when the link knows all about it."""
         self._link = link
         self._phase = "negotiate"
+        exchange = open_exchange()
         try:
             async with Client(link.target, mode=self._record.config.protocol, client_info=CLIENT) as self._client:
                 self._phase = "list_tools"
@@ -94,6 +100,8 @@ class ServerActor(Actor):
         except Exception:
             if not self._serving:
                 await link.wait_obituary()
+                if exchange.failure is not None:
+                    raise exchange.failure from exchange.failure.__cause__
             raise
 
     def _remember(self, link: Link, tools: Any) -> None:
@@ -111,23 +119,50 @@ class ServerActor(Actor):
 
     def _lost(self) -> None:
         """The other side is gone. While connecting, the handshake fails by itself."""
-        if self._serving:
-            self.fail(connection_lost(self._record.config.name, self._link))
+        if not self._serving:
+            return
+        lost = connection_lost(self._record.config.name, self._link)
+        if self._link.pid is None:
+            self._departure.begin(lost)  # each request has a connection of its own, and its own end
+        else:
+            self.fail(lost)
 
     async def handle(self, message: Request[Any]) -> Any:
         """Send a request and wait for its result."""
+        if self._departure.begun:
+            await self._departure.wait()
+            raise NotSent
+        exchange = open_exchange()
+        self._departure.enter()
         try:
             return await message.send(self._client, self._record)
         except MCPError as exc:
             if exc.code == CONNECTION_CLOSED and self._connection_is_gone(exc):
                 raise self._died() from exc
-            raise
+            if exchange.failure is None:
+                raise
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as exc:
             raise self._died() from exc
+        finally:
+            self._departure.leave()
+        return await self._failed(exchange)
+
+    async def _failed(self, exchange: Exchange) -> NoReturn:
+        """Tell what became of a request that the link knows more about than the SDK."""
+        failure = exchange.failure
+        assert failure is not None
+        if not isinstance(failure, ConnectionOver):
+            raise failure from failure.__cause__
+        lost = connection_over(self._record.config.name, failure)
+        if exchange.begun:
+            self._departure.begin(lost)
+            raise connection_over(self._record.config.name, failure)
+        await self._departure.wait(lost)
+        raise NotSent
 
     def is_fatal(self, exc: Exception) -> bool:
-        """A lost connection is the end of the incarnation."""
-        return isinstance(exc, ConnectionLost)
+        """A lost connection is the end of the incarnation; over HTTP, a lost request is not."""
+        return self._gone and isinstance(exc, ConnectionLost)
 
     def is_hopeless(self, exc: BaseException) -> bool:
         """A failure that says that trying again cannot help."""
@@ -138,4 +173,5 @@ class ServerActor(Actor):
         return self._link.lost or (self._link.pid is None and exc.message == "Connection closed")
 
     def _died(self) -> ConnectionLost:
+        self._gone = True
         return connection_lost(self._record.config.name, self._link)

@@ -9,7 +9,8 @@ import httpx2
 from mcp import MCPError
 
 from .._collapse import collapse
-from .._errors import ConnectFailed, ConnectionLost, ConnectPhase, ServerError
+from .._errors import ConnectFailed, ConnectionLost, ConnectPhase, HttpStatusError, ServerError
+from ._exchange import ConnectionOver
 
 if TYPE_CHECKING:
     from ..config import ServerConfig
@@ -30,14 +31,22 @@ _DOING: Final[dict[ConnectPhase, str]] = {
 def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None, exc: Exception) -> ConnectFailed:
     """The error for a connect that failed with some exception."""
     cause = link.failure if link is not None and link.failure is not None else collapse(exc)
+    if isinstance(cause, ConnectionOver) and isinstance(cause.__cause__, httpx2.TransportError):
+        phase = "open"  # nothing was negotiated: there was nobody
     obituary = link.obituary() if link is not None else None
     if link is not None and link.failure is None and link.lost and link.pid is not None:
         what = f"{_ended(obituary)} while we were {_DOING[phase]}"
     else:
         what = f"{_DOING[phase]} failed: {_words(cause)}"
-    error = _with_last_words(config, phase, obituary, f"{what}{_hint(cause, link)}")
-    error.__cause__ = cause
+    error = _with_last_words(config, phase, obituary, what)
+    error.http_status = cause.status if isinstance(cause, HttpStatusError) else None
+    error.__cause__ = _behind(cause)
     return error
+
+
+def _behind(cause: BaseException) -> BaseException | None:
+    """What to show as the cause of an error: `ConnectionOver` is for our own use."""
+    return cause.__cause__ if isinstance(cause, ConnectionOver) else cause
 
 
 def connect_timed_out(config: ServerConfig, phase: ConnectPhase, link: Link | None) -> ConnectFailed:
@@ -56,7 +65,14 @@ def connection_lost(server: str, link: Link) -> ConnectionLost:
     what = _ended(link.obituary()) if link.pid is not None and link.failure is None else "the connection ended"
     because = f": {problem_of(link.failure)}" if link.failure is not None else ""
     lost = ConnectionLost(f"server {server!r}: {what} while it was connected{because}", server=server)
-    lost.__cause__ = link.failure
+    lost.__cause__ = None if link.failure is None else _behind(link.failure)
+    return lost
+
+
+def connection_over(server: str, over: ConnectionOver) -> ConnectionLost:
+    """The error for a connection that is of no more use, which a request has found out."""
+    lost = ConnectionLost(f"server {server!r}: {over}", server=server)
+    lost.__cause__ = _behind(over)
     return lost
 
 
@@ -104,10 +120,4 @@ def _signal_name(number: int) -> str:
 def _words(cause: BaseException) -> str:
     if isinstance(cause, MCPError):
         return f"the server answered with error {cause.code}: {cause.message}"
-    return str(cause) or type(cause).__name__
-
-
-def _hint(cause: BaseException, link: Link | None) -> str:
-    if isinstance(cause, httpx2.ConnectError) and link is not None:
-        return f"; is {link.endpoint} running?"
-    return ""
+    return problem_of(cause)

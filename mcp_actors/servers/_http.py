@@ -2,30 +2,35 @@
 
 Who owns what. The actor's owner task enters `open_http_link` and leaves it. Between, one background task of the link
 owns the HTTP client and the SDK's transport: it enters both, waits until the link is left, and leaves both. It is a
-task of its own because the SDK's transport answers one request that fails on the way by cancelling everything inside
-it: here that ends this task, the session above reads the end of its stream, and the owner gets no `Cancelled` that
-nobody asked for.
+task of its own because the SDK's transport answers what it cannot bear by cancelling everything inside it: here that
+ends this task, the session above reads the end of its stream, and the owner gets no `Cancelled` that nobody asked for.
 
-An HTTP connection is lost when the SDK's transport has ended. A server that goes away while nothing is being sent is
-not noticed here; that takes a probe.
+What the SDK's transport cannot bear is kept from it (see `_containment`), so a request that fails, fails alone. The
+connection is lost when the server cannot be reached any more (see `_reach`), or does not know the session.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import anyio
 import httpx2
 import trio
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp.types import JSONRPCError
 
 from .._collapse import leaves
 from .._errors import ConnectFailed
 from ..config import resolve_headers
-from ._background import open_background
+from ._background import Background, open_background
+from ._containment import ContainedClient, posted
 from ._credentials import resolve_credentials
+from ._discretion import discreet
+from ._exchange import current_exchange
+from ._http_failures import HttpFailures
 from ._lifeline import Lifeline
 from ._obituary import Obituary
 from ._streams import MessageReader, OpenStreams, Stream
@@ -33,8 +38,7 @@ from ._streams import MessageReader, OpenStreams, Stream
 if TYPE_CHECKING:
     import contextvars
 
-    from mcp.client._transport import ReadStream, WriteStream
-    from mcp.shared.message import SessionMessage
+    from mcp.client._transport import ReadStream, TransportStreams, WriteStream
 
     from ..config import Http, ServerConfig
 
@@ -59,15 +63,24 @@ CAUSE_WAIT: Final = 0.5
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 """The longest message in an event stream, as for stdio. The SDK's own limit of 1 MiB fails honest results."""
 
+BAD_EVENT: Final = "Failed to parse SSE message: "
+EVENT_TOO_LONG: Final = "SSE stream failed: Server-sent event exceeded"
+"""How the errors begin that the SDK makes up for an event it cannot read. A server has no reason to say this."""
+
 
 class _WatchedReader(MessageReader):
-    """The SDK's stream of messages, which also notes its end."""
+    """The SDK's stream of messages, which also notes its end, and what only the SDK can see of a bad answer."""
 
     def __init__(
-        self, inner: ReadStream[SessionMessage | Exception], lifeline: Lifeline, transport_ended: trio.Event
+        self,
+        inner: ReadStream[SessionMessage | Exception],
+        lifeline: Lifeline,
+        failures: HttpFailures,
+        transport_ended: trio.Event,
     ) -> None:
         self._inner = inner
         self._lifeline = lifeline
+        self._failures = failures
         self._transport_ended = transport_ended
 
     @property
@@ -79,13 +92,23 @@ class _WatchedReader(MessageReader):
     async def receive(self) -> SessionMessage | Exception:
         """Return the next message."""
         try:
-            return await self._inner.receive()
+            item = await self._inner.receive()
         except anyio.EndOfStream:
             # The SDK ends this stream before it raises what ended it.
             with trio.move_on_after(CAUSE_WAIT):
                 await self._transport_ended.wait()
             self._lifeline.lose()
             raise
+        if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCError) and self.last_context:
+            self.last_context.run(self._note_bad_event, item.message.error.message)
+        return item
+
+    def _note_bad_event(self, words: str) -> None:
+        """See whether an error is the SDK's own, about an event it could not read; runs in the request's context."""
+        if words.startswith(EVENT_TOO_LONG):
+            current_exchange().failure = self._failures.too_long(MAX_EVENT_BYTES)
+        elif words.startswith(BAD_EVENT):
+            current_exchange().failure = self._failures.lost("it sent an event that is no message of MCP")
 
     async def aclose(self) -> None:
         """Stop reading."""
@@ -101,8 +124,13 @@ class _WatchedWriter(Stream):
         self._lifeline = lifeline
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Hand one message to the SDK's transport."""
-        await self._inner.send(item)
+        """Hand one message to the SDK's transport, and let the context in which it posts know what it is."""
+        token = posted.set(item.message)
+        try:
+            with discreet():
+                await self._inner.send(item)
+        finally:
+            posted.reset(token)
 
     async def aclose(self) -> None:
         """Take no more messages. The SDK's transport ends its other stream in turn, which is no loss."""
@@ -117,13 +145,29 @@ class HttpLink:
     malformed_lines: int = 0
 
     def __init__(
-        self, config: ServerConfig, transport: Http, url: str, client: httpx2.AsyncClient, lifeline: Lifeline
+        self,
+        config: ServerConfig,
+        transport: Http,
+        url: str,
+        client: httpx2.AsyncClient,
+        lifeline: Lifeline,
+        background: Background,
     ) -> None:
         self._name = config.name
         self._stop_timeout = config.stop_timeout
         self._lifeline = lifeline
-        self._url = url
         self._client = client
+        self._shown = str(httpx2.URL(url).copy_with(query=None, fragment=None))
+        self._failures = HttpFailures(config.name, transport.display_url)
+        self._contained = ContainedClient(
+            client,
+            url=url,
+            shown=self._shown,
+            failures=self._failures,
+            max_body_bytes=MAX_EVENT_BYTES,
+            lifeline=lifeline,
+            background=background,
+        )
         self._opened = trio.Event()
         self._left = trio.Event()
         self._ended = trio.Event()
@@ -136,12 +180,12 @@ class HttpLink:
 
     @property
     def lost(self) -> bool:
-        """The SDK's transport ended while we had not begun to close."""
+        """The server cannot be reached any more, or the connect failed, while we had not begun to close."""
         return self._lifeline.lost
 
     @property
     def failure(self) -> Exception | None:
-        """The first request that failed on the way, as `httpx2` reported it."""
+        """Why it was lost."""
         return self._lifeline.failure
 
     def obituary(self) -> Obituary:
@@ -156,21 +200,19 @@ class HttpLink:
     async def run(self) -> None:
         """Own the HTTP client and the SDK's transport, from here until the link is left or the transport fails."""
         try:
-            async with (
-                self._client,
-                streamable_http_client(self._url, http_client=self._client, max_sse_event_size=MAX_EVENT_BYTES) as (
-                    reader,
-                    writer,
-                ),
-            ):
-                watched = _WatchedReader(reader, self._lifeline, self._ended)
-                self.target = OpenStreams(watched, _WatchedWriter(writer, self._lifeline))
-                self._opened.set()
-                await self._left.wait()
+            with discreet():
+                async with self._client, self._transport() as (reader, writer):
+                    watched = _WatchedReader(reader, self._lifeline, self._failures, self._ended)
+                    self.target = OpenStreams(watched, _WatchedWriter(writer, self._lifeline))
+                    self._opened.set()
+                    await self._left.wait()
         except Exception as error:
             self._lifeline.lose(first_failure(error))
         finally:
             self._ended.set()
+
+    def _transport(self) -> AbstractAsyncContextManager[TransportStreams]:
+        return streamable_http_client(self._shown, http_client=self._contained, max_sse_event_size=MAX_EVENT_BYTES)
 
     async def wait_open(self) -> None:
         """Wait until there is a target. That is no matter of the network: nothing is sent yet."""
@@ -238,7 +280,7 @@ async def open_http_link(
             hopeless=True,
         ) from error
     async with open_background() as background:
-        link = HttpLink(config, transport, url, client, Lifeline(on_lost))
+        link = HttpLink(config, transport, url, client, Lifeline(on_lost), background)
         background.start_soon(link.run, name=f"{config.name}:http")
         try:
             await link.wait_open()

@@ -1,0 +1,53 @@
+"""Keeps what may be a credential out of the logs of the libraries that HTTP connections are made with."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+import httpx2
+
+from ..config import mask_url
+
+__all__ = ["discreet"]
+
+_ours: Final[ContextVar[bool]] = ContextVar("ours", default=False)
+
+
+class _MaskUrls(logging.Filter):
+    """Masks the URLs in the records of `httpx2` that are about our requests; it leaves those of others alone."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let every record through, masked where it must be."""
+        if _ours.get() and isinstance(record.args, tuple):
+            record.args = tuple(mask_url(str(each)) if isinstance(each, httpx2.URL) else each for each in record.args)
+        return True
+
+
+class _DropSessions(logging.Filter):
+    """Drops the record in which the SDK tells a session id of ours: it is all that a stranger needs to join in."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Drop that record, and no other."""
+        return not (_ours.get() and record.getMessage().startswith("Received session ID"))
+
+
+_FILTERS: Final = (("httpx2", _MaskUrls()), ("mcp.client.streamable_http", _DropSessions()))
+
+
+@contextmanager
+def discreet() -> Iterator[None]:
+    """See to it that the libraries log no credential in this block, nor in any task that is started from it.
+
+    The filters stay, and do nothing elsewhere; adding one that is there changes nothing.
+    """
+    for name, each in _FILTERS:
+        logging.getLogger(name).addFilter(each)
+    token = _ours.set(True)
+    try:
+        yield
+    finally:
+        _ours.reset(token)

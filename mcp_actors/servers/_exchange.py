@@ -1,0 +1,51 @@
+"""What a transport knows about a request, for whoever waits for its answer.
+
+The SDK tells of everything that goes wrong as an `mcp.MCPError` of a few words. What it does carry from the task that
+asks to the task that talks to the network is the context. So the asking task puts an `Exchange` into its context, the
+transport finds it there, and writes into it what the error that comes back cannot say.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Final
+
+from attrs import define
+
+__all__ = ["ConnectionOver", "Exchange", "current_exchange", "open_exchange"]
+
+
+class ConnectionOver(Exception):
+    """The request provably had no effect, and no other one will be served on this connection.
+
+    It reaches no caller: the request goes back to its place, and the next connection serves it.
+    """
+
+
+@define(eq=False)
+class Exchange:
+    """One request of a caller, and the messages that it takes.
+
+    Attributes:
+        failure: what became of the last message, if it was not answered in MCP's own terms: a `ServerError` for the
+            caller, or `ConnectionOver`.
+        begun: a message of it was with the server, so it may have had an effect.
+    """
+
+    failure: Exception | None = None
+    begun: bool = False
+
+
+_exchange: Final[ContextVar[Exchange | None]] = ContextVar("exchange", default=None)
+
+
+def open_exchange() -> Exchange:
+    """Begin an exchange: it is the current one in this context, and in whatever is started from it."""
+    exchange = Exchange()
+    _exchange.set(exchange)
+    return exchange
+
+
+def current_exchange() -> Exchange:
+    """Return the exchange that the running code is part of; one that nobody looks at if there is none."""
+    return _exchange.get() or Exchange()

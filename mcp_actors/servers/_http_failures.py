@@ -1,0 +1,201 @@
+"""What went wrong with an HTTP request, in errors that say who, what and what to do. Pure functions of data."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Final
+
+import httpx2
+from attrs import frozen
+from mcp import MCPError
+from mcp.types import JSONRPCError, JSONRPCResponse, RequestId, jsonrpc_message_adapter
+
+from .._errors import ConnectionLost, HttpStatusError, LimitExceeded, ServerError
+from ._exchange import ConnectionOver
+
+__all__ = ["OF_HTTP", "HttpFailures", "answer_problem", "error_in", "is_forgotten", "retry_after"]
+
+OF_HTTP: Final = frozenset({401, 403, 407, 408, 425, 429, 502, 503, 504})
+"""Statuses that speak of HTTP itself: of credentials, load, proxies. They are told as such whatever the body says; with
+any other status an error of MCP in the body is the server's answer."""
+
+MAX_RETRY_AFTER: Final = 3600.0
+"""Seconds; whoever says to come back next week may be asked again after an hour."""
+
+_SESSION: Final = re.compile(r"\bsession\b|not initialized", re.IGNORECASE)
+_METHOD_NOT_FOUND: Final = -32601
+
+_REMEDIES: Final = {
+    400: "see whether this is the URL of an MCP endpoint",
+    401: "check the credentials",
+    403: "check what the credentials allow",
+    404: "check the path of the URL",
+    405: "check the path of the URL; this one takes no MCP requests",
+    406: "see whether this is the URL of an MCP endpoint",
+    407: "give the proxy its credentials, in the proxy variables of the environment",
+    413: "send less in one request",
+    415: "see whether this is the URL of an MCP endpoint",
+    429: "send fewer requests at a time",
+}
+_REMEDY_SERVER: Final = "see the log of the server and of any proxy before it"
+_REMEDY_OTHER: Final = "see what the server's documentation says about it"
+
+
+def retry_after(value: str | None, now: datetime) -> float | None:
+    """Return the seconds that a ``Retry-After`` header asks to wait, 0 to `MAX_RETRY_AFTER`; None if it says nothing.
+
+    Args:
+        value: the header: a number of seconds, or a date.
+        now: the time, with its zone.
+    """
+    if value is None:
+        return None
+    text = value.strip()
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+        seconds = float(text)
+    else:
+        try:
+            date = parsedate_to_datetime(text)
+        except ValueError:
+            return None
+        seconds = (date if date.tzinfo is not None else date.replace(tzinfo=UTC)).timestamp() - now.timestamp()
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER)
+
+
+def answer_problem(body: bytes, request: RequestId) -> str | None:
+    """Say what keeps `body` from being the answer to a request; None if it is one."""
+    try:
+        message = jsonrpc_message_adapter.validate_json(body, by_name=False)
+    except ValueError:
+        return "its answer is no message of MCP" if body.strip() else "its answer is empty"
+    if not isinstance(message, JSONRPCResponse | JSONRPCError):
+        return "what it sent is a message, but no answer"
+    if message.id != request and not (isinstance(message, JSONRPCError) and message.id is None):
+        return f"it answered the request {message.id!r}, and not {request!r}"
+    return None
+
+
+def error_in(body: bytes) -> MCPError | None:
+    """Return the error of MCP that the body of an error status holds, if it does."""
+    try:
+        message = jsonrpc_message_adapter.validate_json(body, by_name=False)
+    except ValueError:
+        return None
+    if not isinstance(message, JSONRPCError):
+        return None
+    return MCPError(message.error.code, message.error.message, message.error.data)
+
+
+def is_forgotten(status: int, error: MCPError | None) -> bool:
+    """Whether a refusal of a request that named its session says that the server does not know that session.
+
+    The specification has 404 for it. Servers exist that answer 400, and say in words that it is the session.
+    """
+    if status == HTTPStatus.NOT_FOUND:
+        return error is None or error.code != _METHOD_NOT_FOUND
+    return status == HTTPStatus.BAD_REQUEST and error is not None and _SESSION.search(error.message) is not None
+
+
+@frozen
+class HttpFailures:
+    """Makes the errors about one server.
+
+    Args:
+        server: its configured name.
+        url: its URL as it may be shown.
+    """
+
+    server: str
+    url: str
+
+    def status(self, response: httpx2.Response, now: datetime, body: MCPError | None = None) -> HttpStatusError:
+        """The server answered with a status that is no success; `body` is what it said in terms of MCP."""
+        status = response.status_code
+        wait = retry_after(response.headers.get("retry-after"), now)
+        said = f" ({body.message})" if body is not None else ""
+        error = HttpStatusError(
+            f"server {self.server!r}: {self.url} answered with {_title(status)}{said}; {_remedy(status, wait)}",
+            server=self.server,
+            status=status,
+            retry_after=wait,
+        )
+        error.__cause__ = body
+        return error
+
+    def redirected(self, response: httpx2.Response) -> HttpStatusError:
+        """The server redirected to a place where a request with credentials must not follow."""
+        assert response.next_request is not None
+        place = response.next_request.url.copy_with(userinfo=b"", query=None, fragment=None)
+        return HttpStatusError(
+            f"server {self.server!r}: {self.url} answered with {_title(response.status_code)} to {place}, which was "
+            "not followed, because the credentials are meant for the first place only, or because the request would "
+            "have lost its body; configure that URL if it is the server that is meant",
+            server=self.server,
+            status=response.status_code,
+        )
+
+    def lost(self, what: str, cause: BaseException | None = None) -> ConnectionLost:
+        """The request was sent, and its answer will not come."""
+        error = ConnectionLost(
+            f"server {self.server!r}: {self.url}: {what}; the server may have acted on the request, so send it again "
+            "only if that does no harm",
+            server=self.server,
+        )
+        error.__cause__ = cause
+        return error
+
+    def broken(self, cause: Exception) -> ConnectionLost:
+        """The connection broke, or the auth flow failed, after the request was sent."""
+        return self.lost(f"the request failed on its way ({describe(cause)})", cause)
+
+    def not_sent(self, cause: Exception) -> ServerError:
+        """The request failed before anything of it could reach the server."""
+        error = ServerError(
+            f"server {self.server!r}: {self.url}: the request was not sent ({describe(cause)}); "
+            "check auth and the HTTP client that were configured",
+            server=self.server,
+        )
+        error.__cause__ = cause
+        return error
+
+    def too_long(self, limit: int) -> LimitExceeded:
+        """The server sent more than it may."""
+        return LimitExceeded(
+            f"server {self.server!r}: {self.url} answered with more than {limit} bytes, which is its max_body_bytes; "
+            "raise that, or ask for less",
+            server=self.server,
+        )
+
+    def unreached(self, cause: Exception) -> ConnectionOver:
+        """No connection to the server could be made."""
+        over = ConnectionOver(f"{self.url} cannot be reached ({describe(cause)}); is it running?")
+        over.__cause__ = cause
+        return over
+
+    def forgotten(self, cause: MCPError | None) -> ConnectionOver:
+        """The server does not know the session; it was probably restarted."""
+        over = ConnectionOver(f"{self.url} does not know our session any more; it was probably restarted")
+        over.__cause__ = cause
+        return over
+
+
+def describe(error: BaseException) -> str:
+    """The class of an exception of another library, and its text unless that may show a header or a URL."""
+    speaks = isinstance(error, httpx2.TransportError) and not isinstance(error, httpx2.LocalProtocolError)
+    text = str(error) if speaks else ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _title(status: int) -> str:
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return f"status {status}"
+
+
+def _remedy(status: int, wait: float | None) -> str:
+    remedy = _REMEDIES.get(status, _REMEDY_SERVER if status >= HTTPStatus.INTERNAL_SERVER_ERROR else _REMEDY_OTHER)
+    return remedy if wait is None else f"{remedy}, and try again in {wait:.0f} s"

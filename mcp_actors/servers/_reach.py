@@ -1,0 +1,123 @@
+"""Whether an HTTP server can still be reached, and what follows if not.
+
+A connection that is refused is the sign that a server is gone. But requests that are with it may still be answered: a
+server that shuts down politely refuses new connections before it has finished. So a refused request is tried again as
+long as other requests are with the server, and gives up when there are none. After a request was lost on its way, the
+server is asked for a sign of life, so that the end of a server is noticed without further traffic.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import httpx2
+import trio
+
+from ._background import Background
+from ._http_failures import HttpFailures
+from ._lifeline import Lifeline
+
+__all__ = ["UNREACHED", "Reach", "is_about"]
+
+UNREACHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout)
+"""No connection was made, so nothing was sent."""
+
+RETRY: Final = 0.25
+"""Seconds between attempts to reach a server that refuses connections while other requests are with it."""
+
+RETRY_FOR: Final = 60.0
+"""Seconds that such attempts go on. Few requests take longer, and one that is never answered must not keep us here."""
+
+LOOK_TIMEOUT: Final = 10.0
+"""Seconds for a sign of life. A server that gives none is slow, or frozen, but not known to be gone."""
+
+
+class Reach:
+    """Sends requests through a client, and knows which of them are with the server.
+
+    Args:
+        client: what sends.
+        url: the endpoint.
+        failures: makes the errors.
+        lifeline: told when the server is gone and no request is left to tell it.
+        background: runs what looks after the server.
+    """
+
+    def __init__(
+        self,
+        client: httpx2.AsyncClient,
+        url: str,
+        failures: HttpFailures,
+        lifeline: Lifeline,
+        background: Background,
+    ) -> None:
+        self._client = client
+        self._url = url
+        self._failures = failures
+        self._lifeline = lifeline
+        self._background = background
+        self._sent: set[httpx2.Request] = set()
+        self._refused: set[httpx2.Request] = set()
+        self._looking = False
+
+    async def send(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request, which counts as being with the server until it is `finished`.
+
+        Raises:
+            httpx2.ConnectError, httpx2.ConnectTimeout: the server could not be reached, and no request is with it.
+        """
+        self._sent.add(request)
+        give_up = trio.current_time() + RETRY_FOR
+        while True:
+            try:
+                response = await self._client.send(request, stream=True, follow_redirects=False)
+            except UNREACHED as error:
+                self._refused.add(request)
+                alone = self._sent <= self._refused
+                if alone or not is_about(error, request) or trio.current_time() > give_up:
+                    raise
+                await trio.sleep(RETRY)
+            else:
+                self._refused.discard(request)
+                return response
+
+    def finished(self, request: httpx2.Request) -> None:
+        """A request is not with the server any more, whatever came of it."""
+        self._sent.discard(request)
+        self._refused.discard(request)
+
+    def refused(self, error: Exception) -> None:
+        """The server could not be reached by something that is no request. Those would find out by themselves."""
+        if not self._sent:
+            self._lifeline.lose(self._failures.unreached(error))
+
+    def look(self) -> None:
+        """Find out soon whether the server is still there."""
+        if not self._looking and not self._lifeline.lost and not self._lifeline.closing:
+            self._looking = True
+            self._background.start_soon(self._look, name=f"{self._failures.server}:look")
+
+    async def _look(self) -> None:
+        request = self._client.build_request("OPTIONS", self._url)
+        failure: Exception | None = None
+        try:
+            with trio.move_on_after(LOOK_TIMEOUT):
+                response = await self.send(request)
+                await response.aclose()
+        except UNREACHED as error:
+            failure = error
+        except Exception:
+            pass  # whatever it is, something is there
+        finally:
+            self._looking = False
+            self.finished(request)
+        if failure is not None:
+            self.refused(failure)
+
+
+def is_about(error: httpx2.RequestError, request: httpx2.Request) -> bool:
+    """Whether an error is about this request, and not about one that its auth flow made to somewhere else."""
+    try:
+        return (error.request.method, error.request.url) == (request.method, request.url)
+    except RuntimeError:  # it does not know its request
+        return False

@@ -1,0 +1,274 @@
+"""An HTTP server that misbehaves as it is told, made of sockets and threads of the standard library.
+
+It speaks MCP in three dialects: streamable HTTP in the legacy era (with sessions) or the modern one, at ``/mcp``; and
+HTTP with SSE of 2024-11-05 at ``/sse``. Its tools: ``sleep`` does what it says; ``hold`` answers when the test lets it
+(`FaultyServer.release`); ``raw`` sends exactly the bytes that it was called with, with ``{id}`` for the request's id
+(in as many characters), and then does to the connection what ``end`` says: ``"keep"``, ``"close"`` or ``"reset"``.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Final, Literal, NamedTuple
+
+Era = Literal["modern", "legacy"]
+End = Literal["keep", "close", "reset"]
+
+MODERN: Final = "2026-07-28"
+LEGACY: Final = "2025-06-18"
+TOOLS: Final = [{"name": name, "inputSchema": {"type": "object"}} for name in ("sleep", "hold", "raw", "slowly")]
+
+FORGOTTEN: Final = '{"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "message": "Session not found"}}'
+
+
+class Raw(NamedTuple):
+    """The bytes of an answer, and what becomes of the connection after them."""
+
+    text: str
+    end: End = "close"
+
+
+class Request(NamedTuple):
+    """One request as it came."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The message in it."""
+        return json.loads(self.body) if self.body else {}
+
+
+def response(status: int, body: str = "", *headers: str, kind: str = "application/json") -> str:
+    """Write a whole HTTP response."""
+    lines = [f"HTTP/1.1 {status} Status", f"Content-Length: {len(body.encode())}", f"Content-Type: {kind}", *headers]
+    return "\r\n".join(lines) + "\r\n\r\n" + body
+
+
+def stream(events: str) -> str:
+    """Write the beginning of a stream of events, which goes on until the connection ends."""
+    return f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n{events}"
+
+
+def answer(text: str = "fine") -> str:
+    """Write the right answer to a call of a tool."""
+    result = {"content": [{"type": "text", "text": text}], "isError": False, "resultType": "complete"}
+    return json.dumps({"jsonrpc": "2.0", "id": "{id}", "result": result}).replace('"{id}"', "{id}")
+
+
+class FaultyServer:
+    """A running server.
+
+    Attributes:
+        requests: everything that came, in order.
+        scripts: what is sent instead of the right answer, by the name of the tool, the method of the message, or the
+            method of the request (``"GET"``).
+        frozen: whether it answers nothing any more.
+    """
+
+    def __init__(self, era: Era) -> None:
+        self.era = era
+        self.requests: list[Request] = []
+        self.scripts: dict[str, Raw] = {}
+        self.frozen = False
+        self.port = 0
+        self._holding = threading.Semaphore(0)
+        self._held = threading.Semaphore(0)
+        self._generation = 0
+        self._connections: set[socket.socket] = set()
+        self._threads: set[threading.Thread] = set()
+        self._events: socket.socket | None = None
+        self._writing = threading.Lock()
+        self._listener: socket.socket
+        self.listen()
+
+    def url(self, path: str = "/mcp") -> str:
+        """Where it is."""
+        return f"http://127.0.0.1:{self.port}{path}"
+
+    def listen(self) -> None:
+        """Take connections, on the same port as before."""
+        self._generation += 1
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self.port = self._listener.getsockname()[1]
+        self._start(self._accept, self._listener)
+
+    def refuse(self) -> None:
+        """Take no new connections; those that there are go on."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes up `accept`
+        self._listener.close()
+
+    def die(self) -> None:
+        """End at once, and forget everything."""
+        self.refuse()
+        for connection in tuple(self._connections):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End, and wait until nothing is left."""
+        self.die()
+        self.release(1000)
+        for thread in tuple(self._threads):
+            thread.join(5)
+
+    def release(self, number: int = 1) -> None:
+        """Let calls of ``hold``, or bytes of ``slowly``, go on."""
+        self._holding.release(number)
+
+    def wait_held(self) -> None:
+        """Wait until a call of ``hold`` has come. Blocks, so it is for a thread."""
+        assert self._held.acquire(timeout=5)
+
+    def session(self) -> str:
+        """The id of the session that it knows; another one after each start."""
+        return f"s3ss10n-{self._generation}"
+
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _start(self, fn: Any, *args: Any) -> None:
+        thread = threading.Thread(target=fn, args=args, name=f"faulty:{fn.__name__}")
+        self._threads.add(thread)
+        thread.start()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._connections.add(connection)
+                self._start(self._serve, connection)
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            with connection, connection.makefile("rb") as incoming:
+                while (request := read_request(incoming)) is not None:
+                    self.requests.append(request)
+                    if not self.frozen and self._answer(connection, request) != "keep":
+                        break
+        except OSError:
+            pass  # whoever asked has gone
+        finally:
+            self._connections.discard(connection)
+            self._threads.discard(threading.current_thread())
+
+    def _answer(self, connection: socket.socket, request: Request) -> End:
+        if request.target == "/moved":
+            return self._send(connection, response(307, "", "Location: /mcp"))
+        message = request.message
+        params = message.get("params", {})
+        names = (params.get("name"), message.get("method"), request.method)
+        scripted = next((self.scripts[name] for name in names if name in self.scripts), None)
+        if params.get("name") == "raw":
+            scripted = Raw(**params["arguments"])
+        if scripted is not None:
+            return self._send(connection, scripted.text.replace("{id}", f"{message.get('id'):4}"), scripted.end)
+        if request.target.startswith(("/sse", "/messages")):
+            return self._over_events(connection, request)
+        if params.get("name") == "slowly":
+            for byte in self._right(request):
+                self._holding.acquire()
+                self._send(connection, byte)
+            return "keep"
+        return self._send(connection, self._right(request))
+
+    def _right(self, request: Request) -> str:
+        """The right response over streamable HTTP."""
+        message = request.message
+        if request.method == "GET":
+            return response(405)
+        if request.method == "DELETE":
+            return response(200)
+        named = request.headers.get("mcp-session-id")
+        if named is not None and named != self.session():
+            return response(
+                404, '{"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "message": "Session not found"}}'
+            )
+        if "id" not in message:
+            return response(202)
+        result = self._result(message)
+        key, value = ("error", {"code": -32601, "message": "no"}) if result is None else ("result", result)
+        body = json.dumps({"jsonrpc": "2.0", "id": message["id"], key: value})
+        session = [f"Mcp-Session-Id: {self.session()}"] if message["method"] == "initialize" else []
+        return response(200, body, *session)
+
+    def _result(self, message: dict[str, Any]) -> dict[str, Any] | None:
+        who = {"name": "faulty", "version": "1"}
+        modern = {"resultType": "complete"} if self.era == "modern" else {}
+        match message["method"]:
+            case "server/discover" if self.era == "modern":
+                about = {"supportedVersions": [MODERN], "capabilities": {"tools": {}}, "serverInfo": who}
+                return {**modern, "ttlMs": 0, "cacheScope": "private", **about}
+            case "initialize":
+                return {"protocolVersion": LEGACY, "capabilities": {"tools": {}}, "serverInfo": who}
+            case "tools/list":
+                return {**modern, "ttlMs": 0, "cacheScope": "private", "tools": TOOLS}
+            case "tools/call":
+                text = self._use(message["params"]["name"], message["params"].get("arguments") or {})
+                return {**modern, "content": [{"type": "text", "text": text}], "isError": False}
+        return None
+
+    def _use(self, tool: str, arguments: dict[str, Any]) -> str:
+        if tool == "hold":
+            self._held.release()
+            self._holding.acquire()
+            return "released"
+        time.sleep(arguments.get("seconds", 0))
+        return f"slept {arguments.get('seconds')}"
+
+    def _over_events(self, connection: socket.socket, request: Request) -> End:
+        """The right thing to do over HTTP with SSE."""
+        if request.method == "GET":
+            self._events = connection
+            events = f": a comment\n\nevent: endpoint\ndata: /messages?session={self.session()}\n\n"
+            return self._send(connection, stream(events))
+        self._send(connection, response(202))
+        if "id" in request.message:
+            result = self._result(request.message)
+            key, value = ("error", {"code": -32601, "message": "no"}) if result is None else ("result", result)
+            self.emit(json.dumps({"jsonrpc": "2.0", "id": request.message["id"], key: value}))
+        return "keep"
+
+    def emit(self, data: str) -> None:
+        """Send an event over the stream of HTTP with SSE."""
+        assert self._events is not None
+        with self._writing:
+            self._send(self._events, f"event: message\ndata: {data}\n\n")
+
+    def _send(self, connection: socket.socket, text: str, end: End = "keep") -> End:
+        connection.sendall(text.encode("latin-1"))
+        if end == "reset":
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        return end
+
+
+def read_request(incoming: Any) -> Request | None:
+    """Read one HTTP request; None at the end of the connection."""
+    words = incoming.readline().decode("latin-1").split()
+    if len(words) != 3:
+        return None
+    headers = {}
+    while line := incoming.readline().decode("latin-1").strip():
+        name, _, value = line.partition(":")
+        headers[name.lower()] = value.strip()
+    return Request(words[0], words[1], headers, incoming.read(int(headers.get("content-length", 0))))
+
+
+@contextmanager
+def faulty_server(era: Era = "modern") -> Iterator[FaultyServer]:
+    """Run one."""
+    server = FaultyServer(era)
+    try:
+        yield server
+    finally:
+        server.close()

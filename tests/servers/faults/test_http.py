@@ -1,0 +1,297 @@
+"""HTTP servers that misbehave."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+import trio
+from mcp import MCPError
+
+from mcp_actors import (
+    ConnectFailed,
+    ConnectionLost,
+    Http,
+    HttpStatusError,
+    LimitExceeded,
+    ServerConfig,
+    ServerRef,
+)
+
+from ..fleet import PROMPT, calls
+from ..groups import NEVER
+from ..links import MARGIN, text_of
+from .cells import Cell, fault, raise_failure_of
+from .http_faults import FaultyServer, Raw, answer, faulty_server, response, stream
+
+# A stream that is cut leaves generators of the HTTP library to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
+
+
+@pytest.fixture
+def server() -> Iterator[FaultyServer]:
+    with faulty_server() as running:
+        yield running
+
+
+def config(server: FaultyServer, **options: Any) -> ServerConfig:
+    """Configure a faulty server; its failures are final."""
+    return ServerConfig("faulty", Http(server.url()), **{"restart": NEVER, **options})
+
+
+def bomb(mebibytes: int) -> str:
+    """Compress very many zeros."""
+    packer = zlib.compressobj(1, wbits=31)
+    return b"".join([*(packer.compress(bytes(1 << 20)) for _ in range(mebibytes)), packer.flush()]).decode("latin-1")
+
+
+async def call_raw(ref: ServerRef, raw: Raw) -> str:
+    """Make a call that is answered with these bytes."""
+    return text_of(await ref.call_tool("raw", raw._asdict()))
+
+
+# --- requests that are lost on their way ----------------------------------------------------------------------------
+
+
+async def lose(cell: Cell, server: FaultyServer, raw: Raw, cause: type[BaseException] | None = None) -> str:
+    """Prove that a request is lost alone; returns what its caller is told."""
+    async with cell.open(config(server)) as ref, cell.calls_beside(ref):
+        with cell.fails(ConnectionLost, phase="call", within=PROMPT, cause=cause) as caught:
+            await call_raw(ref, raw)
+    assert caught.value.outcome == "unknown"
+    assert caught.value.server == "faulty"
+    return str(caught.value)
+
+
+@fault("reset", "http")
+async def test_reset(cell: Cell, server: FaultyServer) -> None:
+    """A-15."""
+    assert "failed on its way (ReadError" in await lose(cell, server, Raw("", "reset"), httpx2.ReadError)
+
+
+@fault("cut in the headers", "http")
+async def test_cut_in_the_headers(cell: Cell, server: FaultyServer) -> None:
+    """A-15."""
+    await lose(cell, server, Raw("HTTP/1.1 200 OK\r\nContent-Le"), httpx2.RemoteProtocolError)
+
+
+@fault("cut in the body", "http")
+async def test_cut_in_the_body(cell: Cell, server: FaultyServer) -> None:
+    """A-15."""
+    await lose(cell, server, Raw(response(200, answer())[:-10]), httpx2.RemoteProtocolError)
+
+
+@fault("cut in a stream of events", "http")
+async def test_cut_in_a_stream_of_events(cell: Cell, server: FaultyServer) -> None:
+    """A-15."""
+    assert "ended without the answer" in await lose(cell, server, Raw(stream(f"data: {answer()}"[:-10])))
+
+
+@fault("reset in a stream of events", "http")
+async def test_reset_in_a_stream_of_events(cell: Cell, server: FaultyServer) -> None:
+    """A-15."""
+    await lose(cell, server, Raw(stream("data: {"), "reset"), httpx2.ReadError)
+
+
+@fault("wrong content type", "http")
+async def test_wrong_content_type(cell: Cell, server: FaultyServer) -> None:
+    assert "'text/html'" in await lose(cell, server, Raw(response(200, "<html>", kind="text/html; charset=x"), "keep"))
+
+
+@fault("bad JSON", "http")
+async def test_bad_json(cell: Cell, server: FaultyServer) -> None:
+    assert "no message of MCP" in await lose(cell, server, Raw(response(200, '{"jsonrpc": "2.0"'), "keep"))
+
+
+@fault("bad JSON in an event", "http")
+async def test_bad_json_in_an_event(cell: Cell, server: FaultyServer) -> None:
+    assert "an event that is no message" in await lose(cell, server, Raw(stream('data: {"jsonrpc"\n\n')))
+
+
+@fault("answer to another request", "http")
+async def test_answer_to_another_request(cell: Cell, server: FaultyServer) -> None:
+    """The caller does not wait for an answer that cannot come any more."""
+    other = answer().replace("{id}", '"other"')
+    assert "answered the request 'other'" in await lose(cell, server, Raw(response(200, other), "keep"))
+
+
+@fault("accepted and not answered", "http")
+async def test_accepted_and_not_answered(cell: Cell, server: FaultyServer) -> None:
+    assert "will not answer" in await lose(cell, server, Raw(response(202), "keep"))
+
+
+# --- statuses -------------------------------------------------------------------------------------------------------
+
+
+async def refuse(cell: Cell, server: FaultyServer, status: int, *headers: str, body: str = "") -> HttpStatusError:
+    """Prove that a status is told to the caller of the one request that was answered with it."""
+    async with cell.open(config(server)) as ref, cell.calls_beside(ref):
+        with cell.fails(HttpStatusError, phase="call", within=PROMPT) as caught:
+            await call_raw(ref, Raw(response(status, body, *headers), "keep"))
+    assert caught.value.status == status
+    assert server.url() in str(caught.value)
+    assert str(status) in str(caught.value)
+    return caught.value
+
+
+@fault("400", "http")
+async def test_400(cell: Cell, server: FaultyServer) -> None:
+    """A-05: what the server says in terms of MCP stays that; a bare status is told as a status."""
+    refused = await refuse(cell, server, 400)
+    assert "URL of an MCP endpoint" in str(refused)
+
+
+@fault("400 with an error of MCP", "http")
+async def test_400_with_an_error_of_mcp(cell: Cell, server: FaultyServer) -> None:
+    body = '{"jsonrpc": "2.0", "id": {id}, "error": {"code": -32602, "message": "no such path", "data": 7}}'
+    async with cell.open(config(server)) as ref, cell.calls_beside(ref):
+        with cell.fails(MCPError, phase="call", within=PROMPT) as caught:
+            await call_raw(ref, Raw(response(400, body), "keep"))
+    assert (caught.value.code, caught.value.message, caught.value.data) == (-32602, "no such path", 7)
+
+
+@fault("401", "http")
+async def test_401(cell: Cell, server: FaultyServer) -> None:
+    """A-05."""
+    assert "check the credentials" in str(await refuse(cell, server, 401))
+
+
+@fault("403", "http")
+async def test_403(cell: Cell, server: FaultyServer) -> None:
+    """A-05."""
+    assert "what the credentials allow" in str(await refuse(cell, server, 403))
+
+
+@fault("404", "http")
+async def test_404(cell: Cell, server: FaultyServer) -> None:
+    """A-05: in the modern era, where there is no session that could be forgotten."""
+    assert "check the path" in str(await refuse(cell, server, 404))
+
+
+@fault("405", "http")
+async def test_405(cell: Cell, server: FaultyServer) -> None:
+    """A-05."""
+    assert "takes no MCP requests" in str(await refuse(cell, server, 405))
+
+
+@fault("429 with Retry-After", "http")
+async def test_429_with_retry_after(cell: Cell, server: FaultyServer) -> None:
+    """A-05: the words that came with it are not lost either."""
+    body = '{"jsonrpc": "2.0", "id": {id}, "error": {"code": -32000, "message": "too eager"}}'
+    refused = await refuse(cell, server, 429, "Retry-After: 7", body=body)
+    assert refused.retry_after == 7
+    assert "(too eager); send fewer requests at a time, and try again in 7 s" in str(refused)
+    assert isinstance(refused.__cause__, MCPError)
+
+
+@fault("500", "http")
+async def test_500(cell: Cell, server: FaultyServer) -> None:
+    """A-05."""
+    assert "the log of the server" in str(await refuse(cell, server, 500))
+
+
+@fault("502", "http")
+async def test_502(cell: Cell, server: FaultyServer) -> None:
+    """A-05."""
+    assert "any proxy before it" in str(await refuse(cell, server, 502))
+
+
+@fault("503", "http")
+async def test_503(cell: Cell, server: FaultyServer) -> None:
+    """A-05."""
+    refused = await refuse(cell, server, 503, "Retry-After: Fri, 01 Jan 2100 00:00:00 GMT")
+    assert refused.retry_after == 3600
+
+
+@fault("401 at start", "http")
+async def test_401_at_start(cell: Cell, server: FaultyServer) -> None:
+    """A-05, S2-17: it takes no time, and says what was refused where."""
+    server.scripts["server/discover"] = Raw(response(401), "keep")
+    async with cell.open(config(server, protocol="auto")) as ref:
+        with cell.fails(ConnectFailed, phase="connect", within=PROMPT, cause=HttpStatusError) as caught:
+            await raise_failure_of(ref)
+    assert (caught.value.phase, caught.value.http_status) == ("negotiate", 401)
+    assert f"{server.url()} answered with 401 Unauthorized; check the credentials" in str(caught.value)
+    assert len(server.requests) == 1
+
+
+@fault("404 at start", "http")
+async def test_404_at_start(cell: Cell, server: FaultyServer) -> None:
+    """A-05."""
+    server.scripts.update(dict.fromkeys(("server/discover", "initialize"), Raw(response(404), "keep")))
+    async with cell.open(config(server)) as ref:
+        with cell.fails(ConnectFailed, phase="connect", within=PROMPT, cause=HttpStatusError) as caught:
+            await raise_failure_of(ref)
+    assert (caught.value.phase, caught.value.http_status) == ("negotiate", 404)
+    assert "check the path of the URL" in str(caught.value)
+
+
+@fault("503 at start", "http")
+async def test_503_at_start(cell: Cell, server: FaultyServer) -> None:
+    """A-05: an outage says nothing about the protocol, so no other one is tried."""
+    server.scripts["server/discover"] = Raw(response(503), "keep")
+    async with cell.open(config(server)) as ref:
+        with cell.fails(ConnectFailed, phase="connect", within=PROMPT, cause=HttpStatusError) as caught:
+            await raise_failure_of(ref)
+    assert (caught.value.phase, caught.value.http_status) == ("negotiate", 503)
+    assert [request.message["method"] for request in server.requests] == ["server/discover"]
+
+
+# --- redirects ------------------------------------------------------------------------------------------------------
+
+
+@fault("redirect within the origin", "http")
+async def test_redirect_within_the_origin(cell: Cell, server: FaultyServer) -> None:
+    async with cell.open(ServerConfig("faulty", Http(server.url("/moved"), headers={"X-Key": "k3y"}))) as ref:
+        with cell.works(phase="connect", within=PROMPT):
+            await ref.wait_state("ready")
+    targets = [request.target for request in server.requests]
+    assert targets[:2] == ["/moved", "/mcp"]
+    assert {request.headers["x-key"] for request in server.requests} == {"k3y"}
+
+
+@fault("redirect to elsewhere", "http")
+async def test_redirect_to_elsewhere(cell: Cell, server: FaultyServer) -> None:
+    """Nothing is sent there: not the credentials, and not the request."""
+    with faulty_server() as other:
+        refused = await refuse(cell, server, 307, f"Location: {other.url()}?token=t0ken")
+        assert f"to {other.url()}, which was not followed" in str(refused)
+        assert "t0ken" not in str(refused)
+        assert other.requests == []
+
+
+# --- length and pace ------------------------------------------------------------------------------------------------
+
+
+@fault("gzip bomb", "http")
+async def test_gzip_bomb(cell: Cell, server: FaultyServer) -> None:
+    """Bytes count as they are decoded, and no more of them are than it takes to see that there are too many."""
+    packed = bomb(128)
+    head = (
+        f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nContent-Length: {len(packed)}"
+    )
+    server.scripts["hold"] = Raw(f"{head}\r\n\r\n{packed}")
+    async with cell.open(config(server)) as ref, cell.calls_beside(ref):
+        with cell.fails(LimitExceeded, phase="call", within=PROMPT) as caught:
+            await ref.call_tool("hold")
+    assert "max_body_bytes" in str(caught.value)
+
+
+@fault("one byte at a time", "http")
+async def test_one_byte_at_a_time(cell: Cell, server: FaultyServer) -> None:
+    """However slow it is, that is for its caller to judge."""
+    async with (
+        cell.open(config(server)) as ref,
+        calls(1, ref.call_tool, "slowly") as [call],
+        cell.calls_beside(ref),
+    ):
+        with cell.works(phase="call", within=PROMPT + MARGIN):
+            for _ in range(50):
+                server.release()
+                await trio.testing.wait_all_tasks_blocked()
+            assert not call.over
+            server.release(1000)
+            assert text_of(await call.result()) == "slept None"
