@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["ChildInfo", "ChildrenCount"]
 
 
-After = Literal["closed", "open", "restarted"]
+After = Literal["closed", "open", "restarted", "removed"]
 """What becomes of a child that was stopped: its mailbox is closed; it stays open, for a ``restart_child`` that follows;
-or it comes back by itself, as its supervisor does."""
+it comes back by itself, as its supervisor does; or its row goes."""
 
 
 @frozen(kw_only=True)
@@ -110,6 +110,13 @@ class Child:
     def starting(self) -> bool:
         """True while a start attempt is on."""
         return self.incarnation is not None and not self.incarnation.started
+
+    @property
+    def in_between(self) -> bool:
+        """True while it neither serves nor rests: it starts, or ends, or waits for its next start."""
+        if self.incarnation is None:
+            return self.due_with is not None
+        return not self.incarnation.started or self.incarnation.ending
 
     def row(self, *, parks: bool) -> Row:
         """What a decision has to know about it.

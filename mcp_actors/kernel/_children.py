@@ -1,13 +1,17 @@
 """The children of a running supervisor: the table, the tasks that belong to it, and the one that may change it.
 
-Three kinds of task live in the supervisor's nursery:
+These tasks live in the supervisor's nursery:
 
 - one *owner* per running child (`_own`), which is that child's incarnation from the first line to the last. It never
   decides anything; how it ended is put into the job queue;
+- one task per stop that nobody may have to wait for, which bounds it;
 - one *alarm* per child in back-off, which sleeps and then puts "restart it" into the job queue;
 - one *manager* (`manage`), which takes job after job. So changes never interleave, and a crash, a restart and a
-  ``stop_child`` happen in the order in which they were noticed. The one thing that does not wait for it is ending a
-  back-off, or a start that the manager itself waits for.
+  ``stop_child`` happen in the order in which they were noticed. The one thing that does not wait for it is the stop
+  of a child that does not serve: one that starts, ends, or waits for its next start.
+
+The manager never waits for what is out of bounds: a start or a stop that sits in somebody's shield is reported as
+overdue, and what depends on its end becomes a job when that has come.
 
 What to do about a failure is the matter of ``_recovery``.
 
@@ -27,9 +31,8 @@ import trio
 from . import _events as events
 from ._actor import Actor
 from ._child_table import Child, make_record
-from ._incarnation import Incarnation
+from ._incarnation import CUT_SHORT, Incarnation
 from ._recovery import Recovery
-from ._reply import Reply, value
 from ._restart import restarts_after
 from ._stop import stop_within
 
@@ -56,6 +59,7 @@ class Children:
         self._life = life
         self._policy = policy
         self._nursery = nursery
+        self._static: frozenset[str] = frozenset()
         self.recovery = Recovery(self, life, policy, nursery)
         self._put_job, self._jobs = trio.open_memory_channel[Job](math.inf)
         self._records: dict[str, Record] = {}
@@ -69,6 +73,7 @@ class Children:
         """
         known = self._life.record.children or {}
         self._life.record.children = self._records
+        self._static = frozenset(spec.id for spec in specs)
         return [self.add(spec, known.get(spec.id)) for spec in specs]
 
     def add(self, spec: ChildSpec, record: Record | None = None) -> Child:
@@ -78,16 +83,24 @@ class Children:
         child = self.table[spec.id] = Child(spec, record)
         return child
 
+    def comes_back(self, child: Child) -> bool:
+        """Whether this child will be there again after the end of the supervisor. To be asked once that was decided."""
+        return self._life.comes_back and child.spec.id in self._static
+
     def remove(self, child: Child) -> None:
-        """Take a row out, and answer what waits for it."""
+        """Take a row out, as soon as nothing of it is left, and answer what waits for it."""
         child.close("it is no longer in the child table")
-        del self.table[child.spec.id]
-        del self._records[child.spec.id]
+        if self.table.get(child.spec.id) is child and self.drop(child, "removed"):
+            if child.record.state != "failed":
+                child.record.become("stopped")
+            del self.table[child.spec.id]
+            del self._records[child.spec.id]
 
     def retire(self, child: Child, why: str) -> None:
         """A child has ended and is not restarted."""
-        child.incarnation = None
         child.close(why)
+        if not self.drop(child, "closed"):
+            return
         child.record.become("stopped")
         child.record.note(events.Stopped)
         if child.spec.restart == "temporary":
@@ -96,37 +109,47 @@ class Children:
     # --- start ------------------------------------------------------------------------------------------------------
 
     async def start(self, child: Child) -> End | None:
-        """Make one start attempt. Returns None as soon as the child serves, else how it ended."""
+        """Make one start attempt. Returns None once the child serves, else how it ended, or how it is going to.
+
+        That is `CUT_SHORT` if the child was asked to stop meanwhile: whoever did that does the rest.
+        """
         await trio.lowlevel.checkpoint_if_cancelled()
         child.clear_timer()
         child.due_with = None
         child.record.mailbox.reopen()
-        attempt: Reply[End | None] = Reply()
         child.incarnation = incarnation = Incarnation(
             child.record,
             restarts_after=partial(restarts_after, child.spec.restart),
-            on_started=partial(self._started, child, attempt),
             on_end=partial(self._bound, child),
         )
         # What a supervisor that fails to start goes by, when it stops what it had started: nobody decides such an end.
         incarnation.comes_back = restarts_after(child.spec.restart, "crashed")
-        self._nursery.start_soon(self._own, child, incarnation, attempt, name=child.spec.id)
-        return await attempt.wait()
+        self._nursery.start_soon(self._own, child, incarnation, name=child.spec.id)
+        await self._wait_started(incarnation, child.spec)
+        if child.asked_at is not None or child.incarnation is not incarnation:
+            return CUT_SHORT
+        if incarnation.started:
+            child.alone = False
+            return None
+        return incarnation.verdict
 
-    def _started(self, child: Child, attempt: Reply[End | None]) -> None:
-        child.alone = False
-        attempt.settle(value(None))
+    @staticmethod
+    async def _wait_started(incarnation: Incarnation, spec: ChildSpec) -> None:
+        """Wait until an attempt has led to something: at worst, to the report that it is overdue."""
+        with trio.move_on_after(math.inf if spec.start_timeout is None else spec.start_timeout) as patience:
+            await incarnation.wait_started()
+        if patience.cancelled_caught and not incarnation.started:
+            incarnation.time_out()
+            await stop_within(incarnation, spec.shutdown, asked_at=patience.deadline)
 
     @trio.lowlevel.enable_ki_protection
-    async def _own(self, child: Child, incarnation: Incarnation, attempt: Reply[End | None]) -> None:
+    async def _own(self, child: Child, incarnation: Incarnation) -> None:
         """An owner task: one incarnation of a child, from its first line to its last."""
         try:
-            await incarnation.run(partial(self._make, child), start_timeout=child.spec.start_timeout)
+            await incarnation.run(partial(self._make, child))
         finally:
-            if incarnation.started:
+            if incarnation.started or incarnation.overdue:  # else somebody waits for the attempt
                 self.put_job(partial(self.recovery.ended, child, incarnation))
-            else:
-                attempt.settle(value(incarnation.final))
 
     def _make(self, child: Child) -> Actor:
         actor = child.spec.factory()
@@ -147,15 +170,16 @@ class Children:
     def ask(self, child: Child, after: After) -> None:
         """The synchronous half of a stop: no alarm, no more messages, nothing in flight."""
         child.clear_timer()
-        child.after = after
+        if child.asked_at is None or child.after != "removed":
+            child.after = after
         if after != "restarted":
             self.recovery.release(child)
         if child.asked_at is None:
             child.asked_at = trio.current_time()
-        if after == "closed" and child.record.state != "failed":  # which closed it and said why
+        if after in ("closed", "removed") and not child.record.mailbox.closed:  # else that gave a better reason
             child.record.close("it was stopped")
         if child.incarnation is not None:
-            child.incarnation.end("shutdown", comes_back=after != "closed")
+            child.incarnation.end("shutdown", comes_back=after in ("open", "restarted"))
 
     @trio.lowlevel.enable_ki_protection
     async def end_child(self, child: Child, after: After) -> None:
@@ -163,13 +187,34 @@ class Children:
         self.ask(child, after)
         await self._wait_stopped(child)
 
+    def cut_short(self, child: Child, after: After) -> None:
+        """Stop a child that does not serve. That needs no turn, and is bounded whoever waits for it."""
+        self.ask(child, after)
+        if child.incarnation is None:
+            self.finish(child)
+        else:
+            self._nursery.start_soon(self._wait_stopped, child, name=f"{child.spec.id}:stop")
+
+    @trio.lowlevel.enable_ki_protection
     async def _wait_stopped(self, child: Child) -> None:
         """The asynchronous half of a stop. Two may wait for the same one."""
-        assert child.asked_at is not None
-        if child.incarnation is None or await stop_within(
-            child.incarnation, child.spec.shutdown, asked_at=child.asked_at
-        ):
+        if child.incarnation is not None and child.asked_at is not None:
+            await stop_within(child.incarnation, child.spec.shutdown, asked_at=child.asked_at)
+        self.finish(child)
+
+    async def wait_finished(self, child: Child) -> None:
+        """Wait, alone, until nothing is left of a child that was asked to stop."""
+        if child.asked_at is not None and child.incarnation is not None:
+            await child.incarnation.wait_over()
             self.finish(child)
+
+    def drop(self, child: Child, after: After) -> bool:
+        """An attempt or a run has failed. Returns False if it is overdue: then it is a stop, and `finish` is due."""
+        if child.incarnation is not None and child.incarnation.final is None:
+            self.ask(child, after)
+            return False
+        child.incarnation = None
+        return True
 
     async def end_all(self, plan: list[tuple[Child, After]]) -> None:
         """Stop several children, in this order or, once they were asked in this order, side by side."""
@@ -184,8 +229,10 @@ class Children:
                 stops.start_soon(self._wait_stopped, child, name=f"{child.spec.id}:stop")
 
     def finish(self, child: Child) -> None:
-        """Nothing of a child that was asked to stop is left."""
+        """Put the row of a child in order that was asked to stop, if nothing of it is left."""
         if child.asked_at is None:  # somebody else was there first
+            return
+        if child.incarnation is not None and child.incarnation.final is None:  # overdue, and reported
             return
         did_something = child.incarnation is not None or child.record.state == "backoff"
         if child.incarnation is not None and child.incarnation.final is not None:
@@ -196,12 +243,12 @@ class Children:
                 child.record.become("backoff")
             return
         if child.record.state != "failed":
-            if child.after == "closed":
+            if child.after != "open":
                 child.close("it was stopped")
             child.record.become("stopped")
         if did_something:
             child.record.note(events.Stopped)
-        if child.spec.restart == "temporary":
+        if child.spec.restart == "temporary" or child.after == "removed":
             self.remove(child)
 
     def kill(self, child: Child, after: After) -> None:

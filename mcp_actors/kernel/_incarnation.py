@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import trio
 from attrs import field, frozen
@@ -35,6 +35,7 @@ from .._errors import ActorCrashed, ActorError, ActorStartError
 from . import _events as events
 from ._actor import IgnoreStart, check_actor
 from ._refusal import stopped
+from ._reply import Reply, value
 from ._requests import Requests
 
 if TYPE_CHECKING:
@@ -72,12 +73,17 @@ class End:
         return self.reason == "crashed"
 
 
+CUT_SHORT: Final = End("shutdown")
+"""The end, for who waits for the start, of an incarnation that somebody else has asked to stop."""
+
+
 class Incarnation:
     """One run of an actor. See the top of the file.
 
     Attributes:
         record: what outlives it.
         started: True once messages were served.
+        overdue: True once it was reported that it outlives its bound.
         comes_back: once the end is decided, whether another incarnation is going to follow.
         final: what the owner returned; None while it runs.
     """
@@ -86,14 +92,15 @@ class Incarnation:
         "_actor",
         "_end",
         "_on_end",
-        "_on_started",
         "_over",
-        "_parked",
         "_requests",
         "_restarts_after",
         "_scope",
+        "_settled",
+        "_waiting_owner",
         "comes_back",
         "final",
+        "overdue",
         "record",
         "started",
         "started_at",
@@ -104,7 +111,6 @@ class Incarnation:
         record: Record,
         *,
         restarts_after: Callable[[EndReason], bool],
-        on_started: Callable[[], object],
         on_end: Callable[[], object],
     ) -> None:
         """Prepare a run.
@@ -112,28 +118,28 @@ class Incarnation:
         Args:
             record: what outlives it; its mailbox is what messages are taken from.
             restarts_after: whether, after such an end, another incarnation is going to follow.
-            on_started: called in the step in which the actor starts to serve.
             on_end: called when it has decided its end by itself, so that somebody bounds its clean-up (with
                 `_stop.stop`).
         """
         self.record = record
         self.started = False
         self.started_at = 0.0
+        self.overdue = False
+        self.comes_back = False
         self.final: End | None = None
         self._restarts_after = restarts_after
-        self.comes_back = False
-        self._on_started = on_started
         self._on_end = on_end
         self._actor: Actor | None = None
         self._scope = trio.CancelScope()
         self._requests: Requests | None = None
-        self._parked: trio.lowlevel.Task | None = None
+        self._waiting_owner: trio.lowlevel.Task | None = None
+        self._settled: Reply[None] = Reply()
         self._over: trio.Event | None = None
         self._end: End | None = None
 
     # --- the owner task ---------------------------------------------------------------------------------------------
 
-    async def run(self, factory: Callable[[], Actor], *, start_timeout: float | None = None) -> End:
+    async def run(self, factory: Callable[[], Actor]) -> End:
         """Run the actor from the first line to the last, in the calling task, which is its owner.
 
         Never raises: what happened is in what it returns.
@@ -144,8 +150,6 @@ class Incarnation:
         self.record.become("starting")
         self.record.note(events.Starting)
         late: BaseException | None = None
-        if start_timeout is not None:
-            self._scope.deadline = trio.current_time() + start_timeout
         try:
             with self._scope:
                 await self._live(factory)
@@ -153,6 +157,7 @@ class Incarnation:
             # A cancellation from outside need not go on: whoever waits for the start is cancelled too.
             late = collapse(exc)
         self.final = self._end = self._conclude(late)
+        self._settled.settle(value(None))
         if self._over is not None:
             self._over.set()
         return self.final
@@ -184,21 +189,20 @@ class Incarnation:
     def _start(self, actor: Actor, nursery: trio.Nursery) -> Requests:
         """From here on only its supervisor ends it. No checkpoint may stand between the check before and the shield."""
         self._scope.shield = True
-        self._scope.deadline = math.inf
         self.started = True
         self.started_at = trio.current_time()
         self._requests = Requests(self, actor, nursery)
         self.record.become("running")
         self.record.mailbox.attach(self._requests)
         self.record.note(events.Started)
-        self._on_started()
+        self._settled.settle(value(None))
         return self._requests
 
     async def _loop(self, requests: Requests) -> None:
         """Until the end is decided, cancel the requests whose callers have left."""
         try:
             while self._end is None:
-                self._parked = trio.lowlevel.current_task()
+                self._waiting_owner = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abort_wait)
                 requests.cancel_left()
         finally:
@@ -207,14 +211,29 @@ class Incarnation:
             self.end("crashed")
 
     def _abort_wait(self, _: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
-        self._parked = None
+        self._waiting_owner = None
         return trio.lowlevel.Abort.SUCCEEDED
 
     def wake(self) -> None:
         """Let the owner look again whether a caller left or the end was decided."""
-        if self._parked is not None:
-            owner, self._parked = self._parked, None
+        if self._waiting_owner is not None:
+            owner, self._waiting_owner = self._waiting_owner, None
             trio.lowlevel.reschedule(owner)
+
+    # --- the start, seen from outside -------------------------------------------------------------------------------
+
+    async def wait_started(self) -> None:
+        """Wait until it serves, or its start has failed, or is overdue. Exactly one task may."""
+        await self._settled.wait()
+
+    def time_out(self) -> None:
+        """Decide that its start took too long, and cancel it."""
+        name = self.record.name
+        failure = ActorStartError(
+            f"actor {name!r}: did not start within its start_timeout; raise that, or find out what running() waits for",
+            actor=name,
+        )
+        self.end("crashed", failure)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -237,10 +256,10 @@ class Incarnation:
             return
         self._end = End(reason, exc, self._is_hopeless(exc))
         self.comes_back = self._restarts_after(reason) if comes_back is None else comes_back
-        if self._requests is None:
-            self._scope.cancel(f"asked to end ({reason}) while it was starting")
-            return
         self.record.become("backoff" if self.comes_back else "stopping")
+        if self._requests is None:
+            self._scope.cancel(f"its end was decided ({reason}) while it was starting")
+            return
         self._requests.close(self._interruption)
         if comes_back is None and not self.comes_back:
             self.record.close(f"it ended by itself: {reason}")
@@ -257,6 +276,13 @@ class Incarnation:
         self.end("shutdown", comes_back=False)
         self._scope.cancel(why)
 
+    def report_overdue(self, seconds: float) -> None:
+        """Say, once, that it outlives its bound, and let go who waits for its start."""
+        if not self.overdue:
+            self.overdue = True
+            self.record.note(events.Overdue, seconds=seconds)
+            self._settled.settle(value(None))
+
     @property
     def killed(self) -> bool:
         """True once the owner's scope was cancelled."""
@@ -266,6 +292,11 @@ class Incarnation:
     def actor(self) -> Actor | None:
         """The actor's object; None until the factory has made it."""
         return self._actor
+
+    @property
+    def verdict(self) -> End | None:
+        """The end as decided so far; what its clean-up raises may still complete it. None while nothing is decided."""
+        return self._end
 
     @property
     def failing(self) -> bool:
@@ -308,6 +339,8 @@ class Incarnation:
         if late is not None and late is not end.error:
             if not isinstance(late, Exception):
                 end = End("crashed", late)
+            elif end.error is not None and not self.started:
+                end.error.__cause__ = end.error.__cause__ or late
             else:
                 logger.warning("actor %r: running() raised on its way out", self.record.name, exc_info=late)
                 self.record.note(events.StopFailed, error=late)
@@ -321,15 +354,7 @@ class Incarnation:
             return End("ignored"), None
         if trio.current_effective_deadline() == -math.inf:
             return End("shutdown"), exc
-        if not self._scope.cancel_called or exit_in(exc) is not None:
-            return self._crash(exc), None
-        timed_out = ActorStartError(
-            f"actor {self.record.name!r}: did not start within its start_timeout; "
-            "raise that, or find out what running() waits for",
-            actor=self.record.name,
-        )
-        timed_out.__cause__ = exc
-        return self._crash(timed_out), None
+        return self._crash(exc), None
 
     def _crash(self, exc: BaseException | None) -> End:
         if exc is None:

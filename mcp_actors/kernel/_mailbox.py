@@ -225,6 +225,11 @@ class Mailbox:
             lane.clear()
         return [envelope for envelope in drained if not envelope.settle(error(refusal())) or not envelope.awaited]
 
+    @property
+    def closed(self) -> bool:
+        """True while nothing is accepted."""
+        return self._refusal is not None
+
     def reopen(self) -> None:
         """Accept messages again."""
         self._refusal = None

@@ -134,23 +134,25 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
 
     If the actor fails while the block runs, the block is cancelled in the step in which that is decided.
     """
-    settled, ending = trio.Event(), trio.Event()
+    ending = trio.Event()
 
     def on_end() -> None:
         ending.set()
         if root.failing:
             nursery.cancel_scope.cancel(f"actor {record.name!r} failed")
 
-    root = Incarnation(record, restarts_after=lambda _: False, on_started=settled.set, on_end=on_end)
+    root = Incarnation(record, restarts_after=lambda _: False, on_end=on_end)
+    entered = False
     from_block: BaseException | None = None
     escaped: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_own, root, actor, settled, nursery.cancel_scope, name=record.name)
+            nursery.start_soon(_own, root, actor, nursery.cancel_scope, name=record.name)
             nursery.start_soon(_end, root, ending, name=f"{record.name}:stop")
             try:
-                await settled.wait()
+                await root.wait_started()
                 if root.started:
+                    entered = True
                     try:
                         yield
                     except BaseException as exc:
@@ -160,7 +162,7 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
                 ending.set()
     except BaseException as exc:
         escaped = exc
-    verdict = _verdict(root, from_block, escaped)
+    verdict = _verdict(root, from_block, escaped) if entered else _start_verdict(root, escaped)
     try:
         if verdict is not None:
             raise verdict
@@ -169,7 +171,7 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
 
 
 @trio.lowlevel.enable_ki_protection
-async def _own(root: Incarnation, actor: Actor, settled: trio.Event, around_block: trio.CancelScope) -> None:
+async def _own(root: Incarnation, actor: Actor, around_block: trio.CancelScope) -> None:
     """The root's owner task. A failure that only its clean-up brought to light cancels the block too."""
     record = root.record
     end = await root.run(lambda: actor)
@@ -178,7 +180,6 @@ async def _own(root: Incarnation, actor: Actor, settled: trio.Event, around_bloc
     record.become("failed" if failed else "stopped")
     record.note(events.Stopped)
     record.hub.close()
-    settled.set()
     if failed and root.started:
         around_block.cancel(f"actor {record.name!r} failed")
 
@@ -196,15 +197,13 @@ async def _end(root: Incarnation, ending: trio.Event) -> None:
 def _verdict(
     root: Incarnation, from_block: BaseException | None, escaped: BaseException | None
 ) -> BaseException | None:
-    """What leaves the door: one exception, or None.
+    """What leaves the door after the block has run: one exception, or None.
 
     Args:
         root: the actor, which has ended.
         from_block: what the user's block raised.
         escaped: what came out of everything: the same and, if this task was interrupted while it waited, that.
     """
-    if not root.started:
-        return collapse(escaped) if escaped is not None else _start_failure(root)
     failure = _failure(root)
     if failure is not None:
         # The block was cancelled in a scope of ours, which must not show.
@@ -229,6 +228,11 @@ def _echoes(from_block: BaseException, failure: BaseException) -> bool:
         causes.append(cause)
         cause = cause.__cause__
     return all(isinstance(leaf, (ActorStopped, ActorCrashed)) or leaf in causes for leaf in leaves(from_block))
+
+
+def _start_verdict(root: Incarnation, escaped: BaseException | None) -> BaseException:
+    """What leaves the door if the block has not run: what interrupted the waiting for it, or why there is no start."""
+    return collapse(escaped) if escaped is not None else _start_failure(root)
 
 
 def _start_failure(root: Incarnation) -> BaseException:

@@ -24,6 +24,7 @@ import trio
 
 from .._errors import RestartLimitReached
 from . import _events as events
+from ._incarnation import CUT_SHORT
 from ._restart import RestartBudget, affected, plan_restart, restarts_after, shuts_down
 
 if TYPE_CHECKING:
@@ -92,10 +93,10 @@ class Recovery:
 
     def retry(self, child: Child, end: End) -> None:
         """A first start failed: make another attempt in the background, if the budget has one."""
-        child.incarnation = None
         if child.spec.restart == "temporary":
             self._children.retire(child, f"it did not start: {end.error!r}")
             return
+        self._children.drop(child, "restarted")
         child.alone = True
         delay = self._decide(child, end)
         if delay is not None:
@@ -178,6 +179,10 @@ class Recovery:
     async def _start_due(self, cause: Child) -> None:
         """Start all that waits for the failure of a child to be over."""
         due = [child for child in cause.group if child.due_with is cause]
+        overdue = next((child.incarnation for child in due if child.incarnation is not None), None)
+        if overdue is not None:
+            self._nursery.start_soon(self._start_after, overdue, cause, name=f"{cause.spec.id}:overdue")
+            return
         cause.group = ()
         if self._policy.start_order == "parallel":
             await self._start_beside(due, cause)
@@ -187,6 +192,12 @@ class Recovery:
             if child.timer is not None and not child.alone:
                 self._hold(child, [child, *(other for other in due[number + 1 :] if other.due_with is cause)])
                 return
+
+    @trio.lowlevel.enable_ki_protection
+    async def _start_after(self, overdue: Incarnation, cause: Child) -> None:
+        """Put off what is due: nothing is started before all that goes along has stopped."""
+        await overdue.wait_over()
+        self._children.put_job(partial(self._start_due, cause))
 
     async def _start_beside(self, due: Sequence[Child], cause: Child) -> None:
         """Start all that is due side by side, then look at what became of each, in child-table order."""
@@ -203,8 +214,6 @@ class Recovery:
 
     async def _start_again(self, child: Child, cause: Child) -> End | None:
         """Make a restart attempt, unless the child was stopped meanwhile or the supervisor's end was decided."""
-        if child.due_with is cause and child.incarnation is not None:  # overdue, and reported
-            await child.incarnation.wait_over()
         if child.due_with is not cause or self._life.ending:
             return None
         self._children.finish(child)
@@ -212,12 +221,12 @@ class Recovery:
 
     def _tried(self, child: Child, end: End | None) -> None:
         """See what a restart attempt has led to."""
-        if end is None or child.asked_at is not None or self._children.note_exit(end):
+        if end is None or end is CUT_SHORT or self._children.note_exit(end):
             return
-        child.incarnation = None
         if end.error is None:
             self._children.retire(child, "it had nothing to run")
             return
+        self._children.drop(child, "restarted")
         child.timer = timer = trio.CancelScope()
         self._hold(child, [child])
         child.record.become("backoff")
@@ -236,28 +245,36 @@ class Recovery:
 
     # --- the end of attempts ----------------------------------------------------------------------------------------
 
-    def give_up(self, child: Child, error: BaseException | None, why: str) -> None:
-        """Nobody tries to start it any more; `restart_child` may."""
-        child.incarnation = None
+    def give_up(self, child: Child, error: BaseException | None, why: str, *, comes_back: bool = False) -> None:
+        """Nobody tries to start it any more; `restart_child` may, or the next incarnation of its supervisor.
+
+        Args:
+            child: which.
+            error: its last failure.
+            why: the text for those who wait for it.
+            comes_back: True if its supervisor ends with it and comes back with it, so that what waits goes on waiting.
+        """
         child.clear_timer()
         self.release(child)
         child.record.note(events.GaveUp, error=error)
-        child.record.become("failed")
-        child.close(why)
+        child.record.become("backoff" if comes_back else "failed")
+        if not comes_back:
+            child.close(why)
+        self._children.drop(child, "restarted" if comes_back else "closed")
 
     def _end_of_attempts(self, child: Child, end: End) -> None:
         """No more attempts are to be made."""
         supervisor = f"supervisor {self._life.record.name!r}"
         why = "trying again cannot help" if end.hopeless else _spent(self._policy)
         what = f"its last failure: {end.error!r}" if end.error is not None else f"it ended: {end.reason}"
-        self.give_up(child, end.error, f"{supervisor} gave up on it: {why}; {what}")
-        if self._parks:
-            return
-        exc = RestartLimitReached(
-            f"{supervisor}: gave up on child {child.spec.id!r}: {why}; {what}", actor=self._life.record.name
-        )
-        exc.__cause__ = end.error
-        self._life.end("shutdown", exc)
+        if not self._parks:
+            exc = RestartLimitReached(
+                f"{supervisor}: gave up on child {child.spec.id!r}: {why}; {what}", actor=self._life.record.name
+            )
+            exc.__cause__ = end.error
+            self._life.end("shutdown", exc)
+        comes_back = not self._parks and self._children.comes_back(child)
+        self.give_up(child, end.error, f"{supervisor} gave up on it: {why}; {what}", comes_back=comes_back)
 
 
 def _spent(policy: SupervisorPolicy) -> str:

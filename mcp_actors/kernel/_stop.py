@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from . import _events as events
-
 if TYPE_CHECKING:
     from ._incarnation import Incarnation
     from ._restart import Shutdown
@@ -36,7 +34,8 @@ async def stop_within(incarnation: Incarnation, shutdown: Shutdown | None, *, as
         asked_at: when it was first asked to stop, which is now or earlier.
 
     Returns:
-        True if nothing of it is left. False if it is overdue: it was killed and sits in a shield of its own.
+        True if nothing of it is left. False if it is overdue: it was killed, sits in a shield of its own and was
+        reported.
     """
     if shutdown == "brutal_kill":
         incarnation.kill("brutal_kill")
@@ -44,12 +43,12 @@ async def stop_within(incarnation: Incarnation, shutdown: Shutdown | None, *, as
         incarnation.end("shutdown", comes_back=False)
         with trio.move_on_at(asked_at + _seconds(incarnation, shutdown)):
             await incarnation.wait_over()
-    if incarnation.final is None:
+    if incarnation.final is None and not incarnation.overdue:
         incarnation.kill("did not stop within its shutdown time")
         with trio.move_on_after(OVERDUE_AFTER):
             await incarnation.wait_over()
-    if incarnation.final is None:
-        incarnation.record.note(events.Overdue, seconds=trio.current_time() - asked_at)
+        if incarnation.final is None:
+            incarnation.report_overdue(trio.current_time() - asked_at)
     return incarnation.final is not None
 
 

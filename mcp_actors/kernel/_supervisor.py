@@ -5,8 +5,8 @@ its way out: the manager first, then the children, newest first, inside a shield
 bounds.
 
 Questions only read the child table and are answered at once, whatever the manager waits for. Changes are handed to the
-manager and made in the order in which they came; only the stop of a child in back-off is made at once, and the stop of
-a child that is starting ends that start at once.
+manager and made in the order in which they came; only the stop of a child that does not serve is made at once: it ends
+a start or a back-off that is on.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from .._errors import ActorStartError
 from ._actor import Actor
 from ._child_table import Child, count, cut_short, refuse_change, start_error
 from ._children import Children
+from ._incarnation import CUT_SHORT
 from ._reply import Reply, error, value
 from ._restart import SupervisorPolicy, check_specs
 from ._supervisor_messages import (
@@ -153,11 +154,11 @@ class Supervisor(Actor):
             rows = list(self._children.table.values())
             for later in rows[rows.index(child) + 1 :]:
                 if later.starting:
-                    self._children.ask(later, "closed")
+                    self._children.cut_short(later, "closed")
 
     def _first_outcome(self, child: Child, end: End | None) -> None:
         """What a first start attempt means for its child."""
-        if end is None:
+        if end is None or end is CUT_SHORT:
             return
         if self._children.note_exit(end):
             assert end.error is not None
@@ -171,9 +172,8 @@ class Supervisor(Actor):
 
     async def _stop_children(self, nursery: trio.Nursery) -> None:
         """Stop all that run, newest first, each within its own bound. Only a kill from outside cuts that short."""
-        static = {spec.id for spec in self._specs} if self._current.comes_back else set()
         plan: list[tuple[Child, After]] = [
-            (child, "restarted" if child.spec.id in static else "closed")
+            (child, "restarted" if self._children.comes_back(child) else "closed")
             for child in reversed(self._children.table.values())
         ]
         self._pass_on_a_kill(plan)
@@ -181,9 +181,7 @@ class Supervisor(Actor):
         with trio.CancelScope(shield=True):
             await self._children.end_all(plan)
             for child, _ in plan:
-                if child.incarnation is not None:  # overdue, and reported
-                    await child.incarnation.wait_over()
-                    self._children.finish(child)
+                await self._children.wait_finished(child)
 
     @trio.lowlevel.enable_ki_protection
     async def _watch_for_a_kill(self, plan: list[tuple[Child, After]]) -> None:
@@ -223,17 +221,12 @@ class Supervisor(Actor):
             f"supervisor {self._current.record.name!r}: does not understand {message!r}; use SupervisorRef's methods"
         )
 
-    async def _in_turn(self, change: Callable[[], Awaitable[T]], *, begun: bool = False) -> T:
-        """Let the manager make a change, after what it does now. If its caller leaves before that, it is not made.
-
-        Args:
-            change: what to do.
-            begun: True if half of it is done, so that it must be made in any case.
-        """
+    async def _in_turn(self, change: Callable[[], Awaitable[T]]) -> T:
+        """Let the manager make a change, after what it does now. If its caller leaves before that, it is not made."""
         reply: Reply[T] = Reply()
 
         async def job() -> None:
-            if not (reply.open or begun):
+            if not reply.open:
                 return
             try:
                 result = await change()
@@ -267,7 +260,7 @@ class Supervisor(Actor):
             raise refuse_change(self._current.record.name, spec.id, "already_started" if runs else "already_present")
         child = self._children.add(spec)
         end = await self._children.start(child)
-        if child.asked_at is not None:
+        if end is CUT_SHORT:
             raise cut_short(self._current.record.name, child)
         try:
             self._first_outcome(child, end)
@@ -278,17 +271,11 @@ class Supervisor(Actor):
 
     async def _stop_child(self, id: str, after: After) -> None:
         child = self._children.table.get(id)
-        if child is not None and child.waiting:
-            # It does not serve, so this needs no turn: its start is off.
-            await self._children.end_child(child, after)
-            stopped = child
+        if child is not None and child.in_between:
+            self._children.cut_short(child, after)
         else:
-            starting = child is not None and child.starting
-            if child is not None and starting:
-                self._children.ask(child, after)
-            stopped = await self._in_turn(partial(self._stop_in_turn, id, after), begun=starting)
-        while stopped.asked_at is not None:  # overdue: this caller waits, the manager does not
-            await stopped.record.wait_change()
+            child = await self._in_turn(partial(self._stop_in_turn, id, after))
+        await self._children.wait_finished(child)  # if it is overdue: this caller waits, the manager does not
 
     async def _stop_in_turn(self, id: str, after: After) -> Child:
         child = self._find(id)
@@ -299,7 +286,7 @@ class Supervisor(Actor):
         child = self._find_idle(id)
         self._children.recovery.revive(child)
         end = await self._children.start(child)
-        if child.asked_at is not None:
+        if end is CUT_SHORT:
             raise cut_short(self._current.record.name, child)
         try:
             self._first_outcome(child, end)

@@ -356,7 +356,7 @@ async def test_a_resource_that_ends_its_scope_without_a_reason_is_a_crash() -> N
 def actor_nurseries(actor: Actor) -> list[trio.Nursery]:
     """The nurseries of the owner task, the innermost last."""
     assert actor._incarnation is not None
-    owner = actor._incarnation._parked
+    owner = actor._incarnation._waiting_owner
     assert owner is not None
     return list(owner.child_nurseries)
 

@@ -20,6 +20,7 @@ from mcp_actors.kernel import (
     ChildSpec,
     Event,
     IgnoreStart,
+    Started,
     StartFailed,
     StopFailed,
     open_actor,
@@ -162,6 +163,22 @@ async def test_a_deadline_that_expires_in_the_tick_of_the_start_neither_hangs_no
                 await trio.sleep_forever()
         assert scope.cancelled_caught
         assert host.ref.state == "stopped"
+
+
+async def test_a_cancellation_in_the_very_step_of_the_start_is_not_lost() -> None:
+    """K6: the actor has started, the block has not; what leaves the door is the cancellation."""
+    events: list[Event] = []
+    with trio.CancelScope() as scope:
+
+        def observe(event: Event) -> None:
+            events.append(event)
+            if isinstance(event, Started):
+                scope.cancel("that was all we wanted to see")
+
+        async with open_actor(Host(), name="host", observers=[observe]):
+            pytest.fail("the block ran")
+    assert scope.cancelled_caught
+    assert of(events) == ["Starting", "Started", "Stopping", "Stopped"]
 
 
 async def test_a_start_that_is_stuck_in_a_foreign_shield_is_reported_and_awaited(autojump_clock: MockClock) -> None:

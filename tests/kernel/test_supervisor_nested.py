@@ -20,7 +20,7 @@ from mcp_actors.kernel import (
     open_supervisor,
 )
 
-from .workers import Boom, Echo, Hang, Yard, crash, door_raises, nest, shielded, state, states
+from .workers import Boom, Crash, Echo, Hang, Yard, crash, door_raises, nest, shielded, state, states
 
 
 def below(supervisor: SupervisorRef, id: str = "n") -> SupervisorRef:
@@ -127,6 +127,33 @@ async def test_messages_for_a_child_survive_the_restart_of_its_supervisor(autoju
         assert answers == [1, 2, 3]
 
 
+async def test_messages_for_the_child_that_reached_the_limit_survive_the_restart_of_its_supervisor(
+    autojump_clock: MockClock,
+) -> None:
+    """K2, K4: it comes back by itself, with its supervisor, so nobody is told that it does not."""
+    yard = Yard()
+    answers: list[int] = []
+
+    async def ask(number: int) -> None:
+        answers.append(await a.call(Echo(number)))
+
+    async with (
+        open_supervisor(
+            nest("n", yard.spec("a"), yard.spec("b"), max_restarts=0), backoff=Backoff(first=10), window=100
+        ) as supervisor,
+        trio.open_nursery() as nursery,
+    ):
+        a = below(supervisor).child("a")
+        a.tell_nowait(Crash())
+        nursery.start_soon(ask, 1)
+        await settle()
+        nursery.start_soon(ask, 2)
+        await trio.sleep(5)
+        assert (state(a), a.statistics().queued, answers) == ("backoff", 2, [])
+        await trio.sleep(6)
+        assert (state(a), answers) == ("running", [1, 2])
+
+
 async def test_messages_survive_a_failed_attempt_to_restart_their_supervisor(autojump_clock: MockClock) -> None:
     yard = Yard()
     async with open_supervisor(
@@ -189,11 +216,12 @@ async def test_messages_are_answered_when_their_supervisor_is_stopped_after_it_g
         a, b = below(supervisor).child("a"), below(supervisor).child("b")
         await crash(a)
         await trio.sleep(1 if when == "while it cleans up" else 6)
-        assert (state(a), state(b)) == ("failed", "backoff")
+        assert (state(a), state(b)) == ("backoff", "backoff")
         await supervisor.stop_child("n")
-        assert (state(a), state(b)) == ("failed", "stopped")
-        with pytest.raises(ActorStopped):
-            await b.call(Echo(1))
+        assert (state(a), state(b)) == ("stopped", "stopped")
+        for ref in (a, b):
+            with pytest.raises(ActorStopped):
+                await ref.call(Echo(1))
 
 
 async def test_a_parked_supervisor_is_revived_with_its_children_and_their_refs() -> None:

@@ -30,6 +30,7 @@ from mcp_actors.kernel import (
     Event,
     GaveUp,
     IgnoreStart,
+    Overdue,
     Restarting,
     Starting,
     Stopped,
@@ -38,7 +39,7 @@ from mcp_actors.kernel import (
     open_supervisor,
 )
 
-from .workers import Boom, Crash, Deed, Echo, Finish, Hang, Hopeless, Yard
+from .workers import Boom, Crash, Deed, Echo, Finish, Hang, Hopeless, Yard, shielded
 
 PROGRAMS: Final = 5_000 if os.environ.get("CI") else 200
 SEED: Final = int(os.environ.get("PROGRAMS_SEED") or random.SystemRandom().getrandbits(32))
@@ -65,6 +66,7 @@ class Program:
     starts: dict[str, list[Deed]]
     stops: dict[str, Deed]
     shutdowns: dict[str, Any]
+    start_timeouts: dict[str, float | None]
     significant: set[str]
     acts: list[Act]
 
@@ -75,9 +77,11 @@ def fresh(deed: Deed) -> Deed:
 
 
 START_DEEDS: st.SearchStrategy[Deed] = st.sampled_from(
-    [None, None, None, 0.5, 2.0, Boom("start"), Boom("start"), Hopeless("start"), IgnoreStart()]
+    [None, None, None, 0.5, 2.0, Boom("start"), Boom("start"), Hopeless("start"), IgnoreStart(), partial(shielded, 30)]
 ).map(fresh)
-STOP_DEEDS: st.SearchStrategy[Deed] = st.sampled_from([None, None, 0.5, 2.0, math.inf, Boom("stop")]).map(fresh)
+STOP_DEEDS: st.SearchStrategy[Deed] = st.sampled_from(
+    [None, None, 0.5, 2.0, math.inf, Boom("stop"), partial(shielded, 30)]
+).map(fresh)
 VERBS = ["crash", "crash", "crash", "hopeless", "finish", "call", "call", "hang"]
 VERBS += ["stop_child", "keep_mailbox", "restart_child", "delete_child", "start_child", "sleep", "which_children"]
 
@@ -108,6 +112,7 @@ def programs(draw: st.DrawFn) -> Program:
         starts={id: draw(st.lists(START_DEEDS, max_size=4)) for id in IDS},
         stops={id: draw(STOP_DEEDS) for id in IDS},
         shutdowns={id: draw(st.sampled_from([None, 1.0, "brutal_kill"])) for id in IDS},
+        start_timeouts={id: draw(st.sampled_from([None, None, 1.0])) for id in IDS},
         significant=draw(st.sets(st.sampled_from(["t1", "t2", "m1", "m2"])))
         if options["auto_shutdown"] != "never"
         else set(),
@@ -130,6 +135,7 @@ class Run:
     failed: set[str] = field(factory=set)
     deeds: dict[str, Any] = field(factory=dict)
     told_to_stop: set[str] = field(factory=set)
+    under_way: set[str] = field(factory=set)
     unexplained: list[str] = field(factory=list)
 
     async def main(self) -> None:
@@ -164,11 +170,14 @@ class Run:
             factory,
             restart=RESTART[id[0]],  # type: ignore[arg-type]  # a plain string
             shutdown=self.program.shutdowns[id],
+            start_timeout=self.program.start_timeouts[id],
             significant=id in self.program.significant,
         )
 
     def observe(self, event: Event) -> None:
         self.yard.events.append(event)
+        if isinstance(event, Starting) and event.actor in self.yard.running:
+            self.unexplained.append(f"{event.actor} was started while it ran")
         if isinstance(event, GaveUp):
             self.failed.add(event.actor)
         if isinstance(event, Starting) and event.actor in self.failed:
@@ -211,8 +220,11 @@ class Run:
         }
         if act.verb == "stop_child":
             self.told_to_stop.add(act.id)
+        if act.verb in ("stop_child", "keep_mailbox"):
+            self.under_way.add(act.id)
         with trio.move_on_after(min(act.patience, 100)), suppress(ActorError):
             await changes[act.verb]()
+            self.under_way.discard(act.id)
 
     async def call(self, ref: ActorRef, message: Any, patience: float) -> None:
         outcome = "left"
@@ -240,7 +252,7 @@ class Run:
     def is_final(event: Event) -> bool:
         if isinstance(event, Stopped) or (isinstance(event, Stopping) and event.reason != "shutdown"):
             return True
-        return isinstance(event, (Stopping, Crashed)) and event.actor.startswith("m")
+        return isinstance(event, (Stopping, Crashed, Overdue)) and event.actor.startswith("m")
 
     # --- checks -----------------------------------------------------------------------------------------------------
 
@@ -277,8 +289,11 @@ class Run:
     def check_stop_order(self) -> None:
         kinds = [(type(event), event.actor) for event in self.yard.events]
         tail = kinds[kinds.index((Stopping, "supervisor")) + 1 :]
-        kind = Stopped if self.program.options["stop_order"] == "sequential" else Stopping
-        stops = [actor for event, actor in tail if event is kind and actor != "supervisor"]
+        one_by_one = self.program.options["stop_order"] == "sequential" and not self.yard.of(Overdue)
+        kind = Stopped if one_by_one else Stopping
+        # A stop that was under way before the supervisor's own has its own place in time.
+        others = {"supervisor", *self.under_way}
+        stops = [actor for event, actor in tail if event is kind and actor not in others]
         assert stops == sorted(stops, key=self.order.index, reverse=True)
 
 
