@@ -152,8 +152,9 @@ def _close_tree(record: Record, why: str) -> None:
     for below in (record.children or {}).values():
         _close_tree(below, why)
         if below.state == "backoff":
-            below.become("stopped")
-            below.note(events.Stopped)
+            below.become("failed" if below.gave_up else "stopped")
+            if not below.gave_up:
+                below.note(events.Stopped)
 
 
 def make_record(spec: ChildSpec, hub: EventHub) -> Record:

@@ -116,6 +116,7 @@ class Children:
         await trio.lowlevel.checkpoint_if_cancelled()
         child.clear_timer()
         child.due_with = None
+        child.record.gave_up = False
         child.record.mailbox.reopen()
         child.incarnation = incarnation = Incarnation(
             child.record,

@@ -38,11 +38,12 @@ class Record:
     """The lasting part of one actor. Refs read it; its supervisor and its incarnations, and nobody else, write it.
 
     Attributes:
+        gave_up: True once its supervisor made no more attempts to start it, until somebody starts it again.
         in_flight: the envelopes that are being handled; empty between incarnations.
         children: the records of its children by id, if it is a supervisor; they too outlive its incarnations.
     """
 
-    __slots__ = ("_change", "children", "hub", "in_flight", "incarnation", "mailbox", "name", "state")
+    __slots__ = ("_change", "children", "gave_up", "hub", "in_flight", "incarnation", "mailbox", "name", "state")
 
     def __init__(self, name: str, mailbox: Mailbox, hub: EventHub) -> None:
         self.name: str = name
@@ -50,6 +51,7 @@ class Record:
         self.hub: EventHub = hub
         self.state: ActorState = "starting"
         self.incarnation: int = 0
+        self.gave_up: bool = False
         self.in_flight: set[Envelope] = set()
         self.children: dict[str, Record] | None = None
         self._change: trio.Event | None = None

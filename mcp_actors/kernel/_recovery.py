@@ -257,6 +257,7 @@ class Recovery:
         child.clear_timer()
         self.release(child)
         child.record.note(events.GaveUp, error=error)
+        child.record.gave_up = True
         child.record.become("backoff" if comes_back else "failed")
         if not comes_back:
             child.close(why)

@@ -218,7 +218,7 @@ async def test_messages_are_answered_when_their_supervisor_is_stopped_after_it_g
         await trio.sleep(1 if when == "while it cleans up" else 6)
         assert (state(a), state(b)) == ("backoff", "backoff")
         await supervisor.stop_child("n")
-        assert (state(a), state(b)) == ("stopped", "stopped")
+        assert (state(a), state(b)) == ("failed", "stopped")
         for ref in (a, b):
             with pytest.raises(ActorStopped):
                 await ref.call(Echo(1))

@@ -32,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Begin with an empty matrix, which is whole unless something narrows the selection."""
     # An argument with "::" names something within a file, and no such folder exists.
     named = [(config.invocation_params.dir / argument).resolve() for argument in config.args]
-    everything = any(PACKAGE.is_relative_to(path) for path in named) and not config.getoption("lf")
+    everything = any(PACKAGE.is_relative_to(path) for path in named) and not config.getoption("lf", False)
     config.stash[MATRIX] = Matrix(whole=everything)
 
 
