@@ -21,6 +21,10 @@ class LineSplitter:
         # Its `getvalue` gives what was written without another copy, and as `bytes`, which parsers do not copy either.
         self._begun = BytesIO()
 
+    def __bool__(self) -> bool:
+        """Whether there is a whole line."""
+        return bool(self._whole)
+
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the stream."""
         *lines, begun = data.split(b"\n")

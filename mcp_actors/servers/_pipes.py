@@ -52,28 +52,22 @@ SHOWN_BYTES: Final = 80
 
 
 async def read_pipe(stream: trio.lowlevel.FdStream) -> bytes:
-    """Read what is there, or wait for something; empty at the end. Always a checkpoint; cancelled, it read nothing.
+    """Wait for something and read it; empty at the end. Always a checkpoint; cancelled, it read nothing.
 
     Raises:
         trio.ClosedResourceError: our end was closed.
     """
-    await trio.lowlevel.checkpoint_if_cancelled()
-    waited = False
-    while True:
+    while stream.fileno() != -1:
+        # To wait comes first, as there is nearly always nothing to read yet, and to find that out would cost more.
+        await trio.lowlevel.wait_readable(stream.fileno())
         try:
-            data = os.read(stream.fileno(), READ_BYTES)
+            return os.read(stream.fileno(), READ_BYTES)
         except BlockingIOError:
-            await trio.lowlevel.wait_readable(stream.fileno())
-            waited = True
+            pass
         except OSError:
-            if stream.fileno() == -1:
-                raise trio.ClosedResourceError("the pipe was closed") from None
-            return b""
-        else:
-            if not waited:
-                # Now the bytes are ours, so from here on they must not be lost to a cancellation.
-                await trio.lowlevel.cancel_shielded_checkpoint()
-            return data
+            if stream.fileno() != -1:
+                return b""
+    raise trio.ClosedResourceError("the pipe was closed")
 
 
 def parse_message(line: bytes) -> JSONRPCMessage:
@@ -117,17 +111,20 @@ class PipeReader(MessageReader):
             anyio.EndOfStream: the server closed its stdout, or sent a line over the limit.
             anyio.ClosedResourceError: this stream, or the link it belongs to, was closed.
         """
+        if self._lines:
+            await self._checkpoint_sometimes()
         while True:
             if self._closed:
                 raise anyio.ClosedResourceError
             if self._ended:
                 raise anyio.EndOfStream
-            await self._checkpoint_sometimes()
             line = self._next_line()
             if line is None:
                 await self._read_more()
             elif (message := self._parse(line)) is not None:
                 return SessionMessage(message)
+            else:
+                await self._checkpoint_sometimes()
 
     async def _checkpoint_sometimes(self) -> None:
         self._burst += 1
