@@ -1,6 +1,8 @@
-"""Actors on Trio, without MCP: mailboxes, incarnations, supervision. Usable alone.
+"""Actors on Trio, without MCP: mailboxes, incarnations, supervision.
 
-from mcp_actors.kernel import Actor, Call, ChildSpec, open_actor, open_supervisor
+Usable alone::
+
+    from mcp_actors.kernel import Actor, Call, ChildSpec, open_actor, open_supervisor
 """
 
 from __future__ import annotations
@@ -43,11 +45,18 @@ from ._events import (
     Stopping as Stopping,
     Unhandled as Unhandled,
 )
+from ._mailbox import OverflowPolicy as OverflowPolicy
 from ._messages import Call as Call, Message as Message
 from ._open import open_actor as open_actor, open_supervisor as open_supervisor
 from ._record import ActorState as ActorState, ActorStatistics as ActorStatistics
 from ._ref import ActorRef as ActorRef
-from ._restart import ChildSpec as ChildSpec, RestartType as RestartType
+from ._restart import (
+    AutoShutdown as AutoShutdown,
+    ChildSpec as ChildSpec,
+    RestartType as RestartType,
+    Shutdown as Shutdown,
+    Strategy as Strategy,
+)
 from ._supervisor import Supervisor as Supervisor
 from ._supervisor_messages import SupervisorRef as SupervisorRef
 
@@ -60,6 +69,7 @@ __all__ = [
     "ActorState",
     "ActorStatistics",
     "ActorStopped",
+    "AutoShutdown",
     "Backoff",
     "Call",
     "ChildError",
@@ -78,11 +88,13 @@ __all__ = [
     "NotSent",
     "Observer",
     "Overdue",
+    "OverflowPolicy",
     "RequestFinished",
     "RequestStarted",
     "RestartLimitReached",
     "RestartType",
     "Restarting",
+    "Shutdown",
     "StartFailed",
     "Started",
     "Starting",
@@ -90,6 +102,7 @@ __all__ = [
     "StopFailed",
     "Stopped",
     "Stopping",
+    "Strategy",
     "Supervisor",
     "SupervisorRef",
     "Unhandled",

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Literal
 
 from attrs import define, field, frozen
 
-from .._errors import ActorStartError, ChildError
 from . import _events as events
 from ._mailbox import Mailbox
 from ._record import Record
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     import trio
 
     from ._events import EventHub
-    from ._incarnation import End, Incarnation
+    from ._incarnation import Incarnation
     from ._record import ActorState
     from ._restart import ChildSpec, RestartType
 
@@ -171,36 +170,4 @@ def count(children: Iterable[Child]) -> ChildrenCount:
         active=sum(child.record.state == "running" for child in rows),
         workers=len(rows) - supervisors,
         supervisors=supervisors,
-    )
-
-
-def refuse_change(supervisor: str, child: str, reason: str) -> ChildError:
-    """The error for a change that does not fit the child table."""
-    remedies: dict[str, str] = {
-        "not_found": "there is no such child; which_children lists those there are",
-        "already_present": "there is a child of that id that does not run; use restart_child, or delete_child first",
-        "already_started": "a child of that id runs already; choose another id",
-        "running": "it runs; stop_child first",
-        "restarting": "it is about to be restarted; stop_child ends that",
-    }
-    return ChildError(
-        f"supervisor {supervisor!r}: child {child!r}: {remedies[reason]}",
-        actor=supervisor,
-        reason=reason,  # type: ignore[arg-type]  # the table above has the literals
-    )
-
-
-def start_error(supervisor: str, child: Child, end: End) -> ActorStartError:
-    """The error of a strict start: it names the child and carries the cause."""
-    exc = ActorStartError(
-        f"supervisor {supervisor!r}: child {child.spec.id!r} did not start: {end.error!r}", actor=child.spec.id
-    )
-    exc.__cause__ = end.error
-    return exc
-
-
-def cut_short(supervisor: str, child: Child) -> ActorStartError:
-    """The error for whoever waits for a start that a stop has ended."""
-    return ActorStartError(
-        f"supervisor {supervisor!r}: child {child.spec.id!r} was stopped while it was starting", actor=child.spec.id
     )

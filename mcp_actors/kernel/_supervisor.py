@@ -21,7 +21,8 @@ from .._backoff import Backoff
 from .._collapse import first_of
 from .._errors import ActorStartError
 from ._actor import Actor
-from ._child_table import Child, count, cut_short, refuse_change, start_error
+from ._child_errors import cut_short, refuse_change, start_error
+from ._child_table import Child, count
 from ._children import Children
 from ._incarnation import CUT_SHORT
 from ._reply import Reply, error, value
@@ -53,7 +54,8 @@ T = TypeVar("T")
 class Supervisor(Actor):
     """An actor that starts actors, restarts those that fail and stops all of them when it ends.
 
-    Give it to `open_supervisor`'s sibling `open_actor`, or to a `ChildSpec` to nest it.
+    `open_supervisor` makes one and runs it. Make one yourself to nest it in another's child table:
+    ``ChildSpec("x", lambda: Supervisor(...))``.
 
     Args:
         specs: the children, in the order in which they start; they stop in reverse.

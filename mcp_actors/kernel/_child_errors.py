@@ -1,0 +1,44 @@
+"""What a supervisor says when a change of its child table cannot be made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._errors import ActorStartError, ChildError
+
+if TYPE_CHECKING:
+    from .._errors import ChildProblem
+    from ._child_table import Child
+    from ._incarnation import End
+
+
+def refuse_change(supervisor: str, child: str, reason: ChildProblem) -> ChildError:
+    """The error for a change that does not fit the child table."""
+    remedies: dict[ChildProblem, str] = {
+        "not_found": "there is no such child; which_children lists those there are",
+        "already_present": "there is a child of that id that does not run; use restart_child, or delete_child first",
+        "already_started": "a child of that id runs already; choose another id",
+        "running": "it runs; stop_child first",
+        "restarting": "it is about to be restarted; stop_child ends that",
+    }
+    return ChildError(
+        f"supervisor {supervisor!r}: child {child!r}: {remedies[reason]}",
+        actor=supervisor,
+        reason=reason,
+    )
+
+
+def start_error(supervisor: str, child: Child, end: End) -> ActorStartError:
+    """The error of a strict start: it names the child and carries the cause."""
+    exc = ActorStartError(
+        f"supervisor {supervisor!r}: child {child.spec.id!r} did not start: {end.error!r}", actor=child.spec.id
+    )
+    exc.__cause__ = end.error
+    return exc
+
+
+def cut_short(supervisor: str, child: Child) -> ActorStartError:
+    """The error for whoever waits for a start that a stop has ended."""
+    return ActorStartError(
+        f"supervisor {supervisor!r}: child {child.spec.id!r} was stopped while it was starting", actor=child.spec.id
+    )
