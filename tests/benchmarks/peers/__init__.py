@@ -43,8 +43,10 @@ STALL_BOUND: Final = 10.0
 
 SERVERS: Final = 16
 START_SECONDS: Final = 0.3
-START_ROUNDS: Final = 15
-START_BOUND: Final = 1.0
+START_ROUNDS: Final = 21
+START_BOUND: Final = 1.02
+"""No later, that is. Nearly all of the time is the same for both, sixteen processes that start on the same cores, and
+the ratio of two equals wanders by two percent."""
 
 RECOVERY_ROUNDS: Final = 41
 RECOVERY_BOUND: Final = 1.5
