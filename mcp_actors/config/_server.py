@@ -44,7 +44,8 @@ class ServerConfig:
         required: True makes the start of the group fail if this server cannot start. Default False.
         on_failure: what happens when the restarts are spent: ``"park"`` (default) leaves the server ``failed``, to be
             revived by hand, while the others serve; ``"raise"`` ends the group.
-        protocol: the protocol era to speak: ``"auto"`` (default) finds out, ``"legacy"`` and ``"2026-07-28"`` insist.
+        protocol: the protocol era to speak: ``"auto"`` (default) finds out and remembers it for restarts, ``"legacy"``
+            and ``"2026-07-28"`` insist.
         connect_timeout: seconds for one whole connect: process or socket, negotiation, tool list. Default 30.
         stop_timeout: seconds for one stop, after which the child process is killed. Default 5.
         max_in_flight: how many requests may be with the server at a time; 1 serializes all. Default 64.

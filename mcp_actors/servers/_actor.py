@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import math
 from contextlib import asynccontextmanager
-from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import anyio
 import trio
-from mcp import Client, MCPError
-from mcp.types import CONNECTION_CLOSED, Implementation
+from mcp import MCPError
+from mcp.types import CONNECTION_CLOSED
 
 from .._errors import ConnectFailed, ConnectionLost, ConnectPhase
 from ..kernel import Actor, NotSent
 from ._connection_errors import connect_failed, connect_timed_out, connection_lost, connection_over, session_failed
 from ._departure import Departure
+from ._era import Negotiation, ProbeUnanswered
 from ._exchange import ConnectionOver, open_exchange
 from ._link import open_link
 from ._requests import list_all_tools
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ServerActor"]
 
-CLIENT: Final = Implementation(name="mcp_actors", version=version("mcp-actors"))
-"""What servers are told about who connects."""
-
 
 class ServerActor(Actor):
     """One incarnation of one server."""
@@ -51,6 +48,8 @@ class ServerActor(Actor):
         self.reentrant = self.max_in_flight > 1
         self.default_shutdown = record.config.stop_timeout
         self._record = record
+        self._name = record.config.name
+        self._link: Link | None = None
         self._phase: ConnectPhase = "open"
         self._serving = False
         self._gone = False
@@ -59,50 +58,75 @@ class ServerActor(Actor):
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Connect, be connected, disconnect."""
-        config = self._record.config
-        link: Link | None = None
+        config, negotiation = self._record.config, Negotiation(self._record)
         try:
             with trio.CancelScope(deadline=trio.current_time() + config.connect_timeout) as connecting:
-                async with open_link(config, on_lost=self._lost) as link, self._session(link):
+                async with self._connection(negotiation):
                     connecting.deadline = math.inf
                     self._serving = True
                     yield
         except Exception as exc:
             if self._serving:
-                self._record.note_failure(session_failed(config.name, exc))
+                self._record.note_failure(session_failed(self._name, exc))
                 raise
             if isinstance(exc, ConnectFailed):
                 raise
-            failure = connect_failed(config, self._phase, link, exc)
+            failure = connect_failed(config, self._phase, self._link, exc)
+            negotiation.failed(failure.__cause__)
             raise failure from failure.__cause__
         finally:
             self._record.pid = None
-            if link is not None and link.lost and self._serving:
-                self._record.note_failure(connection_lost(config.name, link))
+            if self._serving and self._link is not None and self._link.lost:
+                self._record.note_failure(self._loss())
         if connecting.cancelled_caught:
-            raise connect_timed_out(config, self._phase, link)
+            negotiation.failed(None)
+            raise connect_timed_out(config, self._phase, self._link)
 
     @asynccontextmanager
-    async def _session(self, link: Link) -> AsyncIterator[None]:
-        """Negotiate and list tools inside an open link. A failure leaves when the link knows all about it."""
-        self._link = link
-        self._phase = "negotiate"
-        exchange = open_exchange()
+    async def _connection(self, negotiation: Negotiation) -> AsyncIterator[None]:
+        """Open a link and a session on it; if the server does not survive the question for its era, once more."""
         try:
-            async with Client(link.target, mode=self._record.config.protocol, client_info=CLIENT) as self._client:
-                self._phase = "list_tools"
-                tools = await list_all_tools(self._client, self._record.config.name)
-                self._remember(link, tools)
-                if link.lost:
-                    # It left in the same moment, and that is told only once. No checkpoint from here to `_serving`.
-                    raise connection_lost(self._record.config.name, link)
+            async with self._attempt(negotiation):
                 yield
-        except Exception:
-            if not self._serving:
-                await link.wait_obituary()
-                if exchange.failure is not None:
-                    raise exchange.failure from exchange.failure.__cause__
-            raise
+                return
+        except Exception as exc:
+            if self._serving or self._phase != "negotiate" or not negotiation.begins_anew(self._link, exc):
+                raise
+        async with self._attempt(negotiation):
+            yield
+
+    @asynccontextmanager
+    async def _attempt(self, negotiation: Negotiation) -> AsyncIterator[None]:
+        """Open a link, negotiate and list tools. A failure leaves when the link knows all about it."""
+        self._phase = "open"
+        async with open_link(self._record.config, on_lost=self._lost) as link:
+            self._link, self._phase = link, "negotiate"
+            with negotiation.patience(link) as probing:
+                exchange = open_exchange()
+                try:
+                    async with negotiation.client(link) as self._client:
+                        probing.deadline = math.inf
+                        await self._begin(link, negotiation)
+                        yield
+                except Exception:
+                    if not self._serving:
+                        await link.wait_obituary()
+                        if exchange.failure is not None:
+                            raise exchange.failure from exchange.failure.__cause__
+                    raise
+            if probing.cancelled_caught:
+                raise ProbeUnanswered
+
+    async def _begin(self, link: Link, negotiation: Negotiation) -> None:
+        """Learn what there is to know before anything is served."""
+        await negotiation.finish(self._client)
+        self._phase = "list_tools"
+        tools = await list_all_tools(self._client, self._name)
+        self._remember(link, tools)
+        negotiation.succeeded(self._client)
+        if link.lost:
+            # It left in the same moment, and that is told only once. No checkpoint from here to `_serving`.
+            raise self._loss()
 
     def _remember(self, link: Link, tools: Any) -> None:
         client = self._client
@@ -121,8 +145,8 @@ class ServerActor(Actor):
         """The other side is gone. While connecting, the handshake fails by itself."""
         if not self._serving:
             return
-        lost = connection_lost(self._record.config.name, self._link)
-        if self._link.pid is None:
+        lost = self._loss()
+        if self._link is None or self._link.pid is None:
             self._departure.begin(lost)  # each request has a connection of its own, and its own end
         else:
             self.fail(lost)
@@ -153,10 +177,10 @@ class ServerActor(Actor):
         assert failure is not None
         if not isinstance(failure, ConnectionOver):
             raise failure from failure.__cause__
-        lost = connection_over(self._record.config.name, failure)
+        lost = connection_over(self._name, failure)
         if exchange.begun:
             self._departure.begin(lost)
-            raise connection_over(self._record.config.name, failure)
+            raise connection_over(self._name, failure)
         await self._departure.wait(lost)
         raise NotSent
 
@@ -170,8 +194,13 @@ class ServerActor(Actor):
 
     def _connection_is_gone(self, exc: MCPError) -> bool:
         # A server may use the code too. Over pipes the link knows; elsewhere only the SDK's own words tell.
-        return self._link.lost or (self._link.pid is None and exc.message == "Connection closed")
+        link = self._link
+        return link is None or link.lost or (link.pid is None and exc.message == "Connection closed")
 
     def _died(self) -> ConnectionLost:
         self._gone = True
-        return connection_lost(self._record.config.name, self._link)
+        return self._loss()
+
+    def _loss(self) -> ConnectionLost:
+        assert self._link is not None  # nothing is lost that was never open
+        return connection_lost(self._name, self._link)

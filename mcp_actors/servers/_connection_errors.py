@@ -37,7 +37,7 @@ def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None,
     if link is not None and link.failure is None and link.lost and link.pid is not None:
         what = f"{_ended(obituary)} while we were {_DOING[phase]}"
     else:
-        what = f"{_DOING[phase]} failed: {_words(cause)}"
+        what = f"{_DOING[phase]} failed: {_words(cause)}{_hint(config, phase, cause)}"
     error = _with_last_words(config, phase, obituary, what)
     error.http_status = cause.status if isinstance(cause, HttpStatusError) else None
     error.__cause__ = _behind(cause)
@@ -121,3 +121,9 @@ def _words(cause: BaseException) -> str:
     if isinstance(cause, MCPError):
         return f"the server answered with error {cause.code}: {cause.message}"
     return problem_of(cause)
+
+
+def _hint(config: ServerConfig, phase: ConnectPhase, cause: BaseException) -> str:
+    if isinstance(cause, MCPError) and phase == "negotiate" and config.protocol != "auto":
+        return f"; perhaps it does not speak protocol={config.protocol!r}: use 'auto'"
+    return ""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mcp.types import Tool
 
     from ..config import ServerConfig
+    from ._era import Era
     from ._status import ServerInfo
 
 __all__ = ["ServerRecord"]
@@ -35,9 +36,10 @@ class ServerRecord:
         failures: failed connects and lost connections since it last served.
         error: what is wrong now; None while it serves. The connection may put it into better words (`note_failure`).
         last_error: the last failure there was; likewise.
-        info: what the server said about itself at the last connect. Written by the connection, as are the next two.
+        info: what the server said about itself at the last connect. Written by the connection, as are the next three.
         pid: its process, while there is one. (Also forgotten by `follow`, at once when the connection is lost.)
         tools: what it listed last (`note_tools`).
+        era: what the next connect begins with, as far as ``protocol="auto"`` has found out; None: it asks. Likewise.
         wanted: False once somebody has stopped it by hand and nobody started it again. Written by
             ``_lifecycle.change``, in the step of whoever asks.
         returning: True while it is being disconnected only to be connected anew. Written by the lifecycle actor;
@@ -57,6 +59,7 @@ class ServerRecord:
         self.info: ServerInfo | None = None
         self.pid: int | None = None
         self.tools: tuple[Tool, ...] = ()
+        self.era: Era | None = None
         self.wanted = True
         self.left: bool = False
         self.returning: bool = False

@@ -1,7 +1,8 @@
 """A real MCP server in a real process, in the standard library only, that misbehaves as its arguments say.
 
-It speaks newline-delimited JSON-RPC in the legacy era: ``server/discover`` is an unknown method to it, as it is to
-most servers there are. A call of the tool `sleep` runs in a thread of its own and so holds up nothing.
+It speaks newline-delimited JSON-RPC, if not told otherwise in the legacy era: ``server/discover`` is an unknown method
+to it, as it is to most servers there are. A call of the tool `sleep` runs in a thread of its own and so holds up
+nothing.
 
 Run as ``python scripted_server.py --tools 3 …``; `command` builds that line for a test.
 """
@@ -19,13 +20,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 Json = dict[str, Any]
 
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
+UNSUPPORTED_PROTOCOL_VERSION = -32022
+
+MODERN = "2026-07-28"
 
 
 def command(*flags: str) -> tuple[str, tuple[str, ...]]:
@@ -36,15 +40,20 @@ def command(*flags: str) -> tuple[str, tuple[str, ...]]:
 class RpcError(Exception):
     """An error to be answered with."""
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code: int, message: str, data: Json | None = None) -> None:
         super().__init__(message)
         self.code = code
+        self.data = data
 
 
 def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the ways to misbehave from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--name", default="scripted", help="the name in serverInfo")
+    parser.add_argument("--era", choices=["legacy", "modern", "both"], default="legacy", help="which eras it speaks")
+    parser.add_argument("--era-file", type=Path, metavar="PATH", help="read --era from this file at each start")
+    parser.add_argument("--on-discover", choices=["die", "ignore"], help="instead of an answer to server/discover")
+    parser.add_argument("--handshake", action="store_true", help="refuse everything before initialize, as the SDK does")
     parser.add_argument("--exit-at-start", type=int, metavar="CODE", help="end at once with this code")
     parser.add_argument("--stderr", default="", metavar="TEXT", help="write this to stderr first")
     parser.add_argument("--stderr-flood", type=int, default=0, metavar="BYTES", help="write as much to stderr first")
@@ -72,7 +81,10 @@ def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--pid-file", type=Path, metavar="PATH", help="append the pids of this and the grandchild")
     parser.add_argument("--log-file", type=Path, metavar="PATH", help="append one line per start, message and end")
     parser.add_argument("--count-file", type=Path, metavar="PATH", help="where the tool `count` counts")
-    return parser.parse_args(arguments)
+    flags = parser.parse_args(arguments)
+    if flags.era_file is not None:
+        flags.era = flags.era_file.read_text()
+    return flags
 
 
 def schema(**properties: str) -> Json:
@@ -121,6 +133,7 @@ class ScriptedServer:
         self.flags = flags
         self.writing = threading.Lock()
         self.cancelled: dict[object, threading.Event] = {}
+        self.initialized = not flags.handshake
 
     # --- The wire ---------------------------------------------------------------------------------------------------
 
@@ -168,9 +181,12 @@ class ScriptedServer:
         """Answer one request; a cancelled one is not answered, as the specification wants it."""
         try:
             outcome: Json | None = self.result(request_id, method, params)
+            if outcome is not None and self.flags.era != "legacy":
+                outcome |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
             reply = None if outcome is None else answer_to(request_id, outcome)
         except RpcError as error:
-            reply = {"id": request_id, "error": {"code": error.code, "message": str(error)}}
+            details = {"code": error.code, "message": str(error), "data": error.data}
+            reply = {"id": request_id, "error": {key: value for key, value in details.items() if value is not None}}
         if reply is not None:
             self.send(reply)
         while method == "tools/call" and params.get("name") == "deaf":
@@ -184,6 +200,12 @@ class ScriptedServer:
         match method:
             case "initialize":
                 return self.initialize(params)
+            case "server/discover" if self.flags.on_discover is not None:
+                return None if self.flags.on_discover == "ignore" else self.end(5)
+            case "server/discover" if self.flags.era != "legacy":
+                return self.discover()
+            case _ if not self.initialized and self.flags.era == "legacy":
+                raise RpcError(INVALID_PARAMS, "Received request before initialization was complete")
             case "ping":
                 return {}
             case "tools/list" if not self.flags.no_tools_capability:
@@ -195,10 +217,22 @@ class ScriptedServer:
 
     def initialize(self, params: Json) -> Json:
         """Accept whatever version the client speaks."""
+        if self.flags.era == "modern":
+            raise RpcError(UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", {"supported": [MODERN]})
+        self.initialized = True
         return {
             "protocolVersion": params.get("protocolVersion", "2025-06-18"),
             "capabilities": {} if self.flags.no_tools_capability else {"tools": {}},
             "serverInfo": {"name": self.flags.name, "version": "1.0"},
+        }
+
+    def discover(self) -> Json:
+        """Say what there is to know, as of 2026-07-28."""
+        identity = {"name": self.flags.name, "version": "1.0"}
+        return {
+            "supportedVersions": [MODERN],
+            "capabilities": {} if self.flags.no_tools_capability else {"tools": {}},
+            "_meta": {"io.modelcontextprotocol/serverInfo": identity},
         }
 
     # --- Tools ------------------------------------------------------------------------------------------------------
@@ -275,7 +309,7 @@ class ScriptedServer:
         for count in range(number):
             self.send({"method": "notifications/message", "params": {"level": "info", "data": count}})
 
-    def end(self, code: int) -> None:
+    def end(self, code: int) -> NoReturn:
         """End the process without any clean-up, as a crash does."""
         self.log(f"crash {code}")
         os._exit(code)

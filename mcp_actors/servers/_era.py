@@ -1,0 +1,129 @@
+"""The protocol era of a server: how a connect finds it out, and what is remembered of it for the next one.
+
+There are two eras. In the *legacy* one a session begins with ``initialize``; since 2026-07-28 there are no sessions,
+and ``server/discover`` says what a server can do. With ``protocol="auto"`` a server is asked that first (the *probe*).
+Some legacy servers do not survive the question and some do not answer it; a process that does either is started once
+more, in legacy.
+
+What was found is remembered with the server, so that a restart does not ask again. A connect that begins with it and
+fails forgets it: after a restart the server may be another version.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final
+
+import trio
+from attrs import frozen
+from mcp import Client, MCPError
+from mcp.types import UNSUPPORTED_PROTOCOL_VERSION, DiscoverResult, Implementation
+
+if TYPE_CHECKING:
+    from ._link import Link
+    from ._record import ServerRecord
+
+__all__ = ["Era", "Negotiation", "ProbeUnanswered"]
+
+logger = logging.getLogger("mcp_actors.servers")
+
+CLIENT: Final = Implementation(name="mcp_actors", version=version("mcp-actors"))
+"""What servers are told about who connects."""
+
+PROBE_SHARE: Final = 1 / 3
+"""Part of the connect time-out that a process has to start and to answer the probe: 10 s of the default 30, which is
+what the SDK gives to the answer alone. The rest is for its second start, which thus may take twice as long."""
+
+
+@frozen
+class Era:
+    """What a connect begins with.
+
+    Attributes:
+        mode: how `mcp.Client` is to negotiate: ``"auto"``, ``"legacy"``, or a version since 2026-07-28.
+        discovered: what the server said when it was asked last, so that it need not be asked again.
+        patient: whether the probe may take all the time that the connect has.
+    """
+
+    mode: str
+    discovered: DiscoverResult | None = None
+    patient: bool = False
+
+
+LEGACY: Final = Era("legacy")
+PROBE: Final = Era("auto")
+PATIENT: Final = Era("auto", patient=True)
+
+
+class ProbeUnanswered(Exception):
+    """A process did not answer the probe in its time."""
+
+
+class Negotiation:
+    """The eras that one connect tries; it also leaves in the record what the next one is to begin with."""
+
+    def __init__(self, record: ServerRecord) -> None:
+        self._record = record
+        self._remembered = record.era
+        self._era = record.era or Era(record.config.protocol)
+
+    def patience(self, link: Link) -> trio.CancelScope:
+        """How long the negotiation over this link may take: a scope to put around it."""
+        share = PROBE_SHARE if self._era == PROBE and link.pid is not None else math.inf
+        return trio.CancelScope(deadline=trio.current_time() + share * self._record.config.connect_timeout)
+
+    def client(self, link: Link) -> Client:
+        """The client for this link; it negotiates when it is entered."""
+        return Client(link.target, mode=self._era.mode, prior_discover=self._era.discovered, client_info=CLIENT)
+
+    async def finish(self, client: Client) -> None:
+        """Ask the server what it can do, if a version was configured: the SDK would take it for nothing.
+
+        Raises:
+            mcp.MCPError: it does not speak that version.
+        """
+        if self._era.mode not in ("auto", "legacy") and self._era.discovered is None:
+            answer = await client.session.send_discover(self._era.mode)
+            client.session.adopt(DiscoverResult.model_validate(answer))
+
+    def begins_anew(self, link: Link | None, exc: Exception) -> bool:
+        """Whether the probe was the end of a process, so that it has to be started once more; now in legacy."""
+        ended = link is not None and link.pid is not None and link.lost and link.failure is None
+        if self._era != PROBE or not (ended or isinstance(exc, ProbeUnanswered)):
+            return False
+        what = "ended at" if ended else "does not answer"
+        logger.info("server %r: its process %s server/discover; starting it in legacy", self._record.config.name, what)
+        self._era = LEGACY
+        return True
+
+    def succeeded(self, client: Client) -> None:
+        """Remember what the server speaks."""
+        if self._record.config.protocol == "auto":
+            self._record.era = _era_of(client)
+
+    def failed(self, error: BaseException | None) -> None:
+        """Take into account what the connect failed with; None if it took too long."""
+        if self._record.config.protocol == "auto":
+            self._record.era = _era_after_failure(self._era, error, remembered=self._remembered)
+
+
+def _era_of(client: Client) -> Era | None:
+    """What the next connect may begin with, after one that succeeded; None if it has to ask again."""
+    discovered = client.session.discover_result
+    if discovered is None:
+        return LEGACY
+    if discovered.capabilities.tools is None:
+        # It would be asked for no tools either, and a connect in which nothing is sent proves nothing.
+        return None
+    return Era(client.protocol_version, discovered)
+
+
+def _era_after_failure(era: Era, error: BaseException | None, *, remembered: Era | None) -> Era | None:
+    """What the next connect may begin with, after one that failed in `era`; None if it has to ask (again)."""
+    if era == LEGACY and isinstance(error, MCPError) and error.code == UNSUPPORTED_PROTOCOL_VERSION:
+        # It is of the modern era after all, so if it was asked, it was not given enough time.
+        return PATIENT
+    # That legacy is left to be tried is no knowledge, but it gives a slow process all the time in the next connect.
+    return LEGACY if era == LEGACY and remembered is None else None

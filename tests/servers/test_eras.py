@@ -1,0 +1,201 @@
+"""Which protocol era is spoken with a server: how that is found out, remembered, and found out anew."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from mcp import MCPError
+from mcp.types import UNSUPPORTED_PROTOCOL_VERSION
+
+from mcp_actors import ConnectFailed, InProcess, ServerConfig, Stdio, open_servers
+from mcp_actors.servers._era import LEGACY, PATIENT, PROBE, PROBE_SHARE, Era, _era_after_failure
+
+from .fleet import kill
+from .groups import AT_ONCE, BOUND, NEVER, Fault, pids_in
+from .links import MARGIN, text_of
+from .processes import state_of
+from .scripted_server import TOOLS, command
+
+LATEST_LEGACY, MODERN = "2025-11-25", "2026-07-28"
+
+PROBED = ["server/discover", "initialize"]
+
+
+def auto(log: Path, *flags: str, **options: Any) -> ServerConfig:
+    """Configure a scripted server of which nobody knows the era."""
+    program, args = command("--log-file", str(log), *flags)
+    return ServerConfig("a", Stdio(program, args), **{"restart": AT_ONCE, "stop_timeout": 0.5, **options})
+
+
+def negotiations(log: Path) -> list[list[str]]:
+    """Return what each process of a server was sent before it was asked for its tools."""
+    lines = [line.split()[0] for line in log.read_text().splitlines()]
+    starts = [list(group) for is_start, group in groupby(lines, "start".__eq__) if not is_start]
+    return [[line for line in start if line in ("server/discover", "initialize")] for start in starts]
+
+
+@pytest.mark.parametrize(
+    ("era", "version", "first", "later"),
+    [
+        ("legacy", LATEST_LEGACY, ["server/discover", "initialize"], ["initialize"]),
+        ("modern", MODERN, ["server/discover"], []),
+        ("both", MODERN, ["server/discover"], []),
+    ],
+)
+async def test_a_server_is_asked_for_its_era_once(
+    tmp_path: Path, era: str, version: str, first: list[str], later: list[str]
+) -> None:
+    """Neither a restart that was asked for nor one after a crash asks again."""
+    log = tmp_path / "log"
+    async with open_servers(auto(log, "--era", era)) as servers, servers.watch_events() as events:
+        ref = servers["a"]
+        await ref.restart()
+        kill(ref)
+        with trio.fail_after(BOUND):
+            async for event in events:
+                if getattr(event, "new", "") == "backoff":
+                    break
+            await ref.wait_ready()
+        assert ref.info.protocol_version == version
+        assert len(servers.tools) == len(TOOLS)
+        assert text_of(await ref.call_tool("echo", {"text": "x"})) == "x"
+    assert negotiations(log) == [first, later, later]
+
+
+@pytest.mark.parametrize(("how", "share"), [("die", 0.0), ("ignore", PROBE_SHARE)])
+async def test_a_server_that_the_question_is_too_much_for_is_started_once_more_in_legacy(
+    tmp_path: Path, how: str, share: float
+) -> None:
+    """Within one connect, of which silence costs a part; and in the next one there is no question."""
+    log = tmp_path / "log"
+    config = auto(log, "--handshake", "--on-discover", how, connect_timeout=1.5, restart=NEVER)
+    began = trio.current_time()
+    async with open_servers(config, strict=True) as servers:
+        assert share * 1.5 <= trio.current_time() - began < 1.5
+        assert servers["a"].info.protocol_version == LATEST_LEGACY
+        assert servers["a"].statistics().incarnation == 1
+        await servers["a"].restart()
+        assert servers["a"].info.protocol_version == LATEST_LEGACY
+    assert negotiations(log) == [["server/discover"], ["initialize"], ["initialize"]]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "flags", "version", "expected"),
+    [
+        ("legacy", "modern", (), MODERN, [PROBED, ["initialize"], ["server/discover"]]),
+        ("modern", "legacy", (), LATEST_LEGACY, [["server/discover"], [], PROBED]),
+        ("modern", "legacy", ("--handshake",), LATEST_LEGACY, [["server/discover"], [], PROBED]),
+    ],
+    ids=["upgraded", "downgraded to one that takes anything", "downgraded to one that insists on a handshake"],
+)
+async def test_an_era_that_does_not_fit_any_more_is_found_out_anew(
+    tmp_path: Path, before: str, after: str, flags: tuple[str, ...], version: str, expected: list[list[str]]
+) -> None:
+    """The server is another version after a restart: the connect fails, and the next one asks."""
+    log, era = tmp_path / "log", tmp_path / "era"
+    era.write_text(before)
+    async with open_servers(auto(log, "--era-file", str(era), *flags)) as servers:
+        assert servers["a"].info.protocol_version != version
+        era.write_text(after)
+        await servers["a"].restart()
+        with trio.fail_after(BOUND):
+            await servers["a"].wait_state("ready")
+        assert servers["a"].info.protocol_version == version
+        assert text_of(await servers["a"].call_tool("echo", {"text": "x"})) == "x"
+    assert negotiations(log) == expected
+
+
+async def test_a_slow_server_of_the_modern_era_is_given_the_time_it_needs(tmp_path: Path) -> None:
+    """What it answers to ``initialize`` says that it was only slow when it was asked first."""
+    log = tmp_path / "log"
+    config = auto(log, "--era", "modern", "--start-delay", "0.6", connect_timeout=1.5)
+    async with open_servers(config) as servers:
+        with trio.fail_after(BOUND):
+            await servers["a"].wait_ready()
+        assert servers["a"].info.protocol_version == MODERN
+        assert servers["a"].statistics().incarnation == 2
+    assert negotiations(log) == [["server/discover"], ["initialize"], ["server/discover"]]
+
+
+async def test_a_server_without_tools_is_asked_every_time(tmp_path: Path) -> None:
+    """Nothing else would be sent to it, and that it was started does not mean that it serves."""
+    log = tmp_path / "log"
+    async with open_servers(auto(log, "--era", "modern", "--no-tools-capability")) as servers:
+        await servers["a"].restart()
+        assert servers["a"].info.protocol_version == MODERN
+    assert negotiations(log) == [["server/discover"], ["server/discover"]]
+
+
+async def test_a_server_that_hangs_is_started_twice_in_the_time_of_one_connect(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    flags = ("--never-answer", "--pid-file", str(pids))
+    began = trio.current_time()
+    with pytest.raises(ConnectFailed, match=r"no answer within 0\.6 s while we were negotiating") as caught:
+        async with open_servers(auto(tmp_path / "log", *flags, connect_timeout=0.6), strict=True):
+            raise AssertionError("it cannot be ready")
+    assert trio.current_time() - began < 0.6 + 0.5 + MARGIN
+    assert caught.value.phase == "negotiate"
+    assert [state_of(pid) for pid in pids_in(pids)] == ["gone", "gone"]
+
+
+async def test_a_server_that_dies_in_any_era_says_why(tmp_path: Path) -> None:
+    """S2-10: there is no knowing whether it was the probe, so it is started twice; the error is about the last."""
+    config = auto(tmp_path / "log", "--exit-at-start", "3", "--stderr", "no database", restart=NEVER)
+    async with open_servers(config) as servers:
+        error = servers.errors["a"]
+    assert isinstance(error, ConnectFailed)
+    assert (error.phase, error.exit_code, error.stderr_tail) == ("negotiate", 3, "no database")
+    assert len((tmp_path / "log").read_text().splitlines()) == 2
+
+
+async def test_a_server_with_an_era_of_its_own_configuration_is_asked_what_it_can_do(tmp_path: Path) -> None:
+    async with open_servers(auto(tmp_path / "log", "--era", "modern", protocol="2026-07-28")) as servers:
+        assert len(servers.tools) == len(TOOLS)
+        info = servers["a"].info
+        assert (info.name, info.protocol_version) == ("scripted", MODERN)
+
+
+@pytest.mark.parametrize(("era", "protocol"), [("legacy", "2026-07-28"), ("modern", "legacy")])
+async def test_an_era_that_the_server_does_not_speak_is_an_error_that_says_what_to_do(
+    tmp_path: Path, era: str, protocol: str
+) -> None:
+    async with open_servers(auto(tmp_path / "log", "--era", era, protocol=protocol, restart=NEVER)) as servers:
+        assert str(servers.errors["a"]).endswith(f"; perhaps it does not speak protocol={protocol!r}: use 'auto'")
+
+
+async def test_a_server_in_this_process_is_reconnected_in_its_era() -> None:
+    fault = Fault()
+    async with open_servers(ServerConfig("a", InProcess(fault.server))) as servers:
+        await servers["a"].restart()
+        assert servers["a"].info.protocol_version == MODERN
+        assert text_of(await servers["a"].call_tool("ping")) == "pong"
+
+
+# --- What is remembered of a failure --------------------------------------------------------------------------------
+
+UNSUPPORTED = MCPError(UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version")
+
+
+@pytest.mark.parametrize(
+    ("remembered", "era", "error", "next_time"),
+    [
+        (None, PROBE, OSError(), None),
+        (None, LEGACY, OSError(), LEGACY),
+        (None, LEGACY, None, LEGACY),
+        (None, LEGACY, UNSUPPORTED, PATIENT),
+        (LEGACY, LEGACY, OSError(), None),
+        (LEGACY, LEGACY, None, None),
+        (LEGACY, LEGACY, UNSUPPORTED, PATIENT),
+        (PATIENT, PATIENT, None, None),
+        (Era(MODERN), Era(MODERN), OSError(), None),
+    ],
+)
+def test_what_the_next_connect_begins_with_after_a_failure(
+    remembered: Era | None, era: Era, error: Exception | None, next_time: Era | None
+) -> None:
+    """What was remembered and failed is forgotten; a legacy that was tried for want of an answer gets a full turn."""
+    assert _era_after_failure(era, error, remembered=remembered) == next_time
