@@ -206,6 +206,19 @@ async def test_a_restart_child_that_is_overdue_leaves_a_child_that_can_be_revive
         assert state(a) == "running"
 
 
+async def test_what_two_wait_for_is_reported_once(autojump_clock: MockClock) -> None:
+    yard = Yard()
+    async with (
+        open_supervisor(yard.spec("a", stop=STUCK, shutdown=3), observers=[yard.events.append]) as supervisor,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(supervisor.stop_child, "a")
+        await settle()
+        await supervisor.stop_child("a")
+    assert yard.of(Overdue, "actor", "time") == [("a", 4)]
+    assert trio.current_time() == 20
+
+
 async def test_a_temporary_child_that_goes_while_its_supervisor_stops_another_does_not_disturb_that(
     autojump_clock: MockClock,
 ) -> None:
