@@ -49,7 +49,7 @@ from ._mailbox import OverflowPolicy as OverflowPolicy
 from ._messages import Call as Call, Message as Message
 from ._open import open_actor as open_actor, open_supervisor as open_supervisor
 from ._record import ActorState as ActorState, ActorStatistics as ActorStatistics
-from ._ref import ActorRef as ActorRef
+from ._ref import ActorRef as ActorRef, PendingCall as PendingCall
 from ._restart import (
     AutoShutdown as AutoShutdown,
     ChildSpec as ChildSpec,
@@ -89,6 +89,7 @@ __all__ = [
     "Observer",
     "Overdue",
     "OverflowPolicy",
+    "PendingCall",
     "RequestFinished",
     "RequestStarted",
     "RestartLimitReached",

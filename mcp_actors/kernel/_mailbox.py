@@ -67,16 +67,29 @@ class Envelope(Reply[Any]):
         self.answered = answered
         self.scope: trio.CancelScope | None = None
 
+    @property
+    def handed_over(self) -> bool:
+        """True while the actor handles it."""
+        return self.scope is not None
+
     def abandoned(self) -> None:
         """The sender has left."""
         self.holder.forget(self)
+
+    @trio.lowlevel.enable_ki_protection
+    def expire(self, exc: BaseException) -> bool:
+        """Answer in the actor's place; see `PendingCall`."""
+        if not self.settle(error(exc)):
+            return False
+        self.holder.forget(self)
+        return True
 
 
 class Holder(Protocol):
     """Whoever has an envelope."""
 
     def forget(self, envelope: Envelope) -> None:
-        """Its sender has left. Called from an ``abort_fn``: mark that, wake somebody, nothing more."""
+        """Nobody waits for it any more. Called from an ``abort_fn``: mark that, wake somebody, nothing more."""
 
 
 class Taker(Holder, Protocol):
@@ -162,7 +175,7 @@ class Mailbox:
 
     @trio.lowlevel.enable_ki_protection
     def forget(self, envelope: Envelope) -> None:
-        """The sender of an envelope that waits has left: it will not be served."""
+        """Nobody waits any more for an envelope that waits here: it will not be served."""
         for lane in (self._control, self._queue, self._entrance):
             lane.pop(envelope, None)
         self._move_up()

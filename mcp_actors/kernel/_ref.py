@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 import trio
 
@@ -14,12 +14,35 @@ if TYPE_CHECKING:
     from ._messages import Call, Message
     from ._record import ActorState, ActorStatistics, Record
 
-__all__ = ["ActorRef"]
+__all__ = ["ActorRef", "PendingCall"]
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 serving: ContextVar[Envelope | None] = ContextVar("mcp_actors.kernel.serving", default=None)
 """The envelope that the current task, or a task that started it, is handling."""
+
+
+class PendingCall(Protocol[T_co]):
+    """A message that was sent with `ActorRef.send_request`, and whose answer is to be waited for."""
+
+    @property
+    def handed_over(self) -> bool:
+        """True while the actor handles the message; False while it waits in the mailbox, and once it was handled."""
+
+    async def wait(self) -> T_co:
+        """Wait for the answer, as `ActorRef.call` does. Exactly one task may, once.
+
+        **Cancellation**: as for `ActorRef.call`.
+        """
+
+    def expire(self, exc: BaseException) -> bool:
+        """Answer in the actor's place: who waits gets this exception at once.
+
+        A message that still waits in the mailbox is then not served; the handler of one that was handed over is
+        cancelled. May be called by any task, in any state. Returns False, and does nothing, if there is an answer
+        already or the waiting task has left.
+        """
 
 
 class ActorRef:
@@ -78,13 +101,23 @@ class ActorRef:
             ActorError: the actor called itself from ``handle``.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
+        return await self.send_request(message).wait()
+
+    def send_request(self, message: Call[T]) -> PendingCall[T]:
+        """Send a message now, and wait for its answer later, or have somebody else bound the waiting.
+
+        Synchronous. Whoever sends must wait, else nobody hears what became of it.
+
+        Raises:
+            ActorStopped, MailboxFull, ActorError: as for `call`.
+        """
         record = self._record
         served = serving.get()
         if served is not None and served in record.in_flight:
             raise self._calling_itself(served)
         envelope = Envelope(message, answered=True)
         record.mailbox.put(envelope)
-        return cast("T", await envelope.wait())
+        return cast("PendingCall[T]", envelope)
 
     @trio.lowlevel.enable_ki_protection
     async def tell(self, message: Message) -> None:

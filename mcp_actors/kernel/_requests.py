@@ -92,16 +92,16 @@ class Requests:
             contextvars.Context().run(open_slot)
 
     def forget(self, envelope: Envelope) -> None:
-        """The caller has left: the owner is woken and cancels the request (see `Reply.abandoned` for why not here)."""
+        """Nobody waits for it: the owner is woken and cancels the request (see `Reply.abandoned` for why not here)."""
         self._left.append(envelope)
         self._incarnation.wake()
 
     def cancel_left(self) -> None:
-        """Cancel the requests whose callers have left."""
+        """Cancel the requests for which nobody waits any more."""
         while self._left:
             envelope = self._left.pop()
             if envelope.scope is not None:
-                envelope.scope.cancel("its caller has left")
+                envelope.scope.cancel("nobody waits for its answer any more")
 
     def close(self, interruption: Callable[[Envelope], ActorError]) -> None:
         """Take nothing any more, answer everything in flight and cancel it: one synchronous step.

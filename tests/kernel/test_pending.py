@@ -1,0 +1,114 @@
+"""Calls that are sent first and awaited later, and that somebody else may end."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked as settle
+
+from mcp_actors.kernel import ActorRef, ActorStopped, PendingCall, open_actor
+
+from .actors import Boom, Do, Gate, Get, Host, open_child
+
+
+async def collect(call: PendingCall[object], into: list[object]) -> None:
+    try:
+        into.append(await call.wait())
+    except Exception as exc:
+        into.append(exc)
+
+
+async def test_what_is_sent_is_served_at_once_and_awaited_later() -> None:
+    async with open_actor(Host(), name="host") as ref:
+        calls = [ref.send_request(Get(number)) for number in range(3)]
+        await settle()
+        assert ref.statistics().queued == 0
+        assert [await call.wait() for call in calls] == [0, 1, 2]
+
+
+async def test_a_call_that_expires_in_the_mailbox_is_never_served() -> None:
+    host, gate, late = Host(), Gate(), Boom("too late")
+    async with open_actor(host, name="host") as ref:
+        first = ref.send_request(Do(gate))
+        call = ref.send_request(Get(1))
+        await settle()
+        assert (first.handed_over, call.handed_over) == (True, False)
+        assert call.expire(late)
+        assert ref.statistics().queued == 0
+        gate.open()
+        assert await first.wait() == "through"
+        with pytest.raises(Boom) as caught:
+            await call.wait()
+        await settle()
+    assert caught.value is late
+    assert host.seen == []
+
+
+async def test_the_handler_of_a_call_that_expires_is_cancelled_and_its_slot_serves_the_next(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gate, late = Gate(), Boom("too late")
+    answers: list[object] = []
+    async with open_actor(Host(), name="host") as ref, trio.open_nursery() as nursery:
+        call = ref.send_request(Do(gate))
+        nursery.start_soon(collect, call, answers)
+        await settle()
+        assert call.expire(late)
+        await settle()
+        assert answers == [late]
+        assert (gate.entered, gate.left) == (1, 1)
+        assert await ref.call(Get(1)) == 1
+        assert not call.expire(Boom("once more"))
+    assert caplog.records == []
+
+
+async def test_nobody_waits_for_a_handler_that_does_not_unwind(autojump_clock: trio.abc.Clock) -> None:
+    async def stubborn() -> None:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(10)
+
+    answers: list[object] = []
+    async with open_actor(Host(), name="host") as ref, trio.open_nursery() as nursery:
+        call = ref.send_request(Do(stubborn))
+        nursery.start_soon(collect, call, answers)
+        await settle()
+        call.expire(Boom("too late"))
+        await settle()
+        assert len(answers) == 1
+        assert ref.statistics().in_flight == 1
+        assert trio.current_time() < 1
+
+
+async def test_a_call_that_was_answered_does_not_expire() -> None:
+    async with open_actor(Host(), name="host") as ref:
+        call = ref.send_request(Get(1))
+        await settle()
+        assert not call.expire(Boom("too late"))
+        assert await call.wait() == 1
+
+
+async def test_a_call_expires_while_its_actor_is_down_too(autojump_clock: trio.abc.Clock) -> None:
+    async with open_child() as supervisor:
+        await supervisor.stop_child("child", keep_mailbox=True)
+        call = supervisor.child("child").send_request(Get(1))
+        assert call.expire(Boom("too late"))
+        with pytest.raises(Boom):
+            await call.wait()
+        await supervisor.restart_child("child")
+        assert await supervisor.child("child").call(Get(2)) == 2
+
+
+async def test_a_stopped_actor_refuses_what_is_sent() -> None:
+    async with open_actor(Host(), name="host") as ref:
+        pass
+    with pytest.raises(ActorStopped):
+        ref.send_request(Get(1))
+
+
+async def test_an_actor_may_not_wait_for_itself() -> None:
+    async def call_oneself(ref: ActorRef) -> None:
+        ref.send_request(Get(1))
+
+    async with open_actor(Host(), name="host") as ref:
+        with pytest.raises(Exception, match="called itself while it handles Do"):
+            await ref.call(Do(lambda: call_oneself(ref)))
