@@ -26,6 +26,7 @@ __all__ = [
     "LimitExceeded",
     "MailboxFull",
     "McpActorsError",
+    "RequestTimedOut",
     "RestartLimitReached",
     "ServerError",
     "ServerUnavailable",
@@ -138,6 +139,31 @@ class ConnectionLost(ServerError):
     """
 
     outcome: Literal["unknown"] = "unknown"
+
+
+class RequestTimedOut(ServerError, TimeoutError):
+    """A request had no answer within its time. Its caller has left; the server is told to cancel what was sent to it.
+
+    Attributes:
+        operation: what was asked of the server, in the words of the protocol: ``"tools/call 'search'"``.
+        seconds: the limit that is over.
+        limit: which limit: ``"request_timeout"``, from the call to its answer, or ``"progress_timeout"``, without any
+            progress since it was sent.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        server: str,
+        operation: str,
+        seconds: float,
+        limit: Literal["request_timeout", "progress_timeout"],
+    ) -> None:
+        super().__init__(message, server=server)
+        self.operation = operation
+        self.seconds = seconds
+        self.limit: Literal["request_timeout", "progress_timeout"] = limit
 
 
 class ServerUnavailable(ServerError):

@@ -17,6 +17,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DEFAULT_RESTART: Final = RestartPolicy()
 
 _check_seconds: Final = check.seconds()
+_check_optional_seconds: Final = check.seconds(optional=True)
 _check_count: Final = check.count(1, "give a whole number of 1 or more")
 _check_transport: Final = check.kind(
     Stdio, Http, InProcess, remedy='give Stdio("program"), Http("https://…") or InProcess(server)'
@@ -33,6 +34,13 @@ def _check_name(instance: ServerConfig, attribute: attrs.Attribute[Any], value: 
         raise ConfigError(message, source="ServerConfig", path="name")
 
 
+def _check_lazy(instance: ServerConfig, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Refuse a server that the start of the group needs, and that is not to be started then."""
+    if value == "lazy" and instance.required:
+        remedy = "a required server is connected when the group is opened; remove required=True, or use 'eager'"
+        raise check.refused_value(instance, attribute.name, value, remedy)
+
+
 @attrs.frozen
 class ServerConfig:
     """One server of a group. Nothing is connected, looked up or resolved before it is used.
@@ -47,6 +55,14 @@ class ServerConfig:
         protocol: the protocol era to speak: ``"auto"`` (default) finds out and remembers it for restarts, ``"legacy"``
             and ``"2026-07-28"`` insist.
         connect_timeout: seconds for one whole connect: process or socket, negotiation, tool list. Default 30.
+        request_timeout: seconds for one request, from the call to its answer, the time in the queue included; None: no
+            bound. Default 60.
+        progress_timeout: seconds that a request may be with the server without an answer or a progress notice, under
+            the cap of `request_timeout`; None (default): no bound.
+        when_down: what a request does while the server is not ``ready``: ``"wait"`` (default) for it, within
+            `request_timeout`, or ``"fail"`` at once.
+        connect: ``"eager"`` (default) connects when the group is opened, ``"lazy"`` when the first request is made. A
+            lazy server lists no tools before that, and cannot be `required`.
         stop_timeout: seconds for one stop, after which the child process is killed. Default 5.
         max_in_flight: how many requests may be with the server at a time; 1 serializes all. Default 64.
         mailbox_size: how many further requests may wait for their turn. Default 256.
@@ -69,6 +85,14 @@ class ServerConfig:
         default="auto", validator=check.one_of("auto", "legacy", "2026-07-28"), kw_only=True
     )
     connect_timeout: float = attrs.field(default=30.0, validator=_check_seconds, kw_only=True)
+    request_timeout: float | None = attrs.field(default=60.0, validator=_check_optional_seconds, kw_only=True)
+    progress_timeout: float | None = attrs.field(default=None, validator=_check_optional_seconds, kw_only=True)
+    when_down: Literal["wait", "fail"] = attrs.field(
+        default="wait", validator=check.one_of("wait", "fail"), kw_only=True
+    )
+    connect: Literal["eager", "lazy"] = attrs.field(
+        default="eager", validator=[check.one_of("eager", "lazy"), _check_lazy], kw_only=True
+    )
     stop_timeout: float = attrs.field(default=5.0, validator=_check_seconds, kw_only=True)
     max_in_flight: int = attrs.field(default=64, validator=_check_count, kw_only=True)
     mailbox_size: int = attrs.field(default=256, validator=_check_count, kw_only=True)

@@ -19,7 +19,7 @@ from mcp import MCPError
 from mcp.types import CONNECTION_CLOSED
 
 from .._errors import ConnectFailed, ConnectionLost, ConnectPhase
-from ..kernel import Actor, NotSent
+from ..kernel import Actor, IgnoreStart, NotSent
 from ._connection_errors import connect_failed, connect_timed_out, connection_lost, connection_over, session_failed
 from ._departure import Departure
 from ._era import Negotiation, ProbeUnanswered
@@ -58,6 +58,8 @@ class ServerActor(Actor):
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Connect, be connected, disconnect."""
+        if not self._record.wanted:
+            raise IgnoreStart
         config, negotiation = self._record.config, Negotiation(self._record)
         try:
             with trio.CancelScope(deadline=trio.current_time() + config.connect_timeout) as connecting:
@@ -158,6 +160,9 @@ class ServerActor(Actor):
             raise NotSent
         exchange = open_exchange()
         self._departure.enter()
+        deadlines, deadline = self._record.deadlines, message.deadline
+        if deadline is not None:
+            deadlines.renew(deadline)
         try:
             return await message.send(self._client, self._record)
         except MCPError as exc:
@@ -169,6 +174,8 @@ class ServerActor(Actor):
             raise self._died() from exc
         finally:
             self._departure.leave()
+            if deadline is not None:
+                deadlines.suspend(deadline)
         return await self._failed(exchange)
 
     async def _failed(self, exchange: Exchange) -> NoReturn:

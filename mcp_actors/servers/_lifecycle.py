@@ -1,18 +1,19 @@
-"""Starting and stopping servers of a running group: one such change at a time, whoever asks for it.
+"""Starting and stopping servers of a running group: one such change of a server at a time, whoever asks for it.
 
 The actor below is a child of the group beside the servers. It exists because a change must be carried through even if
 the task that asked for it is cancelled half-way: a server that was closed to be reconnected, and then forgotten, would
-let its callers wait for ever. So the change belongs to this actor, not to the caller, and ``max_in_flight = 1`` puts
-changes in order.
+let its callers wait for ever. So the change belongs to this actor, not to the caller. Changes of one server take turns
+(`Supervised.turn`); those of different servers do not wait for each other.
 """
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import trio
-from attrs import frozen
+from attrs import field, frozen
 
 from .._collapse import collapse, first_of
 from .._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ConnectFailed, ServerUnavailable
@@ -20,12 +21,15 @@ from ..kernel import Actor, Call
 from ._state import FAILED
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from ..kernel import ActorRef, SupervisorRef
     from ._record import ServerRecord
 
 __all__ = ["LifecycleActor", "Reconnect", "Start", "Stop", "Supervised"]
+
+MAX_CHANGES: Final = 1000
+"""Changes that may be on at the same time. They are short of nothing but turns; more of them wait in the mailbox."""
 
 
 @frozen
@@ -34,6 +38,8 @@ class Supervised:
 
     record: ServerRecord
     supervisor: SupervisorRef
+    turn: trio.Lock = field(factory=trio.Lock, eq=False, repr=False)
+    """Held by the change of it that is being carried out."""
 
     @property
     def name(self) -> str:
@@ -75,6 +81,8 @@ class LifecycleActor(Actor):
     end of the group, which ends every start that is on.
     """
 
+    max_in_flight = MAX_CHANGES
+
     async def handle(self, message: Reconnect | Start | Stop) -> None:
         """Carry out a change.
 
@@ -85,11 +93,26 @@ class LifecycleActor(Actor):
         with trio.CancelScope(shield=True):
             match message:
                 case Reconnect(servers, failed_only):
-                    await _reconnect(tuple(s for s in servers if not failed_only or _is_due(s.record)))
+                    async with _turns(servers):
+                        await _reconnect(tuple(s for s in servers if not failed_only or _is_due(s.record)))
                 case Start(servers):
-                    await _start(servers)
+                    async with _turns(servers):
+                        await _start(servers)
                 case Stop(servers):
                     await _each(partial(_stop, server) for server in servers)
+
+
+@asynccontextmanager
+async def _turns(servers: tuple[Supervised, ...]) -> AsyncIterator[None]:
+    """Wait for the turn of a change. In one order for all changes, so that no two wait for each other."""
+    async with AsyncExitStack() as stack:
+        for server in sorted(servers, key=_name_of):
+            await stack.enter_async_context(server.turn)
+        yield
+
+
+def _name_of(server: Supervised) -> str:
+    return server.name
 
 
 def _is_due(record: ServerRecord) -> bool:

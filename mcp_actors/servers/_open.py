@@ -68,6 +68,8 @@ async def open_servers(
     def follow(event: Event) -> None:
         # The record first, so that whoever is told of an event finds the server in the state that follows from it.
         record = records.get(event.actor)
+        if record is not None and record.dormant:
+            return
         changed = record.follow(event) if record is not None else None
         hub.emit(event)
         if changed is not None:

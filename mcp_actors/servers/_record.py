@@ -9,6 +9,7 @@ import trio
 from .._errors import ServerUnavailable
 from ..kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting
 from ._connection_errors import problem_of
+from ._deadlines import Deadlines
 from ._events import StateChanged, ToolsChanged
 from ._state import ServerState, next_state
 
@@ -30,18 +31,20 @@ class ServerRecord:
     Attributes:
         config: what to connect to. Never changes.
         required: whether a failed start is an error for who asked for it. Never changes.
-        state: see ``_state``. Written by `follow`, that is by the events of the actor, as are the next five.
+        state: see ``_state``. Written by `follow`, that is by the events of the actor, as are the next six.
         since: `trio.current_time` when it came into that state.
-        incarnation: how many connects were tried.
+        incarnation: which of its incarnations is on, or was the last.
+        connects: how many connects were tried.
         failures: failed connects and lost connections since it last served.
         error: what is wrong now; None while it serves. The connection may put it into better words (`note_failure`).
         last_error: the last failure there was; likewise.
         info: what the server said about itself at the last connect. Written by the connection, as are the next three.
         pid: its process, while there is one. (Also forgotten by `follow`, at once when the connection is lost.)
         tools: what it listed last (`note_tools`).
+        deadlines: those of its requests, which are kept while it is down too.
         era: what the next connect begins with, as far as ``protocol="auto"`` has found out; None: it asks. Likewise.
-        wanted: False once somebody has stopped it by hand and nobody started it again. Written by
-            ``_lifecycle.change``, in the step of whoever asks.
+        wanted: False once somebody has stopped it by hand and nobody started it again, and while nobody has asked for
+            a lazy one. Written by ``_lifecycle.change``, in the step of whoever asks.
         returning: True while it is being disconnected only to be connected anew. Written by the lifecycle actor;
             `follow` ends it when the new connect begins.
         left: True once its group was left, so that nothing changes any more. Written by the door (`leave`).
@@ -53,6 +56,7 @@ class ServerRecord:
         self.state: ServerState = "pending"
         self.since: float = trio.current_time()
         self.incarnation: int = 0
+        self.connects: int = 0
         self.error: Exception | None = None
         self.last_error: Exception | None = None
         self.failures: int = 0
@@ -60,11 +64,17 @@ class ServerRecord:
         self.pid: int | None = None
         self.tools: tuple[Tool, ...] = ()
         self.era: Era | None = None
-        self.wanted = True
+        self.wanted = config.connect == "eager"
+        self.deadlines = Deadlines(config.name, config.request_timeout, config.progress_timeout)
         self.left: bool = False
         self.returning: bool = False
         self._emit = emit
         self._change: trio.Event | None = None
+
+    @property
+    def dormant(self) -> bool:
+        """True for a lazy server for which nobody has asked yet. What its actor reports until then means nothing."""
+        return self.state == "pending" and not self.wanted
 
     def follow(self, event: Event) -> StateChanged | None:
         """Take an event of the server's actor into account. Returns what is to be told, if it changed the state."""
@@ -77,6 +87,7 @@ class ServerRecord:
             case GaveUp(error=error) if self.error is None:
                 self.note_failure(error)
             case Starting():
+                self.connects += 1
                 self.returning = False
             case Started():
                 self.error = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import trio
+
 from .._errors import (
     ActorCrashed,
     ActorError,
@@ -16,6 +18,7 @@ from .._errors import (
 from ._connection_errors import problem_of
 from ._lifecycle import Reconnect, Start, Stop, change
 from ._requests import CallTool, ListTools
+from ._state import ACTIVE
 from ._status import ServerStatus
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
     from ..config import ServerConfig
     from ..kernel import ActorRef
+    from ._deadlines import Deadline
     from ._lifecycle import Supervised
     from ._requests import Request
     from ._state import ServerState
@@ -40,9 +44,11 @@ class ServerRef:
     """A reference to one server of a group. It stays valid across restarts.
 
     Requests may be sent from any task, as many at a time as one likes; ``max_in_flight`` of them are with the server
-    at the same time, the others wait in order. While the server is down, requests wait for it to come back; once it
-    will not come back by itself they fail at once. There are no timeout arguments: callers put ``trio.fail_after``
-    around.
+    at the same time, the others wait in order. While the server is down, requests wait for it to come back (unless it
+    is configured with ``when_down="fail"``); once it will not come back by itself they fail at once.
+
+    A request has the server's ``request_timeout`` from the call to the answer, whatever it waits for. There are no
+    timeout arguments: callers that want less put ``trio.fail_after`` around.
     """
 
     def __init__(self, server: Supervised, lifecycle: ActorRef) -> None:
@@ -98,7 +104,7 @@ class ServerRef:
             pid=record.pid,
             last_error=record.last_error,
             failures=record.failures,
-            restarts=max(0, record.incarnation - 1),
+            restarts=max(0, record.connects - 1),
             queued=actor.queued,
             in_flight=actor.in_flight,
             tools=len(record.tools),
@@ -137,13 +143,15 @@ class ServerRef:
             The result as the SDK has it; one with ``is_error`` is returned, not raised.
 
         Raises:
+            RequestTimedOut: there was no answer within ``request_timeout``, or no progress within ``progress_timeout``.
             ConnectionLost: the connection ended while the request was with the server.
             ServerUnavailable: the server does not serve and will not by itself.
             LimitExceeded: its mailbox is full and its overflow policy is ``"fail"``; or this was called from within
                 one of the server's own requests while ``max_in_flight`` is 1.
             mcp.MCPError: the server's answer was an error.
         """
-        return await self._ask(CallTool(name, arguments, progress, meta))
+        with self._record.deadlines.begin(f"tools/call {name!r}") as deadline:
+            return await self._ask(CallTool(name, arguments, progress, meta, deadline=deadline), deadline)
 
     async def list_tools(self) -> tuple[Tool, ...]:
         """Ask the server for all its tools, all pages of them; the group's catalogue follows.
@@ -151,14 +159,19 @@ class ServerRef:
         **Cancellation**: the caller leaves at once.
 
         Raises:
-            ConnectionLost, ServerUnavailable, LimitExceeded, mcp.MCPError: as for `call_tool`.
+            RequestTimedOut, ConnectionLost, ServerUnavailable, LimitExceeded, mcp.MCPError: as for `call_tool`.
         """
-        return await self._ask(ListTools())
+        with self._record.deadlines.begin("tools/list") as deadline:
+            return await self._ask(ListTools(deadline=deadline), deadline)
 
-    async def _ask(self, request: Request[T]) -> T:
+    async def _ask(self, request: Request[T], deadline: Deadline) -> T:
         """Send a message to the actor, and tell its failures in terms of servers."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self._record.state not in ACTIVE:
+            await self._see_whether_to_wait(deadline)
         try:
-            return await self._actor.call(request)
+            deadline.call = call = self._actor.send_request(request)
+            return await call.wait()
         except ActorCrashed as exc:
             reason = _root_of(exc.__cause__)
         except ActorStopped:
@@ -182,6 +195,16 @@ class ServerRef:
             "which may have acted on it; send it again only if that does no harm",
             server=self.name,
         ) from reason
+
+    async def _see_whether_to_wait(self, deadline: Deadline) -> None:
+        """The server is down: wake it if it is lazy, or fail if that is what is wanted. Otherwise the request waits."""
+        if self._record.dormant:
+            with trio.move_on_at(deadline.at) as patience:
+                await self.start()
+            if patience.cancelled_caught:
+                raise self._record.deadlines.failure(deadline)
+        if self.config.when_down == "fail" and self._record.state not in ACTIVE:
+            raise self._unavailable() from self._record.error
 
     def _unavailable(self) -> ServerUnavailable:
         state, error = self.state, self._record.error
@@ -235,11 +258,15 @@ class ServerRef:
     async def wait_ready(self) -> None:
         """Wait until the server is ready.
 
-        **Cancellation**: changes nothing.
+        A lazy server that was not asked for yet is connected.
+
+        **Cancellation**: changes nothing; a connect that has begun goes on.
 
         Raises:
             ServerUnavailable: it has failed or was stopped, so that waiting would be in vain.
         """
+        if self._record.dormant:
+            await self.start()
         if await self._record.wait_settled() != "ready":
             raise self._unavailable() from self._record.error
 

@@ -11,11 +11,14 @@ from mcp.types import CallToolResult, Tool
 
 from .._errors import LimitExceeded
 from ..kernel import Call
+from ._background import open_background
+from ._progress import ProgressFeed
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
 
+    from ._deadlines import Deadline
     from ._record import ServerRecord
 
 __all__ = ["CallTool", "ListTools", "Request", "list_all_tools"]
@@ -26,10 +29,20 @@ MAX_PAGES: Final = 1000
 """Pages of one listing. The largest servers list some hundred tools; this only stops a pager that never ends."""
 
 
+@frozen(kw_only=True)
 class Request(Call[T], ABC):
-    """A message to a server actor. It carries out itself, in a request task of the actor, on the actor's session."""
+    """A message to a server actor. It carries out itself, in a request task of the actor, on the actor's session.
 
-    __slots__ = ()
+    Attributes:
+        deadline: when it expires. Kept by the server's `Deadlines`, and renewed here.
+    """
+
+    deadline: Deadline | None = field(default=None, eq=False, repr=False)
+
+    @property
+    @abstractmethod
+    def operation(self) -> str:
+        """What is asked of the server, in the words of the protocol."""
 
     @abstractmethod
     async def send(self, client: Client, record: ServerRecord) -> T:
@@ -51,19 +64,52 @@ class CallTool(Request[CallToolResult]):
     progress: ProgressFnT | None = field(default=None, eq=False)
     meta: Mapping[str, Any] | None = None
 
+    @property
+    def operation(self) -> str:
+        """``tools/call``, and which."""
+        return f"tools/call {self.name!r}"
+
     async def send(self, client: Client, record: ServerRecord) -> CallToolResult:
         """``tools/call``."""
+        if self.progress is None and record.config.progress_timeout is None:
+            return await self._call(client, None)
+        return await self._call_with_progress(client, record)
+
+    async def _call(self, client: Client, progress: ProgressFnT | None) -> CallToolResult:
         return await client.call_tool(
             self.name,
             None if self.arguments is None else dict(self.arguments),
-            progress_callback=self.progress,
+            progress_callback=progress,
             meta=None if self.meta is None else dict(self.meta),  # type: ignore[arg-type]  # a TypedDict, open to more
         )
+
+    async def _call_with_progress(self, client: Client, record: ServerRecord) -> CallToolResult:
+        """Call; at each notice renew the deadline and call the caller back, for the last time before the answer."""
+        feed = ProgressFeed(record.config.name, self.progress) if self.progress is not None else None
+
+        async def notice(progress: float, total: float | None, message: str | None) -> None:
+            if self.deadline is not None:
+                record.deadlines.renew(self.deadline)
+            if feed is not None:
+                await feed.put(progress, total, message)
+
+        if feed is None:
+            return await self._call(client, notice)
+        async with open_background() as background:
+            background.start_soon(feed.run, name=f"{record.config.name}:progress")
+            result = await self._call(client, notice)
+            await feed.finish()
+            return result
 
 
 @frozen
 class ListTools(Request[tuple[Tool, ...]]):
     """List all tools, all pages of them, and remember them."""
+
+    @property
+    def operation(self) -> str:
+        """``tools/list``."""
+        return "tools/list"
 
     async def send(self, client: Client, record: ServerRecord) -> tuple[Tool, ...]:
         """``tools/list``."""

@@ -4,6 +4,7 @@
 
     servers                       starts in parallel, stops concurrently; one server's trouble is never another's
      ├─ time:supervisor           restarts this server by its own policy, and parks it when that is spent
+     │   ├─ time:deadlines        keeps the deadlines of its requests, whether it is connected or not
      │   └─ time                  the server actor
      ├─ ...
      └─ servers:lifecycle         carries out stop(), start(), reconnect()
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..kernel import ChildSpec, Supervisor
 from ._actor import ServerActor
+from ._deadlines import DeadlineActor
 from ._lifecycle import LifecycleActor
 
 if TYPE_CHECKING:
@@ -47,7 +49,9 @@ def _supervisor(record: ServerRecord) -> Supervisor:
         mailbox_size=config.mailbox_size,
         overflow=config.overflow,
     )
+    deadlines = ChildSpec(f"{config.name}:deadlines", partial(DeadlineActor, record.deadlines))
     return Supervisor(
+        deadlines,
         server,
         max_restarts=policy.max_restarts,
         window=policy.window,

@@ -1,0 +1,77 @@
+"""Progress notices of one request, given to its caller one after the other and in order."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+if TYPE_CHECKING:
+    from mcp.shared.dispatcher import ProgressFnT
+
+__all__ = ["ProgressFeed"]
+
+logger = logging.getLogger("mcp_actors.servers")
+
+Notice = tuple[float, int, float | None, str | None]
+"""Progress, place in the order of arrival, total, message. In this order, so that notices can be sorted."""
+
+MAX_WAITING: Final = 1000
+"""Notices that may wait for a slow callback; of more, the oldest are dropped. No progress bar has so many steps."""
+
+
+class ProgressFeed:
+    """Takes notices as they come, and calls the caller's callback in a task of its own.
+
+    The SDK starts a task for each notice, and tasks of one burst run in any order. The protocol has progress only ever
+    increase, so sorting by it restores the order in which the server sent them.
+
+    Args:
+        server: whose notices they are.
+        callback: the caller's. What it raises is logged and changes nothing.
+    """
+
+    def __init__(self, server: str, callback: ProgressFnT) -> None:
+        self._server = server
+        self._callback = callback
+        self._waiting: list[Notice] = []
+        self._arrived = 0
+        self._answered = False
+        self._change = trio.Event()
+        self._done = trio.Event()
+
+    async def put(self, progress: float, total: float | None, message: str | None) -> None:
+        """Take a notice. Called by the SDK, in a task per notice; never waits."""
+        self._arrived += 1
+        heapq.heappush(self._waiting, (progress, self._arrived, total, message))
+        if len(self._waiting) > MAX_WAITING:
+            heapq.heappop(self._waiting)
+        self._change.set()
+
+    async def finish(self) -> None:
+        """The answer is there. Wait until what came before it was given on."""
+        self._answered = True
+        self._change.set()
+        await self._done.wait()
+
+    async def run(self) -> None:
+        """Give on what comes, until `finish` was called and nothing waits. **Cancellation**: what waits is dropped."""
+        while True:
+            await self._change.wait()
+            self._change = trio.Event()
+            # All that came in one burst has been put when the tasks of that step have run.
+            await trio.lowlevel.checkpoint()
+            while self._waiting:
+                await self._give(heapq.heappop(self._waiting))
+            if self._answered:
+                self._done.set()
+                return
+
+    async def _give(self, notice: Notice) -> None:
+        progress, _, total, message = notice
+        try:
+            await self._callback(progress, total, message)
+        except Exception:
+            logger.exception("server %r: a progress callback raised, which changes nothing", self._server)

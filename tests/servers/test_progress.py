@@ -1,0 +1,106 @@
+"""Progress notices on their way to the caller: in order, beside everything else, and harmless."""
+
+from __future__ import annotations
+
+import logging
+from contextvars import ContextVar
+from functools import partial
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from mcp_actors import open_servers
+from mcp_actors.servers._progress import MAX_WAITING, ProgressFeed
+
+from .groups import server
+from .links import text_of
+
+STEPS = 50
+
+
+async def test_notices_of_one_burst_come_in_order_and_before_the_answer() -> None:
+    """The tasks in which the SDK hands them on run in any order."""
+    for _ in range(5):
+        seen: list[float] = []
+
+        async def note(progress: float, total: float | None, message: str | None, seen: list[float] = seen) -> None:
+            await trio.lowlevel.checkpoint()
+            seen.append(progress)
+
+        async with open_servers(server("a", "--progress", str(STEPS))) as servers:
+            assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2}, progress=note)) == "3"
+        assert len(seen) == STEPS
+        assert seen == sorted(seen)
+
+
+async def test_a_callback_that_raises_is_logged_and_hurts_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[float] = []
+
+    async def fail(progress: float, total: float | None, message: str | None) -> None:
+        seen.append(progress)
+        raise ValueError("the progress bar is broken")
+
+    with caplog.at_level(logging.ERROR):
+        async with open_servers(server("a", "--progress", "3")) as servers:
+            assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2}, progress=fail)) == "3"
+    assert len(seen) == 3
+    assert [record.message for record in caplog.records] == [
+        "server 'a': a progress callback raised, which changes nothing"
+    ] * 3
+    assert "the progress bar is broken" in caplog.text
+
+
+async def test_a_callback_that_hangs_holds_up_no_other_request_and_ends_with_its_own() -> None:
+    ended: list[str] = []
+
+    async def hang(progress: float, total: float | None, message: str | None) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.append("hang")
+
+    async with open_servers(server("a", "--progress", "3")) as servers, trio.open_nursery() as nursery:
+        nursery.start_soon(partial(servers["a"].call_tool, "add", {"a": 1, "b": 2}, progress=hang))
+        await wait_all_tasks_blocked(0.1)
+        for number in range(20):
+            assert text_of(await servers["a"].call_tool("add", {"a": number, "b": 0})) == str(number)
+        assert ended == []
+        nursery.cancel_scope.cancel("the caller gives up")
+    assert ended == ["hang"]
+
+
+VISITOR: ContextVar[str] = ContextVar("VISITOR", default="nobody")
+
+
+async def test_a_callback_runs_in_its_callers_context() -> None:
+    """K7: so a progress bar finds the request that it belongs to."""
+    seen: set[str] = set()
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        seen.add(VISITOR.get())
+
+    async with open_servers(server("a", "--progress", "3")) as servers:
+        VISITOR.set("mary")
+        await servers["a"].call_tool("add", {"a": 1, "b": 2}, progress=note)
+    assert seen == {"mary"}
+
+
+async def test_of_more_notices_than_may_wait_the_oldest_are_dropped() -> None:
+    seen: list[float] = []
+    gate = trio.Event()
+
+    async def slow(progress: float, total: float | None, message: str | None) -> None:
+        seen.append(progress)
+        await gate.wait()
+
+    feed = ProgressFeed("a", slow)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(feed.run)
+        await feed.put(0, None, None)
+        await wait_all_tasks_blocked()
+        for number in range(1, MAX_WAITING + 11):
+            await feed.put(number, None, None)
+        gate.set()
+        await feed.finish()
+    assert seen == [0, *range(11, MAX_WAITING + 11)]

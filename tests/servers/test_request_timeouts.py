@@ -1,0 +1,214 @@
+"""The time that a request has: what it counts, what it does not wait for, and what its caller and the server see."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from mcp.server.mcpserver import Context, MCPServer
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from mcp_actors import InProcess, RequestTimedOut, ServerConfig, open_servers
+from mcp_actors.servers import ServerRef
+
+from .groups import LATER, crash, server
+from .links import MARGIN, text_of
+from .processes import eventually
+
+
+class Patient:
+    """A server in this process whose tools take as long as they are told to, and that notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.cancelled: list[str] = []
+        self.mcp = MCPServer("patient")
+        self.mcp.add_tool(self.sleep, name="sleep")
+        self.mcp.add_tool(self.work, name="work")
+
+    async def sleep(self, name: str, seconds: float) -> str:
+        self.begun.append(name)
+        try:
+            await trio.sleep(seconds)
+        except trio.Cancelled:
+            self.cancelled.append(name)
+            raise
+        return name
+
+    async def work(self, ctx: Context[Any], steps: int, seconds: float, pause: float) -> str:
+        """Report progress before each of some steps, then work silently for a while."""
+        for step in range(steps):
+            await ctx.report_progress(step, steps)
+            await trio.sleep(seconds)
+        await trio.sleep(pause)
+        return "done"
+
+
+@asynccontextmanager
+async def patient(**options: Any) -> AsyncIterator[tuple[ServerRef, Patient]]:
+    here = Patient()
+    async with open_servers(ServerConfig("here", InProcess(here.mcp), **options)) as servers:
+        yield servers["here"], here
+
+
+async def expire(ref: ServerRef, tool: str, arguments: dict[str, Any], into: list[RequestTimedOut]) -> None:
+    with pytest.raises(RequestTimedOut) as caught:
+        await ref.call_tool(tool, arguments)
+    into.append(caught.value)
+
+
+# --- request_timeout --------------------------------------------------------------------------------------------------
+
+
+async def test_a_request_has_sixty_seconds_unless_told_otherwise(autojump_clock: MockClock) -> None:
+    """S2-12: there is a default."""
+    async with patient() as (ref, _):
+        began = trio.current_time()
+        with pytest.raises(RequestTimedOut, match="of 60 s"):
+            await ref.call_tool("sleep", {"name": "a", "seconds": 100})
+        assert trio.current_time() - began == 60
+
+
+async def test_the_error_names_the_operation_the_server_the_seconds_and_the_limit(autojump_clock: MockClock) -> None:
+    """S2-12, A-17: and it is a `TimeoutError`."""
+    async with patient(request_timeout=3, connect_timeout=7, stop_timeout=2) as (ref, _):
+        began = trio.current_time()
+        with pytest.raises(TimeoutError) as caught:
+            await ref.call_tool("sleep", {"name": "a", "seconds": 100})
+        assert trio.current_time() - began == 3
+    error = caught.value
+    assert isinstance(error, RequestTimedOut)
+    assert (error.server, error.operation, error.seconds) == ("here", "tools/call 'sleep'", 3)
+    assert error.limit == "request_timeout"
+    assert str(error) == (
+        "server 'here': tools/call 'sleep': request_timeout of 3 s is over without an answer; it was with the server, "
+        "which is told to cancel it and may have acted on it"
+    )
+
+
+async def test_a_request_that_expires_is_cancelled_at_the_server_and_hurts_no_other(autojump_clock: MockClock) -> None:
+    """A-14: the server hears of it."""
+    async with patient(request_timeout=10) as (ref, here), trio.open_nursery() as nursery:
+        expired: list[RequestTimedOut] = []
+        nursery.start_soon(expire, ref, "sleep", {"name": "slow", "seconds": 100}, expired)
+        await trio.sleep(5)
+        assert text_of(await ref.call_tool("sleep", {"name": "fine", "seconds": 7})) == "fine"
+        await wait_all_tasks_blocked()
+        assert len(expired) == 1
+        assert here.cancelled == ["slow"]
+        assert (ref.state, ref.statistics().in_flight) == ("ready", 0)
+
+
+async def test_a_server_process_is_told_of_a_request_that_expires(tmp_path: Path) -> None:
+    """A-14, S2-12: over a pipe."""
+    log = tmp_path / "log"
+    async with open_servers(server("a", "--log-file", str(log), request_timeout=0.2)) as servers:
+        with pytest.raises(RequestTimedOut):
+            await servers["a"].call_tool("sleep", {"seconds": 600})
+        await eventually(lambda: "notifications/cancelled" in log.read_text())
+        assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2})) == "3"
+
+
+async def test_the_time_in_the_queue_counts_and_what_waited_is_not_sent(autojump_clock: MockClock) -> None:
+    async with patient(request_timeout=10, max_in_flight=1) as (ref, here), trio.open_nursery() as nursery:
+        expired: list[RequestTimedOut] = []
+        began = trio.current_time()
+        nursery.start_soon(partial(ref.call_tool, "sleep", {"name": "first", "seconds": 9}))
+        await wait_all_tasks_blocked()
+        nursery.start_soon(expire, ref, "sleep", {"name": "second", "seconds": 9}, expired)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(expire, ref, "sleep", {"name": "third", "seconds": 9}, expired)
+        await trio.sleep(20)
+        assert sorted(str(error).partition("; it was ")[2].partition(",")[0] for error in expired) == [
+            "not sent",
+            "with the server",
+        ]
+        assert trio.current_time() == began + 20
+    assert here.begun == ["first", "second"]
+
+
+async def test_it_holds_while_the_server_is_down() -> None:
+    """The queue is no place to wait for ever: the server is in back-off for an hour."""
+    async with open_servers(server("a", request_timeout=0.2, restart=LATER)) as servers:
+        await crash(servers, "a")
+        began = trio.current_time()
+        with pytest.raises(RequestTimedOut, match=r"tools/list: request_timeout of 0.2 s .* it was not sent"):
+            await servers["a"].list_tools()
+        assert trio.current_time() - began < 0.2 + MARGIN
+
+
+async def test_it_holds_though_the_pipe_is_full() -> None:
+    """A wedged pipe delays nobody's deadline, neither of who filled it nor of who comes later."""
+    async with open_servers(server("a", request_timeout=0.3, stop_timeout=0.5)) as servers:
+        await servers["a"].call_tool("deaf")
+        began = trio.current_time()
+        expired: list[RequestTimedOut] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(expire, servers["a"], "echo", {"text": "x" * 10_000_000}, expired)
+            for _ in range(20):
+                nursery.start_soon(expire, servers["a"], "add", {"a": 1, "b": 2}, expired)
+        assert len(expired) == 21
+        assert trio.current_time() - began < 0.3 + MARGIN
+
+
+async def test_without_a_limit_a_request_takes_as_long_as_it_takes(autojump_clock: MockClock) -> None:
+    async with patient(request_timeout=None) as (ref, _):
+        assert text_of(await ref.call_tool("sleep", {"name": "a", "seconds": 1e6})) == "a"
+
+
+async def test_nothing_is_kept_of_a_request_that_was_answered(autojump_clock: MockClock) -> None:
+    async with patient(progress_timeout=5) as (ref, _):
+        for _ in range(100):
+            await ref.call_tool("sleep", {"name": "a", "seconds": 0.1})
+        assert ref._record.deadlines.kept == 0
+
+
+async def test_an_answer_in_the_last_moment_counts(autojump_clock: MockClock) -> None:
+    async with patient(request_timeout=3) as (ref, _):
+        assert text_of(await ref.call_tool("sleep", {"name": "a", "seconds": 2.999})) == "a"
+
+
+# --- progress_timeout -------------------------------------------------------------------------------------------------
+
+
+async def test_a_long_request_that_reports_progress_lives_on(autojump_clock: MockClock) -> None:
+    """A-18: also if its caller did not ask to be told."""
+    async with patient(progress_timeout=5, request_timeout=1000) as (ref, _):
+        began = trio.current_time()
+        assert text_of(await ref.call_tool("work", {"steps": 30, "seconds": 4, "pause": 0})) == "done"
+        assert trio.current_time() - began == 120
+
+
+async def test_a_request_without_progress_ends_early(autojump_clock: MockClock) -> None:
+    """A-18: so many seconds after its last notice."""
+    async with patient(progress_timeout=5, request_timeout=1000) as (ref, _):
+        began = trio.current_time()
+        with pytest.raises(RequestTimedOut, match="progress_timeout of 5 s is over without") as caught:
+            await ref.call_tool("work", {"steps": 3, "seconds": 4, "pause": 100})
+        assert trio.current_time() - began == 8 + 5
+    assert (caught.value.limit, caught.value.seconds) == ("progress_timeout", 5)
+
+
+async def test_progress_does_not_lift_the_absolute_limit(autojump_clock: MockClock) -> None:
+    """A-18: the cap holds."""
+    async with patient(progress_timeout=5, request_timeout=20) as (ref, _):
+        began = trio.current_time()
+        with pytest.raises(RequestTimedOut, match="request_timeout of 20 s is over") as caught:
+            await ref.call_tool("work", {"steps": 100, "seconds": 4, "pause": 0})
+        assert trio.current_time() - began == 20
+    assert caught.value.limit == "request_timeout"
+
+
+async def test_who_waits_for_a_turn_is_not_expected_to_report_progress(autojump_clock: MockClock) -> None:
+    async with (
+        patient(progress_timeout=5, request_timeout=1000, max_in_flight=1) as (ref, _),
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(partial(ref.call_tool, "work", {"steps": 10, "seconds": 4, "pause": 0}))
+        await wait_all_tasks_blocked()
+        assert text_of(await ref.call_tool("sleep", {"name": "a", "seconds": 1})) == "a"
