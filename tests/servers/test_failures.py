@@ -13,6 +13,7 @@ from mcp_actors import (
     ConfigError,
     ConnectFailed,
     ConnectionLost,
+    Http,
     RestartPolicy,
     ServerConfig,
     ServerGroup,
@@ -26,6 +27,7 @@ from mcp_actors.servers._failures import translated
 from mcp_actors.servers._record import ServerRecord
 from mcp_actors.servers._tree import GROUP
 
+from .faults.cells import assert_plain
 from .groups import BOUND, LATER, NEVER, Events, Fault, crash, kill, server, state
 from .links import text_of
 from .processes import child_pids
@@ -189,6 +191,27 @@ async def test_a_session_that_fails_by_itself_says_why_too() -> None:
         assert group.failed == (group["here"],)
         assert str(group.errors["here"]) == "server 'here': its session failed: failed as told"
         assert group.active == (group["a"],)
+
+
+async def test_no_failure_is_a_group_or_has_no_words() -> None:
+    """A-16: wherever it comes from, and however deep in groups it was; nor is what is behind it."""
+    fault = Fault()
+    fault.on_enter = OSError()
+    configs = [
+        fault.config("wordless", restart=LATER),
+        server("dies", "--exit-at-start", "3", restart=LATER),
+        server("refuses", "--error-on-list", restart=LATER),
+        server("hangs", "--hang-on-list", connect_timeout=0.5, restart=LATER),
+        ServerConfig("missing", Stdio("no-such-server")),
+        ServerConfig("down", Http("http://127.0.0.1:9/mcp"), restart=LATER),
+        server("serves", restart=LATER),
+    ]
+    async with open_servers(*configs) as group:
+        await crash(group, "serves")
+        assert len(group.errors) == len(configs)
+        for error in group.errors.values():
+            assert_plain(error)
+        assert str(group.errors["wordless"]).endswith("negotiating the protocol failed: OSError")
 
 
 async def test_two_servers_of_one_name_are_refused_before_anything_is_started(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import pytest
 import trio
 
-from mcp_actors import ServerConfig, ServerRef, open_servers
+from mcp_actors import ServerConfig, ServerError, ServerRef, open_servers
 from mcp_actors.servers._background import open_background
 
 from ...leftovers import Snapshot
@@ -90,13 +90,15 @@ class Cell:
     ) -> Iterator[pytest.ExceptionInfo[E]]:
         """Prove that the block raises an error of exactly this class, with exactly this cause, and soon enough.
 
-        `within` is in seconds from here; in the phase ``"connect"`` from the beginning of the connect.
+        The error must be plain as well (`assert_plain`). `within` is in seconds from here; in the phase ``"connect"``
+        from the beginning of the connect.
         """
         with self._timed(phase, within), pytest.raises(error) as caught:
             yield caught
         behind = caught.value.__cause__ if cause is not None else None
         self._row.error = named(caught.value, behind)
         assert type(caught.value) is error
+        assert_plain(caught.value)
         assert cause is None or type(behind) is cause
 
     @contextmanager
@@ -160,6 +162,19 @@ class Work:
         with trio.fail_after(PATIENCE * number):
             for _ in range(number):
                 await self._answered.wait()
+
+
+def assert_plain(error: BaseException) -> None:
+    """An error of ours names its server and says what happened; neither it nor what is behind it is a group."""
+    if isinstance(error, ServerError):
+        who, _, what = str(error).partition(": ")
+        assert who == f"server {error.server!r}"
+        assert len(what.split()) >= 3
+    behind: BaseException | None = error
+    while behind is not None:
+        assert not isinstance(behind, BaseExceptionGroup)
+        assert "TaskGroup" not in str(behind)
+        behind = behind.__cause__
 
 
 async def raise_failure_of(ref: ServerRef) -> None:
