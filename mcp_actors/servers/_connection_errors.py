@@ -11,11 +11,11 @@ from mcp import MCPError
 from .._collapse import collapse
 from .._errors import ConnectFailed, ConnectionLost, ConnectPhase, HttpStatusError, ServerError
 from ._exchange import ConnectionOver
+from ._obituary import Obituary
 
 if TYPE_CHECKING:
     from ..config import ServerConfig
     from ._link import Link
-    from ._obituary import Obituary
 
 STDERR_IN_MESSAGE: Final = 400
 """Characters of stderr that an error's text shows: the last lines of a traceback. The attribute has the whole tail."""
@@ -33,12 +33,11 @@ def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None,
     cause = link.failure if link is not None and link.failure is not None else collapse(exc)
     if isinstance(cause, ConnectionOver) and isinstance(cause.__cause__, httpx2.TransportError):
         phase = "open"  # nothing was negotiated: there was nobody
-    obituary = link.obituary() if link is not None else None
     if link is not None and link.failure is None and link.lost and link.pid is not None:
-        what = f"{_ended(obituary)} while we were {_DOING[phase]}"
+        what = f"{_ended(link.obituary())} while we were {_DOING[phase]}"
     else:
         what = f"{_DOING[phase]} failed: {_words(cause)}{_hint(config, phase, cause)}"
-    error = _with_last_words(config, phase, obituary, what)
+    error = _with_last_words(config, phase, link, what)
     error.http_status = cause.status if isinstance(cause, HttpStatusError) else None
     error.__cause__ = _behind(cause)
     return error
@@ -51,12 +50,11 @@ def _behind(cause: BaseException) -> BaseException | None:
 
 def connect_timed_out(config: ServerConfig, phase: ConnectPhase, link: Link | None) -> ConnectFailed:
     """The error for a connect that took too long."""
-    obituary = link.obituary() if link is not None else None
     what = (
         f"no answer within {config.connect_timeout:g} s while we were {_DOING[phase]}; "
         "see what it waits for, or raise connect_timeout"
     )
-    return _with_last_words(config, phase, obituary, what)
+    return _with_last_words(config, phase, link, what)
 
 
 def connection_lost(server: str, link: Link) -> ConnectionLost:
@@ -90,20 +88,23 @@ def problem_of(error: BaseException) -> str:
     return words.removeprefix(f"server {error.server!r}: ") if isinstance(error, ServerError) else words
 
 
-def _with_last_words(config: ServerConfig, phase: ConnectPhase, obituary: Obituary | None, what: str) -> ConnectFailed:
-    tail = obituary.stderr_tail if obituary is not None else ""
-    shown = f"; its stderr ends with: {tail.strip()[-STDERR_IN_MESSAGE:]}" if tail.strip() else ""
+def _with_last_words(config: ServerConfig, phase: ConnectPhase, link: Link | None, what: str) -> ConnectFailed:
+    obituary = link.obituary() if link is not None else Obituary()
+    words = obituary.stderr_tail.strip()[-STDERR_IN_MESSAGE:]
+    noise = link.malformed_lines if link is not None else 0
     return ConnectFailed(
-        f"server {config.name!r}: {what}{shown}",
+        f"server {config.name!r}: {what}"
+        + (f"; lines on its stdout that were no MCP messages: {noise}" if noise else "")
+        + (f"; its stderr ends with: {words}" if words else ""),
         server=config.name,
         phase=phase,
-        exit_code=obituary.exit_code if obituary is not None else None,
-        stderr_tail=tail,
+        exit_code=obituary.exit_code,
+        stderr_tail=obituary.stderr_tail,
     )
 
 
-def _ended(obituary: Obituary | None) -> str:
-    if obituary is None or obituary.exit_code is None:
+def _ended(obituary: Obituary) -> str:
+    if obituary.exit_code is None:
         return "its process closed its stdout"
     if obituary.exit_code < 0:
         return f"its process was killed by {_signal_name(-obituary.exit_code)}"

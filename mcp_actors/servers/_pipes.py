@@ -45,7 +45,7 @@ BURST: Final = 16
 messages delay other tasks by less than a millisecond."""
 
 LOGGED_LINES: Final = 10
-"""Malformed lines that are logged as warnings; a server that prints its log to stdout would fill ours."""
+"""Malformed lines that are logged one by one; a server that prints its log to stdout would fill ours."""
 
 SHOWN_BYTES: Final = 80
 """How much of a malformed line is logged: enough to recognize a banner."""

@@ -12,6 +12,7 @@ wrapper that died, and a process may live on without its stdout.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -25,7 +26,7 @@ from ._command import child_environment
 from ._credentials import resolve_credentials
 from ._lifeline import Lifeline
 from ._obituary import Obituary
-from ._pipes import PipeReader, PipeWriter, read_pipe
+from ._pipes import LOGGED_LINES, PipeReader, PipeWriter, read_pipe
 from ._process import ServerProcess, start_process
 from ._stderr import StderrReader
 from ._streams import OpenStreams
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from ..config import ServerConfig, Stdio
 
 __all__ = ["StdioLink", "open_stdio_link"]
+
+logger = logging.getLogger("mcp_actors.servers")
 
 EXIT_WAIT: Final = 0.05
 """Seconds that a process whose stdout has ended has to exit before the connection is said to be lost, so that the first
@@ -120,6 +123,8 @@ class StdioLink:
             with trio.move_on_at(min(trio.current_time() + STDERR_WAIT, deadline)):
                 await self._stderr.wait_ended()
         self._process.close_pipes()
+        if self.malformed_lines > LOGGED_LINES:
+            logger.warning("server %r: skipped %d lines in all on stdout", self._name, self.malformed_lines)
 
     async def _wait_exit(self) -> None:
         with trio.move_on_after(EXIT_WAIT):

@@ -11,7 +11,7 @@ from mcp_actors import ConnectFailed, ServerConfig, open_servers
 from mcp_actors.kernel import GaveUp, Restarting, StartFailed, StopFailed, Stopping
 
 from .fleet import PROMPT, pid_of
-from .groups import LATER, NEVER, Events, Fault, pids_in, server
+from .groups import LATER, NEVER, Events, Fault, pids_in, server, shell
 from .links import MARGIN, text_of, wait_for_line
 from .processes import state_of
 
@@ -134,6 +134,13 @@ async def test_a_connect_timeout_is_an_error_that_says_what_was_waited_for(
     assert 0.5 <= trio.current_time() - began < 0.5 + STOP + MARGIN
     assert caught.value.phase == phase
     assert f"server 'a': no answer within 0.5 s while we were {doing}" in str(caught.value)
+
+
+async def test_a_program_that_is_no_server_is_told_by_what_it_writes() -> None:
+    """S2-11: what was skipped is counted, and that is said when the connect fails."""
+    config = shell("a", "echo usage: frobnicate FILE; exec sleep 600", connect_timeout=0.3, restart=NEVER)
+    async with open_servers(config) as servers:
+        assert str(servers.errors["a"]).endswith("; lines on its stdout that were no MCP messages: 1")
 
 
 async def test_a_slow_start_within_its_time_is_no_failure() -> None:

@@ -77,7 +77,9 @@ async def test_a_server_that_logs_to_stdout_does_not_fill_our_log(caplog: pytest
     async with open_link(scripted(), on_lost=never_lost) as link, open_session(link) as client:
         await client.call_tool("print_raw", {"text": "noise\n" * 1000})
         assert link.malformed_lines == 1000
-    assert sum("skipped" in record.getMessage() for record in caplog.records if record.levelno >= logging.INFO) == 10
+    skipped = [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO]
+    assert sum("skipped a line" in text for text in skipped) == 10
+    assert skipped[-1] == "server 'scripted': skipped 1000 lines in all on stdout"
 
 
 async def test_a_line_over_the_limit_ends_the_connection_and_says_so() -> None:
