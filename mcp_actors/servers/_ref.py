@@ -198,7 +198,7 @@ class ServerRef:
 
     async def _see_whether_to_wait(self, deadline: Deadline) -> None:
         """The server is down: wake it if it is lazy, or fail if that is what is wanted. Otherwise the request waits."""
-        if self._record.dormant:
+        if self._record.state == "pending":  # it is lazy; whoever comes first connects it, the others wait for that
             with trio.move_on_at(deadline.at) as patience:
                 await self.start()
             if patience.cancelled_caught:
@@ -265,7 +265,7 @@ class ServerRef:
         Raises:
             ServerUnavailable: it has failed or was stopped, so that waiting would be in vain.
         """
-        if self._record.dormant:
+        if self._record.state == "pending":
             await self.start()
         if await self._record.wait_settled() != "ready":
             raise self._unavailable() from self._record.error

@@ -1,0 +1,134 @@
+"""Servers that are connected when they are first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from mcp_actors import ConfigError, RequestTimedOut, ServerConfig, ServerUnavailable, Stdio, open_servers
+from mcp_actors.kernel import Event
+
+from .groups import AT_ONCE, BOUND, NEVER, crash, pids_in, server
+from .links import MARGIN, text_of
+
+
+async def test_opening_a_group_does_not_start_a_lazy_server(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    events: list[Event] = []
+    lazy = server("lazy", "--pid-file", str(pids), connect="lazy")
+    async with open_servers(lazy, server("eager"), observers=[events.append]) as servers:
+        assert (servers["lazy"].state, servers["eager"].state) == ("pending", "ready")
+        assert [ref.name for ref in servers.active] == ["eager"]
+        assert servers.errors == {}
+        assert not pids.exists()
+    assert not pids.exists()
+    assert not any(event.actor == "lazy" for event in events)
+
+
+async def test_the_first_call_connects_it(tmp_path: Path) -> None:
+    """S4-11: and then it is a server like any other."""
+    async with open_servers(server("a", connect="lazy")) as servers:
+        assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2})) == "3"
+        assert servers["a"].state == "ready"
+        assert servers["a"].statistics().restarts == 0
+        assert "add" in {tool.name for tool in servers.tools}
+        await crash(servers, "a")
+        assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2})) == "3"
+        assert servers["a"].statistics().restarts == 1
+
+
+async def test_concurrent_first_callers_share_one_attempt(tmp_path: Path) -> None:
+    """S4-11: all of them are answered by one process."""
+    pids = tmp_path / "pids"
+    sums: dict[int, str] = {}
+    async with open_servers(server("a", "--pid-file", str(pids), connect="lazy")) as servers:
+
+        async def add(number: int) -> None:
+            sums[number] = text_of(await servers["a"].call_tool("add", {"a": number, "b": 100}))
+
+        async with trio.open_nursery() as nursery:
+            for number in range(50):
+                nursery.start_soon(add, number)
+    assert sums == {number: str(number + 100) for number in range(50)}
+    assert len(pids_in(pids)) == 1
+
+
+async def test_the_first_calls_to_different_servers_connect_them_side_by_side() -> None:
+    configs = [server(name, "--start-delay", "0.5", connect="lazy") for name in "abcdef"]
+    async with open_servers(*configs) as servers:
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            for name in servers:
+                nursery.start_soon(servers[name].list_tools)
+        assert trio.current_time() - began < 6 * 0.5
+
+
+async def test_the_first_caller_may_leave_and_the_connect_goes_on(tmp_path: Path) -> None:
+    async with open_servers(server("a", "--start-delay", "0.3", connect="lazy")) as servers:
+        with trio.move_on_after(0.05) as patience:
+            await servers["a"].call_tool("add", {"a": 1, "b": 2})
+        assert patience.cancelled_caught
+        with trio.fail_after(BOUND):
+            await servers["a"].wait_state("ready")
+
+
+async def test_the_time_to_connect_counts_for_the_first_request() -> None:
+    config = server("a", "--never-answer", connect="lazy", request_timeout=0.3, stop_timeout=0.3)
+    async with open_servers(config) as servers:
+        began = trio.current_time()
+        with pytest.raises(RequestTimedOut, match=r"tools/call 'add': request_timeout of 0.3 s .*; it was not sent"):
+            await servers["a"].call_tool("add", {"a": 1, "b": 2})
+        assert trio.current_time() - began < 0.3 + MARGIN
+
+
+async def test_a_lazy_server_that_cannot_be_connected_says_why() -> None:
+    """S2-09: at the first call, with the name of the command."""
+    config = ServerConfig("a", Stdio("no-such-program-anywhere"), connect="lazy", restart=NEVER)
+    async with open_servers(config) as servers:
+        with pytest.raises(ServerUnavailable, match="no-such-program-anywhere"):
+            await servers["a"].call_tool("add", {"a": 1, "b": 2})
+        assert servers["a"].state == "failed"
+
+
+async def test_a_lazy_server_whose_first_connect_fails_is_tried_again(tmp_path: Path) -> None:
+    flags = ("--fail-first", "1", str(tmp_path / "starts"))
+    async with open_servers(server("a", *flags, connect="lazy", restart=AT_ONCE)) as servers:
+        assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2})) == "3"
+
+
+@pytest.mark.parametrize("how", ["start", "wait_ready", "restart", "list_tools", "reconnect"])
+async def test_whatever_needs_a_lazy_server_connects_it(how: str) -> None:
+    async with open_servers(server("a", connect="lazy")) as servers:
+        ref = servers["a"]
+        ways: dict[str, Callable[[], Awaitable[object]]] = {
+            "start": ref.start,
+            "wait_ready": ref.wait_ready,
+            "restart": ref.restart,
+            "list_tools": ref.list_tools,
+            "reconnect": partial(servers.reconnect, "a"),
+        }
+        with trio.fail_after(BOUND):
+            await ways[how]()
+            await ref.wait_state("ready")
+
+
+async def test_a_lazy_server_that_was_stopped_by_hand_is_not_woken_by_a_call() -> None:
+    async with open_servers(server("a", connect="lazy")) as servers:
+        await servers["a"].start()
+        await servers["a"].stop()
+        with pytest.raises(ServerUnavailable, match="is stopped; await its start"):
+            await servers["a"].list_tools()
+
+
+def test_a_server_cannot_be_lazy_and_required() -> None:
+    with pytest.raises(ConfigError, match="server 'a': connect='lazy' is not possible; a required server is connected"):
+        ServerConfig("a", Stdio("x"), connect="lazy", required=True)
+
+
+def test_an_unknown_way_to_connect_is_refused() -> None:
+    with pytest.raises(ConfigError, match="server 'a': connect='later' is not possible; choose 'eager' or 'lazy'"):
+        ServerConfig("a", Stdio("x"), connect="later")  # type: ignore[arg-type]  # a typo

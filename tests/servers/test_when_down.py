@@ -1,0 +1,82 @@
+"""What a request does while its server is down."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import trio
+
+from mcp_actors import ServerUnavailable, open_servers
+from mcp_actors.kernel import Event, Started, Stopped
+
+from .groups import AT_ONCE, BOUND, LATER, crash, server
+from .links import text_of
+
+
+async def test_by_default_it_waits_for_the_server_to_come_back() -> None:
+    async with open_servers(server("a", restart=AT_ONCE)) as servers:
+        await crash(servers, "a")
+        assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2})) == "3"
+
+
+async def test_with_fail_it_says_at_once_what_is_wrong() -> None:
+    async with open_servers(server("a", restart=LATER, when_down="fail")) as servers:
+        assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2})) == "3"
+        await crash(servers, "a")
+        began = trio.current_time()
+        with pytest.raises(
+            ServerUnavailable, match="server 'a': is backoff: its process was killed by SIGKILL"
+        ) as caught:
+            await servers["a"].call_tool("add", {"a": 1, "b": 2})
+        assert trio.current_time() - began < 0.1
+    assert caught.value.state == "backoff"
+    assert caught.value.__cause__ is caught.value.last_error
+
+
+async def test_with_fail_a_lazy_server_is_connected_all_the_same() -> None:
+    async with open_servers(server("a", connect="lazy", when_down="fail")) as servers:
+        assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2})) == "3"
+
+
+async def test_a_change_of_one_server_does_not_wait_for_a_connect_of_another_that_hangs() -> None:
+    """Each server has its own turn: one that hangs while it connects holds up nobody else's restart."""
+    hanging = server("hangs", "--start-delay", "600", connect="lazy", stop_timeout=0.5)
+    async with open_servers(hanging, server("fine")) as servers, trio.open_nursery() as nursery:
+        connecting = trio.Event()
+        async with servers.watch_events() as events:
+            nursery.start_soon(servers["hangs"].start)
+            async for _ in events:
+                if servers["hangs"].state == "connecting":
+                    connecting.set()
+                    break
+        before = servers["fine"].statistics().pid
+        with trio.fail_after(BOUND):
+            await servers["fine"].restart()
+        assert servers["fine"].statistics().pid != before
+        assert servers["hangs"].state == "connecting"
+        await servers["hangs"].stop()
+
+
+async def test_changes_of_one_server_take_turns() -> None:
+    events: list[str] = []
+
+    def observe(event: Event) -> None:
+        if event.actor == "a" and isinstance(event, Started | Stopped):
+            events.append(type(event).__name__)
+
+    async with open_servers(server("a"), observers=[observe]) as servers:
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(servers["a"].restart)
+        assert servers["a"].state == "ready"
+    assert events == ["Started", "Stopped"] * 4
+
+
+async def test_changes_of_several_servers_at_once_do_not_wait_for_each_other_in_a_circle() -> None:
+    async with open_servers(server("a"), server("b"), server("c")) as servers:
+        with trio.fail_after(BOUND):
+            async with trio.open_nursery() as nursery:
+                for names in (("a", "b"), ("b", "a"), ("c", "a"), ("b", "c"), ("a", "c")):
+                    nursery.start_soon(partial(servers.reconnect, *names, failed_only=False))
+        assert [ref.state for ref in servers.configured] == ["ready"] * 3
