@@ -30,9 +30,14 @@ if TYPE_CHECKING:
         RequestTimedOut as RequestTimedOut,
         ServerError as ServerError,
         ServerUnavailable as ServerUnavailable,
+        ToolFailed as ToolFailed,
         ToolNotFound as ToolNotFound,
     )
-    from mcp_actors.catalog import CatalogSnapshot as CatalogSnapshot, CatalogTool as CatalogTool
+    from mcp_actors.catalog import (
+        CatalogSnapshot as CatalogSnapshot,
+        CatalogTool as CatalogTool,
+        result_value as result_value,
+    )
     from mcp_actors.config import (
         Http as Http,
         InProcess as InProcess,
@@ -78,9 +83,11 @@ __all__ = [
     "ServerUnavailable",
     "StateChanged",
     "Stdio",
+    "ToolFailed",
     "ToolNotFound",
     "ToolsChanged",
     "open_servers",
+    "result_value",
 ]
 
 __version__: Final = "0.1.0"
@@ -109,9 +116,11 @@ _HOMES: Final = {
     "ServerUnavailable": "mcp_actors._errors",
     "StateChanged": "mcp_actors.servers",
     "Stdio": "mcp_actors.config",
+    "ToolFailed": "mcp_actors._errors",
     "ToolNotFound": "mcp_actors._errors",
     "ToolsChanged": "mcp_actors.servers",
     "open_servers": "mcp_actors.servers",
+    "result_value": "mcp_actors.catalog",
 }
 """Public name → the module that it is fetched from when it is first asked for."""
 

@@ -7,7 +7,7 @@ in this tree and passes through unchanged.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import trio
 
@@ -30,6 +30,7 @@ __all__ = [
     "RestartLimitReached",
     "ServerError",
     "ServerUnavailable",
+    "ToolFailed",
     "ToolNotFound",
 ]
 
@@ -208,6 +209,21 @@ class LimitExceeded(ServerError):
     over HTTP is too long. As the ``__cause__`` of a lost connection it says that the server sent a message that was
     too long.
     """
+
+
+class ToolFailed(McpActorsError):
+    """`result_value` was given a result that is no value: the tool says that it failed, or it cannot be decoded.
+
+    It is not a `ServerError`: the server did its work, and what the tool says may be what a model needs to do better.
+
+    Attributes:
+        result: the ``mcp.types.CallToolResult``, complete.
+    """
+
+    # Any, because this module knows nothing of mcp.
+    def __init__(self, message: str, *, result: Any) -> None:
+        super().__init__(message)
+        self.result = result
 
 
 # --- Configuration --------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .._exports import publish
 from ._names import assign_names as assign_names, check_naming as check_naming, public_name as public_name
+from ._results import result_value as result_value
 from ._snapshot import CatalogSnapshot as CatalogSnapshot, Listing as Listing
 from ._tools import CatalogTool as CatalogTool, ListedTool as ListedTool
 
@@ -15,6 +16,7 @@ __all__ = [
     "assign_names",
     "check_naming",
     "public_name",
+    "result_value",
 ]
 
 publish("mcp_actors", {"CatalogSnapshot": CatalogSnapshot, "CatalogTool": CatalogTool})
