@@ -163,7 +163,7 @@ class ContainedClient(httpx2.AsyncClient):
         except Exception as error:
             exchange.failure = failure = self._failure(error, request, sent=body.offered)
         finally:
-            exchange.begun = exchange.begun or body.offered
+            exchange.begun = exchange.begun or (body.offered and not isinstance(exchange.failure, ConnectionOver))
             if not goes_on:
                 self._reach.finished(request)
         if not self._negotiated and not _tells_the_era(failure):

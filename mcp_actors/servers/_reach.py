@@ -8,6 +8,7 @@ server is asked for a sign of life, so that the end of a server is noticed witho
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 import httpx2
@@ -18,6 +19,8 @@ from ._http_failures import HttpFailures
 from ._lifeline import Lifeline
 
 __all__ = ["UNREACHED", "Reach", "is_about"]
+
+logger = logging.getLogger("mcp_actors.servers.http")
 
 UNREACHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout)
 """No connection was made, so nothing was sent."""
@@ -58,6 +61,7 @@ class Reach:
         self._background = background
         self._sent: set[httpx2.Request] = set()
         self._refused: set[httpx2.Request] = set()
+        self._gone = trio.Event()
         self._looking = False
 
     async def send(self, request: httpx2.Request) -> httpx2.Response:
@@ -72,11 +76,17 @@ class Reach:
             try:
                 response = await self._client.send(request, stream=True, follow_redirects=False)
             except UNREACHED as error:
-                self._refused.add(request)
-                alone = self._sent <= self._refused
-                if alone or not is_about(error, request) or trio.current_time() > give_up:
+                if not is_about(error, request) or trio.current_time() > give_up:
                     raise
-                await trio.sleep(RETRY)
+                self._refused.add(request)
+                if self._sent > self._refused:
+                    logger.debug("%s: refuses a connection; trying again", self._failures.server)
+                    with trio.move_on_after(RETRY):
+                        await self._gone.wait()
+                else:
+                    self._gone.set()
+                if self._gone.is_set():
+                    raise
             else:
                 self._refused.discard(request)
                 return response

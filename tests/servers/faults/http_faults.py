@@ -115,6 +115,14 @@ class FaultyServer:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
+    def forget(self) -> None:
+        """Forget the session, as if another process answered from now on; what is under way goes on."""
+        self._generation += 1
+
+    def methods(self) -> list[str]:
+        """What was asked for, in order: the methods of the messages, or of the requests that had none."""
+        return [request.message.get("method", request.method) for request in self.requests]
+
     def close(self) -> None:
         """End, and wait until nothing is left."""
         self.die()

@@ -13,8 +13,8 @@ Verdict: TypeAlias = Literal["proven", "failed", "skipped", "not run"]
 
 FAULTS: Final[dict[str, tuple[Transport, ...]]] = {
     # --- a process and its pipes ---
-    "killed in a call": ("stdio",),
-    "killed while idle": ("stdio",),
+    "killed in a call": ("stdio", "http"),
+    "killed while idle": ("stdio", "http"),
     "killed at start": ("stdio",),
     "exits 0 while idle": ("stdio",),
     "hangs at start": ("stdio",),
@@ -34,6 +34,12 @@ FAULTS: Final[dict[str, tuple[Transport, ...]]] = {
     "leaves a grandchild": ("stdio",),
     "closes stdout but lives": ("stdio",),
     # --- HTTP ---
+    "refused at start": ("http",),
+    "refused in a call": ("http",),
+    "restarted, modern": ("http",),
+    "restarted, legacy": ("http",),
+    "session forgotten": ("http",),
+    "frozen at close": ("http",),
     "reset": ("http",),
     "cut in the headers": ("http",),
     "cut in the body": ("http",),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import httpx2
 import pytest
@@ -22,10 +23,13 @@ from mcp_actors import (
 )
 
 from ..fleet import PROMPT, calls
-from ..groups import NEVER
+from ..groups import AT_ONCE, NEVER
 from ..links import MARGIN, text_of
+from ..processes import eventually
 from .cells import Cell, fault, raise_failure_of
 from .http_faults import FaultyServer, Raw, answer, faulty_server, response, stream
+
+STOP: Final = 0.3
 
 # A stream that is cut leaves generators of the HTTP library to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
@@ -51,6 +55,130 @@ def bomb(mebibytes: int) -> str:
 async def call_raw(ref: ServerRef, raw: Raw) -> str:
     """Make a call that is answered with these bytes."""
     return text_of(await ref.call_tool("raw", raw._asdict()))
+
+
+# --- servers that go away ---------------------------------------------------------------------------------------------
+
+
+@fault("refused at start", "http")
+async def test_refused_at_start(cell: Cell, server: FaultyServer) -> None:
+    """S2-17."""
+    server.refuse()
+    async with cell.open(config(server)) as ref:
+        with cell.fails(ConnectFailed, phase="connect", within=PROMPT, cause=httpx2.ConnectError) as caught:
+            await raise_failure_of(ref)
+    assert (caught.value.phase, caught.value.http_status) == ("open", None)
+    assert f"{server.url()} cannot be reached" in str(caught.value)
+    assert "is it running?" in str(caught.value)
+
+
+@fault("refused in a call", "http")
+async def test_refused_in_a_call(cell: Cell, server: FaultyServer, caplog: pytest.LogCaptureFixture) -> None:
+    """A-15: it was not sent, so it waits; what is with the server is answered, and no reconnect is needed."""
+    caplog.set_level(logging.DEBUG, "mcp_actors.servers.http")
+    async with cell.open(config(server)) as ref, calls(2, ref.call_tool, "hold") as held:
+        await trio.to_thread.run_sync(server.wait_held)
+        await trio.to_thread.run_sync(server.wait_held)
+        server.refuse()
+        with cell.works(phase="call", within=PROMPT):
+            async with calls(3, ref.call_tool, "sleep", {"seconds": 0.01}) as waiting:
+                await eventually(lambda: "refuses a connection; trying again" in caplog.text)
+                server.listen()
+        assert [text_of(await call.result()) for call in waiting] == ["slept 0.01"] * 3
+        server.release(2)
+        assert [text_of(await call.result()) for call in held] == ["released"] * 2
+        assert ref.statistics().incarnation == 1
+        server.refuse()
+
+
+@fault("killed in a call", "http")
+async def test_killed_in_a_call(cell: Cell, server: FaultyServer) -> None:
+    """A-03, A-15: what was with the server is lost at once; what was not waits for it to come back."""
+    async with cell.open(config(server, restart=AT_ONCE)) as ref, calls(2, ref.call_tool, "hold") as held:
+        await trio.to_thread.run_sync(server.wait_held)
+        await trio.to_thread.run_sync(server.wait_held)
+        with cell.fails(ConnectionLost, phase="call", within=PROMPT) as caught:
+            server.die()
+            await held[0].result()
+        server.release(2)
+        assert caught.value.outcome == "unknown"
+        with pytest.raises(ConnectionLost):
+            await held[1].result()
+        await ref.wait_state("backoff", "connecting")  # nobody had to call for that
+        async with calls(5, ref.call_tool, "sleep", {"seconds": 0}) as waiting:
+            server.listen()
+        assert [text_of(await call.result()) for call in waiting] == ["slept 0"] * 5
+        server.refuse()
+
+
+@fault("killed while idle", "http")
+async def test_killed_while_idle(cell: Cell, server: FaultyServer) -> None:
+    """A modern server has no stream that could end. The next call finds out, and loses nothing by it."""
+    async with cell.open(config(server, restart=AT_ONCE)) as ref:
+        server.die()
+        with cell.works(phase="call", within=PROMPT):
+            async with calls(5, ref.call_tool, "sleep", {"seconds": 0}) as waiting:
+                await ref.wait_state("backoff", "connecting")
+                server.listen()
+        assert [text_of(await call.result()) for call in waiting] == ["slept 0"] * 5
+        server.refuse()
+
+
+@fault("restarted, modern", "http")
+async def test_restarted_modern(cell: Cell, server: FaultyServer) -> None:
+    """A-06: there is no session, so nothing has to be done."""
+    async with cell.open(config(server)) as ref:
+        server.die()
+        server.listen()
+        with cell.works(phase="call", within=PROMPT):
+            assert text_of(await ref.call_tool("sleep", {"seconds": 0})) == "slept 0"
+        assert ref.statistics().incarnation == 1
+        server.refuse()
+
+
+@fault("restarted, legacy", "http")
+async def test_restarted_legacy(cell: Cell) -> None:
+    """A-06: all calls are answered as if nothing had happened, after one re-initialise for all of them."""
+    with faulty_server("legacy") as server:
+        async with cell.open(config(server, restart=AT_ONCE)) as ref:
+            server.die()
+            server.listen()
+            with cell.works(phase="call", within=PROMPT):
+                async with calls(20, ref.call_tool, "sleep", {"seconds": 0}) as asking:
+                    pass
+            assert [text_of(await call.result()) for call in asking] == ["slept 0"] * 20
+            assert ref.statistics().incarnation == 2
+            assert server.methods().count("initialize") == 2
+            server.refuse()
+
+
+@fault("session forgotten", "http")
+async def test_session_forgotten(cell: Cell) -> None:
+    """A-06, A-15: what is under way comes to its end first; nothing is lost, and nothing is sent twice."""
+    with faulty_server("legacy") as server:
+        async with cell.open(config(server, restart=AT_ONCE)) as ref, calls(1, ref.call_tool, "hold") as [held]:
+            await trio.to_thread.run_sync(server.wait_held)
+            server.forget()
+            with cell.works(phase="call", within=PROMPT):
+                async with calls(20, ref.call_tool, "sleep", {"seconds": 0}) as asking:
+                    await eventually(lambda: server.methods().count("tools/call") == 21)
+                    assert ref.statistics().incarnation == 1
+                    server.release()
+            assert text_of(await held.result()) == "released"
+            assert [text_of(await call.result()) for call in asking] == ["slept 0"] * 20
+            assert ref.statistics().incarnation == 2
+            assert server.methods().count("initialize") == 2
+
+
+@fault("frozen at close", "http")
+async def test_frozen_at_close(cell: Cell) -> None:
+    """S4-21: the end of a session that cannot be told to the server is bounded."""
+    with faulty_server("legacy") as server:
+        async with cell.open(config(server, stop_timeout=STOP)) as ref:
+            server.frozen = True
+            with cell.works(phase="stop", within=STOP + MARGIN):
+                await ref.stop()
+        assert server.methods()[-1] == "DELETE"
 
 
 # --- requests that are lost on their way ----------------------------------------------------------------------------
