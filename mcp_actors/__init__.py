@@ -39,11 +39,14 @@ if TYPE_CHECKING:
         result_value as result_value,
     )
     from mcp_actors.config import (
+        CallNext as CallNext,
         Http as Http,
         InProcess as InProcess,
+        Middleware as Middleware,
         RestartPolicy as RestartPolicy,
         ServerConfig as ServerConfig,
         Stdio as Stdio,
+        ToolRequest as ToolRequest,
     )
     from mcp_actors.servers import (
         ServerGroup as ServerGroup,
@@ -61,6 +64,7 @@ if sys.platform == "win32":
 
 __all__ = [
     "Backoff",
+    "CallNext",
     "CatalogSnapshot",
     "CatalogTool",
     "ConfigError",
@@ -71,6 +75,7 @@ __all__ = [
     "InProcess",
     "LimitExceeded",
     "McpActorsError",
+    "Middleware",
     "RequestTimedOut",
     "RestartPolicy",
     "ServerConfig",
@@ -85,6 +90,7 @@ __all__ = [
     "Stdio",
     "ToolFailed",
     "ToolNotFound",
+    "ToolRequest",
     "ToolsChanged",
     "open_servers",
     "result_value",
@@ -94,6 +100,7 @@ __version__: Final = "0.1.0"
 
 _HOMES: Final = {
     "Backoff": "mcp_actors._backoff",
+    "CallNext": "mcp_actors.config",
     "CatalogSnapshot": "mcp_actors.catalog",
     "CatalogTool": "mcp_actors.catalog",
     "ConfigError": "mcp_actors._errors",
@@ -104,6 +111,7 @@ _HOMES: Final = {
     "InProcess": "mcp_actors.config",
     "LimitExceeded": "mcp_actors._errors",
     "McpActorsError": "mcp_actors._errors",
+    "Middleware": "mcp_actors.config",
     "RequestTimedOut": "mcp_actors._errors",
     "RestartPolicy": "mcp_actors.config",
     "ServerConfig": "mcp_actors.config",
@@ -118,6 +126,7 @@ _HOMES: Final = {
     "Stdio": "mcp_actors.config",
     "ToolFailed": "mcp_actors._errors",
     "ToolNotFound": "mcp_actors._errors",
+    "ToolRequest": "mcp_actors.config",
     "ToolsChanged": "mcp_actors.servers",
     "open_servers": "mcp_actors.servers",
     "result_value": "mcp_actors.catalog",

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from .._exports import publish
 from ._masking import mask_url as mask_url
+from ._middleware import (
+    CallNext as CallNext,
+    Middleware as Middleware,
+    ToolRequest as ToolRequest,
+    wrapped as wrapped,
+)
 from ._restart import RestartPolicy as RestartPolicy
 from ._server import ServerConfig as ServerConfig, check_unique_names as check_unique_names
 from ._transports import Http as Http, InProcess as InProcess, Stdio as Stdio, Transport as Transport
@@ -17,13 +23,16 @@ from ._values import (
 )
 
 __all__ = [
+    "CallNext",
     "ConfigValue",
     "Http",
     "InProcess",
+    "Middleware",
     "RestartPolicy",
     "Secret",
     "ServerConfig",
     "Stdio",
+    "ToolRequest",
     "Transport",
     "check_unique_names",
     "expand",
@@ -31,6 +40,7 @@ __all__ = [
     "resolve",
     "resolve_env",
     "resolve_headers",
+    "wrapped",
 ]
 
 publish(
@@ -41,6 +51,7 @@ publish(
         "RestartPolicy": RestartPolicy,
         "ServerConfig": ServerConfig,
         "Stdio": Stdio,
+        "ToolRequest": ToolRequest,
     },
 )
 publish(__name__, globals())

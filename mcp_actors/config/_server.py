@@ -10,6 +10,7 @@ import attrs
 
 from .._errors import ConfigError
 from . import _validators as check
+from ._middleware import Middleware, check_middleware, to_middleware
 from ._restart import RestartPolicy
 from ._transports import Http, InProcess, Stdio, Transport
 
@@ -68,6 +69,9 @@ class ServerConfig:
         mailbox_size: how many further requests may wait for their turn. Default 256.
         overflow: what a request to a full mailbox does: ``"wait"`` (default) for room, or ``"fail"`` at once.
         restart: how often and how soon it is started again. Default ``RestartPolicy()``.
+        middleware: async functions ``(request, call_next)`` around every tool call, the first outermost. They run in
+            the request's own task and time, and hold one of `max_in_flight`. A request that turns out not to have
+            been sent when the connection ended goes through them again.
 
     Raises:
         ConfigError: a value cannot be used; the message names the server, the field, the value and the remedy.
@@ -100,6 +104,9 @@ class ServerConfig:
         default="wait", validator=check.one_of("wait", "fail"), kw_only=True
     )
     restart: RestartPolicy = attrs.field(default=_DEFAULT_RESTART, validator=_check_restart, kw_only=True)
+    middleware: tuple[Middleware, ...] = attrs.field(
+        default=(), converter=to_middleware, validator=check_middleware, kw_only=True
+    )
 
 
 def check_unique_names(configs: Iterable[ServerConfig]) -> None:

@@ -154,7 +154,10 @@ class ServerActor(Actor):
             self.fail(lost)
 
     async def handle(self, message: Request[Any]) -> Any:
-        """Send a request and wait for its result."""
+        """Send a request, through what the user has put around it, and wait for its result."""
+        return await message.through(self._send, self._record.config.middleware)
+
+    async def _send(self, message: Request[Any]) -> Any:
         if self._departure.begun:
             await self._departure.wait()
             raise NotSent

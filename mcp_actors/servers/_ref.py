@@ -15,6 +15,7 @@ from .._errors import (
     MailboxFull,
     ServerUnavailable,
 )
+from ..config import ToolRequest
 from ._connection_errors import problem_of
 from ._lifecycle import Reconnect, Start, Stop, change
 from ._requests import CallTool, ListTools
@@ -151,7 +152,8 @@ class ServerRef:
             mcp.MCPError: the server's answer was an error.
         """
         with self._record.deadlines.begin(f"tools/call {name!r}") as deadline:
-            return await self._ask(CallTool(name, arguments, progress, meta, deadline=deadline), deadline)
+            tool = ToolRequest(server=self.name, name=name, arguments=arguments, meta=meta)
+            return await self._ask(CallTool(tool, progress, deadline=deadline), deadline)
 
     async def list_tools(self) -> tuple[Tool, ...]:
         """Ask the server for all its tools, all pages of them; the group's catalogue follows.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from mcp.types import CallToolResult, Tool
 
 from .._errors import LimitExceeded
+from ..config import Middleware, ToolRequest, wrapped
 from ..kernel import Call
 from ._background import open_background
 from ._progress import ProgressFeed
@@ -44,6 +45,10 @@ class Request(Call[T], ABC):
     def operation(self) -> str:
         """What is asked of the server, in the words of the protocol."""
 
+    async def through(self, send: Callable[[Request[T]], Awaitable[T]], middleware: tuple[Middleware, ...]) -> T:
+        """Have it sent, through what the user has put around requests of its kind."""
+        return await send(self)
+
     @abstractmethod
     async def send(self, client: Client, record: ServerRecord) -> T:
         """Do it, on the session of this connection.
@@ -59,15 +64,25 @@ class Request(Call[T], ABC):
 class CallTool(Request[CallToolResult]):
     """Call a tool, by the name under which the server lists it."""
 
-    name: str
-    arguments: Mapping[str, Any] | None = None
+    tool: ToolRequest
     progress: ProgressFnT | None = field(default=None, eq=False)
-    meta: Mapping[str, Any] | None = None
 
     @property
     def operation(self) -> str:
         """``tools/call``, and which."""
-        return f"tools/call {self.name!r}"
+        return f"tools/call {self.tool.name!r}"
+
+    async def through(
+        self, send: Callable[[Request[CallToolResult]], Awaitable[CallToolResult]], middleware: tuple[Middleware, ...]
+    ) -> CallToolResult:
+        """Have it sent, through all middleware."""
+        if not middleware:
+            return await send(self)
+
+        async def call(request: ToolRequest) -> CallToolResult:
+            return await send(evolve(self, tool=request))
+
+        return await wrapped(call, middleware)(self.tool)
 
     async def send(self, client: Client, record: ServerRecord) -> CallToolResult:
         """``tools/call``."""
@@ -76,11 +91,12 @@ class CallTool(Request[CallToolResult]):
         return await self._call_with_progress(client, record)
 
     async def _call(self, client: Client, progress: ProgressFnT | None) -> CallToolResult:
+        tool = self.tool
         return await client.call_tool(
-            self.name,
-            None if self.arguments is None else dict(self.arguments),
+            tool.name,
+            None if tool.arguments is None else dict(tool.arguments),
             progress_callback=progress,
-            meta=None if self.meta is None else dict(self.meta),  # type: ignore[arg-type]  # a TypedDict, open to more
+            meta=None if tool.meta is None else dict(tool.meta),  # type: ignore[arg-type]  # a TypedDict, open to more
         )
 
     async def _call_with_progress(self, client: Client, record: ServerRecord) -> CallToolResult:

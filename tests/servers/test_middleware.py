@@ -1,0 +1,137 @@
+"""Code of the user's around tool calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.types import CallToolResult, TextContent
+
+from mcp_actors import ConfigError, ConnectionLost, InProcess, RequestTimedOut, ServerConfig, Stdio, open_servers
+from mcp_actors.config import CallNext, ToolRequest
+
+from .groups import AT_ONCE, server
+from .links import text_of
+from .test_request_timeouts import patient
+
+
+def answer(text: str) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=text)])
+
+
+async def test_middleware_is_around_every_tool_call_the_first_outermost() -> None:
+    """S4-16: it sees the request and the answer."""
+    seen: list[str] = []
+
+    async def outer(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        seen.append(f"outer {request.server} {request.name} {request.arguments}")
+        result = await call_next(request)
+        seen.append(f"outer {text_of(result)}")
+        return result
+
+    async def inner(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        seen.append("inner")
+        return await call_next(request)
+
+    async with open_servers(server("a", middleware=[outer, inner])) as servers:
+        await servers["a"].list_tools()
+        assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2})) == "3"
+    assert seen == ["outer a add {'a': 1, 'b': 2}", "inner", "outer 3"]
+
+
+async def test_it_can_add_metadata_and_change_arguments() -> None:
+    """S4-16: what it lets go on is what the server gets."""
+
+    async def add(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        arguments = {**(request.arguments or {}), "b": 40}
+        return await call_next(attrs.evolve(request, arguments=arguments, meta={"tenant": "acme"}))
+
+    here = MCPServer("here")
+
+    @here.tool()
+    async def plus(ctx: Context[Any], a: int, b: int) -> str:
+        return f"{a + b} for {dict(ctx.request_context.meta or {})['tenant']}"
+
+    async with open_servers(ServerConfig("a", InProcess(here), middleware=(add,))) as servers:
+        assert text_of(await servers["a"].call_tool("plus", {"a": 2, "b": 0})) == "42 for acme"
+
+
+async def test_it_can_answer_itself() -> None:
+    """S4-16: then the server hears nothing."""
+
+    async def refuse(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        if request.name == "fail":
+            return answer("not allowed")
+        return await call_next(request)
+
+    async with open_servers(server("a", middleware=(refuse,))) as servers:
+        assert text_of(await servers["a"].call_tool("fail")) == "not allowed"
+        assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2})) == "3"
+
+
+async def test_what_it_raises_is_its_callers() -> None:
+    async def raising(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        raise PermissionError(f"{request.name} needs an approval")
+
+    async with open_servers(server("a", middleware=(raising,))) as servers:
+        with pytest.raises(PermissionError, match="add needs an approval"):
+            await servers["a"].call_tool("add", {"a": 1, "b": 2})
+        assert servers["a"].state == "ready"
+
+
+async def test_it_sees_a_lost_connection_as_its_caller_does() -> None:
+    seen: list[Exception] = []
+
+    async def watch(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        try:
+            return await call_next(request)
+        except Exception as exc:
+            seen.append(exc)
+            raise
+
+    async with open_servers(server("a", "--die-in", "add", middleware=(watch,), restart=AT_ONCE)) as servers:
+        with pytest.raises(ConnectionLost):
+            await servers["a"].call_tool("add", {"a": 1, "b": 2})
+    assert all(isinstance(exc, ConnectionLost) for exc in seen)
+
+
+async def test_it_runs_within_the_time_of_the_request(autojump_clock: trio.testing.MockClock) -> None:
+    left: list[str] = []
+
+    async def ask_somebody(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        try:
+            await trio.sleep(100)
+        finally:
+            left.append(request.name)
+        return await call_next(request)
+
+    async with patient(request_timeout=10, middleware=(ask_somebody,)) as (ref, here):
+        with pytest.raises(RequestTimedOut):
+            await ref.call_tool("sleep", {"name": "a", "seconds": 1})
+        await trio.testing.wait_all_tasks_blocked()
+    assert left == ["sleep"]
+    assert here.begun == []
+
+
+async def test_while_it_waits_no_progress_is_expected(autojump_clock: trio.testing.MockClock) -> None:
+    async def ask_somebody(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        await trio.sleep(100)
+        return await call_next(request)
+
+    async with patient(request_timeout=1000, progress_timeout=5, middleware=(ask_somebody,)) as (ref, _):
+        assert text_of(await ref.call_tool("sleep", {"name": "a", "seconds": 1})) == "a"
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [(print, "<builtin_function_or_method>"), ([print, 3], "<a tuple with an int in it>"), (3, "<int>")],
+)
+def test_what_is_no_middleware_is_refused(given: object, shown: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ServerConfig("a", Stdio("x"), middleware=given)  # type: ignore[arg-type]  # a mistake
+    assert str(caught.value) == (
+        f"server 'a': middleware={shown} is not possible; give a tuple of async functions (request, call_next)"
+    )
