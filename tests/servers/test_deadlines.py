@@ -138,7 +138,9 @@ async def test_a_connect_timeout_is_an_error_that_says_what_was_waited_for(
 
 async def test_a_program_that_is_no_server_is_told_by_what_it_writes() -> None:
     """S2-11: what was skipped is counted, and that is said when the connect fails."""
-    config = shell("a", "echo usage: frobnicate FILE; exec sleep 600", connect_timeout=0.3, restart=NEVER)
+    config = shell(
+        "a", "echo usage: frobnicate FILE; exec sleep 600", connect_timeout=0.3, stop_timeout=0.3, restart=NEVER
+    )
     async with open_servers(config) as servers:
         assert str(servers.errors["a"]).endswith("; lines on its stdout that were no MCP messages: 1")
 
