@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import trio
 from mcp import MCPError
 from mcp.types import UNSUPPORTED_PROTOCOL_VERSION
 
-from mcp_actors import ConnectFailed, InProcess, ServerConfig, Stdio, open_servers
+from mcp_actors import ConnectFailed, Http, InProcess, ServerConfig, Stdio, open_servers
 from mcp_actors.servers._era import LEGACY, PATIENT, PROBE, PROBE_SHARE, Era, _era_after_failure
 
+from .faults.http_faults import FaultyServer, faulty_server
 from .fleet import kill
 from .groups import AT_ONCE, BOUND, NEVER, Fault, pids_in
 from .links import MARGIN, text_of
@@ -173,6 +174,42 @@ async def test_a_server_in_this_process_is_reconnected_in_its_era() -> None:
         await servers["a"].restart()
         assert servers["a"].info.protocol_version == MODERN
         assert text_of(await servers["a"].call_tool("ping")) == "pong"
+
+
+# --- Over HTTP, where nothing has to be started again ---------------------------------------------------------------
+
+
+def asked(server: FaultyServer) -> list[str]:
+    """Return what a server was sent to negotiate."""
+    methods = [request.message["method"] for request in server.requests if request.method == "POST"]
+    return [method for method in methods if method in PROBED]
+
+
+@pytest.mark.parametrize(
+    ("era", "expected"),
+    [("legacy", [*PROBED, "initialize"]), ("modern", ["server/discover"])],
+    ids=["legacy", "modern"],
+)
+async def test_a_server_is_asked_for_its_era_once_over_http_too(
+    era: Literal["legacy", "modern"], expected: list[str]
+) -> None:
+    with faulty_server(era) as web:
+        async with open_servers(ServerConfig("a", Http(web.url()))) as servers:
+            await servers["a"].restart()
+            assert servers["a"].state == "ready"
+            assert (servers["a"].info.protocol_version == MODERN) == (era == "modern")
+        assert asked(web) == expected
+
+
+async def test_an_era_that_does_not_fit_any_more_is_found_out_anew_over_http_too() -> None:
+    with faulty_server("modern") as web:
+        async with open_servers(ServerConfig("a", Http(web.url()), restart=AT_ONCE)) as servers:
+            web.era = "legacy"
+            await servers["a"].restart()
+            with trio.fail_after(BOUND):
+                await servers["a"].wait_state("ready")
+            assert servers["a"].info.protocol_version != MODERN
+        assert asked(web) == ["server/discover", *PROBED]
 
 
 # --- What is remembered of a failure --------------------------------------------------------------------------------
