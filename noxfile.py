@@ -86,6 +86,13 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session(python=OLDEST)
+def load(session: nox.Session) -> None:
+    """Make many calls to a server that is killed every second: ``nox -s load -- --calls 1000000``."""
+    session.install("--editable", ".[test]")
+    session.run("python", "-m", "tests.load", *session.posargs)
+
+
+@nox.session(python=OLDEST)
 def build(session: nox.Session) -> None:
     """Build sdist and wheel, and use the wheel from an empty directory."""
     session.install("build")
