@@ -2,7 +2,8 @@
 
 Which task enters, which leaves: the owner task enters the link, then ``mcp.Client``, waits at the yield, and leaves
 both in reverse. Requests run in tasks *outside* the client's nurseries, so a dying transport gives them errors and does
-not cancel them. ``connect_timeout`` is a cancel scope around all of it whose deadline is lifted once connected.
+not cancel them. ``connect_timeout`` is a cancel scope around all of it whose deadline is lifted once connected. (A
+server that does not survive the question for its era is connected to a second time, in the same scope; see `_era`.)
 
 The end is noticed without traffic: the link calls `_lost` the moment its other side is gone.
 """
@@ -94,6 +95,7 @@ class ServerActor(Actor):
         except Exception as exc:
             if self._serving or self._phase != "negotiate" or not negotiation.begins_anew(self._link, exc):
                 raise
+        await trio.lowlevel.checkpoint_if_cancelled()  # time that was up before a second start was up in this phase
         async with self._attempt(negotiation):
             yield
 
