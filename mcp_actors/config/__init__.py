@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .._exports import publish
+from ._breaker import BreakerPolicy as BreakerPolicy
 from ._masking import mask_url as mask_url
 from ._middleware import (
     CallNext as CallNext,
@@ -11,6 +12,7 @@ from ._middleware import (
     wrapped as wrapped,
 )
 from ._restart import RestartPolicy as RestartPolicy
+from ._retry import RetryBudget as RetryBudget, RetryPolicy as RetryPolicy
 from ._server import ServerConfig as ServerConfig, check_unique_names as check_unique_names
 from ._transports import Http as Http, InProcess as InProcess, Stdio as Stdio, Transport as Transport
 from ._values import (
@@ -23,12 +25,15 @@ from ._values import (
 )
 
 __all__ = [
+    "BreakerPolicy",
     "CallNext",
     "ConfigValue",
     "Http",
     "InProcess",
     "Middleware",
     "RestartPolicy",
+    "RetryBudget",
+    "RetryPolicy",
     "Secret",
     "ServerConfig",
     "Stdio",
