@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         Middleware as Middleware,
         RestartPolicy as RestartPolicy,
         ServerConfig as ServerConfig,
+        Sse as Sse,
         Stdio as Stdio,
         ToolRequest as ToolRequest,
     )
@@ -86,6 +87,7 @@ __all__ = [
     "ServerState",
     "ServerStatus",
     "ServerUnavailable",
+    "Sse",
     "StateChanged",
     "Stdio",
     "ToolFailed",
@@ -122,6 +124,7 @@ _HOMES: Final = {
     "ServerState": "mcp_actors.servers",
     "ServerStatus": "mcp_actors.servers",
     "ServerUnavailable": "mcp_actors._errors",
+    "Sse": "mcp_actors.config",
     "StateChanged": "mcp_actors.servers",
     "Stdio": "mcp_actors.config",
     "ToolFailed": "mcp_actors._errors",

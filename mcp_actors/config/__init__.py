@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .._exports import publish
 from ._breaker import BreakerPolicy as BreakerPolicy
+from ._endpoints import Http as Http, Sse as Sse, is_auth_flow as is_auth_flow
 from ._masking import mask_url as mask_url
 from ._middleware import (
     CallNext as CallNext,
@@ -14,7 +15,7 @@ from ._middleware import (
 from ._restart import RestartPolicy as RestartPolicy
 from ._retry import RetryBudget as RetryBudget, RetryPolicy as RetryPolicy
 from ._server import ServerConfig as ServerConfig, check_unique_names as check_unique_names
-from ._transports import Http as Http, InProcess as InProcess, Stdio as Stdio, Transport as Transport
+from ._transports import InProcess as InProcess, Stdio as Stdio, Transport as Transport
 from ._values import (
     ConfigValue as ConfigValue,
     Secret as Secret,
@@ -22,6 +23,7 @@ from ._values import (
     resolve as resolve,
     resolve_env as resolve_env,
     resolve_headers as resolve_headers,
+    resolve_token as resolve_token,
 )
 
 __all__ = [
@@ -36,15 +38,18 @@ __all__ = [
     "RetryPolicy",
     "Secret",
     "ServerConfig",
+    "Sse",
     "Stdio",
     "ToolRequest",
     "Transport",
     "check_unique_names",
     "expand",
+    "is_auth_flow",
     "mask_url",
     "resolve",
     "resolve_env",
     "resolve_headers",
+    "resolve_token",
     "wrapped",
 ]
 
@@ -55,6 +60,7 @@ publish(
         "InProcess": InProcess,
         "RestartPolicy": RestartPolicy,
         "ServerConfig": ServerConfig,
+        "Sse": Sse,
         "Stdio": Stdio,
         "ToolRequest": ToolRequest,
     },

@@ -10,9 +10,10 @@ import attrs
 
 from .._errors import ConfigError
 from . import _validators as check
+from ._endpoints import Http, Sse
 from ._middleware import Middleware, check_middleware, to_middleware
 from ._restart import RestartPolicy
-from ._transports import Http, InProcess, Stdio, Transport
+from ._transports import InProcess, Stdio, Transport
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DEFAULT_RESTART: Final = RestartPolicy()
@@ -21,7 +22,11 @@ _check_seconds: Final = check.seconds()
 _check_optional_seconds: Final = check.seconds(optional=True)
 _check_count: Final = check.count(1, "give a whole number of 1 or more")
 _check_transport: Final = check.kind(
-    Stdio, Http, InProcess, remedy='give Stdio("program"), Http("https://…") or InProcess(server)'
+    Stdio,
+    Http,
+    Sse,
+    InProcess,
+    remedy='give Stdio("program"), Http("https://…"), Sse("https://…") or InProcess(server)',
 )
 _check_restart: Final = check.kind(
     RestartPolicy, remedy="give a RestartPolicy(...); RestartPolicy(max_restarts=0) disables restarting"
@@ -42,13 +47,20 @@ def _check_lazy(instance: ServerConfig, attribute: attrs.Attribute[Any], value: 
         raise check.refused_value(instance, attribute.name, value, remedy)
 
 
+def _check_protocol(instance: ServerConfig, attribute: attrs.Attribute[Any], value: object) -> None:
+    check.one_of("auto", "legacy", "2026-07-28")(instance, attribute, value)
+    if isinstance(instance.transport, Sse) and value not in ("auto", "legacy"):
+        remedy = 'leave it out, or use Http("https://…") if the server speaks streamable HTTP'
+        raise check.refused_text(instance, "protocol", f"{value!r} over Sse(…), which is older than that,", remedy)
+
+
 @attrs.frozen
 class ServerConfig:
     """One server of a group. Nothing is connected, looked up or resolved before it is used.
 
     Args:
         name: what the server is called here: 1 to 64 of the characters ``A-Z a-z 0-9 _ . -``, unique in a group.
-        transport: how it is reached: `Stdio`, `Http` or `InProcess`.
+        transport: how it is reached: `Stdio`, `Http`, `Sse` or `InProcess`.
         enabled: False keeps the entry and skips the server. Default True.
         required: True makes the start of the group fail if this server cannot start. Default False.
         on_failure: what happens when the restarts are spent: ``"park"`` (default) leaves the server ``failed``, to be
@@ -86,7 +98,7 @@ class ServerConfig:
         default="park", validator=check.one_of("park", "raise"), kw_only=True
     )
     protocol: Literal["auto", "legacy", "2026-07-28"] = attrs.field(
-        default="auto", validator=check.one_of("auto", "legacy", "2026-07-28"), kw_only=True
+        default="auto", validator=_check_protocol, kw_only=True
     )
     connect_timeout: float = attrs.field(default=30.0, validator=_check_seconds, kw_only=True)
     request_timeout: float | None = attrs.field(default=60.0, validator=_check_optional_seconds, kw_only=True)

@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
-from urllib.parse import SplitResult, urlsplit
 
 import attrs
 
-from .._errors import ConfigError
 from . import _validators as check
-from ._masking import mask_args, mask_url
-from ._values import ConfigValue, NamedValues, Secret, env_problem, header_problem
+from ._endpoints import Http, Sse
+from ._masking import mask_args
+from ._values import NO_VALUES, ConfigValue, NamedValues, check_mapping, check_value, env_problem
 
-_NO_VALUES: Final = NamedValues()
 _DEFAULT_MAX_LINE: Final = 64 * 1024 * 1024  # bytes; larger than any honest message, small enough to hold in memory
 
 
 def _shown_args(args: tuple[str, ...]) -> str:
     return repr(mask_args(args))
-
-
-def _check_value(owner: str, field: str, name: str, value: object) -> str | None:
-    """Refuse what is no `ConfigValue`; return the text of one that is known already, None for a function."""
-    if isinstance(value, Secret):
-        return value.reveal()
-    if isinstance(value, str):
-        return value
-    if not callable(value):
-        remedy = "give a str, a Secret, or a function that returns a str"
-        raise check.refused(owner, f"{field}.{name}", f"{field}[{name!r}] is {check.a_type(value)}; {remedy}")
-    return None
-
-
-def _check_mapping(owner: str, field: str, value: object) -> None:
-    if not isinstance(value, Mapping):
-        problem = f'{field} is {check.a_type(value)}; write {field}={{"NAME": "value"}}'
-        raise check.refused(owner, field, problem)
 
 
 # --- Stdio ----------------------------------------------------------------------------------------------------------
@@ -102,10 +80,10 @@ def _to_env_from(value: Iterable[str]) -> tuple[str, ...]:
 
 
 def _to_env(value: Mapping[str, ConfigValue]) -> Mapping[str, ConfigValue]:
-    _check_mapping("Stdio", "env", value)
+    check_mapping("Stdio", "env", value)
     for name, each in value.items():
         _check_variable("env", name)
-        text = _check_value("Stdio", "env", name, each)
+        text = check_value("Stdio", "env", name, each)
         if problem := env_problem(text or ""):
             raise check.refused("Stdio", f"env.{name}", f"env[{name!r}]: {problem}")
     return NamedValues(value)
@@ -142,126 +120,12 @@ class Stdio:
 
     command: str = attrs.field(converter=_to_command)
     args: tuple[str, ...] = attrs.field(default=(), converter=_to_args, repr=_shown_args)
-    env: Mapping[str, ConfigValue] = attrs.field(default=_NO_VALUES, converter=_to_env, kw_only=True)
+    env: Mapping[str, ConfigValue] = attrs.field(default=NO_VALUES, converter=_to_env, kw_only=True)
     env_from: tuple[str, ...] = attrs.field(default=(), converter=_to_env_from, validator=_check_env_from, kw_only=True)
     cwd: str | None = attrs.field(default=None, converter=_to_cwd, kw_only=True)
     max_line_bytes: int = attrs.field(
         default=_DEFAULT_MAX_LINE, validator=check.count(1, "give a number of bytes, 1 or more"), kw_only=True
     )
-
-
-# --- Http -----------------------------------------------------------------------------------------------------------
-
-# White space and control characters are dropped silently by some URL parsers, and a backslash is a slash to others:
-# such a URL could name another host here than on the wire.
-_NOT_IN_URL: Final = re.compile(r"[\s\x00-\x1f\x7f\\]")
-_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, a token
-
-
-def _shown_url(url: str) -> str:
-    return repr(mask_url(url))
-
-
-def _bad_url(url: str, problem: str) -> ConfigError:
-    return check.refused("Http", "url", f"url {mask_url(url)!r} {problem}")
-
-
-def _split_url(url: str) -> SplitResult:
-    """Return the parts of an http or https URL with a host, or refuse it."""
-    if _NOT_IN_URL.search(url):
-        raise _bad_url(_NOT_IN_URL.sub("", url), "holds white space, a control character or a backslash; remove it")
-    if "${" in url:
-        raise _bad_url(url, "holds '${', but variables are expanded in headers only; build the URL in Python")
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        raise _bad_url(url, "is malformed (its host or its port); write https://host:port/path") from None
-    if parts.scheme not in ("http", "https"):
-        raise _bad_url(url, "is not an http or https URL; write https://host/path")
-    if not host:
-        raise _bad_url(url, "has no host; write https://host/path")
-    return parts
-
-
-def _is_loopback(host: str) -> bool:
-    """Return whether traffic to `host` cannot leave this machine: localhost, 127.0.0.0/8 or ::1."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host == "localhost"
-    return address.is_loopback if address.version == 4 else address == ipaddress.IPv6Address("::1")
-
-
-def _check_url(instance: Http, attribute: attrs.Attribute[Any], value: object) -> None:
-    if not isinstance(value, str):
-        raise check.refused("Http", "url", f"url is {check.a_type(value)}; give a str such as https://host/path")
-    _split_url(value)
-
-
-def _check_secure(instance: Http, attribute: attrs.Attribute[Any], value: object) -> None:
-    check.flag(instance, attribute, value)
-    parts = _split_url(instance.url)
-    if parts.scheme == "http" and not value and not _is_loopback(parts.hostname or ""):
-        remedy = "use https, or say allow_insecure=True if the network in between is trusted"
-        raise _bad_url(instance.url, f"would send everything unencrypted, credentials too; {remedy}")
-
-
-def _check_header_name(name: object) -> None:
-    if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
-        # The name is not shown: it may be "Authorization: Bearer …", given as one text.
-        problem = "the name of a header is empty or holds a character that no name can hold"
-        raise check.refused("Http", "headers", f'{problem}; write headers={{"Name": "value"}}')
-
-
-def _to_headers(value: Mapping[str, ConfigValue]) -> Mapping[str, ConfigValue]:
-    _check_mapping("Http", "headers", value)
-    spelled: dict[str, str] = {}
-    for name, each in value.items():
-        _check_header_name(name)
-        if name.lower() in spelled:
-            problem = f"{spelled[name.lower()]!r} and {name!r} are the same header; remove one of them"
-            raise check.refused("Http", "headers", problem)
-        spelled[name.lower()] = name
-        text = _check_value("Http", "headers", name, each)
-        if problem_of_value := header_problem(text or ""):
-            raise check.refused("Http", f"headers.{name}", f"headers[{name!r}]: {problem_of_value}")
-    return NamedValues(value)
-
-
-def _check_one_credential(instance: Http, attribute: attrs.Attribute[Any], value: Mapping[str, ConfigValue]) -> None:
-    """Refuse two credentials, of which only one could be sent."""
-    has_user_info = "@" in _split_url(instance.url).netloc
-    if has_user_info and any(name.lower() == "authorization" for name in value):
-        problem = "headers has 'Authorization', and url holds a user name or password; remove one of the two"
-        raise check.refused("Http", "headers", problem)
-
-
-@attrs.frozen
-class Http:
-    """A server that is reached over streamable HTTP.
-
-    ``repr`` shows no value of `headers`, and of `url` only what `display_url` shows.
-
-    Args:
-        url: the endpoint, ``https://…``; ``http://…`` only on this machine (localhost, 127.0.0.0/8, ``[::1]``).
-        headers: sent with every request. In a str value ``${VAR}`` is expanded at each connect.
-        allow_insecure: True allows ``http://…`` to other machines: whoever is on the way reads and changes all.
-
-    Raises:
-        ConfigError: a value cannot be used. No header's value and no credential of the URL is in the message.
-    """
-
-    url: str = attrs.field(validator=_check_url, repr=_shown_url)
-    headers: Mapping[str, ConfigValue] = attrs.field(
-        default=_NO_VALUES, converter=_to_headers, validator=_check_one_credential, kw_only=True
-    )
-    allow_insecure: bool = attrs.field(default=False, validator=_check_secure, kw_only=True)
-
-    @property
-    def display_url(self) -> str:
-        """The URL for messages and logs: no user-info, no fragment, and every query value masked."""
-        return mask_url(self.url)
 
 
 # --- InProcess ------------------------------------------------------------------------------------------------------
@@ -293,5 +157,5 @@ class InProcess:
     server: Any = attrs.field(validator=_check_server, eq=id, repr=_shown_server)
 
 
-Transport: TypeAlias = Stdio | Http | InProcess
+Transport: TypeAlias = Stdio | Http | Sse | InProcess
 """How a server is reached."""

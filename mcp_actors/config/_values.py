@@ -14,7 +14,7 @@ from typing import Final, TypeAlias, final
 
 from .._errors import ConfigError
 from ._masking import MASK
-from ._validators import a_type
+from ._validators import a_type, refused
 
 
 @final
@@ -88,6 +88,27 @@ class NamedValues(Mapping[str, ConfigValue]):
     def __hash__(self) -> int:
         # Of the names only: that agrees with equality, and a callable object among the values need not be hashable.
         return hash(frozenset(self._items))
+
+
+NO_VALUES: Final = NamedValues()
+
+
+def check_value(owner: str, field: str, name: str, value: object) -> str | None:
+    """Refuse what is no `ConfigValue`; return the text of one that is known already, None for a function."""
+    if isinstance(value, Secret):
+        return value.reveal()
+    if isinstance(value, str):
+        return value
+    if not callable(value):
+        remedy = "give a str, a Secret, or a function that returns a str"
+        raise refused(owner, f"{field}.{name}", f"{field}[{name!r}] is {a_type(value)}; {remedy}")
+    return None
+
+
+def check_mapping(owner: str, field: str, value: object) -> None:
+    if not isinstance(value, Mapping):
+        problem = f'{field} is {a_type(value)}; write {field}={{"NAME": "value"}}'
+        raise refused(owner, field, problem)
 
 
 # --- Expansion ------------------------------------------------------------------------------------------------------
@@ -212,6 +233,18 @@ async def resolve_headers(
     return await _resolve_all(headers, environ, where, header_problem)
 
 
+async def resolve_token(value: ConfigValue, environ: Mapping[str, str], *, where: str) -> str:
+    """Resolve a bearer token; `where` is its place.
+
+    Raises:
+        ConfigError: as `resolve`, or it cannot be sent as one.
+    """
+    token = await resolve(value, environ, where=where)
+    if problem := token_problem(token):
+        raise ConfigError(f"{where}: {problem}", path=where)
+    return token
+
+
 async def _resolve_all(
     values: Mapping[str, ConfigValue], environ: Mapping[str, str], where: str, problem_of: Callable[[str], str | None]
 ) -> dict[str, str]:
@@ -238,3 +271,12 @@ def header_problem(text: str) -> str | None:
     if not text.isascii() or not text.replace("\t", " ").isprintable():
         return "the value holds a character that is not printable ASCII; encode it"
     return None
+
+
+def token_problem(text: str) -> str | None:
+    """Say what keeps `text` from being sent as a bearer token, without showing it; None if nothing does."""
+    if not text:
+        return "the token is empty"
+    if text.lower().startswith(("bearer ", "basic ")):
+        return "the value begins with the name of a scheme; give the bare token, or put it into headers as it is"
+    return header_problem(text)

@@ -28,13 +28,13 @@ from mcp.types import (
     JSONRPCRequest,
 )
 
-from .._errors import HttpStatusError, ServerError
+from .._errors import HttpStatusError
 from ._background import Background
 from ._exchange import ConnectionOver, Exchange, current_exchange
-from ._http_bodies import BodyTooLong, WatchedRequestBody, WatchedResponseBody, media_type, read_body
-from ._http_failures import OF_HTTP, HttpFailures, answer_problem, error_in, is_forgotten
+from ._http_bodies import BodyTooLong, WatchedRequestBody, WatchedResponseBody, media_type, read_body, read_short
+from ._http_failures import OF_HTTP, UNREACHED, HttpFailures, answer_problem, is_forgotten
 from ._lifeline import Lifeline
-from ._reach import UNREACHED, Reach, is_about
+from ._reach import Reach
 
 __all__ = ["ContainedClient", "posted"]
 
@@ -52,9 +52,6 @@ OF_THE_BODY: Final = frozenset({"content-encoding", "content-length", "transfer-
 
 NOTICE_TIMEOUT: Final = 10.0
 """Seconds for a message that has no answer: it is accepted at once, or something is wrong."""
-
-ERROR_BODY: Final = 64 * 1024
-"""Bytes of the body of an error status that are read. What MCP says there is short."""
 
 
 class ContainedClient(httpx2.AsyncClient):
@@ -120,7 +117,9 @@ class ContainedClient(httpx2.AsyncClient):
         except UNREACHED as error:
             self._reach.refused(error)
             raise
-        if isinstance(message, JSONRPCRequest) and RESUMED in request.headers and response.is_success:
+        if response.is_error:
+            response.request = httpx2.Request(request.method, self._shown)  # the SDK logs its URL
+        elif isinstance(message, JSONRPCRequest) and RESUMED in request.headers:
             self._watch(request, response, current_exchange())
         return response
 
@@ -138,7 +137,7 @@ class ContainedClient(httpx2.AsyncClient):
         try:
             with trio.move_on_after(NOTICE_TIMEOUT):
                 response = await self._inner.send(request, stream=True, follow_redirects=False)
-                await response.aclose()
+                await read_short(response)  # so that the connection can be used again
         except UNREACHED as error:
             self._reach.refused(error)
         except Exception as error:
@@ -161,7 +160,9 @@ class ContainedClient(httpx2.AsyncClient):
             goes_on = response.is_success and media_type(response) == "text/event-stream"
             return self._watch(request, response, exchange) if goes_on else await self._read(response, message)
         except Exception as error:
-            exchange.failure = failure = self._failure(error, request, sent=body.offered)
+            exchange.failure = failure = self._failures.of(error, request, sent=body.offered)
+            if body.offered and isinstance(error, httpx2.TransportError):
+                self._reach.look()
         finally:
             exchange.begun = exchange.begun or (body.offered and not isinstance(exchange.failure, ConnectionOver))
             if not goes_on:
@@ -213,13 +214,7 @@ class ContainedClient(httpx2.AsyncClient):
 
     async def _refused(self, response: httpx2.Response) -> httpx2.Response:
         """What a status that is no success means."""
-        error, body = None, b""
-        if media_type(response) == "application/json":
-            try:
-                body = await read_body(response, ERROR_BODY)
-            except (BodyTooLong, httpx2.HTTPError):
-                body = b""  # the status is known, and says enough
-            error = error_in(body)
+        body, error = await read_short(response)
         status = response.status_code
         if SESSION in response.request.headers and is_forgotten(status, error):
             self._forgotten = True
@@ -227,17 +222,6 @@ class ContainedClient(httpx2.AsyncClient):
         if error is not None and status not in OF_HTTP:
             return _with_body(response, body)
         raise self._failures.status(response, datetime.now(UTC), error)
-
-    def _failure(self, error: Exception, request: httpx2.Request, *, sent: bool) -> Exception:
-        """What an exception means for the request."""
-        if isinstance(error, ServerError | ConnectionOver):
-            return error
-        if isinstance(error, UNREACHED) and is_about(error, request):
-            return self._failures.unreached(error)
-        if not sent:
-            return self._failures.not_sent(error)
-        self._reach.look()
-        return self._failures.broken(error)
 
 
 def _tells_the_era(failure: Exception) -> bool:

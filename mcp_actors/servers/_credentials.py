@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from .._errors import ConfigError, ConnectFailed
-from ..config import ConfigValue
 
-__all__ = ["Resolver", "resolve_credentials"]
+__all__ = ["resolve_credentials"]
 
-Resolver: TypeAlias = Callable[..., Awaitable[dict[str, str]]]
+Resolved = TypeVar("Resolved")
 
 
 async def resolve_credentials(
-    resolver: Resolver, values: Mapping[str, ConfigValue], *, server: str, field: str
-) -> dict[str, str]:
-    """Resolve the values of one field (``"env"``, ``"headers"``) against the environment as it is now.
+    resolver: Callable[..., Awaitable[Resolved]], configured: object, *, server: str, field: str
+) -> Resolved:
+    """Resolve one field (``"env"``, ``"headers"``, ``"auth"``) against the environment as it is now.
 
     **Cancellation:** waits only inside an async function of the user's, and leaves nothing behind.
 
@@ -26,7 +25,7 @@ async def resolve_credentials(
             better next time.
     """
     try:
-        return await resolver(values, os.environ, where=f"servers.{server}.{field}")
+        return await resolver(configured, os.environ, where=f"servers.{server}.{field}")
     except ConfigError as error:
         raise ConnectFailed(
             f"server {server!r}: {error}", server=server, phase="configure", hopeless=error.__cause__ is None

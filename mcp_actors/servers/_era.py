@@ -21,7 +21,10 @@ from attrs import frozen
 from mcp import Client, MCPError
 from mcp.types import UNSUPPORTED_PROTOCOL_VERSION, DiscoverResult, Implementation
 
+from ..config import Sse
+
 if TYPE_CHECKING:
+    from ..config import ServerConfig
     from ._link import Link
     from ._record import ServerRecord
 
@@ -67,7 +70,7 @@ class Negotiation:
     def __init__(self, record: ServerRecord) -> None:
         self._record = record
         self._remembered = record.era
-        self._era = record.era or Era(record.config.protocol)
+        self._era = record.era or _first_era(record.config)
 
     def patience(self, link: Link) -> trio.CancelScope:
         """How long the negotiation over this link may take: a scope to put around it."""
@@ -107,6 +110,11 @@ class Negotiation:
         """Take into account what the connect failed with; None if it took too long."""
         if self._record.config.protocol == "auto":
             self._record.era = _era_after_failure(self._era, error, remembered=self._remembered)
+
+
+def _first_era(config: ServerConfig) -> Era:
+    """What the first connect begins with. HTTP with SSE is older than the question for the era."""
+    return LEGACY if isinstance(config.transport, Sse) else Era(config.protocol)
 
 
 def _era_of(client: Client) -> Era | None:

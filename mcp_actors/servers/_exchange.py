@@ -16,9 +16,10 @@ __all__ = ["ConnectionOver", "Exchange", "current_exchange", "open_exchange"]
 
 
 class ConnectionOver(Exception):
-    """The request provably had no effect, and no other one will be served on this connection.
+    """The connection is of no more use.
 
-    It reaches no caller: the request goes back to its place, and the next connection serves it.
+    As the failure of a request it also says that the request provably had no effect. Then it reaches no caller: the
+    request goes back to its place, and the next connection serves it.
     """
 
 

@@ -4,10 +4,28 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from typing import Final
 
 import httpx2
+from mcp import MCPError
 
-__all__ = ["BodyTooLong", "WatchedRequestBody", "WatchedResponseBody", "media_type", "read_body"]
+from ._http_failures import error_in
+
+__all__ = [
+    "BodyTooLong",
+    "WatchedRequestBody",
+    "WatchedResponseBody",
+    "media_type",
+    "note_refusal",
+    "read_body",
+    "read_short",
+]
+
+SHORT: Final = 64 * 1024
+"""Bytes of a body that are read where little can be meant: what MCP says beside an error status is short."""
+
+WHO_ARE_YOU: Final = frozenset({401, 403, 407})
+"""Statuses to which an auth flow may answer."""
 
 
 class BodyTooLong(Exception):
@@ -18,7 +36,7 @@ class WatchedRequestBody(httpx2.AsyncByteStream):
     """The body of a request.
 
     Attributes:
-        offered: it was asked for, so the server may have it. Before that, nothing can have been acted upon.
+        offered: it was asked for, so the server may have acted on it; but not if the server asked who we are.
     """
 
     def __init__(self, inner: httpx2.AsyncByteStream) -> None:
@@ -29,6 +47,13 @@ class WatchedRequestBody(httpx2.AsyncByteStream):
         self.offered = True
         async for chunk in self._inner:
             yield chunk
+
+
+async def note_refusal(response: httpx2.Response) -> None:
+    """A hook for a client: what was answered with 401 was not acted upon, whatever its auth flow does next."""
+    body = response.request.stream
+    if response.status_code in WHO_ARE_YOU and isinstance(body, WatchedRequestBody):
+        body.offered = False
 
 
 class WatchedResponseBody(httpx2.AsyncByteStream):
@@ -81,6 +106,15 @@ async def read_body(response: httpx2.Response, limit: int) -> bytes:
     finally:
         await response.aclose()
     return bytes(body)
+
+
+async def read_short(response: httpx2.Response) -> tuple[bytes, MCPError | None]:
+    """Read a body that may say little: itself, and the error of MCP in it. A long or broken one counts as empty."""
+    try:
+        body = await read_body(response, SHORT)
+    except (BodyTooLong, httpx2.HTTPError):
+        return b"", None
+    return body, error_in(body) if media_type(response) == "application/json" else None
 
 
 def media_type(response: httpx2.Response) -> str:

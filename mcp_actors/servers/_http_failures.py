@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import socket
+import ssl
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -11,12 +13,25 @@ from typing import Final
 import httpx2
 from attrs import frozen
 from mcp import MCPError
-from mcp.types import JSONRPCError, JSONRPCResponse, RequestId, jsonrpc_message_adapter
+from mcp.types import JSONRPCError, JSONRPCResponse, RequestId
 
 from .._errors import ConnectionLost, HttpStatusError, LimitExceeded, ServerError
 from ._exchange import ConnectionOver
+from ._pipes import parse_message
 
-__all__ = ["OF_HTTP", "HttpFailures", "answer_problem", "error_in", "is_forgotten", "retry_after"]
+__all__ = [
+    "OF_HTTP",
+    "UNREACHED",
+    "HttpFailures",
+    "answer_problem",
+    "error_in",
+    "is_about",
+    "is_forgotten",
+    "retry_after",
+]
+
+UNREACHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout)
+"""No connection was made, so nothing was sent."""
 
 OF_HTTP: Final = frozenset({401, 403, 407, 408, 425, 429, 502, 503, 504})
 """Statuses that speak of HTTP itself: of credentials, load, proxies. They are told as such whatever the body says; with
@@ -68,7 +83,7 @@ def retry_after(value: str | None, now: datetime) -> float | None:
 def answer_problem(body: bytes, request: RequestId) -> str | None:
     """Say what keeps `body` from being the answer to a request; None if it is one."""
     try:
-        message = jsonrpc_message_adapter.validate_json(body, by_name=False)
+        message = parse_message(body)
     except ValueError:
         return "its answer is no message of MCP" if body.strip() else "its answer is empty"
     if not isinstance(message, JSONRPCResponse | JSONRPCError):
@@ -81,7 +96,7 @@ def answer_problem(body: bytes, request: RequestId) -> str | None:
 def error_in(body: bytes) -> MCPError | None:
     """Return the error of MCP that the body of an error status holds, if it does."""
     try:
-        message = jsonrpc_message_adapter.validate_json(body, by_name=False)
+        message = parse_message(body)
     except ValueError:
         return None
     if not isinstance(message, JSONRPCError):
@@ -97,6 +112,14 @@ def is_forgotten(status: int, error: MCPError | None) -> bool:
     if status == HTTPStatus.NOT_FOUND:
         return error is None or error.code != _METHOD_NOT_FOUND
     return status == HTTPStatus.BAD_REQUEST and error is not None and _SESSION.search(error.message) is not None
+
+
+def is_about(error: httpx2.RequestError, request: httpx2.Request) -> bool:
+    """Whether an error is about this request, and not about one that its auth flow made to somewhere else."""
+    try:
+        return (error.request.method, error.request.url) == (request.method, request.url)
+    except RuntimeError:  # it does not know its request
+        return False
 
 
 @frozen
@@ -147,14 +170,28 @@ class HttpFailures:
         error.__cause__ = cause
         return error
 
+    def of(self, error: Exception, request: httpx2.Request, *, sent: bool) -> Exception:
+        """What an exception means for the request in which it was raised: a `ServerError`, or `ConnectionOver`.
+
+        Args:
+            error: the exception; if it is one of these, it is returned.
+            request: the request.
+            sent: whether its body was offered to the network.
+        """
+        if isinstance(error, ServerError | ConnectionOver):
+            return error
+        if isinstance(error, UNREACHED) and is_about(error, request):
+            return self.unreached(error)
+        return self.broken(error) if sent else self.not_sent(error)
+
     def broken(self, cause: Exception) -> ConnectionLost:
         """The connection broke, or the auth flow failed, after the request was sent."""
         return self.lost(f"the request failed on its way ({describe(cause)})", cause)
 
     def not_sent(self, cause: Exception) -> ServerError:
-        """The request failed before anything of it could reach the server."""
+        """The request failed before it was sent, or after the server had only asked for credentials."""
         error = ServerError(
-            f"server {self.server!r}: {self.url}: the request was not sent ({describe(cause)}); "
+            f"server {self.server!r}: {self.url}: the request was not carried out ({describe(cause)}); "
             "check auth and the HTTP client that were configured",
             server=self.server,
         )
@@ -171,7 +208,14 @@ class HttpFailures:
 
     def unreached(self, cause: Exception) -> ConnectionOver:
         """No connection to the server could be made."""
-        over = ConnectionOver(f"{self.url} cannot be reached ({describe(cause)}); is it running?")
+        root = _system_error(cause)
+        if isinstance(root, ssl.SSLError):
+            remedy = "check its certificate, or say in verify what to trust"
+        elif isinstance(root, socket.gaierror):
+            remedy = "check the name of the host"
+        else:
+            remedy = "is it running?"
+        over = ConnectionOver(f"{self.url} cannot be reached ({describe(cause)}); {remedy}")
         over.__cause__ = cause
         return over
 
@@ -181,12 +225,47 @@ class HttpFailures:
         over.__cause__ = cause
         return over
 
+    def ended(self, cause: Exception | None = None) -> ConnectionOver:
+        """The stream of events that everything comes over has ended."""
+        how = f"broke ({describe(cause)})" if cause is not None else "ended"
+        over = ConnectionOver(f"the stream of events of {self.url} {how}")
+        over.__cause__ = cause
+        return over
+
+    def no_stream(self, kind: str) -> ServerError:
+        """There is something else where the stream of events should be."""
+        return ServerError(
+            f"server {self.server!r}: {self.url} answered with {kind or 'no content type'!r}, which is no stream of "
+            "events; check the path of the URL, and whether the server speaks streamable HTTP instead",
+            server=self.server,
+        )
+
+    def endpoint_elsewhere(self, endpoint: httpx2.URL) -> ServerError:
+        """The stream of events names an endpoint to which its credentials must not go."""
+        place = endpoint.copy_with(userinfo=b"", query=None, fragment=None)
+        return ServerError(
+            f"server {self.server!r}: {self.url} wants messages to be posted to {place}, which is not where it is "
+            "itself; nothing is sent there, as the credentials are meant for the first place only; correct the address "
+            "that the server has of itself",
+            server=self.server,
+        )
+
 
 def describe(error: BaseException) -> str:
     """The class of an exception of another library, and its text unless that may show a header or a URL."""
-    speaks = isinstance(error, httpx2.TransportError) and not isinstance(error, httpx2.LocalProtocolError)
-    text = str(error) if speaks else ""
+    text = ""
+    if isinstance(error, httpx2.TransportError) and not isinstance(error, httpx2.LocalProtocolError):
+        text = str(error) or str(_system_error(error) or "")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _system_error(error: BaseException) -> OSError | None:
+    """The last error of the operating system, or of TLS, behind an exception."""
+    found, seen = None, error.__cause__ or error.__context__
+    while seen is not None:
+        found = seen if isinstance(seen, OSError) else found
+        seen = seen.__cause__ or seen.__context__
+    return found
 
 
 def _title(status: int) -> str:

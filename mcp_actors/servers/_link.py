@@ -16,10 +16,12 @@ from mcp.client import Transport
 from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 
-from ..config import Http, ServerConfig, Stdio
-from ._http import open_http_link
+from ..config import Http, ServerConfig, Sse, Stdio
+from ._http import StreamableHttpLink
+from ._http_link import open_link_over_http
 from ._in_process import open_in_process_link
 from ._obituary import Obituary
+from ._sse import SseLink
 from ._stdio import open_stdio_link
 
 __all__ = ["Link", "Target", "open_link"]
@@ -86,5 +88,7 @@ def open_link(config: ServerConfig, *, on_lost: Callable[[], None]) -> AbstractA
     if isinstance(transport, Stdio):
         return open_stdio_link(config, transport, on_lost=on_lost)
     if isinstance(transport, Http):
-        return open_http_link(config, transport, on_lost=on_lost)
+        return open_link_over_http(StreamableHttpLink, config, transport, on_lost=on_lost)
+    if isinstance(transport, Sse):
+        return open_link_over_http(SseLink, config, transport, on_lost=on_lost)
     return open_in_process_link(config, transport)

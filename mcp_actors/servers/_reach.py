@@ -15,15 +15,12 @@ import httpx2
 import trio
 
 from ._background import Background
-from ._http_failures import HttpFailures
+from ._http_failures import UNREACHED, HttpFailures, is_about
 from ._lifeline import Lifeline
 
-__all__ = ["UNREACHED", "Reach", "is_about"]
+__all__ = ["Reach"]
 
 logger = logging.getLogger("mcp_actors.servers.http")
-
-UNREACHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout)
-"""No connection was made, so nothing was sent."""
 
 RETRY: Final = 0.25
 """Seconds between attempts to reach a server that refuses connections while other requests are with it."""
@@ -123,11 +120,3 @@ class Reach:
             self.finished(request)
         if failure is not None:
             self.refused(failure)
-
-
-def is_about(error: httpx2.RequestError, request: httpx2.Request) -> bool:
-    """Whether an error is about this request, and not about one that its auth flow made to somewhere else."""
-    try:
-        return (error.request.method, error.request.url) == (request.method, request.url)
-    except RuntimeError:  # it does not know its request
-        return False

@@ -128,7 +128,7 @@ def test_a_word_that_is_not_offered_is_refused_with_those_that_are(field: str, v
 def test_what_is_no_transport_is_refused_without_being_shown(transport: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         ServerConfig("docs", transport)
-    remedy = 'give Stdio("program"), Http("https://…") or InProcess(server)'
+    remedy = 'give Stdio("program"), Http("https://…"), Sse("https://…") or InProcess(server)'
     kind = type(transport).__name__
     assert str(caught.value) == f"server 'docs': transport=<{kind}> is not possible; {remedy}"
     assert caught.value.path == "servers.docs.transport"

@@ -1,6 +1,7 @@
 """A real streamable HTTP server on the loopback interface, with the SDK's own server; run as a process.
 
-It prints its port as the first line on stdout. ``--require-header NAME=VALUE`` answers everything else with 401.
+It prints its port as the first line on stdout. ``--require-header NAME=VALUE`` answers everything else with 401;
+``--sse`` speaks HTTP with SSE, at ``/sse``.
 """
 
 from __future__ import annotations
@@ -70,8 +71,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--require-header", metavar="NAME=VALUE")
+    parser.add_argument("--sse", action="store_true")
     flags = parser.parse_args()
-    app: Any = make_server().streamable_http_app()
+    app: Any = make_server().sse_app() if flags.sse else make_server().streamable_http_app()
     if flags.require_header is not None:
         app = RequireHeader(app, flags.require_header)
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

@@ -19,7 +19,7 @@ from mcp.types import METHOD_NOT_FOUND
 
 from mcp_actors._errors import ConnectFailed, HttpStatusError
 from mcp_actors.config import Http, Secret, ServerConfig
-from mcp_actors.servers import _http
+from mcp_actors.servers import _http_link
 from mcp_actors.servers._exchange import ConnectionOver
 from mcp_actors.servers._link import open_link
 from mcp_actors.servers._obituary import Obituary
@@ -97,13 +97,6 @@ async def test_many_calls_go_side_by_side(server: Running) -> None:
                 nursery.start_soon(client.call_tool, "sleep", {"seconds": 1.0})
         # With fewer connections than calls some would wait for others, and it would take twice as long.
         assert trio.current_time() - began < 1.9
-
-
-def test_a_slow_answer_is_no_broken_connection() -> None:
-    _, client = _http._make_client("http://127.0.0.1/mcp", {}, max_in_flight=1)
-    assert client.timeout.read is None
-    assert client.timeout.pool is None
-    assert client.timeout.connect is not None
 
 
 async def test_a_long_answer_passes(server: Running) -> None:
@@ -265,7 +258,7 @@ async def test_a_password_in_the_url_is_sent_and_shown_nowhere(caplog: pytest.Lo
 def test_several_failures_at_once_are_the_first_with_notes() -> None:
     first, second = httpx2.ConnectError("refused"), httpx2.ReadError("cut off")
     group = ExceptionGroup("", [ExceptionGroup("", [first]), second])
-    assert _http.first_failure(group) is first
+    assert _http_link.first_failure(group) is first
     assert first.__notes__ == ["at the same time: ReadError: cut off"]
 
 

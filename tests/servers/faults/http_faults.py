@@ -2,7 +2,8 @@
 
 It speaks MCP in three dialects: streamable HTTP in the legacy era (with sessions) or the modern one, at ``/mcp``; and
 HTTP with SSE of 2024-11-05 at ``/sse``. Its tools: ``sleep`` does what it says; ``hold`` answers when the test lets it
-(`FaultyServer.release`); ``raw`` sends exactly the bytes that it was called with, with ``{id}`` for the request's id
+(`FaultyServer.release`); ``slowly`` answers byte by byte when the test lets it, or, over SSE, accepts the call only
+then; ``raw`` sends exactly the bytes that it was called with, with ``{id}`` for the request's id
 (in as many characters), and then does to the connection what ``end`` says: ``"keep"``, ``"close"`` or ``"reset"``.
 """
 
@@ -10,12 +11,16 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
+
+from ..processes import eventually
 
 Era = Literal["modern", "legacy"]
 End = Literal["keep", "close", "reset"]
@@ -75,7 +80,7 @@ class FaultyServer:
         frozen: whether it answers nothing any more.
     """
 
-    def __init__(self, era: Era) -> None:
+    def __init__(self, era: Era, certificate: Path | None = None) -> None:
         self.era = era
         self.requests: list[Request] = []
         self.scripts: dict[str, Raw] = {}
@@ -83,21 +88,24 @@ class FaultyServer:
         self.port = 0
         self._holding = threading.Semaphore(0)
         self._held = threading.Semaphore(0)
-        self._generation = 0
+        self._generation = 1
         self._connections: set[socket.socket] = set()
         self._threads: set[threading.Thread] = set()
         self._events: socket.socket | None = None
         self._writing = threading.Lock()
+        self._tls = None
+        if certificate is not None:
+            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._tls.load_cert_chain(certificate)
         self._listener: socket.socket
         self.listen()
 
     def url(self, path: str = "/mcp") -> str:
         """Where it is."""
-        return f"http://127.0.0.1:{self.port}{path}"
+        return f"http{'s' if self._tls is not None else ''}://127.0.0.1:{self.port}{path}"
 
     def listen(self) -> None:
         """Take connections, on the same port as before."""
-        self._generation += 1
         self._listener = socket.create_server(("127.0.0.1", self.port))
         self.port = self._listener.getsockname()[1]
         self._start(self._accept, self._listener)
@@ -111,6 +119,7 @@ class FaultyServer:
     def die(self) -> None:
         """End at once, and forget everything."""
         self.refuse()
+        self.forget()
         for connection in tuple(self._connections):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -134,9 +143,9 @@ class FaultyServer:
         """Let calls of ``hold``, or bytes of ``slowly``, go on."""
         self._holding.release(number)
 
-    def wait_held(self) -> None:
-        """Wait until a call of ``hold`` has come. Blocks, so it is for a thread."""
-        assert self._held.acquire(timeout=5)
+    async def held(self) -> None:
+        """Wait until a call of ``hold`` has come."""
+        await eventually(lambda: self._held.acquire(blocking=False))
 
     def session(self) -> str:
         """The id of the session that it knows; another one after each start."""
@@ -157,8 +166,11 @@ class FaultyServer:
                 self._connections.add(connection)
                 self._start(self._serve, connection)
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _serve(self, raw: socket.socket) -> None:
+        connection = raw
         try:
+            if self._tls is not None:
+                connection = self._tls.wrap_socket(raw, server_side=True)
             with connection, connection.makefile("rb") as incoming:
                 while (request := read_request(incoming)) is not None:
                     self.requests.append(request)
@@ -167,12 +179,14 @@ class FaultyServer:
         except OSError:
             pass  # whoever asked has gone
         finally:
-            self._connections.discard(connection)
+            connection.close()
+            self._connections.discard(raw)
             self._threads.discard(threading.current_thread())
 
     def _answer(self, connection: socket.socket, request: Request) -> End:
         if request.target == "/moved":
-            return self._send(connection, response(307, "", "Location: /mcp"))
+            place = "/sse" if request.method == "GET" else "/mcp"
+            return self._send(connection, response(307, "", f"Location: {place}"))
         message = request.message
         params = message.get("params", {})
         names = (params.get("name"), message.get("method"), request.method)
@@ -180,7 +194,7 @@ class FaultyServer:
         if params.get("name") == "raw":
             scripted = Raw(**params["arguments"])
         if scripted is not None:
-            return self._send(connection, scripted.text.replace("{id}", f"{message.get('id'):4}"), scripted.end)
+            return self._send(connection, scripted.text.replace("{id}", f"{message.get('id')!s:4}"), scripted.end)
         if request.target.startswith(("/sse", "/messages")):
             return self._over_events(connection, request)
         if params.get("name") == "slowly":
@@ -204,11 +218,14 @@ class FaultyServer:
             )
         if "id" not in message:
             return response(202)
-        result = self._result(message)
-        key, value = ("error", {"code": -32601, "message": "no"}) if result is None else ("result", result)
-        body = json.dumps({"jsonrpc": "2.0", "id": message["id"], key: value})
+        body = json.dumps(self._answer_to(message))
         session = [f"Mcp-Session-Id: {self.session()}"] if message["method"] == "initialize" else []
         return response(200, body, *session)
+
+    def _answer_to(self, message: dict[str, Any]) -> dict[str, Any]:
+        result = self._result(message)
+        key, value = ("error", {"code": -32601, "message": "no"}) if result is None else ("result", result)
+        return {"jsonrpc": "2.0", "id": message["id"], key: value}
 
     def _result(self, message: dict[str, Any]) -> dict[str, Any] | None:
         who = {"name": "faulty", "version": "1"}
@@ -240,18 +257,28 @@ class FaultyServer:
             self._events = connection
             events = f": a comment\n\nevent: endpoint\ndata: /messages?session={self.session()}\n\n"
             return self._send(connection, stream(events))
+        if request.message.get("params", {}).get("name") == "slowly":
+            self._held.release()
+            self._holding.acquire()
+        if not request.target.endswith(self.session()):
+            return self._send(connection, response(404, "no such session"))
         self._send(connection, response(202))
         if "id" in request.message:
-            result = self._result(request.message)
-            key, value = ("error", {"code": -32601, "message": "no"}) if result is None else ("result", result)
-            self.emit(json.dumps({"jsonrpc": "2.0", "id": request.message["id"], key: value}))
+            self._start(self._emit_answer, request.message)
         return "keep"
 
-    def emit(self, data: str) -> None:
-        """Send an event over the stream of HTTP with SSE."""
+    def _emit_answer(self, message: dict[str, Any]) -> None:
+        with suppress(OSError):
+            self.emit(json.dumps(self._answer_to(message)))
+        self._threads.discard(threading.current_thread())
+
+    def emit(self, data: str, end: End = "keep") -> None:
+        """Send an event over the stream of HTTP with SSE; if that is to be closed, without the end of the event."""
         assert self._events is not None
         with self._writing:
-            self._send(self._events, f"event: message\ndata: {data}\n\n")
+            self._send(self._events, f"event: message\ndata: {data}" + ("\n\n" if end == "keep" else ""))
+            if end != "keep":
+                self._events.shutdown(socket.SHUT_RDWR)
 
     def _send(self, connection: socket.socket, text: str, end: End = "keep") -> End:
         connection.sendall(text.encode("latin-1"))
@@ -273,9 +300,9 @@ def read_request(incoming: Any) -> Request | None:
 
 
 @contextmanager
-def faulty_server(era: Era = "modern") -> Iterator[FaultyServer]:
-    """Run one."""
-    server = FaultyServer(era)
+def faulty_server(era: Era = "modern", *, certificate: Path | None = None) -> Iterator[FaultyServer]:
+    """Run one; with a file that holds a key and a certificate, over TLS."""
+    server = FaultyServer(era, certificate)
     try:
         yield server
     finally:

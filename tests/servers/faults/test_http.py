@@ -20,6 +20,7 @@ from mcp_actors import (
     LimitExceeded,
     ServerConfig,
     ServerRef,
+    Sse,
 )
 
 from ..fleet import PROMPT, calls
@@ -30,20 +31,28 @@ from .cells import Cell, fault, raise_failure_of
 from .http_faults import FaultyServer, Raw, answer, faulty_server, response, stream
 
 STOP: Final = 0.3
+MEBIBYTE: Final = 1 << 20
 
 # A stream that is cut leaves generators of the HTTP library to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
 
 
 @pytest.fixture
-def server() -> Iterator[FaultyServer]:
-    with faulty_server() as running:
+def server(cell: Cell) -> Iterator[FaultyServer]:
+    """A server of the modern era where there is a choice."""
+    with faulty_server("modern" if cell.transport == "http" else "legacy") as running:
         yield running
 
 
-def config(server: FaultyServer, **options: Any) -> ServerConfig:
+def config(cell: Cell, server: FaultyServer, path: str | None = None, **options: Any) -> ServerConfig:
     """Configure a faulty server; its failures are final."""
-    return ServerConfig("faulty", Http(server.url()), **{"restart": NEVER, **options})
+    headers = {"X-Key": "k3y"}
+    transport = (
+        Http(server.url(path or "/mcp"), headers=headers, max_body_bytes=MEBIBYTE)
+        if cell.transport == "http"
+        else Sse(server.url(path or "/sse"), headers=headers)
+    )
+    return ServerConfig("faulty", transport, **{"restart": NEVER, **options})
 
 
 def bomb(mebibytes: int) -> str:
@@ -60,25 +69,25 @@ async def call_raw(ref: ServerRef, raw: Raw) -> str:
 # --- servers that go away ---------------------------------------------------------------------------------------------
 
 
-@fault("refused at start", "http")
+@fault("refused at start", "http", "sse")
 async def test_refused_at_start(cell: Cell, server: FaultyServer) -> None:
     """S2-17."""
     server.refuse()
-    async with cell.open(config(server)) as ref:
+    async with cell.open(config(cell, server)) as ref:
         with cell.fails(ConnectFailed, phase="connect", within=PROMPT, cause=httpx2.ConnectError) as caught:
             await raise_failure_of(ref)
     assert (caught.value.phase, caught.value.http_status) == ("open", None)
-    assert f"{server.url()} cannot be reached" in str(caught.value)
+    assert server.url("") in str(caught.value)
     assert "is it running?" in str(caught.value)
 
 
-@fault("refused in a call", "http")
+@fault("refused in a call", "http", "sse")
 async def test_refused_in_a_call(cell: Cell, server: FaultyServer, caplog: pytest.LogCaptureFixture) -> None:
     """A-15: it was not sent, so it waits; what is with the server is answered, and no reconnect is needed."""
     caplog.set_level(logging.DEBUG, "mcp_actors.servers.http")
-    async with cell.open(config(server)) as ref, calls(2, ref.call_tool, "hold") as held:
-        await trio.to_thread.run_sync(server.wait_held)
-        await trio.to_thread.run_sync(server.wait_held)
+    async with cell.open(config(cell, server)) as ref, calls(2, ref.call_tool, "hold") as held:
+        await server.held()
+        await server.held()
         server.refuse()
         with cell.works(phase="call", within=PROMPT):
             async with calls(3, ref.call_tool, "sleep", {"seconds": 0.01}) as waiting:
@@ -91,12 +100,12 @@ async def test_refused_in_a_call(cell: Cell, server: FaultyServer, caplog: pytes
         server.refuse()
 
 
-@fault("killed in a call", "http")
+@fault("killed in a call", "http", "sse")
 async def test_killed_in_a_call(cell: Cell, server: FaultyServer) -> None:
     """A-03, A-15: what was with the server is lost at once; what was not waits for it to come back."""
-    async with cell.open(config(server, restart=AT_ONCE)) as ref, calls(2, ref.call_tool, "hold") as held:
-        await trio.to_thread.run_sync(server.wait_held)
-        await trio.to_thread.run_sync(server.wait_held)
+    async with cell.open(config(cell, server, restart=AT_ONCE)) as ref, calls(2, ref.call_tool, "hold") as held:
+        await server.held()
+        await server.held()
         with cell.fails(ConnectionLost, phase="call", within=PROMPT) as caught:
             server.die()
             await held[0].result()
@@ -114,7 +123,7 @@ async def test_killed_in_a_call(cell: Cell, server: FaultyServer) -> None:
 @fault("killed while idle", "http")
 async def test_killed_while_idle(cell: Cell, server: FaultyServer) -> None:
     """A modern server has no stream that could end. The next call finds out, and loses nothing by it."""
-    async with cell.open(config(server, restart=AT_ONCE)) as ref:
+    async with cell.open(config(cell, server, restart=AT_ONCE)) as ref:
         server.die()
         with cell.works(phase="call", within=PROMPT):
             async with calls(5, ref.call_tool, "sleep", {"seconds": 0}) as waiting:
@@ -127,7 +136,7 @@ async def test_killed_while_idle(cell: Cell, server: FaultyServer) -> None:
 @fault("restarted, modern", "http")
 async def test_restarted_modern(cell: Cell, server: FaultyServer) -> None:
     """A-06: there is no session, so nothing has to be done."""
-    async with cell.open(config(server)) as ref:
+    async with cell.open(config(cell, server)) as ref:
         server.die()
         server.listen()
         with cell.works(phase="call", within=PROMPT):
@@ -140,7 +149,7 @@ async def test_restarted_modern(cell: Cell, server: FaultyServer) -> None:
 async def test_restarted_legacy(cell: Cell) -> None:
     """A-06: all calls are answered as if nothing had happened, after one re-initialise for all of them."""
     with faulty_server("legacy") as server:
-        async with cell.open(config(server, restart=AT_ONCE)) as ref:
+        async with cell.open(config(cell, server, restart=AT_ONCE)) as ref:
             server.die()
             server.listen()
             with cell.works(phase="call", within=PROMPT):
@@ -152,12 +161,12 @@ async def test_restarted_legacy(cell: Cell) -> None:
             server.refuse()
 
 
-@fault("session forgotten", "http")
+@fault("session forgotten", "http", "sse")
 async def test_session_forgotten(cell: Cell) -> None:
     """A-06, A-15: what is under way comes to its end first; nothing is lost, and nothing is sent twice."""
     with faulty_server("legacy") as server:
-        async with cell.open(config(server, restart=AT_ONCE)) as ref, calls(1, ref.call_tool, "hold") as [held]:
-            await trio.to_thread.run_sync(server.wait_held)
+        async with cell.open(config(cell, server, restart=AT_ONCE)) as ref, calls(1, ref.call_tool, "hold") as [held]:
+            await server.held()
             server.forget()
             with cell.works(phase="call", within=PROMPT):
                 async with calls(20, ref.call_tool, "sleep", {"seconds": 0}) as asking:
@@ -170,15 +179,15 @@ async def test_session_forgotten(cell: Cell) -> None:
             assert server.methods().count("initialize") == 2
 
 
-@fault("frozen at close", "http")
+@fault("frozen at close", "http", "sse")
 async def test_frozen_at_close(cell: Cell) -> None:
     """S4-21: the end of a session that cannot be told to the server is bounded."""
     with faulty_server("legacy") as server:
-        async with cell.open(config(server, stop_timeout=STOP)) as ref:
+        async with cell.open(config(cell, server, stop_timeout=STOP)) as ref:
             server.frozen = True
             with cell.works(phase="stop", within=STOP + MARGIN):
                 await ref.stop()
-        assert server.methods()[-1] == "DELETE"
+        assert cell.transport == "sse" or server.methods()[-1] == "DELETE"
 
 
 # --- requests that are lost on their way ----------------------------------------------------------------------------
@@ -186,7 +195,7 @@ async def test_frozen_at_close(cell: Cell) -> None:
 
 async def lose(cell: Cell, server: FaultyServer, raw: Raw, cause: type[BaseException] | None = None) -> str:
     """Prove that a request is lost alone; returns what its caller is told."""
-    async with cell.open(config(server)) as ref, cell.calls_beside(ref):
+    async with cell.open(config(cell, server)) as ref, cell.calls_beside(ref):
         with cell.fails(ConnectionLost, phase="call", within=PROMPT, cause=cause) as caught:
             await call_raw(ref, raw)
     assert caught.value.outcome == "unknown"
@@ -194,13 +203,13 @@ async def lose(cell: Cell, server: FaultyServer, raw: Raw, cause: type[BaseExcep
     return str(caught.value)
 
 
-@fault("reset", "http")
+@fault("reset", "http", "sse")
 async def test_reset(cell: Cell, server: FaultyServer) -> None:
     """A-15."""
     assert "failed on its way (ReadError" in await lose(cell, server, Raw("", "reset"), httpx2.ReadError)
 
 
-@fault("cut in the headers", "http")
+@fault("cut in the headers", "http", "sse")
 async def test_cut_in_the_headers(cell: Cell, server: FaultyServer) -> None:
     """A-15."""
     await lose(cell, server, Raw("HTTP/1.1 200 OK\r\nContent-Le"), httpx2.RemoteProtocolError)
@@ -256,16 +265,16 @@ async def test_accepted_and_not_answered(cell: Cell, server: FaultyServer) -> No
 
 async def refuse(cell: Cell, server: FaultyServer, status: int, *headers: str, body: str = "") -> HttpStatusError:
     """Prove that a status is told to the caller of the one request that was answered with it."""
-    async with cell.open(config(server)) as ref, cell.calls_beside(ref):
+    async with cell.open(config(cell, server)) as ref, cell.calls_beside(ref):
         with cell.fails(HttpStatusError, phase="call", within=PROMPT) as caught:
             await call_raw(ref, Raw(response(status, body, *headers), "keep"))
     assert caught.value.status == status
-    assert server.url() in str(caught.value)
-    assert str(status) in str(caught.value)
+    assert server.url("") in str(caught.value)
+    assert f"answered with {status}" in str(caught.value)
     return caught.value
 
 
-@fault("400", "http")
+@fault("400", "http", "sse")
 async def test_400(cell: Cell, server: FaultyServer) -> None:
     """A-05: what the server says in terms of MCP stays that; a bare status is told as a status."""
     refused = await refuse(cell, server, 400)
@@ -275,19 +284,19 @@ async def test_400(cell: Cell, server: FaultyServer) -> None:
 @fault("400 with an error of MCP", "http")
 async def test_400_with_an_error_of_mcp(cell: Cell, server: FaultyServer) -> None:
     body = '{"jsonrpc": "2.0", "id": {id}, "error": {"code": -32602, "message": "no such path", "data": 7}}'
-    async with cell.open(config(server)) as ref, cell.calls_beside(ref):
+    async with cell.open(config(cell, server)) as ref, cell.calls_beside(ref):
         with cell.fails(MCPError, phase="call", within=PROMPT) as caught:
             await call_raw(ref, Raw(response(400, body), "keep"))
     assert (caught.value.code, caught.value.message, caught.value.data) == (-32602, "no such path", 7)
 
 
-@fault("401", "http")
+@fault("401", "http", "sse")
 async def test_401(cell: Cell, server: FaultyServer) -> None:
     """A-05."""
     assert "check the credentials" in str(await refuse(cell, server, 401))
 
 
-@fault("403", "http")
+@fault("403", "http", "sse")
 async def test_403(cell: Cell, server: FaultyServer) -> None:
     """A-05."""
     assert "what the credentials allow" in str(await refuse(cell, server, 403))
@@ -299,13 +308,13 @@ async def test_404(cell: Cell, server: FaultyServer) -> None:
     assert "check the path" in str(await refuse(cell, server, 404))
 
 
-@fault("405", "http")
+@fault("405", "http", "sse")
 async def test_405(cell: Cell, server: FaultyServer) -> None:
     """A-05."""
     assert "takes no MCP requests" in str(await refuse(cell, server, 405))
 
 
-@fault("429 with Retry-After", "http")
+@fault("429 with Retry-After", "http", "sse")
 async def test_429_with_retry_after(cell: Cell, server: FaultyServer) -> None:
     """A-05: the words that came with it are not lost either."""
     body = '{"jsonrpc": "2.0", "id": {id}, "error": {"code": -32000, "message": "too eager"}}'
@@ -315,73 +324,72 @@ async def test_429_with_retry_after(cell: Cell, server: FaultyServer) -> None:
     assert isinstance(refused.__cause__, MCPError)
 
 
-@fault("500", "http")
+@fault("500", "http", "sse")
 async def test_500(cell: Cell, server: FaultyServer) -> None:
     """A-05."""
     assert "the log of the server" in str(await refuse(cell, server, 500))
 
 
-@fault("502", "http")
+@fault("502", "http", "sse")
 async def test_502(cell: Cell, server: FaultyServer) -> None:
     """A-05."""
     assert "any proxy before it" in str(await refuse(cell, server, 502))
 
 
-@fault("503", "http")
+@fault("503", "http", "sse")
 async def test_503(cell: Cell, server: FaultyServer) -> None:
     """A-05."""
     refused = await refuse(cell, server, 503, "Retry-After: Fri, 01 Jan 2100 00:00:00 GMT")
     assert refused.retry_after == 3600
 
 
-@fault("401 at start", "http")
-async def test_401_at_start(cell: Cell, server: FaultyServer) -> None:
-    """A-05, S2-17: it takes no time, and says what was refused where."""
-    server.scripts["server/discover"] = Raw(response(401), "keep")
-    async with cell.open(config(server, protocol="auto")) as ref:
+async def refuse_start(cell: Cell, server: FaultyServer, status: int) -> ConnectFailed:
+    """Prove that a connect that is answered with a status fails at once and says so."""
+    server.scripts.update(dict.fromkeys(("GET", "server/discover", "initialize"), Raw(response(status), "keep")))
+    async with cell.open(config(cell, server)) as ref:
         with cell.fails(ConnectFailed, phase="connect", within=PROMPT, cause=HttpStatusError) as caught:
             await raise_failure_of(ref)
-    assert (caught.value.phase, caught.value.http_status) == ("negotiate", 401)
-    assert f"{server.url()} answered with 401 Unauthorized; check the credentials" in str(caught.value)
+    assert caught.value.phase == ("negotiate" if cell.transport == "http" else "open")
+    assert caught.value.http_status == status
+    assert server.url("") in str(caught.value)
+    assert f"answered with {status}" in str(caught.value)
+    return caught.value
+
+
+@fault("401 at start", "http", "sse")
+async def test_401_at_start(cell: Cell, server: FaultyServer) -> None:
+    """A-05, S2-17, S2-18: it takes no time, and says what was refused where."""
+    assert "401 Unauthorized; check the credentials" in str(await refuse_start(cell, server, 401))
     assert len(server.requests) == 1
 
 
-@fault("404 at start", "http")
+@fault("404 at start", "http", "sse")
 async def test_404_at_start(cell: Cell, server: FaultyServer) -> None:
-    """A-05."""
-    server.scripts.update(dict.fromkeys(("server/discover", "initialize"), Raw(response(404), "keep")))
-    async with cell.open(config(server)) as ref:
-        with cell.fails(ConnectFailed, phase="connect", within=PROMPT, cause=HttpStatusError) as caught:
-            await raise_failure_of(ref)
-    assert (caught.value.phase, caught.value.http_status) == ("negotiate", 404)
-    assert "check the path of the URL" in str(caught.value)
+    """A-05, S2-18."""
+    assert "check the path of the URL" in str(await refuse_start(cell, server, 404))
 
 
-@fault("503 at start", "http")
+@fault("503 at start", "http", "sse")
 async def test_503_at_start(cell: Cell, server: FaultyServer) -> None:
-    """A-05: an outage says nothing about the protocol, so no other one is tried."""
-    server.scripts["server/discover"] = Raw(response(503), "keep")
-    async with cell.open(config(server)) as ref:
-        with cell.fails(ConnectFailed, phase="connect", within=PROMPT, cause=HttpStatusError) as caught:
-            await raise_failure_of(ref)
-    assert (caught.value.phase, caught.value.http_status) == ("negotiate", 503)
-    assert [request.message["method"] for request in server.requests] == ["server/discover"]
+    """A-05, S2-18: an outage says nothing about the protocol, so no other one is tried."""
+    await refuse_start(cell, server, 503)
+    assert len(server.requests) == 1
 
 
 # --- redirects ------------------------------------------------------------------------------------------------------
 
 
-@fault("redirect within the origin", "http")
+@fault("redirect within the origin", "http", "sse")
 async def test_redirect_within_the_origin(cell: Cell, server: FaultyServer) -> None:
-    async with cell.open(ServerConfig("faulty", Http(server.url("/moved"), headers={"X-Key": "k3y"}))) as ref:
+    async with cell.open(config(cell, server, "/moved")) as ref:
         with cell.works(phase="connect", within=PROMPT):
             await ref.wait_state("ready")
     targets = [request.target for request in server.requests]
-    assert targets[:2] == ["/moved", "/mcp"]
+    assert targets[:2] == ["/moved", "/mcp" if cell.transport == "http" else "/sse"]
     assert {request.headers["x-key"] for request in server.requests} == {"k3y"}
 
 
-@fault("redirect to elsewhere", "http")
+@fault("redirect to elsewhere", "http", "sse")
 async def test_redirect_to_elsewhere(cell: Cell, server: FaultyServer) -> None:
     """Nothing is sent there: not the credentials, and not the request."""
     with faulty_server() as other:
@@ -402,7 +410,7 @@ async def test_gzip_bomb(cell: Cell, server: FaultyServer) -> None:
         f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nContent-Length: {len(packed)}"
     )
     server.scripts["hold"] = Raw(f"{head}\r\n\r\n{packed}")
-    async with cell.open(config(server)) as ref, cell.calls_beside(ref):
+    async with cell.open(config(cell, server)) as ref, cell.calls_beside(ref):
         with cell.fails(LimitExceeded, phase="call", within=PROMPT) as caught:
             await ref.call_tool("hold")
     assert "max_body_bytes" in str(caught.value)
@@ -412,7 +420,7 @@ async def test_gzip_bomb(cell: Cell, server: FaultyServer) -> None:
 async def test_one_byte_at_a_time(cell: Cell, server: FaultyServer) -> None:
     """However slow it is, that is for its caller to judge."""
     async with (
-        cell.open(config(server)) as ref,
+        cell.open(config(cell, server)) as ref,
         calls(1, ref.call_tool, "slowly") as [call],
         cell.calls_beside(ref),
     ):

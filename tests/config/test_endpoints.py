@@ -1,0 +1,310 @@
+"""Servers that are reached over HTTP: what may be written down, and what is refused in which words."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from mcp_actors._errors import ConfigError
+from mcp_actors.config import Http, Secret, ServerConfig, Sse
+
+URL = "https://example.com/mcp"
+
+
+def refusal(transport: type[Any], *args: Any, **options: Any) -> ConfigError:
+    """Return the error with which a transport is refused."""
+    with pytest.raises(ConfigError) as caught:
+        transport(*args, **options)
+    assert "hunter2" not in str(caught.value)
+    return caught.value
+
+
+class Flow(httpx2.Auth):
+    """An auth flow of the user's."""
+
+
+@pytest.mark.parametrize("kind", [Http, Sse])
+class TestBoth:
+    """What `Http` and `Sse` have in common."""
+
+    def test_a_refusal_names_the_one_that_it_is_about(self, kind: type[Any]) -> None:
+        assert str(refusal(kind, "ftp://example.com")).startswith(f"{kind.__name__}: url")
+        assert str(refusal(kind, URL, headers={"X": 5})).startswith(f"{kind.__name__}: headers['X']")
+        assert str(refusal(kind, URL, headers=5)).startswith(f"{kind.__name__}: headers is an int")
+        assert str(refusal(kind, "http://example.com")).startswith(f"{kind.__name__}: url 'http://example.com' would")
+
+    @pytest.mark.parametrize("auth", ["hunter2", "${TOKEN}", Secret("hunter2"), lambda: "hunter2", Flow(), None])
+    def test_auth_is_a_bearer_token_or_a_flow_and_is_not_shown(self, kind: type[Any], auth: object) -> None:
+        transport = kind(URL, auth=auth)
+        assert transport.auth is auth
+        shown = "None" if auth is None else "<Flow>" if isinstance(auth, Flow) else "…"
+        assert f"auth={shown}," in repr(transport)
+
+    @pytest.mark.parametrize(
+        ("auth", "problem"),
+        [
+            (
+                5,
+                "auth is an int; give a bearer token (a str, a Secret, or a function that returns a str) or an "
+                "httpx2.Auth",
+            ),
+            ("", "auth: the token is empty"),
+            (
+                "Bearer hunter2",
+                "auth: the value begins with the name of a scheme; give the bare token, or put it into headers as it "
+                "is",
+            ),
+            (
+                Secret("hunter2\n"),
+                "auth: the value holds a line break; strip it (a file read as a whole usually ends in one)",
+            ),
+        ],
+    )
+    def test_what_cannot_be_a_credential_is_refused(self, kind: type[Any], auth: object, problem: str) -> None:
+        error = refusal(kind, URL, auth=auth)
+        assert (str(error), error.path) == (f"{kind.__name__}: {problem}", "auth")
+
+    def test_two_credentials_are_refused_naming_both(self, kind: type[Any]) -> None:
+        """S4-26."""
+        error = refusal(kind, URL, headers={"authorization": "Bearer hunter2"}, auth="hunter2")
+        problem = "auth is given, and headers has 'authorization'; remove one of the two"
+        assert str(error) == f"{kind.__name__}: {problem}"
+        error = refusal(kind, "https://me:hunter2@example.com", auth="hunter2")
+        assert str(error) == (
+            f"{kind.__name__}: auth is given, and url holds a user name or password; remove one of the two"
+        )
+
+
+def test_sse_has_no_modern_era() -> None:
+    """S4-26."""
+    with pytest.raises(ConfigError) as caught:
+        ServerConfig("docs", Sse(URL), protocol="2026-07-28")
+    assert str(caught.value) == (
+        "server 'docs': protocol='2026-07-28' over Sse(…), which is older than that, is not possible; leave it out, "
+        'or use Http("https://…") if the server speaks streamable HTTP'
+    )
+
+
+class TestClient:
+    """The options of `Http` about the client."""
+
+    def test_the_defaults(self) -> None:
+        http = Http(URL)
+        assert (http.verify, http.max_connections, http.http_client) == (None, None, None)
+        assert (http.keepalive, http.max_body_bytes) == (60, 64 * 1024 * 1024)
+
+    def test_a_path_of_certificates_may_be_a_path(self) -> None:
+        assert Http(URL, verify=Path("ca.pem")).verify == "ca.pem"
+
+    def test_a_context_or_true_is_fine(self) -> None:
+        context = ssl.create_default_context()
+        assert Http(URL, verify=context).verify is context
+        assert Http(URL, verify=True).verify is True
+
+    def test_to_check_nothing_must_be_allowed_explicitly(self) -> None:
+        assert Http(URL, verify=False, allow_insecure=True).verify is False
+        assert str(refusal(Http, URL, verify=False)) == (
+            "Http: verify=False lets anybody on the way pretend to be the server; give the path of its CA certificate "
+            "instead, or say allow_insecure=True as well"
+        )
+
+    @pytest.mark.parametrize(
+        ("options", "problem"),
+        [
+            (
+                {"verify": 1},
+                "verify is an int; give an ssl.SSLContext, the path of a file of CA certificates, or True",
+            ),
+            ({"verify": ""}, "verify is empty; give an ssl.SSLContext, the path of a file of CA certificates, or True"),
+            (
+                {"max_connections": 0},
+                "max_connections=0 is not possible; give a number of connections, 1 or more, or None",
+            ),
+            ({"keepalive": 0}, "keepalive=0 is not possible; give a positive number of seconds that is finite"),
+            ({"max_body_bytes": 0}, "max_body_bytes=0 is not possible; give a number of bytes, 1 or more"),
+            (
+                {"http_client": 5},
+                "http_client is an int; give a function that returns a new httpx2.AsyncClient, which is closed with "
+                "the connection",
+            ),
+        ],
+    )
+    def test_what_is_impossible_is_refused(self, options: dict[str, Any], problem: str) -> None:
+        error = refusal(Http, URL, **options)
+        assert (str(error), error.path) == (f"Http: {problem}", next(iter(options)))
+
+    @pytest.mark.parametrize("option", [{"verify": True}, {"max_connections": 3}, {"keepalive": 5}])
+    def test_what_a_client_of_the_users_own_would_ignore_is_refused_naming_both(self, option: dict[str, Any]) -> None:
+        """S4-26."""
+        error = refusal(Http, URL, http_client=httpx2.AsyncClient, **option)
+        [name] = option
+        assert str(error) == (
+            f"Http: http_client and {name} are both given; set it on the client that http_client makes"
+        )
+
+    def test_the_arguments_of_a_factory_are_not_shown(self) -> None:
+        def make() -> httpx2.AsyncClient:
+            raise NotImplementedError
+
+        assert "http_client=<make>" in repr(Http(URL, http_client=make))
+
+
+class TestHttp:
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "https://example.com",
+            "https://example.com:8443/mcp?x=1",
+            "HTTPS://EXAMPLE.COM/mcp",
+            "https://user:pw@example.com/mcp",
+            "https://[2001:db8::1]/mcp",
+            "http://localhost/mcp",
+            "http://LOCALHOST:3000/mcp",
+            "http://127.0.0.1:3000/mcp",
+            "http://127.8.9.1/mcp",
+            "http://[::1]:3000/mcp",
+        ],
+    )
+    def test_https_anywhere_and_http_on_this_machine_are_fine(self, url: str) -> None:
+        http = Http(url)
+        assert (http.url, dict(http.headers), http.allow_insecure) == (url, {}, False)
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "http://example.com/mcp",
+            "http://10.0.0.1/mcp",
+            "http://localhost.example.com/mcp",
+            "http://127.0.0.1.example.com/mcp",
+            "http://127.0.0.1@example.com/mcp",
+            "http://[::2]/mcp",
+            "http://0.0.0.0/mcp",
+        ],
+    )
+    def test_http_to_elsewhere_must_be_allowed_explicitly(self, url: str) -> None:
+        error = refusal(Http, url)
+        assert str(error) == (
+            f"Http: url {Http(url, allow_insecure=True).display_url!r} would send everything unencrypted, credentials "
+            "too; use https, or say allow_insecure=True if the network in between is trusted"
+        )
+        assert error.path == "url"
+
+    @pytest.mark.parametrize(
+        ("url", "problem"),
+        [
+            ("", "url '' is not an http or https URL; write https://host/path"),
+            ("example.com/mcp", "url 'example.com/mcp' is not an http or https URL; write https://host/path"),
+            ("user:hunter2@example.com", "url '…@example.com' is not an http or https URL; write https://host/path"),
+            ("ftp://example.com/", "url 'ftp://example.com/' is not an http or https URL; write https://host/path"),
+            ("example.com?key=hunter2", "url 'example.com?…' is not an http or https URL; write https://host/path"),
+            ("https:///mcp", "url 'https:///mcp' has no host; write https://host/path"),
+            ("https://:443/mcp", "url 'https://:443/mcp' has no host; write https://host/path"),
+            ("https://user:hunter2@/", "url 'https:///' has no host; write https://host/path"),
+            (
+                "https://example.com:http/mcp",
+                "url 'https://example.com:http/mcp' is malformed (its host or its port); write https://host:port/path",
+            ),
+            (
+                "https://user:hunter2@[::1/mcp",
+                "url '…@[::1/mcp' is malformed (its host or its port); write https://host:port/path",
+            ),
+            (
+                " https://user:hunter2@example.com",
+                "url 'https://example.com' holds white space, a control character or a backslash; remove it",
+            ),
+            (
+                "https://example.com/a\nb",
+                "url 'https://example.com/ab' holds white space, a control character or a backslash; remove it",
+            ),
+            (
+                "http://evil.example\\@localhost/",
+                "url 'http://localhost/' holds white space, a control character or a backslash; remove it",
+            ),
+            (
+                "https://${HOST}/mcp",
+                "url 'https://${HOST}/mcp' holds '${', but variables are expanded in headers only; "
+                "build the URL in Python",
+            ),
+            (None, "url is None; give a str such as https://host/path"),
+            (Path("mcp.json"), "url is a PosixPath; give a str such as https://host/path"),
+        ],
+    )
+    def test_an_impossible_url_is_refused_without_its_credentials(self, url: object, problem: str) -> None:
+        error = refusal(Http, url)
+        assert (str(error), error.path) == (f"Http: {problem}", "url")
+
+    def test_the_display_url_has_no_user_info_no_query_values_and_no_fragment(self) -> None:
+        http = Http("https://user:hunter2@example.com:8443/mcp?key=hunter2&hunter2&a=#hunter2")
+        assert http.display_url == "https://example.com:8443/mcp?key=…&…&a=…"
+        assert repr(http) == (
+            "Http(url='https://example.com:8443/mcp?key=…&…&a=…', headers={}, auth=None, allow_insecure=False, "
+            "verify=None, max_connections=None, keepalive=60.0, max_body_bytes=67108864, http_client=None)"
+        )
+
+    def test_the_display_url_of_a_plain_url_is_that_url(self) -> None:
+        assert Http("https://example.com/@scope/mcp").display_url == "https://example.com/@scope/mcp"
+
+    def test_repr_shows_the_names_of_headers_and_no_value(self) -> None:
+        http = Http("https://example.com", headers={"Authorization": "Bearer hunter2"})
+        assert "headers={'Authorization': …}" in repr(http)
+        assert "hunter2" not in repr(http) + repr(http.headers)
+
+    def test_headers_are_a_copy_that_cannot_be_changed(self) -> None:
+        given = {"X-A": "1"}
+        http = Http("https://example.com", headers=given)
+        given["X-A"] = "2"
+        assert http.headers == {"X-A": "1"}
+        assert http == Http("https://example.com", headers={"X-A": "1"})
+        assert hash(http) == hash(Http("https://example.com", headers={"X-A": "1"}))
+
+    @pytest.mark.parametrize(
+        ("headers", "problem"),
+        [
+            (["A: 1"], 'headers is a list; write headers={"NAME": "value"}'),
+            ({"X-A": 5}, "headers['X-A'] is an int; give a str, a Secret, or a function that returns a str"),
+            (
+                {"Authorization: Bearer hunter2": ""},
+                'the name of a header is empty or holds a character that no name can hold; write headers={"Name": '
+                '"value"}',
+            ),
+            (
+                {"": "x"},
+                'the name of a header is empty or holds a character that no name can hold; write headers={"Name": '
+                '"value"}',
+            ),
+            (
+                {"X-A": Secret("hunter2\n")},
+                "headers['X-A']: the value holds a line break; strip it (a file read as a whole usually ends in one)",
+            ),
+            (
+                {"X-A": "hunter2 "},
+                "headers['X-A']: the value begins or ends with white space; strip it, and see whether a variable in "
+                "it is empty",
+            ),
+            (
+                {"X-A": "hünter2"},
+                "headers['X-A']: the value holds a character that is not printable ASCII; encode it",
+            ),
+            ({"x-a": "1", "X-A": "2"}, "'x-a' and 'X-A' are the same header; remove one of them"),
+        ],
+    )
+    def test_impossible_headers_are_refused_without_their_values(self, headers: object, problem: str) -> None:
+        error = refusal(Http, "https://example.com", headers=headers)
+        assert str(error) == f"Http: {problem}"
+        assert error.path is not None
+        assert error.path.startswith("headers")
+
+    def test_two_credentials_are_refused_naming_both_options(self) -> None:
+        """S4-26: contradictory options are refused, both named."""
+        error = refusal(Http, "https://user:hunter2@example.com", headers={"authorization": "Bearer hunter2"})
+        problem = "headers has 'Authorization', and url holds a user name or password; remove one of the two"
+        assert str(error) == f"Http: {problem}"
+
+    @pytest.mark.parametrize("value", [1, "yes", None])
+    def test_allow_insecure_is_true_or_false(self, value: object) -> None:
+        error = refusal(Http, "http://example.com", allow_insecure=value)
+        assert str(error) == f"Http: allow_insecure={value!r} is not possible; give True or False"
