@@ -57,7 +57,15 @@ class ActorStopped(ActorError):
     """The actor is not running and will not come back by itself.
 
     ``restart_child`` on its supervisor reopens the same mailbox, if the child is still in the supervisor's table.
+
+    Attributes:
+        handed_over: True if the message was being handled when the actor ended, so that it may have had its effect;
+            False if it was never handed over.
     """
+
+    def __init__(self, message: str, *, actor: str, handed_over: bool = False) -> None:
+        super().__init__(message, actor=actor)
+        self.handed_over = handed_over
 
 
 class ActorCrashed(ActorError):
@@ -173,12 +181,23 @@ class ServerUnavailable(ServerError):
     Attributes:
         state: the server's state, for example ``"failed"`` or ``"stopped"``.
         last_error: what brought it there, if anything did.
+        outcome: ``"not_sent"``, or ``"unknown"`` if it was stopped while the request was with it, so that it may have
+            acted on the request.
     """
 
-    def __init__(self, message: str, *, server: str, state: str, last_error: BaseException | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        server: str,
+        state: str,
+        last_error: BaseException | None = None,
+        outcome: Literal["not_sent", "unknown"] = "not_sent",
+    ) -> None:
         super().__init__(message, server=server)
         self.state = state
         self.last_error = last_error
+        self.outcome: Literal["not_sent", "unknown"] = outcome
 
 
 class HttpStatusError(ServerError):

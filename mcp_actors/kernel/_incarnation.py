@@ -320,7 +320,7 @@ class Incarnation:
         assert self._end is not None
         name, message = self.record.name, type(envelope.message).__name__
         if not self._end.failed and not self.comes_back:
-            return stopped(name, f"it ended ({self._end.reason}) while it handled {message}")
+            return stopped(name, f"it ended ({self._end.reason}) while it handled {message}", handed_over=True)
         exc = ActorCrashed(
             f"actor {name!r}: incarnation {self.record.incarnation} ended ({self._end.reason}) while it handled "
             f"{message}, which may have had its effect; send it again only if that does no harm",

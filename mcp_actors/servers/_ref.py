@@ -176,8 +176,9 @@ class ServerRef:
             return await call.wait()
         except ActorCrashed as exc:
             reason = _root_of(exc.__cause__)
-        except ActorStopped:
-            raise self._unavailable() from self._record.error
+        except ActorStopped as exc:
+            failure = self._stopped_under(request) if exc.handed_over else self._unavailable()
+            raise failure from self._record.error
         except MailboxFull:
             raise LimitExceeded(
                 f"server {self.name!r}: {self.config.mailbox_size} requests wait already, which is its mailbox_size; "
@@ -193,7 +194,7 @@ class ServerRef:
             ) from None
         why = f" ({problem_of(reason)})" if reason is not None else ""
         raise ConnectionLost(
-            f"server {self.name!r}: the connection ended{why} while {type(request).__name__} was with the server, "
+            f"server {self.name!r}: the connection ended{why} while {request.operation} was with the server, "
             "which may have acted on it; send it again only if that does no harm",
             server=self.name,
         ) from reason
@@ -207,6 +208,16 @@ class ServerRef:
                 raise self._record.deadlines.failure(deadline)
         if self.config.when_down == "fail" and self._record.state not in ACTIVE:
             raise self._unavailable() from self._record.error
+
+    def _stopped_under(self, request: Request[Any]) -> ServerUnavailable:
+        return ServerUnavailable(
+            f"server {self.name!r}: was stopped while {request.operation} was with it, and may have acted on it; "
+            "send it again only if that does no harm",
+            server=self.name,
+            state=self.state,
+            last_error=self._record.error,
+            outcome="unknown",
+        )
 
     def _unavailable(self) -> ServerUnavailable:
         state, error = self.state, self._record.error

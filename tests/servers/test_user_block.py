@@ -130,9 +130,12 @@ async def test_a_call_whose_server_was_stopped_ends_at_once_and_a_start_brings_i
         asked = trio.current_time()
         await servers["a"].stop()
         assert isinstance(in_flight.error, ServerUnavailable)
+        assert in_flight.error.outcome == "unknown"
+        assert "was stopped while tools/call 'sleep' was with it, and may have acted on it" in str(in_flight.error)
         assert in_flight.at - asked < PROMPT
-        with pytest.raises(ServerUnavailable):
+        with pytest.raises(ServerUnavailable) as refused:
             await servers["a"].call_tool("pid")
+        assert refused.value.outcome == "not_sent"
         await servers["a"].start()
         assert text_of(await servers["a"].call_tool("echo", {"text": "back"})) == "back"
 

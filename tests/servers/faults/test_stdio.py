@@ -150,7 +150,7 @@ async def test_a_line_one_byte_over_the_limit(cell: Cell) -> None:
             await ref.call_tool("line", {"bytes": LIMIT + 1})
     assert str(caught.value).startswith(
         f"server 'faulty': the connection ended (sent a line of more than {LIMIT} bytes; raise max_line_bytes if it "
-        "may do that) while CallTool was with the server"
+        "may do that) while tools/call 'line' was with the server"
     )
 
 

@@ -1,0 +1,214 @@
+"""Whatever is done to a server and to its callers, in whatever order: every request has exactly one outcome.
+
+The programs are drawn at random, and run under a mock clock against a real server in this process that counts what it
+carries out. The seed is printed with every run, and ``PROGRAMS_SEED`` repeats one.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import random
+from collections import Counter
+from contextlib import suppress
+from typing import Any, Final
+from unittest.mock import patch
+
+import hypothesis
+import pytest
+import trio
+from attrs import define, field, frozen
+from hypothesis import given, strategies as st
+from mcp.server.mcpserver import MCPServer
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from mcp_actors import (
+    Backoff,
+    RequestTimedOut,
+    RestartPolicy,
+    ServerConfig,
+    ServerError,
+    ServerRef,
+    ServerUnavailable,
+    Stdio,
+    open_servers,
+)
+
+from .links import text_of
+from .memory_link import Machine
+
+PROGRAMS: Final = 5_000 if os.environ.get("CI") else 150
+SEED: Final = int(os.environ.get("PROGRAMS_SEED") or random.SystemRandom().getrandbits(32))
+
+
+@frozen
+class Act:
+    """One thing that is done, by somebody who leaves after ``patience`` seconds."""
+
+    verb: str
+    seconds: float
+    patience: float
+
+
+@frozen
+class Program:
+    options: dict[str, Any]
+    connects: list[float | str | None]
+    acts: list[Act]
+
+
+VERBS: Final = [*["call"] * 10, *["crash"] * 3, "sleep", "sleep", "restart", "stop", "start", "list"]
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Program:
+    options = {
+        "max_in_flight": draw(st.sampled_from([1, 2, 64])),
+        "mailbox_size": draw(st.sampled_from([1, 256])),
+        "request_timeout": draw(st.sampled_from([None, 3.0, 20.0])),
+        "progress_timeout": draw(st.sampled_from([None, None, 2.0])),
+        "when_down": draw(st.sampled_from(["wait", "wait", "fail"])),
+        "connect": draw(st.sampled_from(["eager", "eager", "lazy"])),
+        "restart": draw(
+            st.sampled_from(
+                [
+                    RestartPolicy(max_restarts=0),
+                    RestartPolicy(max_restarts=2, backoff=Backoff(first=1.0, initial=1.0)),
+                    RestartPolicy(max_restarts=1000, backoff=Backoff()),
+                ]
+            )
+        ),
+    }
+    act = st.builds(
+        Act,
+        st.sampled_from(VERBS),
+        st.sampled_from([0.0, 0.5, 2.5, 10.0, 1000.0]),
+        st.sampled_from([0.2, 5.0, math.inf, math.inf]),
+    )
+    connects = draw(st.lists(st.sampled_from([None, None, 1.0, 100.0, "refused"]), max_size=4))
+    return Program(options=options, connects=connects, acts=draw(st.lists(act, min_size=3, max_size=25)))
+
+
+@define
+class Told:
+    """What a caller was told, and when."""
+
+    asked: float
+    at: float
+    outcome: str
+    error: Exception | None = None
+
+
+@define(eq=False)
+class Run:
+    """Runs a program and keeps what the checks need."""
+
+    program: Program
+    began: list[int] = field(factory=list)
+    told: dict[int, Told] = field(factory=dict)
+    calls: int = 0
+    stopped: bool = False
+    machine: Machine = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        here = MCPServer("here")
+        here.add_tool(self.work, name="work")
+        self.machine = Machine(here._lowlevel_server)
+        self.machine.connects = [
+            OSError("refused") if connect == "refused" else connect  # type: ignore[misc]  # the only other str
+            for connect in self.program.connects
+        ]
+
+    async def work(self, id: int, seconds: float) -> str:
+        self.began.append(id)
+        await trio.sleep(seconds)
+        return str(id)
+
+    async def main(self) -> None:
+        config = ServerConfig("here", Stdio("here"), protocol="legacy", **self.program.options)
+        with trio.fail_after(1e7), patch("mcp_actors.servers._actor.open_link", self.machine.open_link):
+            async with open_servers(config) as servers, trio.open_nursery() as nursery:
+                for act in self.program.acts:
+                    await self.do(act, servers["here"], nursery)
+                await trio.sleep(2000)
+                # Those without a bound of their own are let go, as they would be at the end of a program.
+                await servers["here"].stop()
+
+    async def do(self, act: Act, ref: ServerRef, nursery: trio.Nursery) -> None:
+        match act.verb:
+            case "call":
+                nursery.start_soon(self.call, ref, self.calls, act)
+                self.calls += 1
+            case "crash":
+                self.machine.cut()
+            case "sleep":
+                await trio.sleep(act.seconds)
+            case "restart" | "stop" | "start" | "list":
+                nursery.start_soon(self.change, ref, act)
+        await wait_all_tasks_blocked()
+
+    async def change(self, ref: ServerRef, act: Act) -> None:
+        changes = {"restart": ref.restart, "stop": ref.stop, "start": ref.start, "list": ref.list_tools}
+        with trio.move_on_after(act.patience), suppress(ServerError):
+            await changes[act.verb]()
+
+    async def call(self, ref: ServerRef, id: int, act: Act) -> None:
+        asked, outcome, error = trio.current_time(), "left", None
+        try:
+            with trio.move_on_after(act.patience):
+                try:
+                    assert text_of(await ref.call_tool("work", {"id": id, "seconds": act.seconds})) == str(id)
+                    outcome = "answered"
+                except ServerError as exc:
+                    outcome, error = type(exc).__name__, exc
+        finally:
+            assert id not in self.told
+            self.told[id] = Told(asked, trio.current_time(), outcome, error)
+
+    # --- checks -----------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        assert len(self.told) == self.calls
+        assert max(Counter(self.began).values(), default=0) <= 1
+        for id, told in self.told.items():
+            assert told.outcome in ("left", "answered", "RequestTimedOut", "ConnectionLost", "ServerUnavailable"), told
+            self.check_one(id, told)
+        if self.program.options["max_in_flight"] == 1:
+            assert self.began == sorted(self.began)
+
+    def check_one(self, id: int, told: Told) -> None:
+        if told.outcome in ("answered", "ConnectionLost"):
+            # The connection may be lost between the sending and the first step of the server.
+            assert id in self.began or told.outcome == "ConnectionLost"
+        if isinstance(told.error, ServerUnavailable) and told.error.outcome == "not_sent":
+            assert id not in self.began
+        if isinstance(told.error, RequestTimedOut):
+            if told.error.limit == "request_timeout":
+                assert told.at - told.asked == pytest.approx(self.program.options["request_timeout"])
+            else:
+                assert id in self.began
+            if "it was not sent" in str(told.error):
+                assert id not in self.began
+        if (timeout := self.program.options["request_timeout"]) is not None:
+            assert told.at - told.asked <= timeout + 1e-6
+
+
+@hypothesis.seed(SEED)
+@hypothesis.settings(max_examples=PROGRAMS, print_blob=True, deadline=None)
+@given(programs())
+def run_and_check(program: Program) -> None:
+    run = Run(program)
+    trio.run(run.main, clock=MockClock(autojump_threshold=0))
+    run.check()
+
+
+def test_every_request_has_one_outcome_whatever_happens(capsys: pytest.CaptureFixture[str]) -> None:
+    """A-03, A-09: also none is carried out twice, none hangs, and those that wait keep their order."""
+    with capsys.disabled():
+        print(f"\n{PROGRAMS} programs, PROGRAMS_SEED={SEED}")
+    logging.disable(logging.CRITICAL)
+    try:
+        run_and_check()
+    finally:
+        logging.disable(logging.NOTSET)
