@@ -178,11 +178,15 @@ class RequestTimedOut(ServerError, TimeoutError):
 class ServerUnavailable(ServerError):
     """The server is not serving and will not by itself: it failed for good, was stopped, or its group was left.
 
+    Or it serves, but its circuit breaker is open: its last requests failed, and this one was not sent.
+
     Attributes:
         state: the server's state, for example ``"failed"`` or ``"stopped"``.
-        last_error: what brought it there, if anything did.
+        last_error: what brought it there, or what opened its breaker, if anything did.
         outcome: ``"not_sent"``, or ``"unknown"`` if it was stopped while the request was with it, so that it may have
             acted on the request.
+        retry_at: when its breaker lets a request through again, as a time of `trio.current_time` in seconds, which may
+            have passed: then one is on its way. None if waiting alone will not help.
     """
 
     def __init__(
@@ -193,11 +197,13 @@ class ServerUnavailable(ServerError):
         state: str,
         last_error: BaseException | None = None,
         outcome: Literal["not_sent", "unknown"] = "not_sent",
+        retry_at: float | None = None,
     ) -> None:
         super().__init__(message, server=server)
         self.state = state
         self.last_error = last_error
         self.outcome: Literal["not_sent", "unknown"] = outcome
+        self.retry_at = retry_at
 
 
 class HttpStatusError(ServerError):
