@@ -101,11 +101,6 @@ def is_repeatable_call(*, idempotent: bool | None, trusted: bool, annotations: T
     return annotations.read_only_hint is True or annotations.idempotent_hint is True
 
 
-def _nothing_was_sent(error: BaseException) -> bool:
-    """Whether an attempt came to no more than a connection for itself."""
-    return isinstance(error, ConnectFailed)
-
-
 # --- 4. Has the server had enough? ----------------------------------------------------------------------------------
 
 
@@ -194,18 +189,22 @@ class Retries:
     deadline: float = math.inf
     attempts: int = field(default=1, init=False)
 
-    def failed(self, error: BaseException, now: float, *, random: Callable[[], float] | None = None) -> Retry | NoRetry:
+    def failed(
+        self, error: BaseException, now: float, *, sent: bool = True, random: Callable[[], float] | None = None
+    ) -> Retry | NoRetry:
         """An attempt has failed: decide what becomes of the request, and account for it.
 
         Args:
             error: what it failed with.
             now: the time.
+            sent: False only if it is known that nothing of it reached the server, for example because there was no
+                connection for it. No class of errors says so: a middleware may raise any of them, at any time.
             random: a source of uniform numbers in [0, 1), such as `random.random`. None leaves out the jitter.
         """
         if not is_transient(error):
             return NoRetry("final")
         self.tokens.failed()
-        if not self.repeatable and not _nothing_was_sent(error):
+        if sent and not self.repeatable:
             return NoRetry("unsafe")
         if self.attempts >= self.policy.attempts:
             return NoRetry("attempts")

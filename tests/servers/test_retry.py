@@ -162,8 +162,16 @@ class TestWhatMayBeRepeated:
 
     def test_a_tool_call_for_which_no_connection_could_be_made_is_not(self) -> None:
         its, _ = retries(repeatable=False)
-        assert its.failed(not_connected(), 0.0) == Retry(0.1)
+        assert its.failed(not_connected(), 0.0, sent=False) == Retry(0.1)
         assert its.failed(lost(), 1.0) == NoRetry("unsafe")
+
+    def test_without_that_proof_no_error_makes_it_safe(self) -> None:
+        its, _ = retries(repeatable=False)
+        assert its.failed(not_connected(), 0.0) == NoRetry("unsafe")
+
+    def test_what_will_be_the_same_again_is_final_even_if_nothing_was_sent(self) -> None:
+        its, _ = retries(repeatable=False)
+        assert its.failed(not_connected(hopeless=True), 0.0, sent=False) == NoRetry("final")
 
 
 class TestAttempts:
@@ -251,6 +259,12 @@ class TestTokens:
         assert allowed == [False] + [True] * 9
         assert tokens.left == 6
 
+    def test_a_ratio_is_counted_to_the_thousandth_whatever_a_float_makes_of_it(self) -> None:
+        tokens = RetryTokens(RetryBudget(max_tokens=10, token_ratio=1.001))
+        for change in (tokens.failed, tokens.failed, tokens.succeeded):
+            change()
+        assert tokens.left == 9.001
+
     def test_it_never_holds_more_than_it_did_nor_less_than_nothing(self) -> None:
         tokens = RetryTokens(RetryBudget(max_tokens=2, token_ratio=1000))
         tokens.succeeded()
@@ -327,8 +341,7 @@ class TokensMachine(RuleBasedStateMachine):
 TestTokensModel = TokensMachine.TestCase
 
 FINAL: Final = [status(404), status(501), MCPError(-32602, "no"), ValueError("no"), lost(too_long())]
-UNSENT: Final = [not_connected(), not_connected(http_status=503)]
-SENT: Final = [lost(), status(429), status(503, 0.3), status(503, 7.0), MCPError(-32603, "no")]
+TRANSIENT: Final = [not_connected(), lost(), status(429), status(503, 0.3), status(503, 7.0), MCPError(-32603, "no")]
 
 
 class RequestMachine(RuleBasedStateMachine):
@@ -376,13 +389,13 @@ class RequestMachine(RuleBasedStateMachine):
         self.its = None
 
     @precondition(lambda self: self.its is not None)
-    @rule(error=st.sampled_from(UNSENT + SENT), takes=st.sampled_from([0.0, 0.25, 1.0]))
-    def fail(self, error: Exception, takes: float) -> None:
+    @rule(error=st.sampled_from(TRANSIENT), sent=st.booleans(), takes=st.sampled_from([0.0, 0.25, 1.0]))
+    def fail(self, error: Exception, sent: bool, takes: float) -> None:
         assert self.its is not None
         self.now += takes
         self.count = max(Fraction(0), self.count - 1)
-        self.acted_on = self.acted_on or error not in UNSENT
-        verdict = self.its.failed(error, self.now)
+        self.acted_on = self.acted_on or sent
+        verdict = self.its.failed(error, self.now, sent=sent)
         assert verdict == self.expected(error)
         if isinstance(verdict, NoRetry):
             self.its = None
