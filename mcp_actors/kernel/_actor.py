@@ -31,7 +31,15 @@ class StopActor(Exception):
 
 
 class IgnoreStart(Exception):
-    """Raised from ``running()`` before its yield: there is nothing to run, which is no failure (OTP's ``ignore``)."""
+    """Raised from ``running()`` before its yield: there is nothing to run, which is no failure (OTP's ``ignore``).
+
+    Args:
+        keep_mailbox: True if there is nothing to run *yet*: what is sent waits for a ``restart_child``.
+    """
+
+    def __init__(self, *, keep_mailbox: bool = False) -> None:
+        super().__init__()
+        self.keep_mailbox = keep_mailbox
 
 
 class NotSent(Exception):

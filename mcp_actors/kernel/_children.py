@@ -96,9 +96,10 @@ class Children:
             del self.table[child.spec.id]
             del self._records[child.spec.id]
 
-    def retire(self, child: Child, why: str) -> None:
+    def retire(self, child: Child, why: str, *, keep_mailbox: bool = False) -> None:
         """A child has ended and is not restarted."""
-        child.close(why)
+        if not keep_mailbox:
+            child.close(why)
         if not self.drop(child, "closed"):
             return
         child.record.become("stopped")

@@ -61,11 +61,13 @@ class End:
             starting), ``"crashed"``, ``"ignored"`` (it had nothing to run).
         error: the failure behind ``"crashed"``.
         hopeless: True if the actor said that a restart cannot help.
+        keeps_mailbox: True if what is sent is to wait for somebody who starts it after all.
     """
 
     reason: EndReason
     error: BaseException | None = field(default=None, eq=False)
     hopeless: bool = False
+    keeps_mailbox: bool = False
 
     @property
     def failed(self) -> bool:
@@ -351,7 +353,7 @@ class Incarnation:
     def _start_verdict(self, exc: BaseException | None) -> tuple[End, BaseException | None]:
         """The end of a start for which nobody had decided one, and the exception that it does not account for."""
         if isinstance(exc, IgnoreStart):
-            return End("ignored"), None
+            return End("ignored", keeps_mailbox=exc.keep_mailbox), None
         if trio.current_effective_deadline() == -math.inf:
             return End("shutdown"), exc
         return self._crash(exc), None

@@ -224,7 +224,7 @@ class Recovery:
         if end is None or end is CUT_SHORT or self._children.note_exit(end):
             return
         if end.error is None:
-            self._children.retire(child, "it had nothing to run")
+            self._children.retire(child, "it had nothing to run", keep_mailbox=end.keeps_mailbox)
             return
         self._children.drop(child, "restarted")
         child.timer = timer = trio.CancelScope()

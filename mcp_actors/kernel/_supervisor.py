@@ -166,7 +166,7 @@ class Supervisor(Actor):
             assert end.error is not None
             raise end.error
         if end.error is None:
-            self._children.retire(child, "it had nothing to run")
+            self._children.retire(child, "it had nothing to run", keep_mailbox=end.keeps_mailbox)
         elif self._policy.strict:
             raise start_error(self._current.record.name, child, end)
         else:

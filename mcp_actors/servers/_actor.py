@@ -60,7 +60,7 @@ class ServerActor(Actor):
     async def running(self) -> AsyncIterator[None]:
         """Connect, be connected, disconnect."""
         if not self._record.wanted:
-            raise IgnoreStart
+            raise IgnoreStart(keep_mailbox=self._record.dormant)
         config, negotiation = self._record.config, Negotiation(self._record)
         try:
             with trio.CancelScope(deadline=trio.current_time() + config.connect_timeout) as connecting:

@@ -60,7 +60,7 @@ async def open_servers(
     _check(configs, naming)
     hub = EventHub(tuple(observers))
     records = {
-        config.name: ServerRecord(config, hub.emit, required=strict or config.required)
+        config.name: ServerRecord(config, hub.emit, required=config.connect == "eager" and (strict or config.required))
         for config in configs
         if config.enabled
     }

@@ -170,7 +170,7 @@ class ServerRef:
         """Send a message to the actor, and tell its failures in terms of servers."""
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._record.state not in ACTIVE:
-            await self._see_whether_to_wait(deadline)
+            self._see_whether_to_wait()
         try:
             deadline.call = call = self._actor.send_request(request)
             return await call.wait()
@@ -199,15 +199,17 @@ class ServerRef:
             server=self.name,
         ) from reason
 
-    async def _see_whether_to_wait(self, deadline: Deadline) -> None:
+    def _see_whether_to_wait(self) -> None:
         """The server is down: wake it if it is lazy, or fail if that is what is wanted. Otherwise the request waits."""
-        if self._record.state == "pending":  # it is lazy; whoever comes first connects it, the others wait for that
-            with trio.move_on_at(deadline.at) as patience:
-                await self.start()
-            if patience.cancelled_caught:
-                raise self._record.deadlines.failure(deadline)
-        if self.config.when_down == "fail" and self._record.state not in ACTIVE:
+        if self._record.dormant:
+            self._wake()
+        elif self.config.when_down == "fail" and self._record.error is not None:
             raise self._unavailable() from self._record.error
+
+    def _wake(self) -> None:
+        """Have a lazy server connected, and do not wait for it: requests wait in their places, as for any connect."""
+        self._record.wanted = True
+        self._lifecycle.tell_nowait(Start((self._server,)))
 
     def _stopped_under(self, request: Request[Any]) -> ServerUnavailable:
         return ServerUnavailable(
@@ -278,8 +280,8 @@ class ServerRef:
         Raises:
             ServerUnavailable: it has failed or was stopped, so that waiting would be in vain.
         """
-        if self._record.state == "pending":
-            await self.start()
+        if self._record.dormant:
+            self._wake()
         if await self._record.wait_settled() != "ready":
             raise self._unavailable() from self._record.error
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
 from mcp_actors.kernel import (
     Actor,
@@ -23,7 +23,7 @@ from mcp_actors.kernel import (
     open_supervisor,
 )
 
-from .workers import Boom, Echo, Yard, crash, door_raises, nest, wait_and_raise
+from .workers import Boom, Echo, Yard, crash, door_raises, nest, state, wait_and_raise
 
 
 async def test_a_failed_strict_start_stops_what_had_started_and_starts_nothing_more() -> None:
@@ -295,3 +295,39 @@ async def test_a_start_timeout_of_a_nested_supervisor_stops_its_children_politel
             raise AssertionError("not reached")
     assert trio.current_time() == 9
     assert yard.log == ["a up", "b up", "c failed", "b down", "a down"]
+
+
+async def test_with_keep_mailbox_what_is_sent_waits_for_somebody_who_starts_the_child() -> None:
+    """There is nothing to run yet."""
+    yard = Yard()
+    spec = yard.spec("a", IgnoreStart(keep_mailbox=True))
+    async with open_supervisor(spec) as supervisor, trio.open_nursery() as nursery:
+        a = supervisor.child("a")
+        answers: list[int] = []
+
+        async def ask(number: int) -> None:
+            answers.append(await a.call(Echo(number)))
+
+        for number in range(3):
+            nursery.start_soon(ask, number)
+            await settle()
+        assert (state(a), a.statistics().queued, answers) == ("stopped", 3, [])
+        await supervisor.restart_child("a")
+        await settle()
+        assert answers == [0, 1, 2]
+
+
+async def test_a_kept_mailbox_is_answered_when_its_supervisor_stops() -> None:
+    yard = Yard()
+    async with (
+        trio.open_nursery() as nursery,
+        open_supervisor(yard.spec("a", IgnoreStart(keep_mailbox=True))) as supervisor,
+    ):
+        a = supervisor.child("a")
+
+        async def ask() -> None:
+            with pytest.raises(ActorStopped):
+                await a.call(Echo(1))
+
+        nursery.start_soon(ask)
+        await settle()
