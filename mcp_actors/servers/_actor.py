@@ -157,7 +157,8 @@ class ServerActor(Actor):
 
     async def handle(self, message: Request[Any]) -> Any:
         """Send a request, through what the user has put around it, and wait for its result."""
-        return await message.through(self._send, self._record.config.middleware)
+        middleware = self._record.config.middleware
+        return await (message.through(self._send, middleware) if middleware else self._send(message))
 
     async def _send(self, message: Request[Any]) -> Any:
         if self._departure.begun:

@@ -76,8 +76,6 @@ class CallTool(Request[CallToolResult]):
         self, send: Callable[[Request[CallToolResult]], Awaitable[CallToolResult]], middleware: tuple[Middleware, ...]
     ) -> CallToolResult:
         """Have it sent, through all middleware."""
-        if not middleware:
-            return await send(self)
 
         async def call(request: ToolRequest) -> CallToolResult:
             return await send(evolve(self, tool=request))
@@ -90,9 +88,9 @@ class CallTool(Request[CallToolResult]):
             return await self._call(client, None)
         return await self._call_with_progress(client, record)
 
-    async def _call(self, client: Client, progress: ProgressFnT | None) -> CallToolResult:
+    def _call(self, client: Client, progress: ProgressFnT | None) -> Awaitable[CallToolResult]:
         tool = self.tool
-        return await client.call_tool(
+        return client.call_tool(
             tool.name,
             None if tool.arguments is None else dict(tool.arguments),
             progress_callback=progress,
