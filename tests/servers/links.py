@@ -58,9 +58,9 @@ async def wait_for_line(path: Path, text: str) -> None:
     await eventually(lambda: path.exists() and text in path.read_text().splitlines())
 
 
-def shell(script: str, **options: Any) -> ServerConfig:
-    """Configure a server that is a shell script, for what a server in Python cannot do."""
-    return ServerConfig("shell", Stdio("/bin/sh", ("-c", script), **options), stop_timeout=0.5)
+def shell(script: str, stop_timeout: float = 0.5, **options: Any) -> ServerConfig:
+    """Configure a server that is a shell script, for what a server in Python cannot do; `options` are of `Stdio`."""
+    return ServerConfig("shell", Stdio("/bin/sh", ("-c", script), **options), stop_timeout=stop_timeout)
 
 
 def notification(text: str) -> SessionMessage:

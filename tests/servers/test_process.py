@@ -17,7 +17,7 @@ from mcp_actors.servers import _process
 from mcp_actors.servers._link import open_link
 from mcp_actors.servers._stdio import StdioLink
 
-from .links import MARGIN, never_lost, open_session, scripted, wait_for_line
+from .links import MARGIN, never_lost, open_session, scripted, shell, streams_of, wait_for_line
 from .processes import child_pids, eventually, group_members, state_of, wait_ended
 
 MISBEHAVIORS = [
@@ -108,6 +108,25 @@ async def test_the_steps_of_a_stop_come_in_order_and_are_logged(
         f"server 'scripted' (pid {link.pid}) stays at the end of its input; sending SIGTERM",
         f"server 'scripted' (pid {link.pid}) ignores SIGTERM; sending SIGKILL",
     ]
+
+
+async def test_the_whole_group_is_asked_to_end_before_it_is_killed(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """S2-13: the server leaves when its child has; both had heard of it, and neither had to be killed."""
+    heard = tmp_path / "heard"
+    stay = "echo '{}'; while :; do sleep 0.01; done"
+    child = f"trap 'echo child >> {heard}; exit' TERM; {stay}"
+    leader = f"trap 'while [ ! -s {heard} ]; do sleep 0.01; done; echo leader >> {heard}; exit' TERM; {stay}"
+    config = shell(f"({child}) & {leader}", stop_timeout=2.0)
+    async with open_link(config, on_lost=never_lost) as link:
+        reader, _ = await streams_of(link)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reader.receive)
+            await eventually(lambda: link.malformed_lines == 2)
+            nursery.cancel_scope.cancel("both are ready to be asked")
+    assert heard.read_text().split() == ["child", "leader"]
+    assert "sending SIGKILL" not in caplog.text
 
 
 async def test_a_process_that_cannot_be_killed_is_reported_and_not_waited_for(
