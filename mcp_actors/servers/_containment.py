@@ -32,7 +32,7 @@ from .._errors import HttpStatusError
 from ._background import Background
 from ._exchange import ConnectionOver, Exchange, current_exchange
 from ._http_bodies import BodyTooLong, WatchedRequestBody, WatchedResponseBody, media_type, read_body, read_short
-from ._http_failures import OF_HTTP, UNREACHED, HttpFailures, answer_problem, is_forgotten
+from ._http_failures import OF_HTTP, UNREACHED, HttpFailures, NoAnswer, is_forgotten, nameless_error
 from ._lifeline import Lifeline
 from ._reach import Reach
 
@@ -104,7 +104,7 @@ class ContainedClient(httpx2.AsyncClient):
             return await self._ask(request, message)
         if request.method == "POST" and message is not None:
             return await self._tell(request, message)
-        if request.method == "DELETE" and (self._lifeline.lost or self._forgotten):
+        if request.method == "DELETE" and (self._lifeline.lost or self._reach.gone or self._forgotten):
             return httpx2.Response(204, request=request)  # nobody is there, or knows the session
         return await self._stream(request, message, options)
 
@@ -169,7 +169,8 @@ class ContainedClient(httpx2.AsyncClient):
                 self._reach.finished(request)
         if not self._negotiated and not _tells_the_era(failure):
             raise failure
-        return _stand_in(request, message, failure)
+        # What this says does not matter: the exchange has the failure.
+        return _answer(request, message, ErrorData(code=INTERNAL_ERROR, message=str(failure)))
 
     def _watch(self, request: httpx2.Request, response: httpx2.Response, exchange: Exchange) -> httpx2.Response:
         """Let the SDK read a stream of events, and note if it ends before it was closed."""
@@ -208,9 +209,11 @@ class ContainedClient(httpx2.AsyncClient):
             raise self._failures.too_long(self._max_body_bytes) from None
         finally:
             await response.aclose()
-        if problem := answer_problem(body, message.id):
-            raise self._failures.lost(problem)
-        return _with_body(response, body)
+        try:
+            nameless = nameless_error(body, message.id)
+        except NoAnswer as problem:
+            raise self._failures.lost(str(problem)) from None
+        return _with_body(response, body) if nameless is None else _answer(response.request, message, nameless)
 
     async def _refused(self, response: httpx2.Response) -> httpx2.Response:
         """What a status that is no success means."""
@@ -243,7 +246,7 @@ async def _bare(response: httpx2.Response) -> httpx2.Response:
     return bare
 
 
-def _stand_in(request: httpx2.Request, message: JSONRPCRequest, failure: Exception) -> httpx2.Response:
-    """An answer that says that there is none. What it says does not matter: the exchange has the failure."""
-    error = JSONRPCError(jsonrpc="2.0", id=message.id, error=ErrorData(code=INTERNAL_ERROR, message=str(failure)))
-    return httpx2.Response(200, json=error.model_dump(mode="json", exclude_none=True), request=request)
+def _answer(request: httpx2.Request, message: JSONRPCRequest, error: ErrorData) -> httpx2.Response:
+    """An answer to a message, made up here."""
+    answer = JSONRPCError(jsonrpc="2.0", id=message.id, error=error)
+    return httpx2.Response(200, json=answer.model_dump(mode="json", exclude_none=True), request=request)

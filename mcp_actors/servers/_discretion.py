@@ -12,7 +12,7 @@ import httpx2
 
 from ..config import mask_url
 
-__all__ = ["discreet"]
+__all__ = ["discreet", "install_filters"]
 
 _ours: Final[ContextVar[bool]] = ContextVar("ours", default=False)
 
@@ -38,14 +38,15 @@ class _DropSessions(logging.Filter):
 _FILTERS: Final = (("httpx2", _MaskUrls()), ("mcp.client.streamable_http", _DropSessions()))
 
 
-@contextmanager
-def discreet() -> Iterator[None]:
-    """See to it that the libraries log no credential in this block, nor in any task that is started from it.
-
-    The filters stay, and do nothing elsewhere; adding one that is there changes nothing.
-    """
+def install_filters() -> None:
+    """Add the filters. They stay, and do nothing but for what is `discreet`; adding them again changes nothing."""
     for name, each in _FILTERS:
         logging.getLogger(name).addFilter(each)
+
+
+@contextmanager
+def discreet() -> Iterator[None]:
+    """See to it that the libraries log no credential in this block, nor in any task that is started from it."""
     token = _ours.set(True)
     try:
         yield

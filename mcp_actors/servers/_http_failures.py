@@ -13,7 +13,7 @@ from typing import Final
 import httpx2
 from attrs import frozen
 from mcp import MCPError
-from mcp.types import JSONRPCError, JSONRPCResponse, RequestId
+from mcp.types import ErrorData, JSONRPCError, JSONRPCResponse, RequestId
 
 from .._errors import ConnectionLost, HttpStatusError, LimitExceeded, ServerError
 from ._exchange import ConnectionOver
@@ -23,10 +23,11 @@ __all__ = [
     "OF_HTTP",
     "UNREACHED",
     "HttpFailures",
-    "answer_problem",
+    "NoAnswer",
     "error_in",
     "is_about",
     "is_forgotten",
+    "nameless_error",
     "retry_after",
 ]
 
@@ -80,16 +81,26 @@ def retry_after(value: str | None, now: datetime) -> float | None:
     return min(max(seconds, 0.0), MAX_RETRY_AFTER)
 
 
-def answer_problem(body: bytes, request: RequestId) -> str | None:
-    """Say what keeps `body` from being the answer to a request; None if it is one."""
+class NoAnswer(Exception):
+    """What was sent is not the answer to a request."""
+
+
+def nameless_error(body: bytes, request: RequestId) -> ErrorData | None:
+    """Check that `body` is the answer to a request; return it if it is an error that does not say to which.
+
+    Raises:
+        NoAnswer: it is something else, in words that follow "the server: ".
+    """
     try:
         message = parse_message(body)
     except ValueError:
-        return "its answer is no message of MCP" if body.strip() else "its answer is empty"
+        raise NoAnswer("its answer is no message of MCP" if body.strip() else "its answer is empty") from None
     if not isinstance(message, JSONRPCResponse | JSONRPCError):
-        return "what it sent is a message, but no answer"
-    if message.id != request and not (isinstance(message, JSONRPCError) and message.id is None):
-        return f"it answered the request {message.id!r}, and not {request!r}"
+        raise NoAnswer("what it sent is a message, but no answer")
+    if isinstance(message, JSONRPCError) and message.id is None:
+        return message.error
+    if message.id != request:
+        raise NoAnswer(f"it answered the request {message.id!r}, and not {request!r}")
     return None
 
 

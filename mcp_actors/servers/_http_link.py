@@ -19,7 +19,7 @@ import trio
 from .._collapse import leaves
 from ..config import Http, Sse
 from ._background import Background, open_background
-from ._discretion import discreet
+from ._discretion import discreet, install_filters
 from ._http_client import make_client
 from ._http_failures import HttpFailures
 from ._lifeline import Lifeline
@@ -90,6 +90,7 @@ class HttpLink(ABC, Generic[Configured]):
 
     async def run(self) -> None:
         """Own the client and the connection, from here until the link is left or something fails."""
+        install_filters()
         try:
             with discreet():
                 async with self._client:

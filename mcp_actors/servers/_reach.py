@@ -9,7 +9,7 @@ server is asked for a sign of life, so that the end of a server is noticed witho
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Any, Final
 
 import httpx2
 import trio
@@ -61,8 +61,19 @@ class Reach:
         self._gone = trio.Event()
         self._looking = False
 
-    async def send(self, request: httpx2.Request) -> httpx2.Response:
+    @property
+    def gone(self) -> bool:
+        """Whether the server could not be reached by the last request that there was."""
+        return self._gone.is_set()
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send a request, which counts as being with the server until it is `finished`.
+
+        **Cancellation**: ends this request and touches no other.
+
+        Args:
+            request: what to send.
+            options: more for `httpx2.AsyncClient.send`.
 
         Raises:
             httpx2.ConnectError, httpx2.ConnectTimeout: the server could not be reached, and no request is with it.
@@ -71,7 +82,7 @@ class Reach:
         give_up = trio.current_time() + RETRY_FOR
         while True:
             try:
-                response = await self._client.send(request, stream=True, follow_redirects=False)
+                response = await self._client.send(request, stream=True, follow_redirects=False, **options)
             except UNREACHED as error:
                 if not is_about(error, request) or trio.current_time() > give_up:
                     raise
@@ -82,7 +93,7 @@ class Reach:
                         await self._gone.wait()
                 else:
                     self._gone.set()
-                if self._gone.is_set():
+                if self.gone:
                     raise
             else:
                 self._refused.discard(request)
@@ -109,7 +120,8 @@ class Reach:
         failure: Exception | None = None
         try:
             with trio.move_on_after(LOOK_TIMEOUT):
-                response = await self.send(request)
+                # Without the auth flow: it might ask the user for a password, only because of this.
+                response = await self.send(request, auth=None)
                 await response.aclose()
         except UNREACHED as error:
             failure = error

@@ -19,7 +19,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from mcp_actors import ConnectFailed, Http, HttpStatusError, LimitExceeded, ServerConfig, ServerError, Sse, open_servers
+from mcp_actors import (
+    ConnectFailed,
+    ConnectionLost,
+    Http,
+    HttpStatusError,
+    LimitExceeded,
+    ServerConfig,
+    ServerError,
+    Sse,
+    open_servers,
+)
 from mcp_actors.config import Secret
 from mcp_actors.servers import _http_client
 
@@ -27,6 +37,7 @@ from .faults.http_faults import FaultyServer, Raw, answer, faulty_server, respon
 from .fleet import calls
 from .groups import AT_ONCE, NEVER
 from .links import text_of
+from .processes import eventually
 
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
 
@@ -107,6 +118,16 @@ async def test_an_auth_flow_is_asked_for_every_request_and_outlives_the_connecti
         await servers["web"].restart()
         await servers["web"].call_tool("sleep")
     assert sent(server, "x-count") == [str(number) for number in range(1, len(server.requests) + 1)]
+
+
+async def test_a_look_at_the_server_does_not_begin_an_auth_flow(server: FaultyServer) -> None:
+    """It might open a browser, only because a request was lost."""
+    async with open_servers(http(server, auth=Flow())) as servers:
+        with pytest.raises(ConnectionLost):
+            await servers["web"].call_tool("raw", Raw("", "reset")._asdict())
+        await eventually(lambda: "OPTIONS" in server.methods())
+    [look] = [request for request in server.requests if request.method == "OPTIONS"]
+    assert "x-count" not in look.headers
 
 
 @pytest.mark.parametrize("sse", [False, True])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from contextlib import AsyncExitStack, ExitStack
 
+import pytest
 import trio
 
 from mcp_actors import Backoff, ConnectFailed, ConnectionLost, Http, RestartPolicy, ServerConfig, open_servers
@@ -12,6 +13,9 @@ from mcp_actors import Backoff, ConnectFailed, ConnectionLost, Http, RestartPoli
 from .fleet import PROMPT, calls, http_config, http_server
 from .groups import NEVER
 from .links import text_of
+
+# A stream that is cut leaves generators of the HTTP library to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
 
 SOON = RestartPolicy(max_restarts=100, backoff=Backoff(first=0.1, initial=0.1, maximum=0.1))
 
@@ -67,3 +71,27 @@ async def test_calls_in_flight_are_lost_with_an_http_server_and_once_it_is_back_
             await servers.reconnect()
             pids = [int(text_of(await ref.call_tool("pid"))) for ref in servers.configured]
             assert pids == [again.pid, again.pid]
+
+
+async def test_a_legacy_server_that_dies_while_idle_is_noticed_by_the_end_of_its_stream() -> None:
+    """S3-17: nobody has to call. The SDK waits for a second before it opens the stream again and is refused."""
+    with http_server() as (port, process):
+        async with open_servers(http_config(port, protocol="legacy", restart=NEVER)) as servers:
+            process.kill()
+            with trio.fail_after(1 + PROMPT):
+                await servers["web"].wait_state("failed")
+            assert "cannot be reached" in str(servers.errors["web"])
+
+
+async def test_a_legacy_server_that_was_restarted_is_called_as_if_nothing_had_happened() -> None:
+    """A-06: with the SDK's own server, in a process of its own."""
+    with ExitStack() as stack:
+        port, process = stack.enter_context(http_server())
+        async with open_servers(http_config(port, protocol="legacy", restart=SOON)) as servers:
+            process.kill()
+            process.wait()
+            _, again = stack.enter_context(http_server(port))
+            async with calls(10, servers["web"].call_tool, "pid") as asking:
+                pass
+            assert {int(text_of(await call.result())) for call in asking} == {again.pid}
+            assert servers["web"].statistics().incarnation == 2

@@ -12,10 +12,11 @@ from mcp import MCPError
 from mcp_actors.servers import _http_failures
 from mcp_actors.servers._http_failures import (
     HttpFailures,
-    answer_problem,
+    NoAnswer,
     describe,
     error_in,
     is_forgotten,
+    nameless_error,
     retry_after,
 )
 
@@ -68,9 +69,6 @@ def test_a_status_is_told_with_what_to_do(status: int, remedy: str) -> None:
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        (b'{"jsonrpc": "2.0", "id": 7, "result": {}}', None),
-        (b'{"jsonrpc": "2.0", "id": 7, "error": {"code": 1, "message": "no"}}', None),
-        (b'{"jsonrpc": "2.0", "id": null, "error": {"code": 1, "message": "no"}}', None),
         (b'{"jsonrpc": "2.0", "id": 8, "result": {}}', "it answered the request 8, and not 7"),
         (b'{"jsonrpc": "2.0", "id": "7", "result": {}}', "it answered the request '7', and not 7"),
         (b'{"jsonrpc": "2.0", "method": "note"}', "what it sent is a message, but no answer"),
@@ -80,8 +78,18 @@ def test_a_status_is_told_with_what_to_do(status: int, remedy: str) -> None:
         (b" \n", "its answer is empty"),
     ],
 )
-def test_only_an_answer_to_the_request_is_one(body: bytes, problem: str | None) -> None:
-    assert answer_problem(body, 7) == problem
+def test_what_does_not_answer_the_request_is_no_answer(body: bytes, problem: str) -> None:
+    with pytest.raises(NoAnswer) as caught:
+        nameless_error(body, 7)
+    assert str(caught.value) == problem
+
+
+def test_an_error_may_leave_out_what_it_answers() -> None:
+    assert nameless_error(b'{"jsonrpc": "2.0", "id": 7, "result": {}}', 7) is None
+    assert nameless_error(b'{"jsonrpc": "2.0", "id": 7, "error": {"code": 1, "message": "no"}}', 7) is None
+    error = nameless_error(b'{"jsonrpc": "2.0", "id": null, "error": {"code": 1, "message": "no"}}', 7)
+    assert error is not None
+    assert error.message == "no"
 
 
 def test_the_error_of_mcp_in_a_body_is_found() -> None:

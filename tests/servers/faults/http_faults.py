@@ -77,6 +77,7 @@ class FaultyServer:
         requests: everything that came, in order.
         scripts: what is sent instead of the right answer, by the name of the tool, the method of the message, or the
             method of the request (``"GET"``).
+        mute: the methods of messages that it does not answer.
         frozen: whether it answers nothing any more.
     """
 
@@ -84,6 +85,7 @@ class FaultyServer:
         self.era = era
         self.requests: list[Request] = []
         self.scripts: dict[str, Raw] = {}
+        self.mute: set[str] = set()
         self.frozen = False
         self.port = 0
         self._holding = threading.Semaphore(0)
@@ -174,7 +176,8 @@ class FaultyServer:
             with connection, connection.makefile("rb") as incoming:
                 while (request := read_request(incoming)) is not None:
                     self.requests.append(request)
-                    if not self.frozen and self._answer(connection, request) != "keep":
+                    silent = self.frozen or request.message.get("method") in self.mute
+                    if not silent and self._answer(connection, request) != "keep":
                         break
         except OSError:
             pass  # whoever asked has gone

@@ -81,6 +81,17 @@ async def test_refused_at_start(cell: Cell, server: FaultyServer) -> None:
     assert "is it running?" in str(caught.value)
 
 
+@fault("hangs at start", "http", "sse")
+async def test_hangs_at_start(cell: Cell, server: FaultyServer) -> None:
+    """S1-05: the time-out of the connect is the only one there is."""
+    server.frozen = True
+    async with cell.open(config(cell, server, connect_timeout=STOP)) as ref:
+        with cell.fails(ConnectFailed, phase="connect", within=STOP + MARGIN) as caught:
+            await raise_failure_of(ref)
+    assert caught.value.phase == ("negotiate" if cell.transport == "http" else "open")
+    assert f"no answer within {STOP:g} s" in str(caught.value)
+
+
 @fault("refused in a call", "http", "sse")
 async def test_refused_in_a_call(cell: Cell, server: FaultyServer, caplog: pytest.LogCaptureFixture) -> None:
     """A-15: it was not sent, so it waits; what is with the server is answered, and no reconnect is needed."""
@@ -187,7 +198,24 @@ async def test_frozen_at_close(cell: Cell) -> None:
             server.frozen = True
             with cell.works(phase="stop", within=STOP + MARGIN):
                 await ref.stop()
-        assert cell.transport == "sse" or server.methods()[-1] == "DELETE"
+        assert cell.transport == "sse" or "DELETE" in server.methods()
+
+
+@fault("hanging notice", "http", "sse")
+async def test_hanging_notice(cell: Cell) -> None:
+    """A message that has no answer holds up no request, however long the server takes to accept it."""
+    with faulty_server("legacy") as server:
+        server.mute.add("notifications/cancelled")
+        async with cell.open(config(cell, server)) as ref:
+            with trio.CancelScope() as scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(ref.call_tool, "hold")
+                    await server.held()
+                    scope.cancel("the caller leaves, which the server is told")
+            with cell.works(phase="call", within=PROMPT):
+                assert text_of(await ref.call_tool("sleep", {"seconds": 0})) == "slept 0"
+            await eventually(lambda: "notifications/cancelled" in server.methods())
+            server.release()
 
 
 # --- requests that are lost on their way ----------------------------------------------------------------------------
@@ -253,6 +281,16 @@ async def test_answer_to_another_request(cell: Cell, server: FaultyServer) -> No
     """The caller does not wait for an answer that cannot come any more."""
     other = answer().replace("{id}", '"other"')
     assert "answered the request 'other'" in await lose(cell, server, Raw(response(200, other), "keep"))
+
+
+@fault("error without an id", "http")
+async def test_error_without_an_id(cell: Cell, server: FaultyServer) -> None:
+    """S4-01: it can only be about the request that it answers."""
+    body = '{"jsonrpc": "2.0", "id": null, "error": {"code": -32602, "message": "no such path"}}'
+    async with cell.open(config(cell, server)) as ref, cell.calls_beside(ref):
+        with cell.fails(MCPError, phase="call", within=PROMPT) as caught:
+            await call_raw(ref, Raw(response(200, body), "keep"))
+    assert (caught.value.code, caught.value.message) == (-32602, "no such path")
 
 
 @fault("accepted and not answered", "http")
