@@ -23,6 +23,8 @@ __all__ = [
     "ConnectFailed",
     "ConnectionLost",
     "HttpStatusError",
+    "InvalidArguments",
+    "InvalidResult",
     "LimitExceeded",
     "MailboxFull",
     "McpActorsError",
@@ -226,6 +228,37 @@ class ToolNotFound(ServerError):
     """No tool of that public name is known; ``server`` is the server it was looked for on, or ``"*"``."""
 
 
+class InvalidArguments(ServerError):
+    """The arguments of a call are not what the tool asks for. They were not sent; the same ones never will be.
+
+    Attributes:
+        tool: the tool's name as the server lists it.
+        path: which argument, and what inside it: ``("filter", "rows", 0, "id")``; ``()`` if it is about all of them.
+    """
+
+    def __init__(self, message: str, *, server: str, tool: str, path: tuple[str | int, ...]) -> None:
+        super().__init__(message, server=server)
+        self.tool = tool
+        self.path = path
+
+
+class InvalidResult(ServerError):
+    """What a tool returned is not what its output schema promises. The tool has run; the call is not repeated.
+
+    Attributes:
+        tool: the tool's name as the server lists it.
+        path: what inside the structured content: ``("rows", 0, "id")``; ``()`` if it is about the whole.
+        result: the ``mcp.types.CallToolResult``, as the server sent it.
+    """
+
+    # The result is Any, here and below, because this module knows nothing of mcp.
+    def __init__(self, message: str, *, server: str, tool: str, path: tuple[str | int, ...], result: Any) -> None:
+        super().__init__(message, server=server)
+        self.tool = tool
+        self.path = path
+        self.result = result
+
+
 class LimitExceeded(ServerError):
     """A limit stands in the way: of what a server may send, or of how many requests it may have.
 
@@ -245,7 +278,6 @@ class ToolFailed(McpActorsError):
         result: the ``mcp.types.CallToolResult``, complete.
     """
 
-    # Any, because this module knows nothing of mcp.
     def __init__(self, message: str, *, result: Any) -> None:
         super().__init__(message)
         self.result = result

@@ -7,12 +7,15 @@ from ._names import assign_names as assign_names, check_naming as check_naming, 
 from ._results import result_value as result_value
 from ._snapshot import CatalogSnapshot as CatalogSnapshot, Listing as Listing
 from ._tools import CatalogTool as CatalogTool, ListedTool as ListedTool
+from ._validation import ToolChecks as ToolChecks, Validation as Validation
 
 __all__ = [
     "CatalogSnapshot",
     "CatalogTool",
     "ListedTool",
     "Listing",
+    "ToolChecks",
+    "Validation",
     "assign_names",
     "check_naming",
     "public_name",
