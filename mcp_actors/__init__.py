@@ -41,11 +41,14 @@ if TYPE_CHECKING:
         result_value as result_value,
     )
     from mcp_actors.config import (
+        BreakerPolicy as BreakerPolicy,
         CallNext as CallNext,
         Http as Http,
         InProcess as InProcess,
         Middleware as Middleware,
         RestartPolicy as RestartPolicy,
+        RetryBudget as RetryBudget,
+        RetryPolicy as RetryPolicy,
         ServerConfig as ServerConfig,
         Sse as Sse,
         Stdio as Stdio,
@@ -67,6 +70,7 @@ if sys.platform == "win32":
 
 __all__ = [
     "Backoff",
+    "BreakerPolicy",
     "CallNext",
     "CatalogSnapshot",
     "CatalogTool",
@@ -83,6 +87,8 @@ __all__ = [
     "Middleware",
     "RequestTimedOut",
     "RestartPolicy",
+    "RetryBudget",
+    "RetryPolicy",
     "ServerConfig",
     "ServerError",
     "ServerGroup",
@@ -106,6 +112,7 @@ __version__: Final = "0.1.0"
 
 _HOMES: Final = {
     "Backoff": "mcp_actors._backoff",
+    "BreakerPolicy": "mcp_actors.config",
     "CallNext": "mcp_actors.config",
     "CatalogSnapshot": "mcp_actors.catalog",
     "CatalogTool": "mcp_actors.catalog",
@@ -122,6 +129,8 @@ _HOMES: Final = {
     "Middleware": "mcp_actors.config",
     "RequestTimedOut": "mcp_actors._errors",
     "RestartPolicy": "mcp_actors.config",
+    "RetryBudget": "mcp_actors.config",
+    "RetryPolicy": "mcp_actors.config",
     "ServerConfig": "mcp_actors.config",
     "ServerError": "mcp_actors._errors",
     "ServerGroup": "mcp_actors.servers",

@@ -56,9 +56,12 @@ __all__ = [
 publish(
     "mcp_actors",
     {
+        "BreakerPolicy": BreakerPolicy,
         "Http": Http,
         "InProcess": InProcess,
         "RestartPolicy": RestartPolicy,
+        "RetryBudget": RetryBudget,
+        "RetryPolicy": RetryPolicy,
         "ServerConfig": ServerConfig,
         "Sse": Sse,
         "Stdio": Stdio,

@@ -150,7 +150,7 @@ class Breaker:
     def _failed(self, now: float, error: BaseException | None) -> None:
         self.failures += 1
         self.last_error = error
-        if self.state == "half_open" or self.failures >= self.policy.failures:
+        if self.failures >= self.policy.failures:  # a probe's too: the count goes on from what opened it
             self.retry_at = now + self.policy.reset_after
             self._enter("open")
 

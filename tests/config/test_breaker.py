@@ -8,8 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from mcp_actors import ConfigError
-from mcp_actors.config import BreakerPolicy
+from mcp_actors import BreakerPolicy, ConfigError
 
 
 def test_by_default_five_failures_in_a_row_open_it_for_half_a_minute() -> None:

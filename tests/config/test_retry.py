@@ -8,8 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from mcp_actors import Backoff, ConfigError
-from mcp_actors.config import RetryBudget, RetryPolicy
+from mcp_actors import Backoff, ConfigError, RetryBudget, RetryPolicy
 
 
 def test_by_default_a_request_is_sent_three_times_with_a_tenth_and_half_a_second_between() -> None:

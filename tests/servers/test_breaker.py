@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from mcp import MCPError
 
 from mcp_actors import (
+    BreakerPolicy,
     ConnectFailed,
     ConnectionLost,
     HttpStatusError,
@@ -22,7 +23,6 @@ from mcp_actors import (
     ServerUnavailable,
     ToolNotFound,
 )
-from mcp_actors.config import BreakerPolicy
 from mcp_actors.servers._breaker import Breaker, Ticket, evidence
 
 LOST: Final = ConnectionLost("server 's': the connection ended", server="s")
