@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from .._collapse import without_cancelled
 from ._ref import ActorRef
+from ._restart import is_seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -147,3 +148,6 @@ def check_actor(owner: str, actor: object) -> None:
     limit: object = actor.max_in_flight
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise ValueError(f"{owner}: max_in_flight must be an int of at least 1, not {limit!r}")
+    shutdown: object = actor.default_shutdown
+    if shutdown != "infinity" and not is_seconds(shutdown):
+        raise ValueError(f"{owner}: default_shutdown must be positive seconds or 'infinity', not {shutdown!r}")

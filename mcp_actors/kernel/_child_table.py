@@ -141,9 +141,19 @@ class Child:
             timer, self.timer = self.timer, None
             timer.cancel("the back-off is over before its time")
 
+    def close_below(self, why: str) -> None:
+        """Answer everything that waits for what is below it, which does not come back; it may still be cleaning up."""
+        _close_below(self.record, why)
+
     def close(self, why: str) -> None:
         """Answer everything that waits for it or for what is below it: none of that comes back by itself."""
         _close_tree(self.record, why)
+
+
+def _close_below(record: Record, why: str) -> None:
+    for below in (record.children or {}).values():
+        below.close(why)
+        _close_below(below, why)
 
 
 def _close_tree(record: Record, why: str) -> None:

@@ -93,6 +93,7 @@ class Children:
         if self.table.get(child.spec.id) is child and self.drop(child, "removed"):
             if child.record.state != "failed":
                 child.record.become("stopped")
+            child.due_with = None  # its group goes on without it
             del self.table[child.spec.id]
             del self._records[child.spec.id]
 
@@ -170,16 +171,24 @@ class Children:
     # --- stop -------------------------------------------------------------------------------------------------------
 
     def ask(self, child: Child, after: After) -> None:
-        """The synchronous half of a stop: no alarm, no more messages, nothing in flight."""
+        """The synchronous half of a stop: no alarm, no more messages, nothing in flight.
+
+        Of two stops that overlap the later says what becomes of the child. But its row goes if that was decided, and a
+        group that is about to stop it for a restart finds that it has been stopped for good.
+        """
         child.clear_timer()
-        if child.asked_at is None or child.after != "removed":
+        released = after == "restarted" and child.due_with is None
+        if child.asked_at is None or not (released or child.after == "removed"):
             child.after = after
         if after != "restarted":
             self.recovery.release(child)
         if child.asked_at is None:
             child.asked_at = trio.current_time()
-        if after in ("closed", "removed") and not child.record.mailbox.closed:  # else that gave a better reason
-            child.record.close("it was stopped")
+        if after in ("closed", "removed"):
+            if not child.record.mailbox.closed:  # else that gave a better reason
+                child.record.close("it was stopped")
+            if child.incarnation is None or child.incarnation.ending:  # else what is below it may still be served
+                child.close_below("its supervisor was stopped")
         if child.incarnation is not None:
             child.incarnation.end("shutdown", comes_back=after in ("open", "restarted"))
 

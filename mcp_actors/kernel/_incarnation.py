@@ -85,14 +85,17 @@ class Incarnation:
     Attributes:
         record: what outlives it.
         started: True once messages were served.
-        overdue: True once it was reported that it outlives its bound.
+        overdue: True once it was reported that it, or what it waits for, outlives its bound.
+        killed: True once it was killed; a start that is cut short is not.
         comes_back: once the end is decided, whether another incarnation is going to follow.
         final: what the owner returned; None while it runs.
     """
 
     __slots__ = (
         "_actor",
+        "_bounded",
         "_end",
+        "_kill",
         "_on_end",
         "_over",
         "_requests",
@@ -102,6 +105,7 @@ class Incarnation:
         "_waiting_owner",
         "comes_back",
         "final",
+        "killed",
         "overdue",
         "record",
         "started",
@@ -127,6 +131,7 @@ class Incarnation:
         self.started = False
         self.started_at = 0.0
         self.overdue = False
+        self.killed = False
         self.comes_back = False
         self.final: End | None = None
         self._restarts_after = restarts_after
@@ -137,6 +142,8 @@ class Incarnation:
         self._waiting_owner: trio.lowlevel.Task | None = None
         self._settled: Reply[None] = Reply()
         self._over: trio.Event | None = None
+        self._bounded: trio.Event | None = None
+        self._kill: trio.Event | None = None
         self._end: End | None = None
 
     # --- the owner task ---------------------------------------------------------------------------------------------
@@ -148,20 +155,25 @@ class Incarnation:
 
         **Cancellation**: ends an actor that has not started yet, as a shutdown; later it does nothing.
         """
-        self.record.incarnation += 1
-        self.record.become("starting")
-        self.record.note(events.Starting)
         late: BaseException | None = None
         try:
+            self.record.incarnation += 1
+            self.record.become("starting")
+            self.record.note(events.Starting)
             with self._scope:
                 await self._live(factory)
         except BaseException as exc:
             # A cancellation from outside need not go on: whoever waits for the start is cancelled too.
             late = collapse(exc)
-        self.final = self._end = self._conclude(late)
+        try:
+            self.final = self._end = self._conclude(late)
+        except BaseException as exc:
+            # An observer, or is_hopeless(), wants the program to exit.
+            self.final = self._end = End("crashed", collapse(exc))
         self._settled.settle(value(None))
-        if self._over is not None:
-            self._over.set()
+        for event in (self._over, self._bounded):
+            if event is not None:
+                event.set()
         return self.final
 
     async def _live(self, factory: Callable[[], Actor]) -> None:
@@ -257,7 +269,9 @@ class Incarnation:
                 self._end = End("crashed", exc)
             return
         self._end = End(reason, exc, self._is_hopeless(exc))
-        self.comes_back = self._restarts_after(reason) if comes_back is None else comes_back
+        # Whatever the reason for which a start fails, to its supervisor it is a failure.
+        fails = not self.started and exc is not None
+        self.comes_back = self._restarts_after("crashed" if fails else reason) if comes_back is None else comes_back
         self.record.become("backoff" if self.comes_back else "stopping")
         if self._requests is None:
             self._scope.cancel(f"its end was decided ({reason}) while it was starting")
@@ -276,19 +290,29 @@ class Incarnation:
     def kill(self, why: str) -> None:
         """Cancel the owner: every ``await`` of its clean-up raises, synchronous release still runs."""
         self.end("shutdown", comes_back=False)
+        self.killed = True
+        if self._kill is not None:
+            self._kill.set()
         self._scope.cancel(why)
 
-    def report_overdue(self, seconds: float) -> None:
-        """Say, once, that it outlives its bound, and let go who waits for its start."""
-        if not self.overdue:
-            self.overdue = True
-            self.record.note(events.Overdue, seconds=seconds)
-            self._settled.settle(value(None))
+    async def wait_killed(self) -> None:
+        """Wait until it is killed. At most one task may."""
+        if not self.killed:
+            self._kill = trio.Event()
+            await self._kill.wait()
 
-    @property
-    def killed(self) -> bool:
-        """True once the owner's scope was cancelled."""
-        return self._scope.cancel_called
+    def report_overdue(self, seconds: float) -> None:
+        """Say, once, that it outlives its bound."""
+        if not self.overdue:
+            self.let_go()
+            self.record.note(events.Overdue, seconds=seconds)
+
+    def let_go(self) -> None:
+        """It is overdue, or waits for what is: let go whoever waits for its start, or for its end within a bound."""
+        self.overdue = True
+        self._settled.settle(value(None))
+        if self._bounded is not None:
+            self._bounded.set()
 
     @property
     def actor(self) -> Actor | None:
@@ -316,6 +340,13 @@ class Incarnation:
             if self._over is None:
                 self._over = trio.Event()
             await self._over.wait()
+
+    async def wait_bounded(self) -> None:
+        """Wait until the owner has left everything, or it was reported that this takes too long."""
+        if self.final is None and not self.overdue:
+            if self._bounded is None:
+                self._bounded = trio.Event()
+            await self._bounded.wait()
 
     def _interruption(self, envelope: Envelope) -> ActorError:
         """A fresh exception for a caller whose message was being handled when the end was decided."""

@@ -232,6 +232,9 @@ def _echoes(from_block: BaseException, failure: BaseException) -> bool:
 
 def _start_verdict(root: Incarnation, escaped: BaseException | None) -> BaseException:
     """What leaves the door if the block has not run: what interrupted the waiting for it, or why there is no start."""
+    interrupt = exit_in(escaped) or exit_in(root.verdict.error if root.verdict is not None else None)
+    if interrupt is not None:
+        return interrupt
     return collapse(escaped) if escaped is not None else _start_failure(root)
 
 

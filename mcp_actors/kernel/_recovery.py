@@ -100,7 +100,8 @@ class Recovery:
         child.alone = True
         delay = self._decide(child, end)
         if delay is not None:
-            self._hold(child, [child])
+            waiting = [other for other in child.group if other.due_with is child]
+            self._hold(child, [child, *waiting])
             self._set_alarm(child, delay)
 
     async def _recover(self, child: Child, end: End) -> None:
@@ -241,7 +242,12 @@ class Recovery:
         """A child that failed will not be started after all; what waits for it is, without it."""
         child.due_with = None
         if any(other.due_with is child for other in child.group):
-            self._children.put_job(partial(self._start_due, child))
+            self._children.put_job(partial(self._start_released, child))
+
+    async def _start_released(self, cause: Child) -> None:
+        """Start what waited for a child that was stopped, unless that was started again and has failed anew."""
+        if cause.due_with is not cause:
+            await self._start_due(cause)
 
     # --- the end of attempts ----------------------------------------------------------------------------------------
 

@@ -42,11 +42,11 @@ async def stop_within(incarnation: Incarnation, shutdown: Shutdown | None, *, as
     else:
         incarnation.end("shutdown", comes_back=False)
         with trio.move_on_at(asked_at + _seconds(incarnation, shutdown)):
-            await incarnation.wait_over()
+            await incarnation.wait_bounded()
     if incarnation.final is None and not incarnation.overdue:
         incarnation.kill("did not stop within its shutdown time")
         with trio.move_on_after(OVERDUE_AFTER):
-            await incarnation.wait_over()
+            await incarnation.wait_bounded()
         if incarnation.final is None:
             incarnation.report_overdue(trio.current_time() - asked_at)
     return incarnation.final is not None

@@ -123,14 +123,22 @@ class Supervisor(Actor):
         async with trio.open_nursery() as nursery:
             self._children = Children(self._current, self._policy, nursery)
             try:
-                await self._start_children()
+                await self._start_or_fail()
                 async with trio.open_nursery() as managing:
                     managing.start_soon(self._children.manage, name=f"{self._current.record.name}:manager")
                     yield
                     managing.cancel_scope.cancel("the supervisor stops")
             finally:
-                await self._stop_children(nursery)
+                await self._stop_children()
                 nursery.cancel_scope.cancel("all children have stopped")
+
+    async def _start_or_fail(self) -> None:
+        """Start the children. A failure is told at once: who waits for it need not wait for the clean-up."""
+        try:
+            await self._start_children()
+        except Exception as exc:
+            self._current.end("crashed", exc)
+            raise
 
     async def _start_children(self) -> None:
         children = self._children.add_all(self._specs)
@@ -155,7 +163,7 @@ class Supervisor(Actor):
             failures[child] = exc
             rows = list(self._children.table.values())
             for later in rows[rows.index(child) + 1 :]:
-                if later.starting:
+                if later.starting and later.asked_at is None:
                     self._children.cut_short(later, "closed")
 
     def _first_outcome(self, child: Child, end: End | None) -> None:
@@ -172,32 +180,34 @@ class Supervisor(Actor):
         else:
             self._children.recovery.retry(child, end)
 
-    async def _stop_children(self, nursery: trio.Nursery) -> None:
-        """Stop all that run, newest first, each within its own bound. Only a kill from outside cuts that short."""
+    async def _stop_children(self) -> None:
+        """Stop all that run, newest first, each within its own bound. Only a kill cuts that short.
+
+        To be cancelled while it starts is no kill; what has started is stopped politely then.
+        """
         plan: list[tuple[Child, After]] = [
             (child, "restarted" if self._children.comes_back(child) else "closed")
             for child in reversed(self._children.table.values())
         ]
         self._pass_on_a_kill(plan)
-        nursery.start_soon(self._watch_for_a_kill, plan, name=f"{self._current.record.name}:stop")
         with trio.CancelScope(shield=True):
-            await self._children.end_all(plan)
-            for child, _ in plan:
-                await self._children.wait_finished(child)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch_for_a_kill, plan, name=f"{self._current.record.name}:kill")
+                await self._children.end_all(plan)
+                if any(child.incarnation is not None for child, _ in plan):
+                    self._current.let_go()  # they are overdue, and reported
+                for child, _ in plan:
+                    await self._children.wait_finished(child)
+                nursery.cancel_scope.cancel("all children have stopped")
 
     @trio.lowlevel.enable_ki_protection
     async def _watch_for_a_kill(self, plan: list[tuple[Child, After]]) -> None:
-        try:
-            await trio.sleep_forever()
-        finally:
-            self._pass_on_a_kill(plan)
+        await self._current.wait_killed()
+        self._pass_on_a_kill(plan)
 
     def _pass_on_a_kill(self, plan: list[tuple[Child, After]]) -> None:
-        """If the supervisor was killed, kill what runs: a killed supervisor has no children.
-
-        To be cancelled while it starts is no kill; what has started is stopped politely then.
-        """
-        if self._current.started and self._current.killed:
+        """If the supervisor was killed, kill what runs: a killed supervisor has no children."""
+        if self._current.killed:
             for child, after in plan:
                 self._children.kill(child, after)
 

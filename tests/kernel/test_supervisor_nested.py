@@ -305,4 +305,4 @@ async def test_a_supervisor_with_an_overdue_child_is_awaited(autojump_clock: Moc
     ):
         pass
     assert trio.current_time() == 50
-    assert yard.log == ["a up", "b up", "c up", "c down", "b killed", "a down"]
+    assert yard.log == ["a up", "b up", "c up", "c down", "a down", "b killed"]
