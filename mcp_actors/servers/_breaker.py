@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from attrs import define, field
 from mcp import MCPError
 
-from .._errors import ConnectFailed, ConnectionLost, HttpStatusError, RequestTimedOut, ServerUnavailable
+from .._errors import ConnectFailed, ConnectionLost, HttpStatusError, InvalidResult, RequestTimedOut, ServerUnavailable
 from ._connection_errors import problem_of
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def evidence(error: BaseException | None) -> Evidence:
             return "failure"
         case HttpStatusError(status=status):
             return "failure" if status in _TROUBLED_4XX or 500 <= status <= 599 else "success"
-        case None | MCPError():
+        case None | MCPError() | InvalidResult():
             return "success"
         case _:
             return "nothing"

@@ -17,6 +17,8 @@ from mcp_actors import (
     ConnectFailed,
     ConnectionLost,
     HttpStatusError,
+    InvalidArguments,
+    InvalidResult,
     LimitExceeded,
     RequestTimedOut,
     ServerError,
@@ -67,6 +69,9 @@ class TestEvidence:
         assert evidence(None) == "success"
         assert evidence(MCPError(code, "no")) == "success"
 
+    def test_a_result_that_is_not_what_was_promised_is_one_too(self) -> None:
+        assert evidence(InvalidResult("server 's': bad", server="s", tool="t", path=(), result=None)) == "success"
+
     @pytest.mark.parametrize(
         "error",
         [
@@ -74,6 +79,7 @@ class TestEvidence:
             ServerUnavailable("server 's': stopped", server="s", state="stopped"),
             ServerError("server 's': the request was not sent", server="s"),
             ToolNotFound("server 's': no such tool", server="s"),
+            InvalidArguments("server 's': bad", server="s", tool="t", path=("x",)),
             OWN,
             TimeoutError("a middleware's own"),
             trio.TooSlowError(),
