@@ -93,7 +93,7 @@ class Negotiation:
 
     def begins_anew(self, link: Link | None, exc: Exception) -> bool:
         """Whether the probe was the end of a process, so that it has to be started once more; now in legacy."""
-        ended = link is not None and link.pid is not None and link.lost and link.failure is None
+        ended = link is not None and _ended_at_the_probe(link)
         if self._era != PROBE or not (ended or isinstance(exc, ProbeUnanswered)):
             return False
         what = "ended at" if ended else "does not answer"
@@ -115,6 +115,11 @@ class Negotiation:
 def _first_era(config: ServerConfig) -> Era:
     """What the first connect begins with. HTTP with SSE is older than the question for the era."""
     return LEGACY if isinstance(config.transport, Sse) else Era(config.protocol)
+
+
+def _ended_at_the_probe(link: Link) -> bool:
+    """Whether a process was lost while it negotiated; one that has not even read the probe died of something else."""
+    return link.pid is not None and link.lost and link.failure is None and not link.obituary().unread
 
 
 def _era_of(client: Client) -> Era | None:

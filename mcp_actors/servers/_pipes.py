@@ -8,8 +8,11 @@ other tasks run.
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
+import termios
+from array import array
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from ._background import Background
     from ._lifeline import Lifeline
 
-__all__ = ["PipeReader", "PipeWriter", "parse_message", "read_pipe"]
+__all__ = ["PipeReader", "PipeWriter", "parse_message", "read_pipe", "unread_bytes"]
 
 WaitExit: TypeAlias = Callable[[], Awaitable[None]]
 """Gives a server whose pipe has ended a moment to exit, so that whoever hears of the end first hears why."""
@@ -79,6 +82,13 @@ def parse_message(line: bytes) -> JSONRPCMessage:
         ValueError: it is none.
     """
     return jsonrpc_message_adapter.validate_python(from_json(line), by_name=False)
+
+
+def unread_bytes(stream: trio.lowlevel.FdStream) -> int:
+    """How much of what was written to a pipe was not read so far; 0 where the system does not tell (macOS)."""
+    count = array("i", [0])
+    fcntl.ioctl(stream.fileno(), termios.FIONREAD, count)
+    return count[0]
 
 
 class PipeReader(MessageReader):

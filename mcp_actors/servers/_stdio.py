@@ -26,7 +26,7 @@ from ._command import child_environment
 from ._credentials import resolve_credentials
 from ._lifeline import Lifeline
 from ._obituary import Obituary
-from ._pipes import LOGGED_LINES, PipeReader, PipeWriter, read_pipe
+from ._pipes import LOGGED_LINES, PipeReader, PipeWriter, read_pipe, unread_bytes
 from ._process import ServerProcess, start_process
 from ._stderr import StderrReader
 from ._streams import OpenStreams
@@ -67,6 +67,7 @@ class StdioLink:
         )
         self._writer = PipeWriter(process.stdin, lifeline, self._wait_exit, background, server=config.name)
         self._exit_code: int | None = None
+        self._unread = 0
         self._stopping = False
         self.target = OpenStreams(self._reader, self._writer)
         self.endpoint = f"the command {transport.command!r}"
@@ -95,8 +96,13 @@ class StdioLink:
     def obituary(self) -> Obituary:
         """What is known now about the end of the process. May be asked at any time."""
         if self.lost and not self._stopping:
-            self._exit_code = self._process.poll()
-        return Obituary(self._exit_code, self._stderr.tail())
+            self._look()
+        return Obituary(self._exit_code, self._stderr.tail(), self._unread)
+
+    def _look(self) -> None:
+        """See what has become of the process so far."""
+        self._exit_code = self._process.poll()
+        self._unread = unread_bytes(self._process.stdin)
 
     async def wait_obituary(self) -> Obituary:
         """What is known about the end of the process; waits up to `OBITUARY_WAIT` if its stdout has ended."""
@@ -113,7 +119,7 @@ class StdioLink:
         **Cancellation**: does not interrupt it; a process that is half stopped would be left behind.
         """
         self._stopping = True
-        self._exit_code = self._process.poll()  # what it ends with from now on is our doing
+        self._look()  # what happens to it from now on is our doing
         await self._reader.aclose()
         await self._writer.aclose()
         self._background.start_soon(self._drain, name=f"{self._name}:stdout")
