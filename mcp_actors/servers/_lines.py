@@ -13,17 +13,17 @@ class LineTooLong(Exception):
 
 
 class LineSplitter:
-    """Takes bytes as they come and gives whole lines, without their newline."""
+    """Takes bytes as they come and gives whole lines, without their newline.
+
+    Attributes:
+        whole: the lines that have come; to be taken with `pop`.
+    """
 
     def __init__(self, max_line_bytes: int) -> None:
+        self.whole: deque[bytes] = deque()
         self._max_line_bytes = max_line_bytes
-        self._whole: deque[bytes] = deque()
         # Its `getvalue` gives what was written without another copy, and as `bytes`, which parsers do not copy either.
         self._begun = BytesIO()
-
-    def __bool__(self) -> bool:
-        """Whether there is a whole line."""
-        return bool(self._whole)
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the stream."""
@@ -32,7 +32,7 @@ class LineSplitter:
             self._begun.write(lines[0])
             lines[0] = self._begun.getvalue()
             self._begun = BytesIO()
-        self._whole.extend(lines)
+        self.whole.extend(lines)
         self._begun.write(begun)
 
     def pop(self) -> bytes | None:
@@ -41,7 +41,7 @@ class LineSplitter:
         Raises:
             LineTooLong: the next line, or what has come of it, is over the limit. Lines before it were returned.
         """
-        line = self._whole.popleft() if self._whole else None
+        line = self.whole.popleft() if self.whole else None
         if (self._begun.tell() if line is None else len(line)) > self._max_line_bytes:
             raise LineTooLong
         return line

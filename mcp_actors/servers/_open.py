@@ -9,7 +9,7 @@ from .._errors import ConfigError
 from ..catalog import check_naming
 from ..catalog._names import DEFAULT_NAMING
 from ..config import ServerConfig, check_unique_names
-from ..kernel import EventHub, open_supervisor
+from ..kernel import EventHub, RequestFinished, RequestStarted, open_supervisor
 from ._failures import translated
 from ._group import ServerGroup
 from ._record import ServerRecord
@@ -66,6 +66,10 @@ async def open_servers(
     }
 
     def follow(event: Event) -> None:
+        if isinstance(event, (RequestStarted, RequestFinished)):
+            # Most events are of these two kinds, and the record knows nothing of requests.
+            hub.emit(event)
+            return
         # The record first, so that whoever is told of an event finds the server in the state that follows from it.
         record = records.get(event.actor)
         if record is not None and record.dormant:

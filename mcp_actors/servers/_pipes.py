@@ -121,7 +121,7 @@ class PipeReader(MessageReader):
             anyio.EndOfStream: the server closed its stdout, or sent a line over the limit.
             anyio.ClosedResourceError: this stream, or the link it belongs to, was closed.
         """
-        if self._lines:
+        if self._lines.whole:
             await self._checkpoint_sometimes()
         while True:
             if self._closed:
