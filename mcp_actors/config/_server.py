@@ -10,13 +10,16 @@ import attrs
 
 from .._errors import ConfigError
 from . import _validators as check
+from ._breaker import BreakerPolicy
 from ._endpoints import Http, Sse
 from ._middleware import Middleware, check_middleware, to_middleware
 from ._restart import RestartPolicy
+from ._retry import RetryPolicy
 from ._transports import InProcess, Stdio, Transport
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DEFAULT_RESTART: Final = RestartPolicy()
+_DEFAULT_RETRY: Final = RetryPolicy()
 
 _check_seconds: Final = check.seconds()
 _check_optional_seconds: Final = check.seconds(optional=True)
@@ -31,6 +34,12 @@ _check_transport: Final = check.kind(
 _check_restart: Final = check.kind(
     RestartPolicy, remedy="give a RestartPolicy(...); RestartPolicy(max_restarts=0) disables restarting"
 )
+
+
+_check_retry: Final = check.kind(
+    RetryPolicy, remedy="give a RetryPolicy(...); RetryPolicy(attempts=1) disables retrying"
+)
+_check_breaker: Final = check.kind(BreakerPolicy, type(None), remedy="give a BreakerPolicy(...), or None for none")
 
 
 def _check_name(instance: ServerConfig, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -81,6 +90,12 @@ class ServerConfig:
         mailbox_size: how many further requests may wait for their turn. Default 256.
         overflow: what a request to a full mailbox does: ``"wait"`` (default) for room, or ``"fail"`` at once.
         restart: how often and how soon it is started again. Default ``RestartPolicy()``.
+        retry: how often a request that failed is sent again, if that does no harm. Default ``RetryPolicy()``.
+        breaker: when requests fail at once, without being sent, because the last ones failed. None (default): never.
+        validate: what is checked before a tool call is sent: ``"required"`` (default), that required arguments are
+            there; ``"schema"``, all that the tool's schemas say, of its result too; ``"off"``, nothing.
+        trust_annotations: True believes what the server says of its tools: one that is read-only or idempotent may be
+            called again after a failure. Default False, as the specification wants it.
         middleware: async functions ``(request, call_next)`` around every tool call, the first outermost. They run in
             the request's own task and time, and hold one of `max_in_flight`. A request that turns out not to have
             been sent when the connection ended goes through them again.
@@ -116,6 +131,12 @@ class ServerConfig:
         default="wait", validator=check.one_of("wait", "fail"), kw_only=True
     )
     restart: RestartPolicy = attrs.field(default=_DEFAULT_RESTART, validator=_check_restart, kw_only=True)
+    retry: RetryPolicy = attrs.field(default=_DEFAULT_RETRY, validator=_check_retry, kw_only=True)
+    breaker: BreakerPolicy | None = attrs.field(default=None, validator=_check_breaker, kw_only=True)
+    validate: Literal["required", "schema", "off"] = attrs.field(
+        default="required", validator=check.one_of("required", "schema", "off"), kw_only=True
+    )
+    trust_annotations: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
     middleware: tuple[Middleware, ...] = attrs.field(
         default=(), converter=to_middleware, validator=check_middleware, kw_only=True
     )

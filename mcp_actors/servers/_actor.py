@@ -28,6 +28,7 @@ from ._exchange import ConnectionOver, open_exchange
 from ._link import open_link
 from ._requests import list_all_tools
 from ._status import ServerInfo
+from ._unchecked import leave_results_unchecked
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -123,6 +124,7 @@ class ServerActor(Actor):
 
     async def _begin(self, link: Link, negotiation: Negotiation) -> None:
         """Learn what there is to know before anything is served."""
+        leave_results_unchecked(self._client.session)
         await negotiation.finish(self._client)
         self._phase = "list_tools"
         tools = await list_all_tools(self._client, self._name)
@@ -166,9 +168,9 @@ class ServerActor(Actor):
             raise NotSent
         exchange = open_exchange()
         self._departure.enter()
-        deadlines, deadline = self._record.deadlines, message.deadline
+        deadline = message.deadline
         if deadline is not None:
-            deadlines.renew(deadline)
+            deadline.renew()
         try:
             return await message.send(self._client, self._record)
         except MCPError as exc:
@@ -181,7 +183,7 @@ class ServerActor(Actor):
         finally:
             self._departure.leave()
             if deadline is not None:
-                deadlines.suspend(deadline)
+                deadline.suspend()
         return await self._failed(exchange)
 
     async def _failed(self, exchange: Exchange) -> NoReturn:

@@ -57,6 +57,14 @@ class Deadline:
     call: PendingCall[Any] | None = None
     expired: bool = False
 
+    def renew(self) -> None:
+        """The request was handed to the session, or there is progress."""
+        self.keeper.renew(self)
+
+    def suspend(self) -> None:
+        """The request is not with the server any more: it may wait again, and lack of progress means nothing."""
+        self.keeper.suspend(self)
+
     def __enter__(self) -> Self:
         return self
 
@@ -99,12 +107,12 @@ class Deadlines:
         self._idle.pop(deadline, None)
 
     def suspend(self, deadline: Deadline) -> None:
-        """A request is not with the server any more: it may wait again, and lack of progress means nothing."""
+        """See `Deadline.suspend`."""
         deadline.idle_at = math.inf
         self._idle.pop(deadline, None)
 
     def renew(self, deadline: Deadline) -> None:
-        """A request was handed to the session, or there is progress."""
+        """See `Deadline.renew`."""
         if self._progress_timeout is None or deadline.expired:
             return
         deadline.idle_at = trio.current_time() + self._progress_timeout

@@ -146,6 +146,7 @@ class ServerGroup(Mapping[str, ServerRef]):
         *,
         progress: ProgressFnT | None = None,
         meta: Mapping[str, Any] | None = None,
+        idempotent: bool | None = None,
     ) -> CallToolResult:
         """Call a tool by its public name; otherwise as `ServerRef.call_tool`.
 
@@ -153,7 +154,8 @@ class ServerGroup(Mapping[str, ServerRef]):
             ToolNotFound: there is no such tool now.
         """
         tool = self.find_tool(public_name)
-        return await self._refs[tool.server].call_tool(tool.name, arguments, progress=progress, meta=meta)
+        server = self._refs[tool.server]
+        return await server.call_tool(tool.name, arguments, progress=progress, meta=meta, idempotent=idempotent)
 
     # --- life -------------------------------------------------------------------------------------------------------
 

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 import trio
 
 from .._errors import ServerUnavailable
+from ..catalog import ToolChecks
 from ..kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting
+from ._breaker import Breaker
 from ._connection_errors import problem_of
 from ._deadlines import Deadlines
 from ._events import StateChanged, ToolsChanged
+from ._latency import LatencyCounts
+from ._retry import RetryTokens
 from ._state import ServerState, next_state
 
 if TYPE_CHECKING:
@@ -41,7 +45,12 @@ class ServerRecord:
         info: what the server said about itself at the last connect. Written by the connection, as are the next three.
         pid: its process, while there is one. (Also forgotten by `follow`, at once when the connection is lost.)
         tools: what it listed last (`note_tools`).
-        deadlines: those of its requests, which are kept while it is down too.
+        deadlines: those of its requests, which are kept while it is down too. Written by its callers, as are the next
+            three.
+        tokens: how much is left of its retry budget.
+        breaker: its circuit breaker, if it has one.
+        latency: how its requests ended, and how long they took.
+        checks: what its tools ask of their arguments; follows `tools`.
         era: what the next connect begins with, as far as ``protocol="auto"`` has found out; None: it asks. Likewise.
         wanted: False once somebody has stopped it by hand and nobody started it again, and while nobody has asked for
             a lazy one. Written by ``_lifecycle.change``, in the step of whoever asks.
@@ -66,6 +75,10 @@ class ServerRecord:
         self.era: Era | None = None
         self.wanted = config.connect == "eager"
         self.deadlines = Deadlines(config.name, config.request_timeout, config.progress_timeout)
+        self.tokens = RetryTokens(config.retry.budget)
+        self.breaker = Breaker(config.breaker) if config.breaker is not None else None
+        self.latency = LatencyCounts()
+        self.checks = ToolChecks(config.name, mode=config.validate)
         self.left: bool = False
         self.returning: bool = False
         self._emit = emit
@@ -104,6 +117,7 @@ class ServerRecord:
         """Remember a listing, and tell if it differs from the one before."""
         before, self.tools = self.tools, tools
         if tools != before:
+            self.checks = self.checks.updated(tools)
             names = tuple(tool.name for tool in tools)
             self._emit(
                 ToolsChanged(

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import trio
-
-from .._errors import (
-    ActorCrashed,
-    ActorError,
-    ActorStopped,
-    ConnectionLost,
-    LimitExceeded,
-    MailboxFull,
-    ServerUnavailable,
-)
+from .._errors import ServerUnavailable
 from ..config import ToolRequest
-from ._connection_errors import problem_of
+from ._caller import Caller
 from ._lifecycle import Reconnect, Start, Stop, change
 from ._requests import CallTool, ListTools
-from ._state import ACTIVE
 from ._status import ServerStatus
 
 if TYPE_CHECKING:
@@ -30,15 +19,11 @@ if TYPE_CHECKING:
 
     from ..config import ServerConfig
     from ..kernel import ActorRef
-    from ._deadlines import Deadline
     from ._lifecycle import Supervised
-    from ._requests import Request
     from ._state import ServerState
     from ._status import ServerInfo
 
 __all__ = ["ServerRef"]
-
-T = TypeVar("T")
 
 
 class ServerRef:
@@ -57,6 +42,7 @@ class ServerRef:
         self._record = server.record
         self._actor = server.supervisor.child(server.name)
         self._lifecycle = lifecycle
+        self._caller = Caller(server, lifecycle)
 
     def __repr__(self) -> str:
         now = self._actor.statistics()
@@ -109,6 +95,7 @@ class ServerRef:
             queued=actor.queued,
             in_flight=actor.in_flight,
             tools=len(record.tools),
+            latency=record.latency.snapshot(),
         )
 
     async def wait_state(self, *states: ServerState) -> ServerState:
@@ -128,8 +115,12 @@ class ServerRef:
         *,
         progress: ProgressFnT | None = None,
         meta: Mapping[str, Any] | None = None,
+        idempotent: bool | None = None,
     ) -> CallToolResult:
-        """Call a tool of this server. It is never sent twice.
+        """Call a tool of this server.
+
+        It is sent again, within the server's ``retry`` policy and its time, only if that cannot do harm: nothing of it
+        was sent, ``idempotent`` is True, or the server is trusted and says of the tool that it may be repeated.
 
         **Cancellation**: the caller leaves at once. A request that still waits is not sent; the server is told to
         cancel one that was sent, and whether that had its effect is unknown.
@@ -139,21 +130,29 @@ class ServerRef:
             arguments: JSON-like values by parameter name.
             progress: ``async (progress, total, message)``, called for each progress notice of the server.
             meta: the request's ``_meta``.
+            idempotent: whether this call may be carried out more than once. None leaves it to the tool's annotations,
+                which count only if the server is trusted (``trust_annotations``).
 
         Returns:
             The result as the SDK has it; one with ``is_error`` is returned, not raised.
 
         Raises:
+            InvalidArguments: the tool asks for other arguments (see ``ServerConfig.validate``); nothing was sent.
             RequestTimedOut: there was no answer within ``request_timeout``, or no progress within ``progress_timeout``.
             ConnectionLost: the connection ended while the request was with the server.
             ServerUnavailable: the server does not serve and will not by itself.
             LimitExceeded: its mailbox is full and its overflow policy is ``"fail"``; or this was called from within
                 one of the server's own requests while ``max_in_flight`` is 1.
+            HttpStatusError: an HTTP server's answer was a status that is no success.
+            InvalidResult: with ``validate="schema"``, the result is not what the tool promises.
             mcp.MCPError: the server's answer was an error.
         """
-        with self._record.deadlines.begin(f"tools/call {name!r}") as deadline:
-            tool = ToolRequest(server=self.name, name=name, arguments=arguments, meta=meta)
-            return await self._ask(CallTool(tool, progress, deadline=deadline), deadline)
+        record = self._record
+        tool = ToolRequest(
+            server=record.config.name, name=name, arguments=record.checks.check_arguments(name, arguments), meta=meta
+        )
+        with record.deadlines.begin(f"tools/call {name!r}") as deadline:
+            return await self._caller.ask(CallTool(tool, progress, idempotent, deadline=deadline), deadline)
 
     async def list_tools(self) -> tuple[Tool, ...]:
         """Ask the server for all its tools, all pages of them; the group's catalogue follows.
@@ -161,76 +160,11 @@ class ServerRef:
         **Cancellation**: the caller leaves at once.
 
         Raises:
-            RequestTimedOut, ConnectionLost, ServerUnavailable, LimitExceeded, mcp.MCPError: as for `call_tool`.
+            RequestTimedOut, ConnectionLost, ServerUnavailable, LimitExceeded, HttpStatusError, mcp.MCPError: as for
+                `call_tool`.
         """
         with self._record.deadlines.begin("tools/list") as deadline:
-            return await self._ask(ListTools(deadline=deadline), deadline)
-
-    async def _ask(self, request: Request[T], deadline: Deadline) -> T:
-        """Send a message to the actor, and tell its failures in terms of servers."""
-        await trio.lowlevel.checkpoint_if_cancelled()
-        if self._record.state not in ACTIVE:
-            self._see_whether_to_wait()
-        try:
-            deadline.call = call = self._actor.send_request(request)
-            return await call.wait()
-        except ActorCrashed as exc:
-            reason = _root_of(exc.__cause__)
-        except ActorStopped as exc:
-            failure = self._stopped_under(request) if exc.handed_over else self._unavailable()
-            raise failure from self._record.error
-        except MailboxFull:
-            raise LimitExceeded(
-                f"server {self.name!r}: {self.config.mailbox_size} requests wait already, which is its mailbox_size; "
-                "send less at a time, raise mailbox_size, or use overflow='wait'",
-                server=self.name,
-            ) from None
-        except ActorError:
-            # What else the kernel refuses is a call from within a call while there is one slot.
-            raise LimitExceeded(
-                f"server {self.name!r}: was called from within one of its own requests, which would wait for itself "
-                "while max_in_flight is 1; raise max_in_flight, or do not call it from there",
-                server=self.name,
-            ) from None
-        why = f" ({problem_of(reason)})" if reason is not None else ""
-        raise ConnectionLost(
-            f"server {self.name!r}: the connection ended{why} while {request.operation} was with the server, "
-            "which may have acted on it; send it again only if that does no harm",
-            server=self.name,
-        ) from reason
-
-    def _see_whether_to_wait(self) -> None:
-        """The server is down: wake it if it is lazy, or fail if that is what is wanted. Otherwise the request waits."""
-        if self._record.dormant:
-            self._wake()
-        elif self.config.when_down == "fail" and self._record.error is not None:
-            raise self._unavailable() from self._record.error
-
-    def _wake(self) -> None:
-        """Have a lazy server connected, and do not wait for it: requests wait in their places, as for any connect."""
-        self._record.wanted = True
-        self._lifecycle.tell_nowait(Start((self._server,)))
-
-    def _stopped_under(self, request: Request[Any]) -> ServerUnavailable:
-        return ServerUnavailable(
-            f"server {self.name!r}: was stopped while {request.operation} was with it, and may have acted on it; "
-            "send it again only if that does no harm",
-            server=self.name,
-            state=self.state,
-            last_error=self._record.error,
-            outcome="unknown",
-        )
-
-    def _unavailable(self) -> ServerUnavailable:
-        state, error = self.state, self._record.error
-        if self._lifecycle.state != "running":
-            # The block has ended, and the servers are being stopped; `ServerRecord.left` comes after that.
-            return self._record.group_left()
-        if error is not None:
-            what = f"is {state}: {problem_of(error)}; when that is mended, await its restart()"
-        else:
-            what = f"is {state}; await its start() to connect it again"
-        return ServerUnavailable(f"server {self.name!r}: {what}", server=self.name, state=state, last_error=error)
+            return await self._caller.ask(ListTools(deadline=deadline), deadline)
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -281,13 +215,6 @@ class ServerRef:
             ServerUnavailable: it has failed or was stopped, so that waiting would be in vain.
         """
         if self._record.dormant:
-            self._wake()
+            self._caller.wake()
         if await self._record.wait_settled() != "ready":
-            raise self._unavailable() from self._record.error
-
-
-def _root_of(reason: BaseException | None) -> BaseException | None:
-    """Why a connection was lost, where more is known than that it was."""
-    if isinstance(reason, ConnectionLost) and reason.__cause__ is not None:
-        return reason.__cause__
-    return reason
+            raise self._caller.unavailable() from self._record.error

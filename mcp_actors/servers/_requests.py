@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from attrs import evolve, field, frozen
 from mcp.types import CallToolResult, Tool
@@ -14,6 +14,7 @@ from ..config import Middleware, ToolRequest, wrapped
 from ..kernel import Call
 from ._background import open_background
 from ._progress import ProgressFeed
+from ._retry import is_repeatable_call
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -45,6 +46,10 @@ class Request(Call[T], ABC):
     def operation(self) -> str:
         """What is asked of the server, in the words of the protocol."""
 
+    def repeatable(self, record: ServerRecord) -> bool:
+        """Whether it may be sent again when the server may have acted on it. Lists and reads may."""
+        return True
+
     async def through(self, send: Callable[[Request[T]], Awaitable[T]], middleware: tuple[Middleware, ...]) -> T:
         """Have it sent, through what the user has put around requests of its kind."""
         return await send(self)
@@ -66,11 +71,19 @@ class CallTool(Request[CallToolResult]):
 
     tool: ToolRequest
     progress: ProgressFnT | None = field(default=None, eq=False)
+    idempotent: bool | None = None
 
     @property
     def operation(self) -> str:
         """``tools/call``, and which."""
         return f"tools/call {self.tool.name!r}"
+
+    def repeatable(self, record: ServerRecord) -> bool:
+        """If the caller says so, or a server that is trusted."""
+        annotations = next((tool.annotations for tool in record.tools if tool.name == self.tool.name), None)
+        return is_repeatable_call(
+            idempotent=self.idempotent, trusted=record.config.trust_annotations, annotations=annotations
+        )
 
     async def through(
         self, send: Callable[[Request[CallToolResult]], Awaitable[CallToolResult]], middleware: tuple[Middleware, ...]
@@ -84,34 +97,45 @@ class CallTool(Request[CallToolResult]):
 
     async def send(self, client: Client, record: ServerRecord) -> CallToolResult:
         """``tools/call``."""
-        if self.progress is None and record.config.progress_timeout is None:
-            return await self._call(client, None)
-        return await self._call_with_progress(client, record)
+        config, arguments = record.config, self.tool.arguments
+        if config.middleware or config.connect == "lazy":
+            # They may have been changed since, or nothing was known about the tool.
+            arguments = record.checks.check_arguments(self.tool.name, arguments)
+        if self.progress is None and config.progress_timeout is None:
+            result = await self._call(client, arguments, None)
+        else:
+            result = await self._call_with_progress(client, arguments, config.name)
+        record.checks.check_result(self.tool.name, result)
+        return result
 
-    def _call(self, client: Client, progress: ProgressFnT | None) -> Awaitable[CallToolResult]:
+    def _call(
+        self, client: Client, arguments: Mapping[str, Any] | None, progress: ProgressFnT | None
+    ) -> Awaitable[CallToolResult]:
         tool = self.tool
         return client.call_tool(
             tool.name,
-            None if tool.arguments is None else dict(tool.arguments),
+            None if arguments is None else dict(arguments),
             progress_callback=progress,
             meta=None if tool.meta is None else dict(tool.meta),  # type: ignore[arg-type]  # a TypedDict, open to more
         )
 
-    async def _call_with_progress(self, client: Client, record: ServerRecord) -> CallToolResult:
+    async def _call_with_progress(
+        self, client: Client, arguments: Mapping[str, Any] | None, server: str
+    ) -> CallToolResult:
         """Call; at each notice renew the deadline and call the caller back, for the last time before the answer."""
-        feed = ProgressFeed(record.config.name, self.progress) if self.progress is not None else None
+        feed = ProgressFeed(server, self.progress) if self.progress is not None else None
 
         async def notice(progress: float, total: float | None, message: str | None) -> None:
             if self.deadline is not None:
-                record.deadlines.renew(self.deadline)
+                self.deadline.renew()
             if feed is not None:
                 await feed.put(progress, total, message)
 
         if feed is None:
-            return await self._call(client, notice)
+            return await self._call(client, arguments, notice)
         async with open_background() as background:
-            background.start_soon(feed.run, name=f"{record.config.name}:progress")
-            result = await self._call(client, notice)
+            background.start_soon(feed.run, name=f"{server}:progress")
+            result = await self._call(client, arguments, notice)
             await feed.finish()
             return result
 

@@ -9,6 +9,7 @@ from attrs import frozen
 if TYPE_CHECKING:
     from mcp.types import ServerCapabilities
 
+    from ._latency import Latency
     from ._state import ServerState
 
 __all__ = ["ServerInfo", "ServerStatus"]
@@ -49,6 +50,7 @@ class ServerStatus:
         queued: requests that wait in its mailbox.
         in_flight: requests that are with it.
         tools: how many tools it listed.
+        latency: how many requests were answered and how many failed, and how long the answers took.
     """
 
     name: str
@@ -62,3 +64,4 @@ class ServerStatus:
     queued: int
     in_flight: int
     tools: int
+    latency: Latency

@@ -1,0 +1,230 @@
+"""The way of a request on its caller's side: attempts, and what their failures mean.
+
+Everything here happens in the task of the caller. A request is one or more *attempts*; an attempt is one message to the
+server's actor (or, for a retry that is to be isolated, to an actor of its own). Whether there is another attempt is
+decided in ``_retry``, whether one is made at all in ``_breaker``; the time for all of them together is kept in
+``_deadlines``.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import trio
+
+from .._errors import (
+    ActorCrashed,
+    ActorError,
+    ActorStartError,
+    ActorStopped,
+    ConnectFailed,
+    ConnectionLost,
+    LimitExceeded,
+    MailboxFull,
+    ServerUnavailable,
+)
+from ..kernel import open_actor
+from ._actor import ServerActor
+from ._connection_errors import problem_of
+from ._lifecycle import Start
+from ._record import ServerRecord
+from ._retry import NoRetry, Retries
+from ._state import ACTIVE
+
+if TYPE_CHECKING:
+    from ..kernel import ActorRef
+    from ._deadlines import Deadline
+    from ._lifecycle import Supervised
+    from ._requests import Request
+
+__all__ = ["Caller"]
+
+T = TypeVar("T")
+
+
+class Caller:
+    """Sends the requests of one server.
+
+    Args:
+        server: whose they are.
+        lifecycle: who connects it if it is lazy.
+    """
+
+    def __init__(self, server: Supervised, lifecycle: ActorRef) -> None:
+        self._server = server
+        self._record = server.record
+        self._config = server.record.config
+        self._actor = server.supervisor.child(server.name)
+        self._lifecycle = lifecycle
+
+    async def ask(self, request: Request[T], deadline: Deadline) -> T:
+        """Have a request answered, in as many attempts as its policy allows.
+
+        **Cancellation**: leaves at once, and nothing is tried again.
+
+        Raises:
+            ServerError, mcp.MCPError: what the last attempt failed with.
+        """
+        began = trio.current_time()
+        try:
+            try:
+                result = await self._attempt(request, deadline)
+            except Exception as error:
+                result = await self._retry(request, deadline, error)
+        except Exception:
+            self._record.latency.failed()
+            raise
+        self._record.tokens.succeeded()
+        self._record.latency.done(trio.current_time() - began)
+        return result
+
+    async def _retry(self, request: Request[T], deadline: Deadline, error: Exception) -> T:
+        """An attempt has failed: make others, or raise what the last one failed with."""
+        policy = self._config.retry
+        retries = Retries(policy, self._record.tokens, request.repeatable(self._record), deadline.at)
+        while True:
+            verdict = retries.failed(error, trio.current_time(), random=random.random)
+            if isinstance(verdict, NoRetry):
+                if retries.attempts > 1:
+                    error.add_note(f"this was attempt {retries.attempts}; there is no other ({verdict.reason})")
+                raise error
+            await trio.sleep(verdict.delay)
+            try:
+                return await self._attempt(request, deadline, isolated=policy.isolated)
+            except Exception as again:
+                error = again
+
+    async def _attempt(self, request: Request[T], deadline: Deadline, *, isolated: bool = False) -> T:
+        """Send a request, unless the breaker is open."""
+        send = self._send_isolated if isolated else self._send
+        breaker = self._record.breaker
+        if breaker is None:
+            return await send(request, deadline)
+        ticket = breaker.admit(trio.current_time())
+        if ticket is None:
+            raise breaker.refusal(self._record.config.name, self._record.state, trio.current_time())
+        outcome: BaseException | None = None
+        try:
+            return await send(request, deadline)
+        except BaseException as exc:
+            outcome = exc
+            raise
+        finally:
+            breaker.settle(ticket, trio.current_time(), outcome)
+            del outcome  # whose traceback refers to this frame
+
+    async def _send(self, request: Request[T], deadline: Deadline) -> T:
+        """Send a message to the actor, and tell its failures in terms of servers."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self._record.state not in ACTIVE:
+            self._see_whether_to_wait()
+        try:
+            deadline.call = call = self._actor.send_request(request)
+            return await call.wait()
+        except ActorCrashed as exc:
+            reason = _root_of(exc.__cause__)
+        except ActorStopped as exc:
+            failure = self._stopped_under(request) if exc.handed_over else self.unavailable()
+            raise failure from self._record.error
+        except MailboxFull:
+            raise self._full() from None
+        except ActorError:
+            # What else the kernel refuses is a call from within a call while there is one slot.
+            raise self._calls_itself() from None
+        raise self._lost(request, reason) from reason
+
+    async def _send_isolated(self, request: Request[T], deadline: Deadline) -> T:
+        """Send a request on a connection of its own, which is closed after it, within the ``stop_timeout``."""
+        record = ServerRecord(self._config, _unheard, required=True)
+        record.wanted, record.checks, record.era = True, self._record.checks, self._record.era
+        name = f"{self._config.name}:isolated"
+        try:
+            with trio.move_on_at(deadline.at) as patience:
+                async with open_actor(ServerActor(record), name=name) as actor:
+                    patience.deadline = float("inf")  # from here on the deadline is kept as any other
+                    deadline.call = call = actor.send_request(request)
+                    return await call.wait()
+            raise deadline.keeper.failure(deadline)
+        except ActorStartError as exc:
+            if isinstance(exc.__cause__, ConnectFailed):
+                raise exc.__cause__ from exc.__cause__.__cause__
+            raise
+        except (ActorCrashed, ActorStopped) as exc:
+            reason = _root_of(exc.__cause__)
+        raise self._lost(request, reason) from reason
+
+    # --- a server that does not serve -------------------------------------------------------------------------------
+
+    def _see_whether_to_wait(self) -> None:
+        """The server is down: wake it if it is lazy, or fail if that is what is wanted. Otherwise the request waits."""
+        if self._record.dormant:
+            self.wake()
+        elif self._config.when_down == "fail" and self._record.error is not None:
+            raise self.unavailable() from self._record.error
+
+    def wake(self) -> None:
+        """Have a lazy server connected, and do not wait for it: requests wait in their places, as for any connect."""
+        self._record.wanted = True
+        self._lifecycle.tell_nowait(Start((self._server,)))
+
+    def unavailable(self) -> ServerUnavailable:
+        """The error for a request that a server will not get."""
+        name, state, error = self._config.name, self._record.state, self._record.error
+        if self._lifecycle.state != "running":
+            # The block has ended, and the servers are being stopped; `ServerRecord.left` comes after that.
+            return self._record.group_left()
+        if error is not None:
+            what = f"is {state}: {problem_of(error)}; when that is mended, await its restart()"
+        else:
+            what = f"is {state}; await its start() to connect it again"
+        return ServerUnavailable(f"server {name!r}: {what}", server=name, state=state, last_error=error)
+
+    # --- errors -----------------------------------------------------------------------------------------------------
+
+    def _lost(self, request: Request[Any], reason: BaseException | None) -> ConnectionLost:
+        name = self._config.name
+        why = f" ({problem_of(reason)})" if reason is not None else ""
+        return ConnectionLost(
+            f"server {name!r}: the connection ended{why} while {request.operation} was with the server, "
+            "which may have acted on it; send it again only if that does no harm",
+            server=name,
+        )
+
+    def _stopped_under(self, request: Request[Any]) -> ServerUnavailable:
+        name = self._config.name
+        return ServerUnavailable(
+            f"server {name!r}: was stopped while {request.operation} was with it, and may have acted on it; "
+            "send it again only if that does no harm",
+            server=name,
+            state=self._record.state,
+            last_error=self._record.error,
+            outcome="unknown",
+        )
+
+    def _full(self) -> LimitExceeded:
+        name = self._config.name
+        return LimitExceeded(
+            f"server {name!r}: {self._config.mailbox_size} requests wait already, which is its mailbox_size; "
+            "send less at a time, raise mailbox_size, or use overflow='wait'",
+            server=name,
+        )
+
+    def _calls_itself(self) -> LimitExceeded:
+        name = self._config.name
+        return LimitExceeded(
+            f"server {name!r}: was called from within one of its own requests, which would wait for itself "
+            "while max_in_flight is 1; raise max_in_flight, or do not call it from there",
+            server=name,
+        )
+
+
+def _root_of(reason: BaseException | None) -> BaseException | None:
+    """Why a connection was lost, where more is known than that it was."""
+    if isinstance(reason, ConnectionLost) and reason.__cause__ is not None:
+        return reason.__cause__
+    return reason
+
+
+def _unheard(event: object) -> None:
+    """An event of a connection of which nobody but its caller knows."""
