@@ -23,7 +23,7 @@ from .._errors import ConnectFailed, ConnectionLost, ConnectPhase
 from ..kernel import Actor, IgnoreStart, NotSent
 from ._connection_errors import connect_failed, connect_timed_out, connection_lost, connection_over, session_failed
 from ._departure import Departure
-from ._era import Negotiation, ProbeUnanswered
+from ._era import Negotiation
 from ._exchange import ConnectionOver, open_exchange
 from ._link import open_link
 from ._requests import list_all_tools
@@ -106,11 +106,11 @@ class ServerActor(Actor):
         self._phase = "open"
         async with open_link(self._record.config, on_lost=self._lost) as link:
             self._link, self._phase = link, "negotiate"
-            with negotiation.patience(link) as probing:
+            async with negotiation.patience(link) as answered:
                 exchange = open_exchange()
                 try:
                     async with negotiation.client(link) as self._client:
-                        probing.deadline = math.inf
+                        answered()
                         await self._begin(link, negotiation)
                         yield
                 except Exception:
@@ -119,8 +119,6 @@ class ServerActor(Actor):
                         if exchange.failure is not None:
                             raise exchange.failure from exchange.failure.__cause__
                     raise
-            if probing.cancelled_caught:
-                raise ProbeUnanswered
 
     async def _begin(self, link: Link, negotiation: Negotiation) -> None:
         """Learn what there is to know before anything is served."""

@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +25,8 @@ from mcp import Client, MCPError
 from mcp.types import UNSUPPORTED_PROTOCOL_VERSION, DiscoverResult, Implementation
 
 from ..config import Sse
+from ._background import open_background
+from ._stdio import StdioLink
 
 if TYPE_CHECKING:
     from ..config import ServerConfig
@@ -38,6 +43,14 @@ CLIENT: Final = Implementation(name="mcp_actors", version=version("mcp-actors"))
 PROBE_SHARE: Final = 1 / 3
 """Part of the connect time-out that a process has to start and to answer the probe: 10 s of the default 30, which is
 what the SDK gives to the answer alone. The rest is for its second start, which thus may take twice as long."""
+
+ANSWER_SHARE: Final = 1 / 10
+"""Part of it that a process has to answer once it has read the probe: 3 s of the default 30. It has started by then;
+what it may still have to do is to open a database. Servers made with the SDK before 1.9 read the probe, break, and stay
+silent until their input ends."""
+
+LOOK_EVERY: Final = 0.05
+"""Seconds between two looks whether it has; there is no event for that."""
 
 
 @frozen
@@ -72,10 +85,24 @@ class Negotiation:
         self._remembered = record.era
         self._era = record.era or _first_era(record.config)
 
-    def patience(self, link: Link) -> trio.CancelScope:
-        """How long the negotiation over this link may take: a scope to put around it."""
-        share = PROBE_SHARE if self._era == PROBE and link.pid is not None else math.inf
-        return trio.CancelScope(deadline=trio.current_time() + share * self._record.config.connect_timeout)
+    @asynccontextmanager
+    async def patience(self, link: Link) -> AsyncIterator[Callable[[], None]]:
+        """Bound the probe, until what this yields is called: then the server has answered.
+
+        Raises:
+            ProbeUnanswered: it has not.
+        """
+        if self._era != PROBE or not isinstance(link, StdioLink):
+            yield lambda: None
+            return
+        timeout = self._record.config.connect_timeout
+        with trio.move_on_after(PROBE_SHARE * timeout) as scope:
+            async with open_background() as background:
+                task = f"{self._record.config.name}:probe"
+                background.start_soon(_hurry_when_heard, scope, link, ANSWER_SHARE * timeout, name=task)
+                yield partial(setattr, scope, "deadline", math.inf)
+        if scope.cancelled_caught:
+            raise ProbeUnanswered
 
     def client(self, link: Link) -> Client:
         """The client for this link; it negotiates when it is entered."""
@@ -115,6 +142,14 @@ class Negotiation:
 def _first_era(config: ServerConfig) -> Era:
     """What the first connect begins with. HTTP with SSE is older than the question for the era."""
     return LEGACY if isinstance(config.transport, Sse) else Era(config.protocol)
+
+
+async def _hurry_when_heard(scope: trio.CancelScope, link: StdioLink, seconds: float) -> None:
+    """Give a server no more than some seconds from the moment in which it has read what was sent to it."""
+    while not link.heard and scope.deadline < math.inf:  # noqa: ASYNC110 - there is no event, see LOOK_EVERY
+        await trio.sleep(LOOK_EVERY)
+    if scope.deadline < math.inf:
+        scope.deadline = min(scope.deadline, trio.current_time() + seconds)
 
 
 def _ended_at_the_probe(link: Link) -> bool:

@@ -15,9 +15,9 @@ class Obituary:
         exit_code: what the process ended with by itself, negative for a signal. None if it is not a process, still
             runs, or ended only because this side closed the connection or killed it.
         stderr_tail: the end of what it wrote to stderr, decoded leniently; empty if there was nothing.
-        unread: how many bytes of what was sent to it were never read; 0 also where that cannot be known.
+        unread: how many bytes of what was sent to it were never read; None if that is not known.
     """
 
     exit_code: int | None = None
     stderr_tail: str = ""
-    unread: int = field(default=0, eq=False)
+    unread: int | None = field(default=None, eq=False)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import sys
 import termios
 from array import array
 from collections.abc import Awaitable, Callable
@@ -84,8 +85,10 @@ def parse_message(line: bytes) -> JSONRPCMessage:
     return jsonrpc_message_adapter.validate_python(from_json(line), by_name=False)
 
 
-def unread_bytes(stream: trio.lowlevel.FdStream) -> int:
-    """How much of what was written to a pipe was not read so far; 0 where the system does not tell (macOS)."""
+def unread_bytes(stream: trio.lowlevel.FdStream) -> int | None:
+    """How much of what was written to a pipe was not read so far; None where the system does not tell."""
+    if sys.platform != "linux":
+        return None
     count = array("i", [0])
     fcntl.ioctl(stream.fileno(), termios.FIONREAD, count)
     return count[0]
@@ -216,6 +219,7 @@ class PipeWriter(Stream):
         self._backlog = bytearray()
         self._room = trio.Event()
         self._closed = False
+        self.sent = False
 
     async def send(self, item: SessionMessage, /) -> None:
         """Send one message, whole.
@@ -239,6 +243,7 @@ class PipeWriter(Stream):
         if self._backlog:
             self._backlog += line
             return
+        self.sent = True
         taken = await self._write(line)
         if taken < len(line):
             self._backlog += memoryview(line)[taken:]

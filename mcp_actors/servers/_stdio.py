@@ -67,7 +67,7 @@ class StdioLink:
         )
         self._writer = PipeWriter(process.stdin, lifeline, self._wait_exit, background, server=config.name)
         self._exit_code: int | None = None
-        self._unread = 0
+        self._unread: int | None = None
         self._stopping = False
         self.target = OpenStreams(self._reader, self._writer)
         self.endpoint = f"the command {transport.command!r}"
@@ -98,6 +98,11 @@ class StdioLink:
         if self.lost and not self._stopping:
             self._look()
         return Obituary(self._exit_code, self._stderr.tail(), self._unread)
+
+    @property
+    def heard(self) -> bool:
+        """Something was sent, and the server has read all of it; False where the system does not tell."""
+        return self._writer.sent and not self._stopping and unread_bytes(self._process.stdin) == 0
 
     def _look(self) -> None:
         """See what has become of the process so far."""

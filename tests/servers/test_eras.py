@@ -13,7 +13,7 @@ from mcp import MCPError
 from mcp.types import UNSUPPORTED_PROTOCOL_VERSION
 
 from mcp_actors import ConnectFailed, Http, InProcess, ServerConfig, Stdio, open_servers
-from mcp_actors.servers._era import LEGACY, PATIENT, PROBE, PROBE_SHARE, Era, _era_after_failure
+from mcp_actors.servers._era import ANSWER_SHARE, LEGACY, PATIENT, PROBE, PROBE_SHARE, Era, _era_after_failure
 
 from .faults.http_faults import FaultyServer, faulty_server
 from .fleet import kill
@@ -68,7 +68,7 @@ async def test_a_server_is_asked_for_its_era_once(
     assert negotiations(log) == [first, later, later]
 
 
-@pytest.mark.parametrize(("how", "share"), [("die", 0.0), ("ignore", PROBE_SHARE)])
+@pytest.mark.parametrize(("how", "share"), [("die", 0.0), ("ignore", ANSWER_SHARE)])
 async def test_a_server_that_the_question_is_too_much_for_is_started_once_more_in_legacy(
     tmp_path: Path, how: str, share: float
 ) -> None:
@@ -109,6 +109,24 @@ async def test_an_era_that_does_not_fit_any_more_is_found_out_anew(
         assert servers["a"].info.protocol_version == version
         assert text_of(await servers["a"].call_tool("echo", {"text": "x"})) == "x"
     assert negotiations(log) == expected
+
+
+async def test_a_server_that_has_read_the_question_and_is_silent_is_not_waited_for_long(tmp_path: Path) -> None:
+    config = auto(tmp_path / "log", "--on-discover", "ignore", connect_timeout=6.0)
+    began = trio.current_time()
+    async with open_servers(config, strict=True):
+        took = trio.current_time() - began
+    assert took >= ANSWER_SHARE * 6.0
+    if sys.platform == "linux":  # elsewhere the system does not tell whether it has read it
+        assert took < PROBE_SHARE * 6.0
+
+
+async def test_a_server_that_is_slow_to_start_is_not_taken_for_silent(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    config = auto(log, "--era", "modern", "--start-delay", "0.6", connect_timeout=5.0)
+    async with open_servers(config, strict=True) as servers:
+        assert servers["a"].info.protocol_version == MODERN
+    assert negotiations(log) == [["server/discover"]]
 
 
 async def test_a_slow_server_of_the_modern_era_is_given_the_time_it_needs(tmp_path: Path) -> None:
