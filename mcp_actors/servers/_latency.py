@@ -36,13 +36,14 @@ _LAST: Final = math.ceil(math.log(_LONGEST / _SHORTEST) * _PER_E)
 class Latency:
     """How requests to a server ended, and how long they took; a snapshot.
 
-    A percentile is the shortest time within which that share of the answered requests had their answers. Times are in
-    seconds and right to 1 %, from a microsecond to a day. None means that no request was answered.
+    A percentile is the shortest time within which that share of the requests that had a result had it. Times are in
+    seconds and right to 1 %, from a microsecond to a day. None means that no request had a result.
 
     Attributes:
-        done: requests that were answered.
-        failed: requests that were not.
-        p50: half of the answers took so long at most.
+        done: requests that had a result, one with ``is_error`` included.
+        failed: requests that ended with an error, one that the server answered included. A request whose caller left is
+            neither.
+        p50: half of the results took so long at most.
         p95: 95 in 100.
         p99: 99 in 100.
     """
@@ -63,7 +64,7 @@ class LatencyCounts:
     _buckets: dict[int, int] = field(factory=dict, init=False)
 
     def done(self, seconds: float) -> None:
-        """A request was answered after so many seconds."""
+        """A request had its result after so many seconds."""
         self._done += 1
         if seconds <= _SHORTEST:  # a mock clock may even say 0
             bucket = 0
@@ -74,7 +75,7 @@ class LatencyCounts:
         self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
 
     def failed(self) -> None:
-        """A request was not answered. How long that took says how patient we are, and is not counted."""
+        """A request ended with an error. How long that took often says how patient we are, and is not counted."""
         self._failed += 1
 
     def snapshot(self) -> Latency:
