@@ -1,0 +1,118 @@
+"""Calls whose arguments are wrong are not sent; results come as they were sent, unless more was asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from mcp.server.lowlevel import Server
+from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent, Tool
+
+from mcp_actors import (
+    ConfigError,
+    InProcess,
+    InvalidArguments,
+    InvalidResult,
+    ServerConfig,
+    Stdio,
+    open_servers,
+    result_value,
+)
+
+from .scripted_server import command
+
+ASKS: dict[str, Any] = {
+    "type": "object",
+    "properties": {"query": {"type": "string"}, "filter": {"properties": {"limit": {"type": "integer"}}}},
+    "required": ["query"],
+}
+PROMISES: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer"}}}
+
+
+class Library:
+    """A server that believes everything, and keeps what it was sent."""
+
+    def __init__(self, **returned: Any) -> None:
+        self.listings = 0
+        self.calls: list[CallToolRequestParams] = []
+        self._result = CallToolResult(**{"content": [TextContent(text="seven")], **returned})
+        self._server = Server("library", on_list_tools=self._list_tools, on_call_tool=self._call_tool)
+
+    def config(self, **options: Any) -> ServerConfig:
+        return ServerConfig("library", InProcess(self._server), **options)
+
+    async def _list_tools(self, context: object, params: object) -> ListToolsResult:
+        self.listings += 1
+        return ListToolsResult(tools=[Tool(name="find", input_schema=ASKS, output_schema=PROMISES)])
+
+    async def _call_tool(self, context: object, params: CallToolRequestParams) -> CallToolResult:
+        self.calls.append(params)
+        return self._result
+
+
+async def test_a_call_without_a_required_argument_is_not_sent() -> None:
+    """S1-20: required arguments are checked locally first; and with that the connection has nothing to do."""
+    library = Library()
+    async with open_servers(library.config()) as servers:
+        with pytest.raises(InvalidArguments, match=r"^server 'library': tool 'find': arguments\.query is missing "):
+            await servers["library"].call_tool("find", {"filter": {}})
+        assert library.calls == []
+        await servers["library"].call_tool("find", {"query": "a"})
+        assert (servers["library"].statistics().incarnation, len(library.calls)) == (1, 1)
+
+
+async def test_a_process_hears_nothing_of_a_call_without_a_required_argument() -> None:
+    """S1-20: over pipes; the server itself would have said something else."""
+    program, args = command()
+    async with open_servers(ServerConfig("scripted", Stdio(program, args))) as servers:
+        with pytest.raises(InvalidArguments, match=r"arguments\.b is missing \(the tool requires 'a', 'b'\)"):
+            await servers["scripted"].call_tool("add", {"a": 1})
+        assert result_value(await servers["scripted"].call_tool("add", {"a": 1, "b": 2})) == "3"
+
+
+async def test_with_schema_the_offending_argument_is_named_and_nothing_is_sent() -> None:
+    library = Library(structured_content={"n": 7})
+    async with open_servers(library.config(validate="schema")) as servers:
+        with pytest.raises(InvalidArguments, match=r"arguments\.filter\.limit is a string; expected an integer"):
+            await servers["library"].call_tool("find", {"query": "a", "filter": {"limit": "7"}})
+        assert library.calls == []
+        assert result_value(await servers["library"].call_tool("find", {"query": "a"})) == {"n": 7}
+
+
+@pytest.mark.parametrize(("validate", "arguments"), [("required", {"query": 7}), ("off", None), ("off", {"x": 1})])
+async def test_what_is_not_to_be_checked_is_left_to_the_server(validate: Any, arguments: Any) -> None:
+    library = Library()
+    async with open_servers(library.config(validate=validate)) as servers:
+        await servers["library"].call_tool("find", arguments)
+    assert [call.arguments for call in library.calls] == [arguments]
+
+
+@pytest.mark.parametrize("name", ["find", "hidden"])
+@pytest.mark.parametrize("validate", ["required", "off"])
+async def test_a_result_comes_as_it_was_sent_and_nothing_else_is_asked(name: str, validate: Any) -> None:
+    """The SDK would ask for the tools again, or raise."""
+    library = Library(structured_content={"n": "seven"})
+    async with open_servers(library.config(validate=validate)) as servers:
+        result = await servers["library"].call_tool(name, {"query": "a"})
+        assert (result.structured_content, library.listings) == ({"n": "seven"}, 1)
+
+
+async def test_with_schema_a_result_that_breaks_its_promise_is_an_error_that_holds_it() -> None:
+    library = Library(structured_content={"n": "seven"})
+    async with open_servers(library.config(validate="schema")) as servers:
+        with pytest.raises(InvalidResult, match=r"structured_content\.n is a string; expected an integer") as caught:
+            await servers["library"].call_tool("find", {"query": "a"})
+        assert caught.value.result.structured_content == {"n": "seven"}
+        assert servers["library"].state == "ready"
+    assert len(library.calls) == 1
+
+
+async def test_with_schema_a_result_that_is_an_error_is_returned() -> None:
+    library = Library(structured_content={"n": "seven"}, is_error=True)
+    async with open_servers(library.config(validate="schema")) as servers:
+        assert (await servers["library"].call_tool("find", {"query": "a"})).is_error
+
+
+def test_how_to_validate_is_one_of_three_words() -> None:
+    with pytest.raises(ConfigError, match=r"^server 'library': validate='strict' is not possible; "):
+        Library().config(validate="strict")
