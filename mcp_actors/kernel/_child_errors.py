@@ -9,7 +9,7 @@ from .._errors import ActorStartError, ChildError
 if TYPE_CHECKING:
     from .._errors import ChildProblem
     from ._child_table import Child
-    from ._incarnation import End
+    from ._end import End
 
 
 def refuse_change(supervisor: str, child: str, reason: ChildProblem) -> ChildError:

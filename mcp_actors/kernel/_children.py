@@ -31,14 +31,15 @@ import trio
 from . import _events as events
 from ._actor import Actor
 from ._child_table import Child, make_record
-from ._incarnation import CUT_SHORT, Incarnation
+from ._end import CUT_SHORT
+from ._incarnation import Incarnation
 from ._recovery import Recovery
 from ._restart import restarts_after
 from ._stop import stop_within
 
 if TYPE_CHECKING:
     from ._child_table import After
-    from ._incarnation import End
+    from ._end import End
     from ._record import Record
     from ._restart import ChildSpec, SupervisorPolicy
 

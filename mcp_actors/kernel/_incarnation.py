@@ -25,15 +25,15 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING
 
 import trio
-from attrs import field, frozen
 
 from .._collapse import collapse, exit_in
 from .._errors import ActorCrashed, ActorError, ActorStartError
 from . import _events as events
 from ._actor import IgnoreStart, check_actor
+from ._end import End
 from ._refusal import stopped
 from ._reply import Reply, value
 from ._requests import Requests
@@ -44,39 +44,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ._actor import Actor
+    from ._end import EndReason
     from ._mailbox import Envelope
     from ._record import Record
 
 logger = logging.getLogger("mcp_actors.kernel")
-
-EndReason = Literal["normal", "shutdown", "crashed", "ignored"]
-
-
-@frozen
-class End:
-    """How an incarnation ended.
-
-    Attributes:
-        reason: ``"normal"`` (its own wish), ``"shutdown"`` (asked to, or its own wish, or cancelled while it was
-            starting), ``"crashed"``, ``"ignored"`` (it had nothing to run).
-        error: the failure behind ``"crashed"``.
-        hopeless: True if the actor said that a restart cannot help.
-        keeps_mailbox: True if what is sent is to wait for somebody who starts it after all.
-    """
-
-    reason: EndReason
-    error: BaseException | None = field(default=None, eq=False)
-    hopeless: bool = False
-    keeps_mailbox: bool = False
-
-    @property
-    def failed(self) -> bool:
-        """True if this was not as it should be."""
-        return self.reason == "crashed"
-
-
-CUT_SHORT: Final = End("shutdown")
-"""The end, for who waits for the start, of an incarnation that somebody else has asked to stop."""
 
 
 class Incarnation:

@@ -24,7 +24,7 @@ import trio
 
 from .._errors import RestartLimitReached
 from . import _events as events
-from ._incarnation import CUT_SHORT
+from ._end import CUT_SHORT
 from ._restart import RestartBudget, affected, plan_restart, restarts_after, shuts_down
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from ._child_table import Child
     from ._children import Children
-    from ._incarnation import End, Incarnation
+    from ._end import End
+    from ._incarnation import Incarnation
     from ._restart import SupervisorPolicy
 
 

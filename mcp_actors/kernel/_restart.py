@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from attrs import Attribute
 
     from ._actor import Actor
-    from ._incarnation import EndReason
+    from ._end import EndReason
 
 __all__ = ["AutoShutdown", "ChildSpec", "RestartBudget", "RestartType", "Shutdown", "Strategy"]
 

@@ -24,7 +24,7 @@ from ._actor import Actor
 from ._child_errors import cut_short, refuse_change, start_error
 from ._child_table import Child, count
 from ._children import Children
-from ._incarnation import CUT_SHORT
+from ._end import CUT_SHORT
 from ._reply import Reply, error, value
 from ._restart import SupervisorPolicy, check_specs
 from ._supervisor_messages import (
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from ._child_table import After
-    from ._incarnation import End
+    from ._end import End
     from ._ref import ActorRef
     from ._restart import AutoShutdown, ChildSpec, Strategy
 

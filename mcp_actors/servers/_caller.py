@@ -22,6 +22,7 @@ from .._errors import (
     ConnectionLost,
     LimitExceeded,
     MailboxFull,
+    ServerError,
     ServerUnavailable,
 )
 from ..kernel import open_actor
@@ -68,10 +69,7 @@ class Caller:
         """
         began = trio.current_time()
         try:
-            try:
-                result = await self._attempt(request, deadline)
-            except Exception as error:
-                result = await self._retry(request, deadline, error)
+            result = await self._attempts(request, deadline)
         except Exception:
             self._record.latency.failed()
             raise
@@ -79,17 +77,35 @@ class Caller:
         self._record.latency.done(trio.current_time() - began)
         return result
 
+    async def _attempts(self, request: Request[T], deadline: Deadline) -> T:
+        try:
+            return await self._attempt(request, deadline)
+        except Exception as exc:
+            error = exc
+        # Outside the handler, so that no failure becomes the context of another.
+        try:
+            return await self._retry(request, deadline, error)
+        finally:
+            del error  # whose traceback refers to this frame
+
     async def _retry(self, request: Request[T], deadline: Deadline, error: Exception) -> T:
         """An attempt has failed: make others, or raise what the last one failed with."""
         policy = self._config.retry
+        if isinstance(error, ServerError) and error.server != self._config.name:
+            raise error  # a middleware's, about another server
         retries = Retries(policy, self._record.tokens, request.repeatable(self._record), deadline.at)
         while True:
             verdict = retries.failed(error, trio.current_time(), random=random.random)
             if isinstance(verdict, NoRetry):
                 if retries.attempts > 1:
                     error.add_note(f"this was attempt {retries.attempts}; there is no other ({verdict.reason})")
-                raise error
+                try:
+                    raise error
+                finally:
+                    del error  # whose traceback refers to this frame
             await trio.sleep(verdict.delay)
+            if deadline.expired:
+                raise deadline.keeper.failure(deadline) from error
             try:
                 return await self._attempt(request, deadline, isolated=policy.isolated)
             except Exception as again:
@@ -135,7 +151,10 @@ class Caller:
         raise self._lost(request, reason) from reason
 
     async def _send_isolated(self, request: Request[T], deadline: Deadline) -> T:
-        """Send a request on a connection of its own, which is closed after it, within the ``stop_timeout``."""
+        """Send a request on a connection of its own, which is closed after it, within the ``stop_timeout``.
+
+        The caller waits for that too: whoever wants a connection to himself takes it down.
+        """
         record = ServerRecord(self._config, _unheard, required=True)
         record.wanted, record.checks, record.era = True, self._record.checks, self._record.era
         name = f"{self._config.name}:isolated"

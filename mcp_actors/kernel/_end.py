@@ -1,0 +1,36 @@
+"""How an incarnation has ended."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from attrs import field, frozen
+
+EndReason = Literal["normal", "shutdown", "crashed", "ignored"]
+
+
+@frozen
+class End:
+    """How an incarnation ended.
+
+    Attributes:
+        reason: ``"normal"`` (its own wish), ``"shutdown"`` (asked to, or its own wish, or cancelled while it was
+            starting), ``"crashed"``, ``"ignored"`` (it had nothing to run).
+        error: the failure behind ``"crashed"``.
+        hopeless: True if the actor said that a restart cannot help.
+        keeps_mailbox: True if what is sent is to wait for somebody who starts it after all.
+    """
+
+    reason: EndReason
+    error: BaseException | None = field(default=None, eq=False)
+    hopeless: bool = False
+    keeps_mailbox: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """True if this was not as it should be."""
+        return self.reason == "crashed"
+
+
+CUT_SHORT: Final = End("shutdown")
+"""The end, for who waits for the start, of an incarnation that somebody else has asked to stop."""
