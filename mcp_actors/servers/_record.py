@@ -116,8 +116,8 @@ class ServerRecord:
     def note_tools(self, tools: tuple[Tool, ...]) -> None:
         """Remember a listing, and tell if it differs from the one before."""
         before, self.tools = self.tools, tools
+        self.checks = self.checks.updated(tools)  # also if they are equal: to Python, 1 and true are
         if tools != before:
-            self.checks = self.checks.updated(tools)
             names = tuple(tool.name for tool in tools)
             self._emit(
                 ToolsChanged(

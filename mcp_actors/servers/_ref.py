@@ -148,11 +148,12 @@ class ServerRef:
             mcp.MCPError: the server's answer was an error.
         """
         record = self._record
-        tool = ToolRequest(
-            server=record.config.name, name=name, arguments=record.checks.check_arguments(name, arguments), meta=meta
-        )
+        checks = None if record.config.middleware else record.checks  # middleware may add what is missing
+        if checks is not None:
+            arguments = checks.check_arguments(name, arguments)
+        tool = ToolRequest(server=record.config.name, name=name, arguments=arguments, meta=meta)
         with record.deadlines.begin(f"tools/call {name!r}") as deadline:
-            return await self._caller.ask(CallTool(tool, progress, idempotent, deadline=deadline), deadline)
+            return await self._caller.ask(CallTool(tool, progress, idempotent, checks, deadline=deadline), deadline)
 
     async def list_tools(self) -> tuple[Tool, ...]:
         """Ask the server for all its tools, all pages of them; the group's catalogue follows.

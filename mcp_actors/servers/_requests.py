@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
 
+    from ..catalog import ToolChecks
     from ._deadlines import Deadline
     from ._record import ServerRecord
 
@@ -67,11 +68,19 @@ class Request(Call[T], ABC):
 
 @frozen
 class CallTool(Request[CallToolResult]):
-    """Call a tool, by the name under which the server lists it."""
+    """Call a tool, by the name under which the server lists it.
+
+    Attributes:
+        tool: which one, and its arguments.
+        progress: what is called back at each notice of progress.
+        idempotent: whether the caller says that it may be repeated.
+        checked_by: what its arguments were checked against; None if they were not yet.
+    """
 
     tool: ToolRequest
     progress: ProgressFnT | None = field(default=None, eq=False)
     idempotent: bool | None = None
+    checked_by: ToolChecks | None = field(default=None, eq=False, repr=False)
 
     @property
     def operation(self) -> str:
@@ -98,8 +107,8 @@ class CallTool(Request[CallToolResult]):
     async def send(self, client: Client, record: ServerRecord) -> CallToolResult:
         """``tools/call``."""
         config, arguments = record.config, self.tool.arguments
-        if config.middleware or config.connect == "lazy":
-            # They may have been changed since, or nothing was known about the tool.
+        if self.checked_by is not record.checks:
+            # Nothing was known about the tool when it was called, or another listing; or middleware comes first.
             arguments = record.checks.check_arguments(self.tool.name, arguments)
         if self.progress is None and config.progress_timeout is None:
             result = await self._call(client, arguments, None)

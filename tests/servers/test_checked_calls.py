@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from mcp.server.lowlevel import Server
 from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent, Tool
 
 from mcp_actors import (
+    Backoff,
     ConfigError,
     InProcess,
     InvalidArguments,
     InvalidResult,
+    RestartPolicy,
     ServerConfig,
     Stdio,
     open_servers,
     result_value,
 )
+from mcp_actors.config import CallNext, ToolRequest
 
+from .groups import server
 from .scripted_server import command
 
 ASKS: dict[str, Any] = {
@@ -59,6 +65,36 @@ async def test_a_call_without_a_required_argument_is_not_sent() -> None:
         assert library.calls == []
         await servers["library"].call_tool("find", {"query": "a"})
         assert (servers["library"].statistics().incarnation, len(library.calls)) == (1, 1)
+
+
+async def test_a_call_that_waited_for_the_first_connection_is_checked_before_it_is_sent(tmp_path: Path) -> None:
+    """S1-20: nothing was known about the tool when it was called."""
+    soon = RestartPolicy(backoff=Backoff(first=0.1))
+    async with open_servers(server("a", "--fail-first", "1", str(tmp_path / "starts"), restart=soon)) as servers:
+        assert servers["a"].state != "ready"
+        with pytest.raises(InvalidArguments, match=r"arguments\.b is missing"):
+            await servers["a"].call_tool("add", {"a": 1})
+
+
+async def test_middleware_may_add_what_is_required() -> None:
+    async def add(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        return await call_next(attrs.evolve(request, arguments={"query": "a"}))
+
+    library = Library()
+    async with open_servers(library.config(middleware=(add,))) as servers:
+        await servers["library"].call_tool("find")
+    assert [call.arguments for call in library.calls] == [{"query": "a"}]
+
+
+async def test_what_middleware_has_made_of_the_arguments_is_checked() -> None:
+    async def spoil(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        return await call_next(attrs.evolve(request, arguments={}))
+
+    library = Library()
+    async with open_servers(library.config(middleware=(spoil,))) as servers:
+        with pytest.raises(InvalidArguments):
+            await servers["library"].call_tool("find", {"query": "a"})
+    assert library.calls == []
 
 
 async def test_a_process_hears_nothing_of_a_call_without_a_required_argument() -> None:
