@@ -68,11 +68,12 @@ class _WatchedReader(MessageReader):
         """Return the next message."""
         try:
             item = await self._inner.receive()
-        except anyio.EndOfStream:
-            # The SDK ends this stream before it raises what ended it.
-            with trio.move_on_after(CAUSE_WAIT):
-                await self._transport_ended.wait()
-            self._lifeline.lose()
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            # The SDK ends this stream, or closes it under its reader, before it raises what ended it.
+            if not self._lifeline.closing:
+                with trio.move_on_after(CAUSE_WAIT):
+                    await self._transport_ended.wait()
+                self._lifeline.lose()
             raise
         if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCError) and self.last_context:
             self.last_context.run(self._note_bad_event, item.message.error.message)

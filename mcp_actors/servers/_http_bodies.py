@@ -15,6 +15,7 @@ __all__ = [
     "BodyTooLong",
     "WatchedRequestBody",
     "WatchedResponseBody",
+    "is_unsent",
     "media_type",
     "note_refusal",
     "read_body",
@@ -47,6 +48,11 @@ class WatchedRequestBody(httpx2.AsyncByteStream):
         self.offered = True
         async for chunk in self._inner:
             yield chunk
+
+
+def is_unsent(request: httpx2.Request) -> bool:
+    """Whether it is known that nothing of the body of a request was offered to the server."""
+    return isinstance(request.stream, WatchedRequestBody) and not request.stream.offered
 
 
 async def note_refusal(response: httpx2.Response) -> None:

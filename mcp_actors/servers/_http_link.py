@@ -40,13 +40,14 @@ class HttpLink(ABC, Generic[Configured]):
     pid: ClassVar[None] = None
     malformed_lines: int = 0
     target: OpenStreams
+    _background: Background
+    """Errands that need the client. They have ended before it is closed: it would not close what they open then."""
 
     def __init__(
         self,
         config: ServerConfig,
         transport: Configured,
         client: httpx2.AsyncClient,
-        background: Background,
         on_lost: Callable[[], None],
     ) -> None:
         self.endpoint = transport.display_url
@@ -54,7 +55,6 @@ class HttpLink(ABC, Generic[Configured]):
         self._stop_timeout = config.stop_timeout
         self._transport: Configured = transport
         self._client = client
-        self._background = background
         self._lifeline = Lifeline(on_lost)
         self._failures = HttpFailures(config.name, transport.display_url)
         self._opened = trio.Event()
@@ -93,7 +93,7 @@ class HttpLink(ABC, Generic[Configured]):
         install_filters()
         try:
             with discreet():
-                async with self._client:
+                async with self._client, open_background() as self._background:
                     await self.live()
         except Exception as error:
             self._lifeline.lose(first_failure(error))
@@ -143,7 +143,7 @@ async def open_link_over_http(
     """
     client = await make_client(config, transport)
     async with open_background() as background:
-        link = kind(config, transport, client, background, on_lost)
+        link = kind(config, transport, client, on_lost)
         background.start_soon(link.run, name=f"{config.name}:http")
         try:
             await link.wait_open()

@@ -15,6 +15,7 @@ import httpx2
 import trio
 
 from ._background import Background
+from ._http_bodies import is_unsent
 from ._http_failures import UNREACHED, HttpFailures, is_about
 from ._lifeline import Lifeline
 
@@ -27,6 +28,13 @@ RETRY: Final = 0.25
 
 RETRY_FOR: Final = 60.0
 """Seconds that such attempts go on. Few requests take longer, and one that is never answered must not keep us here."""
+
+STALE: Final = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
+"""How a kept connection fails that the server has closed in the meantime. If that is noticed before the body of the
+request was offered to it, the next connection will do."""
+
+STALE_CONNECTIONS: Final = 100
+"""So many in a row at most: more are hardly kept, and a server that closes every connection is told as what it is."""
 
 LOOK_TIMEOUT: Final = 10.0
 """Seconds for a sign of life. A server that gives none is slow, or frozen, but not known to be gone."""
@@ -80,6 +88,7 @@ class Reach:
         """
         self._sent.add(request)
         give_up = trio.current_time() + RETRY_FOR
+        stale = 0
         while True:
             try:
                 response = await self._client.send(request, stream=True, follow_redirects=False, **options)
@@ -94,6 +103,10 @@ class Reach:
                 else:
                     self._gone.set()
                 if self.gone:
+                    raise
+            except STALE:
+                stale += 1
+                if stale > STALE_CONNECTIONS or not is_unsent(request):
                     raise
             else:
                 self._refused.discard(request)

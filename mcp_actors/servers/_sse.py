@@ -93,7 +93,7 @@ class _Writer(Stream):
 
     async def send(self, item: SessionMessage, /) -> None:
         """Post a message, or begin to."""
-        if self._lifeline.closing:
+        if self._lifeline.closing or self._lifeline.lost:
             raise anyio.ClosedResourceError
         await trio.lowlevel.checkpoint()
         message = item.message

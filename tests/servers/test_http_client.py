@@ -254,6 +254,39 @@ async def test_a_function_that_makes_no_client_is_named(
     assert (error.phase, error.hopeless) == ("configure", hopeless)
 
 
+class Flaky(httpx2.AsyncHTTPTransport):
+    """Finds the next connections closed, before or after it has written the body of the request."""
+
+    closed = 0
+    too_late = False
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if self.closed:
+            self.closed -= 1
+            if self.too_late:
+                await request.aread()
+                async for _ in request.stream:  # type: ignore[union-attr]  # an AsyncClient's are async
+                    pass
+            raise httpx2.RemoteProtocolError("Server disconnected without sending a response.")
+        return await super().handle_async_request(request)
+
+
+async def test_a_kept_connection_that_the_server_had_closed_costs_no_request(server: FaultyServer) -> None:
+    """A-09: it is sent over another one, if nothing of its body was offered to the one that was closed."""
+    transport = Flaky()
+    async with open_servers(http(server, http_client=lambda: httpx2.AsyncClient(transport=transport))) as servers:
+        transport.closed = 3
+        assert text_of(await servers["web"].call_tool("sleep")) == "slept None"
+        transport.closed, transport.too_late = 1, True
+        with pytest.raises(ConnectionLost):
+            await servers["web"].call_tool("sleep")
+        transport.closed, transport.too_late = 1000, False
+        with pytest.raises(ServerError, match="the request was not carried out") as caught:
+            await servers["web"].call_tool("sleep")
+        assert type(caught.value) is ServerError
+        assert servers["web"].statistics().incarnation == 1
+
+
 # --- limits ---------------------------------------------------------------------------------------------------------
 
 

@@ -75,6 +75,7 @@ class FaultyServer:
 
     Attributes:
         requests: everything that came, in order.
+        used: what was carried out: the arguments of each call of ``sleep`` and ``hold``.
         scripts: what is sent instead of the right answer, by the name of the tool, the method of the message, or the
             method of the request (``"GET"``).
         mute: the methods of messages that it does not answer.
@@ -84,6 +85,7 @@ class FaultyServer:
     def __init__(self, era: Era, certificate: Path | None = None) -> None:
         self.era = era
         self.requests: list[Request] = []
+        self.used: list[dict[str, Any]] = []
         self.scripts: dict[str, Raw] = {}
         self.mute: set[str] = set()
         self.frozen = False
@@ -247,6 +249,7 @@ class FaultyServer:
         return None
 
     def _use(self, tool: str, arguments: dict[str, Any]) -> str:
+        self.used.append(arguments)
         if tool == "hold":
             self._held.release()
             self._holding.acquire()
