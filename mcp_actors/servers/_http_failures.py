@@ -24,6 +24,7 @@ __all__ = [
     "UNREACHED",
     "HttpFailures",
     "NoAnswer",
+    "describe",
     "error_in",
     "is_about",
     "is_forgotten",

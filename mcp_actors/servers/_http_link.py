@@ -21,7 +21,7 @@ from ..config import Http, Sse
 from ._background import Background, open_background
 from ._discretion import discreet, install_filters
 from ._http_client import make_client
-from ._http_failures import HttpFailures
+from ._http_failures import HttpFailures, describe
 from ._lifeline import Lifeline
 from ._obituary import Obituary
 
@@ -86,7 +86,10 @@ class HttpLink(ABC, Generic[Configured]):
 
     @abstractmethod
     async def live(self) -> None:
-        """Be connected: set `target`, call `opened`, and go on until the link is left or the connection has ended."""
+        """Be connected, in the task of the link, until the link is left or the connection has ended.
+
+        There must be a `target` when it sets ``_opened``; when to leave is said by ``_left``.
+        """
 
     async def run(self) -> None:
         """Own the client and the connection, from here until the link is left or something fails."""
@@ -127,7 +130,7 @@ def first_failure(error: Exception) -> Exception:
     """Take the first failure out of the groups that task groups wrap it in; later ones become notes."""
     first, *others = (leaf for leaf in leaves(error) if isinstance(leaf, Exception))
     for other in others:
-        first.add_note(f"at the same time: {type(other).__name__}: {other}")
+        first.add_note(f"at the same time: {describe(other)}")
     return first
 
 

@@ -60,6 +60,7 @@ MAX_REDIRECTS: Final = 5
 Send: TypeAlias = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 
 INITIALIZED: Final = "notifications/initialized"
+CANCELLED: Final = "notifications/cancelled"
 
 
 class _Reader(MessageReader):
@@ -172,7 +173,7 @@ class SseLink(HttpLink[Sse]):
                 self.malformed_lines += 1
                 logger.warning("%s: skipped an event that is no message of MCP", self._name)
                 return
-            if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
+            if isinstance(message, JSONRPCResponse | JSONRPCError):
                 self._answered(message.id)
             await self._inbox.send(SessionMessage(message))
 
@@ -183,8 +184,9 @@ class SseLink(HttpLink[Sse]):
             raise self._failures.endpoint_elsewhere(url)
         return url
 
-    def _answered(self, id: RequestId) -> None:
-        request = self._unanswered.pop(id, None)
+    def _answered(self, id: RequestId | None) -> None:
+        """A request is not with the server any more."""
+        request = self._unanswered.pop(id, None) if id is not None else None
         if request is not None:
             self._reach.finished(request)
 
@@ -202,6 +204,8 @@ class SseLink(HttpLink[Sse]):
         if isinstance(message, JSONRPCRequest):
             exchange.failure = None
             self._unanswered[message.id] = request
+        elif isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
+            self._answered((message.params or {}).get("requestId"))  # nobody waits for it any more
         try:
             response = await self._sent(request, self._reach.send)
             exchange.begun = True

@@ -45,6 +45,7 @@ FAULTS: Final[dict[str, tuple[Transport, ...]]] = {
     "cut in the body": ("http",),
     "cut in a stream of events": ("http", "sse"),
     "reset in a stream of events": ("http",),
+    "resumed after a cut": ("http",),
     "wrong content type": ("http", "sse"),
     "bad JSON": ("http",),
     "bad JSON in an event": ("http", "sse"),

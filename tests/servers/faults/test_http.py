@@ -261,6 +261,21 @@ async def test_reset_in_a_stream_of_events(cell: Cell, server: FaultyServer) -> 
     await lose(cell, server, Raw(stream("data: {"), "reset"), httpx2.ReadError)
 
 
+@fault("resumed after a cut", "http")
+async def test_resumed_after_a_cut(cell: Cell, server: FaultyServer) -> None:
+    """A server that can take up its stream where it was cut loses nothing; an error in there is its answer."""
+    begun = Raw(stream("id: 1\nretry: 10\ndata:\n\n"))
+    async with cell.open(config(cell, server)) as ref, cell.calls_beside(ref):
+        with cell.works(phase="call", within=PROMPT):
+            server.scripts["GET"] = Raw(stream(f"id: 2\ndata: {answer().replace('{id}', '0')}\n\n"))
+            assert await call_raw(ref, begun) == "fine"
+        error = '{"jsonrpc": "2.0", "id": 0, "error": {"code": -32602, "message": "no such path"}}'
+        server.scripts["GET"] = Raw(stream(f"id: 2\ndata: {error}\n\n"))
+        with pytest.raises(MCPError, match="no such path"):
+            await call_raw(ref, begun)
+    assert "1" in [request.headers.get("last-event-id") for request in server.requests]
+
+
 @fault("wrong content type", "http")
 async def test_wrong_content_type(cell: Cell, server: FaultyServer) -> None:
     assert "'text/html'" in await lose(cell, server, Raw(response(200, "<html>", kind="text/html; charset=x"), "keep"))
