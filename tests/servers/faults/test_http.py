@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import tracemalloc
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import httpx2
@@ -455,6 +457,19 @@ async def test_redirect_to_elsewhere(cell: Cell, server: FaultyServer) -> None:
 # --- length and pace ------------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def measured() -> Iterator[Callable[[], int]]:
+    """Measure how many bytes of memory Python had at most in the block, beyond what it had before."""
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        peak = before
+        yield lambda: peak - before
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+
 @fault("gzip bomb", "http")
 async def test_gzip_bomb(cell: Cell, server: FaultyServer) -> None:
     """Bytes count as they are decoded, and no more of them are than it takes to see that there are too many."""
@@ -464,9 +479,10 @@ async def test_gzip_bomb(cell: Cell, server: FaultyServer) -> None:
     )
     server.scripts["hold"] = Raw(f"{head}\r\n\r\n{packed}")
     async with cell.open(config(cell, server)) as ref, cell.calls_beside(ref):
-        with cell.fails(LimitExceeded, phase="call", within=PROMPT) as caught:
+        with measured() as peak, cell.fails(LimitExceeded, phase="call", within=PROMPT) as caught:
             await ref.call_tool("hold")
     assert "max_body_bytes" in str(caught.value)
+    assert peak() < 8 * MEBIBYTE
 
 
 @fault("one byte at a time", "http")
