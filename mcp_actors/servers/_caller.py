@@ -95,7 +95,9 @@ class Caller:
             raise error  # a middleware's, about another server
         retries = Retries(policy, self._record.tokens, request.repeatable(self._record), deadline.at)
         while True:
-            verdict = retries.failed(error, trio.current_time(), random=random.random)
+            # What fails before there is a connection was not sent: only a connection of one's own fails so.
+            sent = not isinstance(error, ConnectFailed)
+            verdict = retries.failed(error, trio.current_time(), sent=sent, random=random.random)
             if isinstance(verdict, NoRetry):
                 if retries.attempts > 1:
                     error.add_note(f"this was attempt {retries.attempts}; there is no other ({verdict.reason})")

@@ -27,6 +27,7 @@ from mcp_actors import (
     Backoff,
     RequestTimedOut,
     RestartPolicy,
+    RetryPolicy,
     ServerConfig,
     ServerError,
     ServerRef,
@@ -58,7 +59,8 @@ class Program:
     acts: list[Act]
 
 
-VERBS: Final = [*["call"] * 10, *["crash"] * 3, "sleep", "sleep", "restart", "stop", "start", "list"]
+ATTEMPTS: Final = 3
+VERBS: Final = [*["call"] * 8, *["call again"] * 3, *["crash"] * 3, *["sleep"] * 2, "restart", "stop", "start", "list"]
 
 
 @st.composite
@@ -68,6 +70,9 @@ def programs(draw: st.DrawFn) -> Program:
         "mailbox_size": draw(st.sampled_from([1, 256])),
         "request_timeout": draw(st.sampled_from([None, 3.0, 20.0])),
         "progress_timeout": draw(st.sampled_from([None, None, 2.0])),
+        "retry": RetryPolicy(
+            attempts=ATTEMPTS, backoff=draw(st.sampled_from([Backoff(), Backoff(first=1.0, initial=5.0)]))
+        ),
         "when_down": draw(st.sampled_from(["wait", "wait", "fail"])),
         "connect": draw(st.sampled_from(["eager", "eager", "lazy"])),
         "restart": draw(
@@ -108,7 +113,7 @@ class Run:
     began: list[int] = field(factory=list)
     told: dict[int, Told] = field(factory=dict)
     calls: int = 0
-    stopped: bool = False
+    repeatable: set[int] = field(factory=set)
     machine: Machine = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -137,7 +142,9 @@ class Run:
 
     async def do(self, act: Act, ref: ServerRef, nursery: trio.Nursery) -> None:
         match act.verb:
-            case "call":
+            case "call" | "call again":
+                if act.verb == "call again":
+                    self.repeatable.add(self.calls)
                 nursery.start_soon(self.call, ref, self.calls, act)
                 self.calls += 1
             case "crash":
@@ -158,7 +165,9 @@ class Run:
         try:
             with trio.move_on_after(act.patience):
                 try:
-                    assert text_of(await ref.call_tool("work", {"id": id, "seconds": act.seconds})) == str(id)
+                    again = True if id in self.repeatable else None
+                    arguments = {"id": id, "seconds": act.seconds}
+                    assert text_of(await ref.call_tool("work", arguments, idempotent=again)) == str(id)
                     outcome = "answered"
                 except ServerError as exc:
                     outcome, error = type(exc).__name__, exc
@@ -170,28 +179,35 @@ class Run:
 
     def check(self) -> None:
         assert len(self.told) == self.calls
-        assert max(Counter(self.began).values(), default=0) <= 1
+        for id, times in Counter(self.began).items():
+            assert times <= (ATTEMPTS if id in self.repeatable else 1)
         for id, told in self.told.items():
             assert told.outcome in ("left", "answered", "RequestTimedOut", "ConnectionLost", "ServerUnavailable"), told
             self.check_one(id, told)
         if self.program.options["max_in_flight"] == 1:
-            assert self.began == sorted(self.began)
+            once = [id for id in self.began if id not in self.repeatable]
+            assert once == sorted(once)
 
     def check_one(self, id: int, told: Told) -> None:
         if told.outcome in ("answered", "ConnectionLost"):
             # The connection may be lost between the sending and the first step of the server.
             assert id in self.began or told.outcome == "ConnectionLost"
-        if isinstance(told.error, ServerUnavailable) and told.error.outcome == "not_sent":
-            assert id not in self.began
+        if id not in self.repeatable:
+            self.check_what_was_said(id, told)
         if isinstance(told.error, RequestTimedOut):
             if told.error.limit == "request_timeout":
                 assert told.at - told.asked == pytest.approx(self.program.options["request_timeout"])
             else:
                 assert id in self.began
-            if "it was not sent" in str(told.error):
-                assert id not in self.began
         if (timeout := self.program.options["request_timeout"]) is not None:
             assert told.at - told.asked <= timeout + 1e-6
+
+    def check_what_was_said(self, id: int, told: Told) -> None:
+        """Whether a request was sent, of which there was one attempt only."""
+        if isinstance(told.error, ServerUnavailable) and told.error.outcome == "not_sent":
+            assert id not in self.began
+        if isinstance(told.error, RequestTimedOut) and "it was not sent" in str(told.error):
+            assert id not in self.began
 
 
 @hypothesis.seed(SEED)
