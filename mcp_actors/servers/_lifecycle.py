@@ -104,15 +104,14 @@ class LifecycleActor(Actor):
 
 @asynccontextmanager
 async def _turns(servers: tuple[Supervised, ...]) -> AsyncIterator[None]:
-    """Wait for the turn of a change. In one order for all changes, so that no two wait for each other."""
+    """Wait for the turn of a change, one server after the other.
+
+    All changes name their servers in configured order, so no two of them can wait for each other.
+    """
     async with AsyncExitStack() as stack:
-        for server in sorted(servers, key=_name_of):
+        for server in servers:
             await stack.enter_async_context(server.turn)
         yield
-
-
-def _name_of(server: Supervised) -> str:
-    return server.name
 
 
 def _is_due(record: ServerRecord) -> bool:
