@@ -141,7 +141,7 @@ class Requests:
                 envelope.scope = slot.cancel_scope
                 self._in_flight.add(envelope)
                 serving.set(None if self._reentrant else envelope)
-                handle = self._handle_observed if self._record.hub.observers else self._handle
+                handle = self._handle_observed if self._record.hub.wants_requests else self._handle
                 result = await interruptible(handle, envelope.message)
                 if envelope.answered:
                     envelope.settle(outcome.Value(result))

@@ -5,18 +5,20 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from attrs import frozen
+
 from .._errors import ConfigError
 from ..catalog import check_naming
 from ..catalog._names import DEFAULT_NAMING
 from ..config import ServerConfig, check_unique_names
-from ..kernel import EventHub, RequestFinished, RequestStarted, open_supervisor
+from ..kernel import EventHub, open_supervisor
 from ._failures import translated
 from ._group import ServerGroup
 from ._record import ServerRecord
 from ._tree import GROUP, group_specs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Iterable, Mapping
 
     from ..kernel import Event, Observer
 
@@ -65,20 +67,6 @@ async def open_servers(
         if config.enabled
     }
 
-    def follow(event: Event) -> None:
-        if isinstance(event, (RequestStarted, RequestFinished)):
-            # Most events are of these two kinds, and the record knows nothing of requests.
-            hub.emit(event)
-            return
-        # The record first, so that whoever is told of an event finds the server in the state that follows from it.
-        record = records.get(event.actor)
-        if record is not None and record.dormant:
-            return
-        changed = record.follow(event) if record is not None else None
-        hub.emit(event)
-        if changed is not None:
-            hub.emit(changed)
-
     try:
         with translated(records.values()) as phase:
             async with open_supervisor(
@@ -87,7 +75,7 @@ async def open_servers(
                 max_restarts=0,
                 start_order="parallel",
                 stop_order="concurrent",
-                observers=(follow,),
+                observers=(Follower(records, hub),),
             ) as supervisor:
                 phase.started = True
                 yield ServerGroup(records, supervisor, hub, naming=naming)
@@ -95,6 +83,29 @@ async def open_servers(
         hub.close()
         for record in records.values():
             record.leave()
+
+
+@frozen
+class Follower:
+    """The observer of a group's actors: it brings the records up to date, and tells whoever observes the group."""
+
+    records: Mapping[str, ServerRecord]
+    hub: EventHub
+
+    @property
+    def wants_requests(self) -> bool:
+        """The records do not; so it depends on who observes the group."""
+        return self.hub.wants_requests
+
+    def __call__(self, event: Event) -> None:
+        # The record first, so that whoever is told of an event finds the server in the state that follows from it.
+        record = self.records.get(event.actor)
+        if record is not None and record.dormant:
+            return
+        changed = record.follow(event) if record is not None else None
+        self.hub.emit(event)
+        if changed is not None:
+            self.hub.emit(changed)
 
 
 def _check(configs: tuple[ServerConfig, ...], naming: str) -> None:

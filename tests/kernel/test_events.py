@@ -58,6 +58,32 @@ async def test_the_life_of_an_actor_and_its_requests_are_events(autojump_clock: 
     assert [one.message for one in events if isinstance(one, RequestStarted)] == ["Do", "Get"]
 
 
+class Uninterested(list[Event]):
+    """Can do without the events of requests."""
+
+    wants_requests = False
+
+    def __call__(self, event: Event, /) -> None:
+        self.append(event)
+
+
+async def test_requests_are_no_events_while_no_observer_wants_them() -> None:
+    uninterested = Uninterested()
+    async with open_actor(Host(), name="host", observers=[uninterested]) as ref:
+        await ref.call(Get(1))
+        assert of(uninterested) == ["Starting", "Started"]
+        uninterested.wants_requests = True
+        await ref.call(Get(1))
+        assert of(uninterested) == ["Starting", "Started", "RequestStarted", "RequestFinished"]
+
+
+async def test_an_observer_that_wants_requests_is_told_of_them_whoever_else_does_not() -> None:
+    events: list[Event] = []
+    async with open_actor(Host(), name="host", observers=[Uninterested(), events.append]) as ref:
+        await ref.call(Get(1))
+    assert of(events)[2:4] == ["RequestStarted", "RequestFinished"]
+
+
 async def test_a_cancelled_request_is_finished_too() -> None:
     events: list[Event] = []
     async with open_actor(Host(), name="host", observers=[events.append]) as ref:

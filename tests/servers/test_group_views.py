@@ -13,7 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ConnectionLost, ServerUnavailable, StateChanged, Stdio, ToolsChanged, open_servers
 from mcp_actors.config import Secret, ServerConfig
-from mcp_actors.kernel import Event, EventStream, Restarting
+from mcp_actors.kernel import Event, EventHub, EventStream, Restarting
 from mcp_actors.servers import ServerRef, ServerState
 from mcp_actors.servers._state import next_state
 
@@ -273,6 +273,25 @@ async def test_the_events_of_the_kernel_and_of_the_catalogue_are_in_the_same_str
                 break
         await reach(group, "a", "ready")
         assert not [event for event in events.pending() if isinstance(event, ToolsChanged)]
+
+
+async def test_requests_are_events_for_whoever_watches_and_are_not_made_for_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[str] = []
+    emit = EventHub.emit
+
+    def count(hub: EventHub, event: Event) -> None:
+        made.append(type(event).__name__)
+        emit(hub, event)
+
+    async with open_servers(server("a")) as group:
+        monkeypatch.setattr(EventHub, "emit", count)
+        await group["a"].call_tool("echo", {"text": "unseen"})
+        assert made == []
+        async with group.watch_events() as events:
+            await group["a"].call_tool("echo", {"text": "seen"})
+            assert [type(event).__name__ for event in events.pending()] == ["RequestStarted", "RequestFinished"]
 
 
 async def test_whoever_watches_or_waits_longer_than_the_group_lives_is_told() -> None:
