@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ._end import End
 
 
-def refuse_change(supervisor: str, child: str, reason: ChildProblem) -> ChildError:
+def change_refused(supervisor: str, child: str, reason: ChildProblem) -> ChildError:
     """The error for a change that does not fit the child table."""
     remedies: dict[ChildProblem, str] = {
         "not_found": "there is no such child; which_children lists those there are",
@@ -28,7 +28,7 @@ def refuse_change(supervisor: str, child: str, reason: ChildProblem) -> ChildErr
     )
 
 
-def start_error(supervisor: str, child: Child, end: End) -> ActorStartError:
+def start_failed(supervisor: str, child: Child, end: End) -> ActorStartError:
     """The error of a strict start: it names the child and carries the cause."""
     exc = ActorStartError(
         f"supervisor {supervisor!r}: child {child.spec.id!r} did not start: {end.error!r}", actor=child.spec.id
@@ -37,8 +37,8 @@ def start_error(supervisor: str, child: Child, end: End) -> ActorStartError:
     return exc
 
 
-def cut_short(supervisor: str, child: Child) -> ActorStartError:
-    """The error for whoever waits for a start that a stop has ended."""
+def start_cut_short(supervisor: str, child: Child) -> ActorStartError:
+    """The error for whoever waits for a start that was ended by a stop."""
     return ActorStartError(
         f"supervisor {supervisor!r}: child {child.spec.id!r} was stopped while it was starting", actor=child.spec.id
     )

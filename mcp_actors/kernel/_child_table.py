@@ -26,7 +26,7 @@ __all__ = ["ChildInfo", "ChildrenCount"]
 
 After = Literal["closed", "open", "restarted", "removed"]
 """What becomes of a child that was stopped: its mailbox is closed; it stays open, for a ``restart_child`` that follows;
-it comes back by itself, as its supervisor does; or its row goes."""
+it comes back by itself, with its group or with its supervisor; or its row goes."""
 
 
 @frozen(kw_only=True)
@@ -74,7 +74,8 @@ class Child:
         record: what outlives its incarnations.
         incarnation: the run that is on, or is being cleaned up; None between two runs.
         failures: restart attempts since the last reset; what the back-off grows by.
-        timer: the scope of the back-off that is on; its identity tells a late alarm from a current one.
+        timer: while it waits for its next start after a failure of its own, the scope of its back-off; its identity is
+            the right to start it, so it tells a late alarm from a current one.
         asked_at: when it was asked to stop; None unless a stop is under way.
         after: what becomes of it once it has stopped.
         due_with: whose failure it waits for to be over, to be started then; itself if it is the one that failed.
@@ -136,7 +137,7 @@ class Child:
         )
 
     def clear_timer(self) -> None:
-        """End a back-off that is on; its alarm does nothing any more."""
+        """Take the right to start it from whoever has it; a back-off that is on ends, and its alarm does nothing."""
         if self.timer is not None:
             timer, self.timer = self.timer, None
             timer.cancel("the back-off is over before its time")

@@ -6,9 +6,11 @@ These tasks live in the supervisor's nursery:
   decides anything; how it ended is put into the job queue;
 - one task per stop that nobody may have to wait for, which bounds it;
 - one *alarm* per child in back-off, which sleeps and then puts "restart it" into the job queue;
-- one *manager* (`manage`), which takes job after job. So changes never interleave, and a crash, a restart and a
-  ``stop_child`` happen in the order in which they were noticed. The one thing that does not wait for it is the stop
-  of a child that does not serve: one that starts, ends, or waits for its next start.
+- one task per group that is due while something of it is overdue, which waits for that and then does the same;
+- in a nursery inside that one, so that it ends first: one *manager* (`manage`), which takes job after job. So changes
+  never interleave, and a crash, a restart and a ``stop_child`` happen in the order in which they were noticed. The one
+  thing that does not wait for it is the stop of a child that does not serve: one that starts, ends, or waits for its
+  next start.
 
 The manager never waits for what is out of bounds: a start or a stop that sits in somebody's shield is reported as
 overdue, and what depends on its end becomes a job when that has come.
@@ -126,7 +128,8 @@ class Children:
             restarts_after=partial(restarts_after, child.spec.restart),
             on_end=partial(self._bound, child),
         )
-        # What a supervisor that fails to start goes by, when it stops what it had started: nobody decides such an end.
+        # What a supervisor goes by whose start is interrupted, when it stops what it had started: nobody has decided
+        # such an end.
         incarnation.comes_back = restarts_after(child.spec.restart, "crashed")
         self._nursery.start_soon(self._own, child, incarnation, name=child.spec.id)
         await self._wait_started(incarnation, child.spec)
@@ -221,7 +224,12 @@ class Children:
             self.finish(child)
 
     def drop(self, child: Child, after: After) -> bool:
-        """An attempt or a run has failed. Returns False if it is overdue: then it is a stop, and `finish` is due."""
+        """Forget an incarnation that has ended. Returns False if it is overdue: then it is a stop, and `finish` is due.
+
+        Args:
+            child: whose it is.
+            after: what becomes of the child then, if it is overdue.
+        """
         if child.incarnation is not None and child.incarnation.final is None:
             self.ask(child, after)
             return False
@@ -241,14 +249,15 @@ class Children:
                 stops.start_soon(self._wait_stopped, child, name=f"{child.spec.id}:stop")
 
     def finish(self, child: Child) -> None:
-        """Put the row of a child in order that was asked to stop, if nothing of it is left."""
+        """Put in order the row of a child that was asked to stop, if nothing of it is left."""
         if child.asked_at is None:  # somebody else was there first
             return
-        if child.incarnation is not None and child.incarnation.final is None:  # overdue, and reported
+        end = child.incarnation.final if child.incarnation is not None else None
+        if child.incarnation is not None and end is None:  # overdue, and reported
             return
-        did_something = child.incarnation is not None or child.record.state == "backoff"
-        if child.incarnation is not None and child.incarnation.final is not None:
-            self.note_exit(child.incarnation.final)
+        did_something = end is not None or child.record.state == "backoff"
+        if end is not None:
+            self.pass_on_exit(end)
         child.incarnation = child.asked_at = None
         if child.after == "restarted":
             if did_something:
@@ -283,8 +292,8 @@ class Children:
                 return
             await job()
 
-    def note_exit(self, end: End) -> bool:
-        """Whether this was a KeyboardInterrupt or SystemExit, which then ends the supervisor and goes on upwards."""
+    def pass_on_exit(self, end: End) -> bool:
+        """Let a KeyboardInterrupt or SystemExit end the supervisor, and go on upwards. Returns whether it was one."""
         if end.error is None or isinstance(end.error, Exception):
             return False
         self._life.end("crashed", end.error)

@@ -16,7 +16,7 @@ class End:
     Attributes:
         reason: ``"normal"`` (its own wish), ``"shutdown"`` (asked to, or its own wish, or cancelled while it was
             starting), ``"crashed"``, ``"ignored"`` (it had nothing to run).
-        error: the failure behind ``"crashed"``.
+        error: the failure behind it: of ``"crashed"``, once it is known; of ``"shutdown"``, if a supervisor gave up.
         hopeless: True if the actor said that a restart cannot help.
         keeps_mailbox: True if what is sent is to wait for somebody who starts it after all.
     """
@@ -27,8 +27,8 @@ class End:
     keeps_mailbox: bool = False
 
     @property
-    def failed(self) -> bool:
-        """True if this was not as it should be."""
+    def crashed(self) -> bool:
+        """True if the reason is ``"crashed"``."""
         return self.reason == "crashed"
 
 

@@ -56,10 +56,12 @@ class Incarnation:
 
     Attributes:
         record: what outlives it.
-        started: True once messages were served.
+        started: True from the step on in which it begins to serve.
+        started_at: when that was.
         overdue: True once it was reported that it, or what it waits for, outlives its bound.
         killed: True once it was killed; a start that is cut short is not.
-        comes_back: once the end is decided, whether another incarnation is going to follow.
+        comes_back: whether another incarnation is going to follow; until the end is decided, what its supervisor
+            expects.
         final: what the owner returned; None while it runs.
     """
 
@@ -231,7 +233,7 @@ class Incarnation:
 
         Args:
             reason: why it ends.
-            exc: the failure behind ``"crashed"``.
+            exc: the failure behind it; see `End`.
             comes_back: whether another incarnation is going to follow. None means that the incarnation ends by itself:
                 its restart type answers, what waits is answered if nothing follows, and ``on_end`` is called. Whoever
                 asks it to end takes care of these himself.
@@ -299,7 +301,7 @@ class Incarnation:
     @property
     def failing(self) -> bool:
         """True once the end was decided and is a failure."""
-        return self._end is not None and (self._end.failed or self._end.error is not None)
+        return self._end is not None and (self._end.crashed or self._end.error is not None)
 
     @property
     def ending(self) -> bool:
@@ -324,7 +326,7 @@ class Incarnation:
         """A fresh exception for a caller whose message was being handled when the end was decided."""
         assert self._end is not None
         name, message = self.record.name, type(envelope.message).__name__
-        if not self._end.failed and not self.comes_back:
+        if not self._end.crashed and not self.comes_back:
             return stopped(name, f"it ended ({self._end.reason}) while it handled {message}", handed_over=True)
         exc = ActorCrashed(
             f"actor {name!r}: incarnation {self.record.incarnation} ended ({self._end.reason}) while it handled "
@@ -339,7 +341,7 @@ class Incarnation:
         end, late = self._end, None if isinstance(late, trio.Cancelled) else late
         if end is None:
             end, late = self._start_verdict(late)
-        elif end.failed and end.error is None:
+        elif end.crashed and end.error is None:
             end, late = self._crash(late), None
         if late is not None and late is not end.error:
             if not isinstance(late, Exception):
@@ -349,7 +351,7 @@ class Incarnation:
             else:
                 logger.warning("actor %r: running() raised on its way out", self.record.name, exc_info=late)
                 self.record.note(events.StopFailed, error=late)
-        if end.failed and not self.started:
+        if end.crashed and not self.started:
             self.record.note(events.StartFailed, error=end.error)
         return end
 

@@ -43,28 +43,27 @@ class Envelope(Reply[Any]):
 
     Attributes:
         message: what is sent.
-        answered: True for a ``call``.
+        is_call: True for a ``call``, whose sender wants an answer; False for a ``tell``.
         holder: who has it now: the mailbox, or the incarnation that has taken it.
         number: its place in the order of arrival.
         context: the sender's `contextvars` context when it sent the message.
         scope: the cancel scope around its handler, once there is one.
     """
 
-    __slots__ = ("answered", "context", "holder", "message", "number", "scope")
+    __slots__ = ("context", "holder", "is_call", "message", "number", "scope")
 
     message: Message
-    answered: bool
+    is_call: bool
     holder: Holder
     number: int
     context: contextvars.Context
 
-    def __init__(self, message: Message, *, answered: bool) -> None:
+    def __init__(self, message: Message, *, is_call: bool) -> None:
         # Every request makes one of these, so it sets only what is read before somebody else has set it.
         self.open = True
-        self.withdrawn = False
         self._waiter = None
         self.message = message
-        self.answered = answered
+        self.is_call = is_call
         self.scope: trio.CancelScope | None = None
 
     @property
@@ -236,7 +235,7 @@ class Mailbox:
         drained = [*self._control, *self._queue, *self._entrance]
         for lane in (self._control, self._queue, self._entrance):
             lane.clear()
-        return [envelope for envelope in drained if not envelope.settle(error(refusal())) or not envelope.awaited]
+        return [envelope for envelope in drained if not (envelope.settle(error(refusal())) and envelope.awaited)]
 
     @property
     def closed(self) -> bool:
@@ -251,7 +250,7 @@ class Mailbox:
         while self._entrance and len(self._queue) < self.size:
             envelope, _ = self._entrance.popitem(last=False)
             self._queue[envelope] = None
-            if not envelope.answered:
+            if not envelope.is_call:
                 envelope.settle(value(None))
 
 

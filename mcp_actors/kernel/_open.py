@@ -1,8 +1,9 @@
 """The doors: how actors come to life in a user's program, and how they leave it.
 
 Who owns what: the nursery below belongs to the user's task. In it run the root actor's owner, which shields itself once
-it has started, and, when the user's block has ended, one task that stops the root. So the block ends first, clean-up
-calls in it are still answered, and nothing that happens to the user's task can cut the stop short.
+it has started, and one task, shielded too, that waits for the end of the user's block or of the root and then stops the
+root. So the block ends first, clean-up calls in it are still answered, and nothing that happens to the user's task can
+cut the stop short.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ async def open_actor(
     Raises:
         ActorStartError: it did not start; ``__cause__`` says why.
         ActorCrashed: it crashed while the block ran, which was cancelled; ``__cause__`` says why.
+        BaseExceptionGroup: that, and an exception that the block raised of its own at the same time.
         TypeError, ValueError: an argument cannot work; the message names it.
     """
     check_name(name)
@@ -93,7 +95,9 @@ async def open_supervisor(
     strict: bool = True,
     observers: Iterable[Observer] = (),
 ) -> AsyncIterator[SupervisorRef]:
-    """Run a supervisor and its children around a block of code. See `Supervisor` for what the arguments mean.
+    """Run a supervisor and its children around a block of code.
+
+    `Supervisor` says what the arguments mean; ``name`` and ``observers`` are as for `open_actor`.
 
     The block ends first, then the children stop, newest first, each within its own ``shutdown``.
 
@@ -106,6 +110,7 @@ async def open_supervisor(
     Raises:
         ActorStartError: a child did not start (strict only); what had started was stopped again.
         RestartLimitReached: the supervisor gave up while the block ran, which was cancelled.
+        BaseExceptionGroup: that, and an exception that the block raised of its own at the same time.
         ValueError: what is asked for is impossible.
     """
     check_name(name)

@@ -1,6 +1,7 @@
 """What a supervisor does about a child that has failed: how often, how soon, and what goes along with it.
 
-Every failure is a job of the manager (see ``_children``), which answers it in three steps:
+Every failure is a job of the manager (see ``_children``), which answers it in three steps. (That of a first start,
+where it is no error, is decided on the spot and stops nobody: `retry`.)
 
 1. *decide*: is it restarted, is there an attempt left, how long is the delay, who goes along. These are pure functions
    in ``_restart`` and `Backoff`; here they are only given the child table and the clock.
@@ -57,7 +58,7 @@ class Recovery:
             self._budget.forget({child.spec.id for child in failed})
 
     def revive(self, child: Child) -> None:
-        """Somebody starts it by hand: its back-off begins anew, and so does the budget if that had been spent."""
+        """Somebody starts it by hand: its back-off begins anew, and so does the budget if the child was parked."""
         child.failures = 0
         if child.record.state == "failed" and self._parks:
             self._budget.clear()
@@ -74,7 +75,7 @@ class Recovery:
         end = incarnation.final
         assert end is not None
         child.incarnation = None
-        if self._children.note_exit(end):
+        if self._children.pass_on_exit(end):
             return
         if not restarts_after(child.spec.restart, end.reason):
             self._children.retire(child, f"it ended: {end.reason}")
@@ -223,7 +224,7 @@ class Recovery:
 
     def _tried(self, child: Child, end: End | None) -> None:
         """See what a restart attempt has led to."""
-        if end is None or end is CUT_SHORT or self._children.note_exit(end):
+        if end is None or end is CUT_SHORT or self._children.pass_on_exit(end):
             return
         if end.error is None:
             self._children.retire(child, "it had nothing to run", keep_mailbox=end.keeps_mailbox)

@@ -99,6 +99,7 @@ class ActorRef:
             ActorStopped: the actor has stopped and will not come back by itself.
             MailboxFull: the mailbox is full and its policy is ``"fail"``.
             ActorError: the actor called itself from ``handle``.
+            TypeError: this is no message.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         return await self.send_request(message).wait()
@@ -109,13 +110,13 @@ class ActorRef:
         Synchronous. Whoever sends must wait, else nobody hears what became of it.
 
         Raises:
-            ActorStopped, MailboxFull, ActorError: as for `call`.
+            ActorStopped, MailboxFull, ActorError, TypeError: as for `call`.
         """
         record = self._record
         served = serving.get()
         if served is not None and served in record.in_flight:
             raise self._calling_itself(served)
-        envelope = Envelope(message, answered=True)
+        envelope = Envelope(message, is_call=True)
         record.mailbox.put(envelope)
         return cast("PendingCall[T]", envelope)
 
@@ -132,7 +133,7 @@ class ActorRef:
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         record = self._record
-        envelope = Envelope(message, answered=False)
+        envelope = Envelope(message, is_call=False)
         if record.mailbox.put(envelope, wait=serving.get() not in record.in_flight):
             await trio.lowlevel.cancel_shielded_checkpoint()
         else:
@@ -145,14 +146,20 @@ class ActorRef:
             ActorStopped: the actor has stopped and will not come back by itself.
             MailboxFull: there is no room, whatever the policy. It is a `trio.WouldBlock` too.
         """
-        self._record.mailbox.put(Envelope(message, answered=False), wait=False)
+        self._record.mailbox.put(Envelope(message, is_call=False), wait=False)
 
     async def wait_stopped(self) -> None:
-        """Wait until the actor has stopped and will not come back by itself (state ``stopped`` or ``failed``)."""
+        """Wait until the actor has stopped and will not come back by itself (state ``stopped`` or ``failed``).
+
+        **Cancellation**: only ends the waiting.
+        """
         await self.wait_state("stopped", "failed")
 
     async def wait_state(self, *states: ActorState) -> ActorState:
-        """Wait until the state is one of these, and return it. A state that only flashes by may be missed."""
+        """Wait until the state is one of these, and return it. A state that only flashes by may be missed.
+
+        **Cancellation**: only ends the waiting.
+        """
         await trio.lowlevel.checkpoint()
         while self._record.state not in states:
             await self._record.wait_change()

@@ -17,19 +17,16 @@ class Reply(Generic[T]):
     object and one hop less, and gives a cancelled waiter a hook (`abandoned`) that runs before it leaves.
 
     Attributes:
-        open: True while an answer would be taken.
-        withdrawn: True once the waiting task has left without one.
+        open: True while an answer would be taken: there was none, and the waiting task has not left without one.
     """
 
-    __slots__ = ("_answer", "_waiter", "open", "withdrawn")
+    __slots__ = ("_answer", "_waiter", "open")
 
     open: bool
-    withdrawn: bool
     _answer: outcome.Value[T] | outcome.Error
 
     def __init__(self) -> None:
         self.open = True
-        self.withdrawn = False
         self._waiter: trio.lowlevel.Task | None = None
 
     @property
@@ -52,7 +49,7 @@ class Reply(Generic[T]):
     async def wait(self) -> T:
         """Wait for the answer.
 
-        **Cancellation**: the waiter leaves at once, and the slot is withdrawn.
+        **Cancellation**: the waiter leaves at once, and the slot takes no answer any more.
         """
         if not self.open:
             await trio.lowlevel.cancel_shielded_checkpoint()
@@ -62,7 +59,6 @@ class Reply(Generic[T]):
 
     def _abort(self, _: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
         self.open = False
-        self.withdrawn = True
         self.abandoned()
         return trio.lowlevel.Abort.SUCCEEDED
 

@@ -137,13 +137,13 @@ class Requests:
         try:
             if self._interruption is not None:
                 self._return(envelope)
-            elif envelope.open or not envelope.answered:
+            elif envelope.open or not envelope.is_call:
                 envelope.scope = slot.cancel_scope
                 self._in_flight.add(envelope)
                 serving.set(None if self._reentrant else envelope)
                 handle = self._handle_observed if self._record.hub.wants_requests else self._handle
                 result = await interruptible(handle, envelope.message)
-                if envelope.answered:
+                if envelope.is_call:
                     envelope.settle(outcome.Value(result))
         except BaseException as exc:
             # A cancellation ends here too: it is the slot's, whose own task passes it on.
@@ -193,7 +193,7 @@ class Requests:
 
     def _failed(self, envelope: Envelope, exc: Exception) -> None:
         """Answer with an exception, and see whether it is the end."""
-        if not (envelope.answered and envelope.settle(error(exc))):
+        if not (envelope.is_call and envelope.settle(error(exc))):
             self._unhandled(envelope, exc)
         try:
             if self._actor.is_fatal(exc):
@@ -216,14 +216,14 @@ class Requests:
         self._failed(envelope, stray)
 
     def _interrupt(self, envelope: Envelope) -> None:
-        if self._interruption is not None and envelope.answered and envelope.open:
+        if self._interruption is not None and envelope.is_call and envelope.open:
             envelope.settle(error(self._interruption(envelope)))
 
     def _return(self, envelope: Envelope) -> None:
         """Put an envelope back that was taken and not handled."""
-        if envelope.answered and not envelope.open:
+        if envelope.is_call and not envelope.open:
             return
-        if not self._record.mailbox.put_back(envelope) and not envelope.answered:
+        if not self._record.mailbox.put_back(envelope) and not envelope.is_call:
             self._record.note(events.DeadLetter, message=type(envelope.message).__name__)
 
     def _unhandled(self, envelope: Envelope, exc: Exception) -> None:

@@ -21,7 +21,7 @@ from .._backoff import Backoff
 from .._collapse import first_of
 from .._errors import ActorStartError
 from ._actor import Actor
-from ._child_errors import cut_short, refuse_change, start_error
+from ._child_errors import change_refused, start_cut_short, start_failed
 from ._child_table import Child, count
 from ._children import Children
 from ._end import CUT_SHORT
@@ -155,7 +155,7 @@ class Supervisor(Actor):
 
     @trio.lowlevel.enable_ki_protection
     async def _start_beside(self, child: Child, failures: dict[Child, ActorStartError]) -> None:
-        """One of several parallel first starts. If it fails and that matters, those configured later are given up."""
+        """One of several parallel first starts. If it fails and that matters, those configured later are stopped."""
         end = await self._children.start(child)
         try:
             self._first_outcome(child, end)
@@ -167,16 +167,21 @@ class Supervisor(Actor):
                     self._children.cut_short(later, "closed")
 
     def _first_outcome(self, child: Child, end: End | None) -> None:
-        """What a first start attempt means for its child."""
+        """What a start attempt that is no restart means for its child.
+
+        Raises:
+            ActorStartError: it failed, and the supervisor is strict.
+            KeyboardInterrupt, SystemExit: what it failed with; the supervisor's end is decided.
+        """
         if end is None or end is CUT_SHORT:
             return
-        if self._children.note_exit(end):
+        if self._children.pass_on_exit(end):
             assert end.error is not None
             raise end.error
         if end.error is None:
             self._children.retire(child, "it had nothing to run", keep_mailbox=end.keeps_mailbox)
         elif self._policy.strict:
-            raise start_error(self._current.record.name, child, end)
+            raise start_failed(self._current.record.name, child, end)
         else:
             self._children.recovery.retry(child, end)
 
@@ -253,15 +258,15 @@ class Supervisor(Actor):
     def _find(self, id: str) -> Child:
         child = self._children.table.get(id)
         if child is None:
-            raise refuse_change(self._current.record.name, id, "not_found")
+            raise change_refused(self._current.record.name, id, "not_found")
         return child
 
     def _find_idle(self, id: str) -> Child:
         child = self._find(id)
         if child.due_with is not None:
-            raise refuse_change(self._current.record.name, id, "restarting")
+            raise change_refused(self._current.record.name, id, "restarting")
         if child.incarnation is not None:
-            raise refuse_change(self._current.record.name, id, "running")
+            raise change_refused(self._current.record.name, id, "running")
         return child
 
     async def _start_child(self, spec: ChildSpec) -> ActorRef:
@@ -269,11 +274,11 @@ class Supervisor(Actor):
         known = self._children.table.get(spec.id)
         if known is not None:
             runs = known.incarnation is not None and not known.waiting
-            raise refuse_change(self._current.record.name, spec.id, "already_started" if runs else "already_present")
+            raise change_refused(self._current.record.name, spec.id, "already_started" if runs else "already_present")
         child = self._children.add(spec)
         end = await self._children.start(child)
         if end is CUT_SHORT:
-            raise cut_short(self._current.record.name, child)
+            raise start_cut_short(self._current.record.name, child)
         try:
             self._first_outcome(child, end)
         except ActorStartError:
@@ -299,7 +304,7 @@ class Supervisor(Actor):
         self._children.recovery.revive(child)
         end = await self._children.start(child)
         if end is CUT_SHORT:
-            raise cut_short(self._current.record.name, child)
+            raise start_cut_short(self._current.record.name, child)
         try:
             self._first_outcome(child, end)
         except ActorStartError as exc:

@@ -79,7 +79,9 @@ class SupervisorRef(ActorRef):
     """A reference to a supervisor: an `ActorRef` with a typed function for each question.
 
     Questions are answered at once. Changes are made one after the other, in the order in which they came; only the stop
-    of a child that is starting or in back-off does not wait for what comes before it.
+    of a child that does not serve (it starts, ends, or waits for its next start) is made at once.
+
+    Both raise `ActorStopped` if the supervisor has stopped, or does so meanwhile.
     """
 
     __slots__ = ()
@@ -111,8 +113,10 @@ class SupervisorRef(ActorRef):
             The reference to the child, once it has started (or, if the supervisor is not strict, was tried).
 
         Raises:
-            ActorStartError: the supervisor is strict and the child did not start; it is not in the table.
+            ActorStartError: the supervisor is strict and the child did not start, and it is not in the table; or the
+                child was stopped while it was starting.
             ChildError: its id is taken (``already_started``, ``already_present``).
+            ValueError: this is no spec, or it does not fit the supervisor.
         """
         return await self.call(StartChild(spec))
 
@@ -138,7 +142,8 @@ class SupervisorRef(ActorRef):
         **Cancellation**: if the change has not begun, it is not made; otherwise it goes on without its caller.
 
         Raises:
-            ActorStartError: the supervisor is strict and the child did not start; its state is ``failed`` then.
+            ActorStartError: the supervisor is strict and the child did not start, and its state is ``failed`` then; or
+                the child was stopped while it was starting.
             ChildError: there is no such child (``not_found``), or it runs (``running``, ``restarting``).
         """
         return await self.call(RestartChild(id))
@@ -146,17 +151,19 @@ class SupervisorRef(ActorRef):
     async def delete_child(self, id: str) -> None:
         """Take a child that does not run out of the table, and its mailbox with it.
 
+        **Cancellation**: if the change has not begun, it is not made.
+
         Raises:
             ChildError: there is no such child (``not_found``), or it runs (``running``, ``restarting``).
         """
         await self.call(DeleteChild(id))
 
     async def which_children(self) -> tuple[ChildInfo, ...]:
-        """The child table, in order."""
+        """The child table, in order. **Cancellation**: changes nothing."""
         return await self.call(WhichChildren())
 
     async def count_children(self) -> ChildrenCount:
-        """How many children there are, by kind."""
+        """How many children there are, by kind. **Cancellation**: changes nothing."""
         return await self.call(CountChildren())
 
     def watch_events(self, *, size: int = EVENT_BUFFER) -> AbstractAsyncContextManager[EventStream]:

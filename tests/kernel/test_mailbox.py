@@ -36,7 +36,7 @@ class Taker:
 
 def put_all(mailbox: Mailbox, *messages: Put) -> None:
     for message in messages:
-        mailbox.put(Envelope(message, answered=False))
+        mailbox.put(Envelope(message, is_call=False))
 
 
 def test_envelopes_go_to_whoever_has_a_free_slot_and_wait_otherwise() -> None:

@@ -170,5 +170,5 @@ async def test_a_reply_whose_waiter_has_left_takes_no_answer() -> None:
             assert reply.awaited is True
             assert reply.open
             scope.cancel("it gives up")
-    assert reply.withdrawn
+    assert not reply.open
     assert not reply.settle(value(3))
