@@ -93,8 +93,9 @@ class LifecycleActor(Actor):
         with trio.CancelScope(shield=True):
             match message:
                 case Reconnect(servers, failed_only):
+                    servers = _due(servers) if failed_only else servers
                     async with _turns(servers):
-                        await _reconnect(tuple(s for s in servers if not failed_only or _is_due(s.record)))
+                        await _reconnect(_due(servers) if failed_only else servers)
                 case Start(servers):
                     async with _turns(servers):
                         await _start(servers)
@@ -114,8 +115,9 @@ async def _turns(servers: tuple[Supervised, ...]) -> AsyncIterator[None]:
         yield
 
 
-def _is_due(record: ServerRecord) -> bool:
-    return record.wanted and record.state in FAILED
+def _due(servers: tuple[Supervised, ...]) -> tuple[Supervised, ...]:
+    """Those that count as failed now, and that nobody has stopped by hand."""
+    return tuple(server for server in servers if server.record.wanted and server.record.state in FAILED)
 
 
 async def _reconnect(servers: tuple[Supervised, ...]) -> None:
