@@ -42,18 +42,18 @@ class ServerRecord:
         failures: failed connects and lost connections since it last served.
         error: what is wrong now; None while it serves. The connection may put it into better words (`note_failure`).
         last_error: the last failure there was; likewise.
-        info: what the server said about itself at the last connect. Written by the connection, as are the next three.
+        info: what the server said about itself at the last connect. Written by the connection, as are the next four.
         pid: its process, while there is one. (Also forgotten by `follow`, at once when the connection is lost.)
         tools: what it listed last (`note_tools`).
+        checks: what its tools ask of their arguments; follows `tools`.
+        era: what the next connect begins with, as far as ``protocol="auto"`` has found out; None: it asks.
         deadlines: those of its requests, which are kept while it is down too. Written by its callers, as are the next
             three.
         tokens: how much is left of its retry budget.
         breaker: its circuit breaker, if it has one.
         latency: how its requests ended, and how long they took.
-        checks: what its tools ask of their arguments; follows `tools`.
-        era: what the next connect begins with, as far as ``protocol="auto"`` has found out; None: it asks. Likewise.
         wanted: False once somebody has stopped it by hand and nobody started it again, and while nobody has asked for
-            a lazy one. Written by ``_lifecycle.change``, in the step of whoever asks.
+            a lazy one. Written in the step of whoever asks (``_lifecycle.change``, `Caller.wake`).
         returning: True while it is being disconnected only to be connected anew. Written by the lifecycle actor;
             `follow` ends it when the new connect begins.
         left: True once its group was left, so that nothing changes any more. Written by the door (`leave`).
@@ -66,21 +66,21 @@ class ServerRecord:
         self.since: float = trio.current_time()
         self.incarnation: int = 0
         self.connects: int = 0
+        self.failures: int = 0
         self.error: Exception | None = None
         self.last_error: Exception | None = None
-        self.failures: int = 0
         self.info: ServerInfo | None = None
         self.pid: int | None = None
         self.tools: tuple[Tool, ...] = ()
+        self.checks = ToolChecks(config.name, mode=config.validate)
         self.era: Era | None = None
-        self.wanted = config.connect == "eager"
         self.deadlines = Deadlines(config.name, config.request_timeout, config.progress_timeout)
         self.tokens = RetryTokens(config.retry.budget)
         self.breaker = Breaker(config.breaker) if config.breaker is not None else None
         self.latency = LatencyCounts()
-        self.checks = ToolChecks(config.name, mode=config.validate)
-        self.left: bool = False
+        self.wanted = config.connect == "eager"
         self.returning: bool = False
+        self.left: bool = False
         self._emit = emit
         self._change: trio.Event | None = None
 
@@ -126,7 +126,7 @@ class ServerRecord:
             )
 
     async def wait_state(self, *states: ServerState) -> ServerState:
-        """Wait until the state is one of these, and return it.
+        """Wait until the state is one of these, and return it. A state that only flashes by may be missed.
 
         Raises:
             ServerUnavailable: the group was left in another state.
@@ -194,7 +194,7 @@ class ServerRecord:
         now = problem_of(self.error) if self.error is not None else "no error is known"
         match event:
             case Starting():
-                reason = "first connect" if event.incarnation == 1 else f"connect number {event.incarnation}"
+                reason = "first connect" if self.connects == 1 else f"connect number {self.connects}"
             case Started():
                 reason = f"connected, {len(self.tools)} tools"
             case Crashed():

@@ -42,7 +42,7 @@ class ServerStatus:
         name: its configured name.
         state: its state.
         since: `trio.current_time` when it came into that state, in seconds.
-        incarnation: how many connects were tried.
+        incarnation: which incarnation of its actor is on, or was the last, as events have it; 0 before the first.
         pid: its process, while it is connected over stdio.
         last_error: the last failure there was, also after it was overcome.
         failures: failed connects and lost connections since it last served.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from mcp_actors import ConfigError, RequestTimedOut, ServerConfig, ServerUnavailable, Stdio, open_servers
+from mcp_actors import ConfigError, RequestTimedOut, ServerConfig, ServerUnavailable, StateChanged, Stdio, open_servers
 from mcp_actors.kernel import Event
 
 from .groups import AT_ONCE, BOUND, NEVER, crash, pids_in, server
@@ -31,7 +31,13 @@ async def test_opening_a_group_does_not_start_a_lazy_server(tmp_path: Path) -> N
 
 async def test_the_first_call_connects_it(tmp_path: Path) -> None:
     """S4-11: and then it is a server like any other."""
-    async with open_servers(server("a", connect="lazy")) as servers:
+    reasons: list[str] = []
+
+    def note_reason(event: Event) -> None:
+        if isinstance(event, StateChanged) and event.new == "connecting":
+            reasons.append(event.reason)
+
+    async with open_servers(server("a", connect="lazy"), observers=[note_reason]) as servers:
         assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2})) == "3"
         assert servers["a"].state == "ready"
         assert servers["a"].statistics().restarts == 0
@@ -39,6 +45,7 @@ async def test_the_first_call_connects_it(tmp_path: Path) -> None:
         await crash(servers, "a")
         assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2})) == "3"
         assert servers["a"].statistics().restarts == 1
+    assert reasons == ["first connect", "connect number 2"]
 
 
 async def test_concurrent_first_callers_share_one_attempt(tmp_path: Path) -> None:
