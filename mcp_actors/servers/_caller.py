@@ -8,6 +8,7 @@ decided in ``_retry``, whether one is made at all in ``_breaker``; the time for 
 
 from __future__ import annotations
 
+import math
 import random
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -65,7 +66,8 @@ class Caller:
         **Cancellation**: leaves at once, and nothing is tried again.
 
         Raises:
-            ServerError, mcp.MCPError: what the last attempt failed with.
+            ServerError, mcp.MCPError: what the last attempt failed with, or why none was made.
+            Exception: what a middleware raised.
         """
         began = trio.current_time()
         try:
@@ -78,6 +80,7 @@ class Caller:
         return result
 
     async def _attempts(self, request: Request[T], deadline: Deadline) -> T:
+        """Make one attempt, and others only if that failed: nearly all requests need no more."""
         try:
             return await self._attempt(request, deadline)
         except Exception as exc:
@@ -105,6 +108,7 @@ class Caller:
                     raise error
                 finally:
                     del error  # whose traceback refers to this frame
+            deadline.again = True
             await trio.sleep(verdict.delay)
             if deadline.expired:
                 raise deadline.keeper.failure(deadline) from error
@@ -163,7 +167,7 @@ class Caller:
         try:
             with trio.move_on_at(deadline.at) as patience:
                 async with open_actor(ServerActor(record), name=name) as actor:
-                    patience.deadline = float("inf")  # from here on the deadline is kept as any other
+                    patience.deadline = math.inf  # from here on the deadline is kept as any other
                     deadline.call = call = actor.send_request(request)
                     return await call.wait()
             raise deadline.keeper.failure(deadline)

@@ -39,14 +39,15 @@ Limit = Literal["request_timeout", "progress_timeout"]
 class Deadline:
     """When a request must have been answered; a context manager around that request.
 
-    One request may be several calls, one after the other.
+    One request may be several attempts, one after the other.
 
     Attributes:
         keeper: who keeps it.
         operation: what is asked of the server, in the words of the protocol: ``"tools/call 'search'"``.
         at: when it expires, whatever happens.
         idle_at: when it expires unless there is progress; infinite unless that is limited and it was sent.
-        call: the call that is on.
+        call: the message of the attempt that is on, or was the last.
+        again: True once an attempt has failed and another is to be made.
         expired: True once it has.
     """
 
@@ -55,6 +56,7 @@ class Deadline:
     at: float
     idle_at: float = math.inf
     call: PendingCall[Any] | None = None
+    again: bool = False
     expired: bool = False
 
     def renew(self) -> None:
@@ -122,7 +124,7 @@ class Deadlines:
 
     @property
     def kept(self) -> int:
-        """How many deadlines are kept."""
+        """How many entries there are; a request may have two."""
         return len(self._requests) + len(self._idle)
 
     # --- the task ---------------------------------------------------------------------------------------------------
@@ -170,7 +172,9 @@ class Deadlines:
         else:
             limit, seconds, what = "request_timeout", self._request_timeout, "without an answer"
         sent = deadline.call is not None and deadline.call.handed_over
-        where = "with the server, which is told to cancel it and may have acted on it" if sent else "not sent"
+        where = "waiting to be sent again" if deadline.again else "not sent"
+        if sent:
+            where = "with the server, which is told to cancel it and may have acted on it"
         assert seconds is not None
         return RequestTimedOut(
             f"server {self._server!r}: {deadline.operation}: {limit} of {seconds:g} s is over {what}; it was {where}",
@@ -191,7 +195,7 @@ class DeadlineActor(Actor):
     async def running(self) -> AsyncIterator[None]:
         """Keep them, beside the server's actor and longer than any connection."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._deadlines.run)
+            nursery.start_soon(self._deadlines.run, name=self.ref.name)
             yield
             nursery.cancel_scope.cancel("the server is not in its group any more")
 

@@ -199,7 +199,7 @@ async def test_the_time_to_connect_anew_counts_for_an_isolated_retry(tmp_path: P
         retry=RetryPolicy(backoff=Backoff(), isolated=True),
     )
     async with open_servers(config) as servers:
-        with pytest.raises(RequestTimedOut):
+        with pytest.raises(RequestTimedOut, match="it was waiting to be sent again"):
             await servers["a"].call_tool("add", {"a": 1, "b": 2}, idempotent=True)
 
 
