@@ -34,8 +34,6 @@ _check_transport: Final = check.kind(
 _check_restart: Final = check.kind(
     RestartPolicy, remedy="give a RestartPolicy(...); RestartPolicy(max_restarts=0) disables restarting"
 )
-
-
 _check_retry: Final = check.kind(
     RetryPolicy, remedy="give a RetryPolicy(...); RetryPolicy(attempts=1) disables retrying"
 )
@@ -81,8 +79,8 @@ class ServerConfig:
             bound. Default 60.
         progress_timeout: seconds that a request may be with the server without an answer or a progress notice, under
             the cap of `request_timeout`; None (default): no bound.
-        when_down: what a request does while the server is not ``ready``: ``"wait"`` (default) for it, within
-            `request_timeout`, or ``"fail"`` at once.
+        when_down: what a request does while something is wrong with the server: ``"wait"`` (default) for it, within
+            `request_timeout`, or ``"fail"`` at once. A first connect and a restart by hand are waited for in any case.
         connect: ``"eager"`` (default) connects when the group is opened, ``"lazy"`` when the first request is made. A
             lazy server lists no tools before that, and cannot be `required`.
         stop_timeout: seconds for one stop, after which the child process is killed. Default 5.
@@ -97,8 +95,8 @@ class ServerConfig:
         trust_annotations: True believes what the server says of its tools: one that is read-only or idempotent may be
             called again after a failure. Default False, as the specification wants it.
         middleware: async functions ``(request, call_next)`` around every tool call, the first outermost. They run in
-            the request's own task and time, and hold one of `max_in_flight`. A request that turns out not to have
-            been sent when the connection ended goes through them again.
+            the request's own task and time, and hold one of `max_in_flight`. A request that is sent again (`retry`),
+            or turns out not to have been sent when the connection ended, goes through them again.
 
     Raises:
         ConfigError: a value cannot be used; the message names the server, the field, the value and the remedy.

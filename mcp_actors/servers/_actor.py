@@ -33,6 +33,8 @@ from ._unchecked import leave_results_unchecked
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from mcp.types import Tool
+
     from ._exchange import Exchange
     from ._link import Link
     from ._record import ServerRecord
@@ -132,7 +134,7 @@ class ServerActor(Actor):
             # It left in the same moment, and that is told only once. No checkpoint from here to `_serving`.
             raise self._loss()
 
-    def _remember(self, link: Link, tools: Any) -> None:
+    def _remember(self, link: Link, tools: tuple[Tool, ...]) -> None:
         client = self._client
         identity = client.server_info
         self._record.pid = link.pid

@@ -100,7 +100,7 @@ class LifecycleActor(Actor):
                     async with _turns(servers):
                         await _start(servers)
                 case Stop(servers):
-                    await _each(partial(_stop, server) for server in servers)
+                    await _each(_stop, servers)
 
 
 @asynccontextmanager
@@ -124,7 +124,7 @@ async def _reconnect(servers: tuple[Supervised, ...]) -> None:
     for server in servers:
         server.record.set_returning(True)
     try:
-        await _each(partial(_suspend, server) for server in servers)
+        await _each(_suspend, servers)
         await _start(servers)
     finally:
         for server in servers:
@@ -133,10 +133,10 @@ async def _reconnect(servers: tuple[Supervised, ...]) -> None:
 
 async def _start(servers: tuple[Supervised, ...]) -> None:
     failures: dict[str, ConnectFailed] = {}
-    await _each(partial(_try_start, server, failures) for server in servers)
+    await _each(partial(_try_start, failures=failures), servers)
     if not failures:
         return
-    await _each(partial(_stop, server) for server in servers if server.name not in failures)
+    await _each(_stop, [server for server in servers if server.name not in failures])
     raise first_of(failures[server.name] for server in servers if server.name in failures)
 
 
@@ -161,12 +161,12 @@ async def _stop(server: Supervised) -> None:
     await server.supervisor.stop_child(server.name)
 
 
-async def _each(steps: Iterable[Callable[[], Awaitable[None]]]) -> None:
-    """Take some steps side by side."""
+async def _each(step: Callable[[Supervised], Awaitable[None]], servers: Iterable[Supervised]) -> None:
+    """Take a step with each of some servers, side by side."""
     try:
         async with trio.open_nursery() as nursery:
-            for step in steps:
-                nursery.start_soon(step)
+            for server in servers:
+                nursery.start_soon(step, server, name=f"{server.name}:change")
     except BaseExceptionGroup as group:
         raise collapse(group) from None
 

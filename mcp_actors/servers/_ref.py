@@ -101,6 +101,8 @@ class ServerRef:
     async def wait_state(self, *states: ServerState) -> ServerState:
         """Wait until the state is one of these, and return it. A state that only flashes by may be missed.
 
+        **Cancellation**: only ends the waiting.
+
         Raises:
             ServerUnavailable: the group was left in another state.
         """
@@ -140,12 +142,15 @@ class ServerRef:
             InvalidArguments: the tool asks for other arguments (see ``ServerConfig.validate``); nothing was sent.
             RequestTimedOut: there was no answer within ``request_timeout``, or no progress within ``progress_timeout``.
             ConnectionLost: the connection ended while the request was with the server.
-            ServerUnavailable: the server does not serve and will not by itself.
+            ServerUnavailable: the server does not serve and will not by itself, or is down and configured with
+                ``when_down="fail"``; or its breaker is open.
+            ConnectFailed: a retry was to have a connection of its own (``RetryPolicy.isolated``) and got none.
             LimitExceeded: its mailbox is full and its overflow policy is ``"fail"``; or this was called from within
                 one of the server's own requests while ``max_in_flight`` is 1.
             HttpStatusError: an HTTP server's answer was a status that is no success.
             InvalidResult: with ``validate="schema"``, the result is not what the tool promises.
             mcp.MCPError: the server's answer was an error.
+            Exception: what a middleware raised.
         """
         record = self._record
         checks = None if record.config.middleware else record.checks  # middleware may add what is missing
@@ -161,8 +166,8 @@ class ServerRef:
         **Cancellation**: the caller leaves at once.
 
         Raises:
-            RequestTimedOut, ConnectionLost, ServerUnavailable, LimitExceeded, HttpStatusError, mcp.MCPError: as for
-                `call_tool`.
+            RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
+                mcp.MCPError: as for `call_tool`.
         """
         with self._record.deadlines.begin("tools/list") as deadline:
             return await self._caller.ask(ListTools(deadline=deadline), deadline)
@@ -210,7 +215,7 @@ class ServerRef:
 
         A lazy server that was not asked for yet is connected.
 
-        **Cancellation**: changes nothing; a connect that has begun goes on.
+        **Cancellation**: only ends the waiting; a connect that has begun goes on.
 
         Raises:
             ServerUnavailable: it has failed or was stopped, so that waiting would be in vain.

@@ -37,7 +37,7 @@ class Request(Call[T], ABC):
     """A message to a server actor. It carries out itself, in a request task of the actor, on the actor's session.
 
     Attributes:
-        deadline: when it expires. Kept by the server's `Deadlines`, and renewed here.
+        deadline: when it expires. Kept by the server's `Deadlines`, and renewed at each notice of progress.
     """
 
     deadline: Deadline | None = field(default=None, eq=False, repr=False)
@@ -88,7 +88,7 @@ class CallTool(Request[CallToolResult]):
         return f"tools/call {self.tool.name!r}"
 
     def repeatable(self, record: ServerRecord) -> bool:
-        """If the caller says so, or a server that is trusted."""
+        """If the caller says so, or, when he says nothing, a server that is trusted."""
         annotations = next((tool.annotations for tool in record.tools if tool.name == self.tool.name), None)
         return is_repeatable_call(
             idempotent=self.idempotent, trusted=record.config.trust_annotations, annotations=annotations
@@ -105,7 +105,12 @@ class CallTool(Request[CallToolResult]):
         return await wrapped(call, middleware)(self.tool)
 
     async def send(self, client: Client, record: ServerRecord) -> CallToolResult:
-        """``tools/call``."""
+        """``tools/call``, between the checks of its arguments and of its result.
+
+        Raises:
+            InvalidArguments, InvalidResult: a check has found something.
+            mcp.MCPError: as for `Request.send`.
+        """
         config, arguments = record.config, self.tool.arguments
         if self.checked_by is not record.checks:
             # Nothing was known about the tool when it was called, or another listing; or middleware comes first.
@@ -159,7 +164,7 @@ class ListTools(Request[tuple[Tool, ...]]):
         return "tools/list"
 
     async def send(self, client: Client, record: ServerRecord) -> tuple[Tool, ...]:
-        """``tools/list``."""
+        """``tools/list``, as often as there are pages."""
         tools = await list_all_tools(client, record.config.name)
         record.note_tools(tools)
         return tools
@@ -170,6 +175,7 @@ async def list_all_tools(client: Client, server: str) -> tuple[Tool, ...]:
 
     Raises:
         LimitExceeded: the pages do not end.
+        mcp.MCPError: as for `Request.send`.
     """
     if client.server_capabilities.tools is None:
         return ()
