@@ -67,9 +67,9 @@ _BUDGET: Final = RetryBudget()
 class RetryPolicy:
     """How often, and after which delays, a request that failed is sent again.
 
-    Only failures that may pass are retried: a lost connection, the HTTP statuses 408, 425, 429 and 5xx, and an internal
-    error that the server reports. And only requests that may be repeated: lists and reads always; a tool call if
-    provably nothing of it was sent, if its caller said ``idempotent=True``, or if the server is trusted
+    Only failures that may pass are retried: a lost connection, the HTTP statuses 408, 425, 429 and 5xx (but for 501 and
+    505), and an internal error that the server reports. And only requests that may be repeated: lists and reads always;
+    a tool call if provably nothing of it was sent, if its caller said ``idempotent=True``, or if the server is trusted
     (``trust_annotations``) and lists the tool as read-only or idempotent. Whatever a server answers that will not
     change (an unknown tool, a wrong argument, any other 4xx, a result with ``is_error``) is final.
 

@@ -40,5 +40,7 @@ def start_failed(supervisor: str, child: Child, end: End) -> ActorStartError:
 def start_cut_short(supervisor: str, child: Child) -> ActorStartError:
     """The error for whoever waits for a start that was ended by a stop."""
     return ActorStartError(
-        f"supervisor {supervisor!r}: child {child.spec.id!r} was stopped while it was starting", actor=child.spec.id
+        f"supervisor {supervisor!r}: child {child.spec.id!r} was stopped while it was starting; if it is still in the "
+        "table, restart_child starts it",
+        actor=child.spec.id,
     )

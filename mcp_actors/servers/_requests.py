@@ -188,6 +188,7 @@ async def list_all_tools(client: Client, server: str) -> tuple[Tool, ...]:
         if cursor is None:
             return tuple(tools)
     raise LimitExceeded(
-        f"server {server!r}: its tool list did not end after {MAX_PAGES} pages; the server repeats itself",
+        f"server {server!r}: its tool list did not end after {MAX_PAGES} pages; the server repeats itself, and has "
+        "to be mended",
         server=server,
     )

@@ -41,7 +41,10 @@ async def test_stop_child_ends_a_start_at_once(autojump_clock: MockClock, restar
         await supervisor.stop_child("a")
         assert trio.current_time() == 0
         assert await states(supervisor) == (["stopped"] if restart == "permanent" else [])
-    assert errors == ["supervisor 'supervisor': child 'a' was stopped while it was starting"]
+    assert errors == [
+        "supervisor 'supervisor': child 'a' was stopped while it was starting; if it is still in the table, "
+        "restart_child starts it"
+    ]
     assert yard.log == ["a failed"]
 
 
