@@ -185,8 +185,8 @@ class ServerUnavailable(ServerError):
     Attributes:
         state: the server's state, for example ``"failed"`` or ``"stopped"``.
         last_error: what brought it there, or what opened its breaker, if anything did.
-        outcome: ``"not_sent"``, or ``"unknown"`` if it was stopped while the request was with it, so that it may have
-            acted on the request.
+        outcome: ``"not_sent"``, or ``"unknown"`` if it was stopped while the request was with it, or an earlier attempt
+            was sent, so that it may have acted on the request.
         retry_at: when its breaker lets a request through again, as a time of `trio.current_time` in seconds, which may
             have passed: then one is on its way. None if waiting alone will not help.
     """

@@ -104,6 +104,8 @@ class Caller:
             if isinstance(verdict, NoRetry):
                 if retries.attempts > 1:
                     error.add_note(f"this was attempt {retries.attempts}; there is no other ({verdict.reason})")
+                    if isinstance(error, ServerUnavailable):
+                        error.outcome = "unknown"  # this attempt was not sent, but an earlier one was
                 try:
                     raise error
                 finally:

@@ -192,8 +192,8 @@ class Run:
         if told.outcome in ("answered", "ConnectionLost"):
             # The connection may be lost between the sending and the first step of the server.
             assert id in self.began or told.outcome == "ConnectionLost"
-        if id not in self.repeatable:
-            self.check_what_was_said(id, told)
+        if isinstance(told.error, ServerUnavailable) and told.error.outcome == "not_sent":
+            assert id not in self.began
         if isinstance(told.error, RequestTimedOut):
             if told.error.limit == "request_timeout":
                 assert told.at - told.asked == pytest.approx(self.program.options["request_timeout"])
@@ -203,11 +203,6 @@ class Run:
                 assert id not in self.began
         if (timeout := self.program.options["request_timeout"]) is not None:
             assert told.at - told.asked <= timeout + 1e-6
-
-    def check_what_was_said(self, id: int, told: Told) -> None:
-        """Whether a request was sent, of which there was one attempt only."""
-        if isinstance(told.error, ServerUnavailable) and told.error.outcome == "not_sent":
-            assert id not in self.began
 
 
 @hypothesis.seed(SEED)

@@ -30,7 +30,7 @@ from mcp_actors import (
 
 from .faults.http_faults import FaultyServer, Raw, faulty_server, response
 from .fleet import calls
-from .groups import AT_ONCE, after, server
+from .groups import AT_ONCE, NEVER, after, server
 from .links import text_of
 
 SOON = RetryPolicy(backoff=Backoff())
@@ -167,6 +167,15 @@ async def test_a_connection_that_is_lost_under_a_read_is_made_again_and_the_read
             await servers["a"].call_tool("add", {"a": 1, "b": 2}, idempotent=True)
         assert log.read_text().splitlines().count("tools/call add") == 1 + 3
         assert text_of(await servers["a"].call_tool("echo", {"text": "back"})) == "back"
+
+
+async def test_when_the_server_is_gone_before_the_second_attempt_the_first_is_not_forgotten() -> None:
+    """A-09: the second was not sent, but the server may have acted on the first."""
+    async with open_servers(server("a", "--die-in", "add", restart=NEVER, retry=SOON)) as servers:
+        with pytest.raises(ServerUnavailable) as caught:
+            await servers["a"].call_tool("add", {"a": 1, "b": 2}, idempotent=True)
+    assert caught.value.outcome == "unknown"
+    assert caught.value.__notes__ == ["this was attempt 2; there is no other (final)"]
 
 
 @pytest.mark.parametrize("isolated", [False, True])
