@@ -153,7 +153,7 @@ class ServerActor(Actor):
             return
         lost = self._loss()
         if self._link is None or self._link.pid is None:
-            self._departure.begin(lost)  # each request has a connection of its own, and its own end
+            self._departure.begin(lost)  # over HTTP each request has a connection of its own
         else:
             self.fail(lost)
 

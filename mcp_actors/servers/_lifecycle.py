@@ -16,7 +16,7 @@ import trio
 from attrs import field, frozen
 
 from .._collapse import collapse, first_of
-from .._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ConnectFailed, ServerUnavailable
+from .._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ConnectFailed
 from ..kernel import Actor, Call
 from ._state import FAILED
 
@@ -179,6 +179,8 @@ async def change(lifecycle: ActorRef, message: Reconnect | Start | Stop) -> None
         ServerUnavailable: the group was left.
     """
     await trio.lowlevel.checkpoint_if_cancelled()
+    if not message.servers:
+        return
     if not (isinstance(message, Reconnect) and message.failed_only):
         # The last wish counts, whichever change has its turn first.
         for server in message.servers:
@@ -186,7 +188,4 @@ async def change(lifecycle: ActorRef, message: Reconnect | Start | Stop) -> None
     try:
         await lifecycle.call(message)
     except (ActorStopped, ActorCrashed):
-        names = ", ".join(server.name for server in message.servers)
-        raise ServerUnavailable(
-            f"servers {names}: the group they belong to was left; open it again", server=names, state="stopped"
-        ) from None
+        raise message.servers[0].record.group_left() from None

@@ -196,7 +196,7 @@ class ServerRecord:
             case Starting():
                 reason = "first connect" if self.connects == 1 else f"connect number {self.connects}"
             case Started():
-                reason = f"connected, {len(self.tools)} tools"
+                reason = "connected, 1 tool" if len(self.tools) == 1 else f"connected, {len(self.tools)} tools"
             case Crashed():
                 reason = now
             case Restarting(delay=delay):

@@ -353,9 +353,11 @@ async def test_after_the_group_was_left_nothing_can_be_changed() -> None:
     async with open_servers(server("a")) as group:
         ref = group["a"]
     for change in (ref.restart, ref.stop, ref.start, group.reconnect):
-        with pytest.raises(ServerUnavailable, match="servers a: the group they belong to was left; open it again"):
+        with pytest.raises(
+            ServerUnavailable, match="server 'a': is stopped, as its group was left; open the group again"
+        ):
             await change()
-    with pytest.raises(ServerUnavailable, match="server 'a': is stopped, as its group was left; open the group again"):
+    with pytest.raises(ServerUnavailable, match=left):
         await ref.call_tool("echo", {"text": "x"})
 
 
@@ -375,3 +377,9 @@ async def test_leaving_the_group_ends_a_reconnect_that_is_under_way(tmp_path: Pa
     assert child_pids() == before
     assert events.states("a")[-1] == "stopped"
     assert len(events.of(Stopping, "a")) == 1
+
+
+async def test_a_group_without_servers_has_nothing_to_change() -> None:
+    async with open_servers() as group:
+        await group.reconnect()
+    await group.reconnect()
