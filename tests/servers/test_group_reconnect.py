@@ -352,10 +352,9 @@ async def test_a_server_that_is_connecting_in_the_background_can_be_stopped(tmp_
 async def test_after_the_group_was_left_nothing_can_be_changed() -> None:
     async with open_servers(server("a")) as group:
         ref = group["a"]
+    left = "server 'a': is stopped, as its group was left; open the group again"
     for change in (ref.restart, ref.stop, ref.start, group.reconnect):
-        with pytest.raises(
-            ServerUnavailable, match="server 'a': is stopped, as its group was left; open the group again"
-        ):
+        with pytest.raises(ServerUnavailable, match=left):
             await change()
     with pytest.raises(ServerUnavailable, match=left):
         await ref.call_tool("echo", {"text": "x"})
