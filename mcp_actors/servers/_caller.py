@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import random
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
@@ -28,6 +29,7 @@ from .._errors import (
 )
 from ..kernel import open_actor
 from ._actor import ServerActor
+from ._background import open_background
 from ._connection_errors import problem_of
 from ._lifecycle import Start
 from ._record import ServerRecord
@@ -35,7 +37,7 @@ from ._retry import NoRetry, Retries
 from ._state import ACTIVE
 
 if TYPE_CHECKING:
-    from ..kernel import ActorRef
+    from ..kernel import ActorRef, PendingCall
     from ._deadlines import Deadline
     from ._lifecycle import Supervised
     from ._requests import Request
@@ -146,31 +148,44 @@ class Caller:
         try:
             deadline.call = call = self._actor.send_request(request)
             return await call.wait()
-        except ActorCrashed as exc:
-            reason = _root_of(exc.__cause__)
-        except ActorStopped as exc:
-            failure = self._stopped_under(request) if exc.handed_over else self.unavailable()
-            raise failure from self._record.error
-        except MailboxFull:
-            raise self._full() from None
-        except ActorError:
-            # What else the kernel refuses is a call from within a call while there is one slot.
-            raise self._calls_itself() from None
-        raise self._lost(request, reason) from reason
+        except ActorError as exc:
+            if exc.actor != self._actor.name:
+                raise  # it is about an actor that a middleware has called
+            failure, reason = self._in_terms_of_servers(exc, request)
+        raise failure from reason
+
+    def _in_terms_of_servers(self, exc: ActorError, request: Request[Any]) -> tuple[ServerError, BaseException | None]:
+        """What a failure of the actor means for a request, and why it failed."""
+        match exc:
+            case ActorCrashed():
+                reason = _root_of(exc.__cause__)
+                return self._lost(request, reason), reason
+            case ActorStopped(handed_over=True):
+                return self._stopped_under(request), self._record.error
+            case ActorStopped():
+                return self.unavailable(), self._record.error
+            case MailboxFull():
+                return self._full(), None
+            case _:  # what else the kernel refuses is a call from within a call while there is one slot
+                return self._calls_itself(), None
 
     async def _send_isolated(self, request: Request[T], deadline: Deadline) -> T:
         """Send a request on a connection of its own, which is closed after it, within the ``stop_timeout``.
 
-        The caller waits for that too: whoever wants a connection to himself takes it down.
+        The caller waits for that too: whoever wants a connection to himself takes it down. It ends with the server:
+        when that is stopped by hand, or its group is left.
         """
+        if not self._stands():
+            raise self.unavailable() from self._record.error
         record = ServerRecord(self._config, _unheard, required=True)
         record.wanted, record.checks, record.era = True, self._record.checks, self._record.era
         name = f"{self._config.name}:isolated"
         try:
             with trio.move_on_at(deadline.at) as patience:
-                async with open_actor(ServerActor(record), name=name) as actor:
+                async with open_background() as background, open_actor(ServerActor(record), name=name) as actor:
                     patience.deadline = math.inf  # from here on the deadline is kept as any other
                     deadline.call = call = actor.send_request(request)
+                    background.start_soon(self._end_with_server, request, call, name=f"{name}:end")
                     return await call.wait()
             raise deadline.keeper.failure(deadline)
         except ActorStartError as exc:
@@ -178,8 +193,21 @@ class Caller:
                 raise exc.__cause__ from exc.__cause__.__cause__
             raise
         except (ActorCrashed, ActorStopped) as exc:
+            if exc.actor != name:
+                raise
             reason = _root_of(exc.__cause__)
         raise self._lost(request, reason) from reason
+
+    def _stands(self) -> bool:
+        """Whether nobody has stopped the server by hand or left its group."""
+        return self._record.wanted and self._lifecycle.state == "running"
+
+    async def _end_with_server(self, request: Request[Any], call: PendingCall[Any]) -> None:
+        """End an isolated attempt when the server is stopped or its group is left."""
+        with suppress(ServerUnavailable):  # it was left
+            while self._stands():
+                await self._record.wait_change()
+        call.expire(self._stopped_under(request))
 
     # --- a server that does not serve -------------------------------------------------------------------------------
 
@@ -193,7 +221,10 @@ class Caller:
     def wake(self) -> None:
         """Have a lazy server connected, and do not wait for it: requests wait in their places, as for any connect."""
         self._record.wanted = True
-        self._lifecycle.tell_nowait(Start((self._server,)))
+        try:
+            self._lifecycle.tell_nowait(Start((self._server,)))
+        except ActorStopped:
+            raise self._record.group_left() from None
 
     def unavailable(self) -> ServerUnavailable:
         """The error for a request that a server will not get."""

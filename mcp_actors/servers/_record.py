@@ -133,14 +133,14 @@ class ServerRecord:
         """
         await trio.lowlevel.checkpoint()
         while self.state not in states:
-            await self._wait_change()
+            await self.wait_change()
         return self.state
 
     async def wait_settled(self) -> ServerState:
         """Wait until it serves, or will not by itself: ``ready``, ``failed`` or ``stopped``."""
         await trio.lowlevel.checkpoint()
         while self.returning or self.state not in ("ready", "failed", "stopped"):
-            await self._wait_change()
+            await self.wait_change()
         return self.state
 
     def set_returning(self, returning: bool) -> None:
@@ -167,7 +167,12 @@ class ServerRecord:
             last_error=self.error,
         )
 
-    async def _wait_change(self) -> None:
+    async def wait_change(self) -> None:
+        """Wait until the state changes.
+
+        Raises:
+            ServerUnavailable: the group was left.
+        """
         if self.left:
             raise self.group_left()
         if self._change is None:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import trio
 from attrs import evolve, field, frozen
 from mcp.types import CallToolResult, Tool
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["CallTool", "ListTools", "Request", "list_all_tools"]
 
 T = TypeVar("T")
+
+LAST_NOTICES: Final = 1.0
+"""Seconds that an answer waits for the caller's callback to be through with the notices that came before it."""
 
 MAX_PAGES: Final = 1000
 """Pages of one listing. The largest servers list some hundred tools; this only stops a pager that never ends."""
@@ -150,7 +154,10 @@ class CallTool(Request[CallToolResult]):
         async with open_background() as background:
             background.start_soon(feed.run, name=f"{server}:progress")
             result = await self._call(client, arguments, notice)
-            await feed.finish()
+            if self.deadline is not None:
+                self.deadline.suspend()  # the server has answered
+            with trio.move_on_after(LAST_NOTICES):
+                await feed.finish()
             return result
 
 

@@ -139,3 +139,12 @@ def test_a_server_cannot_be_lazy_and_required() -> None:
 def test_an_unknown_way_to_connect_is_refused() -> None:
     with pytest.raises(ConfigError, match="server 'a': connect='later' is not possible; choose 'eager' or 'lazy'"):
         ServerConfig("a", Stdio("x"), connect="later")  # type: ignore[arg-type]  # a typo
+
+
+async def test_a_lazy_server_of_a_group_that_was_left_says_so() -> None:
+    """Not in the kernel's words."""
+    async with open_servers(server("a", connect="lazy"), server("b", connect="lazy")) as servers:
+        pass
+    for ask in (servers["a"].list_tools, servers["b"].wait_ready):
+        with pytest.raises(ServerUnavailable, match="its group was left"):
+            await ask()

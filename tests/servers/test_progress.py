@@ -8,13 +8,14 @@ from functools import partial
 
 import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import open_servers
 from mcp_actors.servers._progress import MAX_WAITING, ProgressFeed
 
 from .groups import server
 from .links import text_of
+from .test_request_timeouts import patient
 
 STEPS = 50
 
@@ -104,3 +105,16 @@ async def test_of_more_notices_than_may_wait_the_oldest_are_dropped() -> None:
         gate.set()
         await feed.finish()
     assert seen == [0, *range(11, MAX_WAITING + 11)]
+
+
+async def test_an_answer_that_has_come_does_not_wait_long_for_a_callback(autojump_clock: MockClock) -> None:
+    """Nor is the server said to make no progress because of it."""
+
+    async def hang(progress: float, total: float | None, message: str | None) -> None:
+        await trio.sleep_forever()
+
+    async with patient(progress_timeout=0.5, request_timeout=60) as (ref, _):
+        began = trio.current_time()
+        result = await ref.call_tool("work", {"steps": 1, "seconds": 0, "pause": 0}, progress=hang)
+        assert text_of(result) == "done"
+        assert trio.current_time() - began == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ import pytest
 import trio
 from mcp import MCPError
 from mcp.server.mcpserver import MCPServer
-from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, ToolAnnotations
+from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult, ToolAnnotations
 from trio.testing import MockClock
 
 from mcp_actors import (
     Backoff,
     BreakerPolicy,
+    CallNext,
     ConnectionLost,
     Http,
     HttpStatusError,
@@ -25,13 +27,16 @@ from mcp_actors import (
     RetryPolicy,
     ServerConfig,
     ServerUnavailable,
+    ToolRequest,
     open_servers,
 )
+from mcp_actors.kernel import ActorCrashed
 
 from .faults.http_faults import FaultyServer, Raw, faulty_server, response
-from .fleet import calls
+from .fleet import Outcome, calls, kill, wait_calls
 from .groups import AT_ONCE, NEVER, after, server
 from .links import text_of
+from .processes import eventually
 
 SOON = RetryPolicy(backoff=Backoff())
 """Three attempts without a delay."""
@@ -291,3 +296,48 @@ async def test_the_status_of_a_server_has_its_requests_and_their_latency(autojum
         assert (latency.done, latency.failed) == (4, 1)
         assert latency.p50 is not None
         assert servers.status()["here"].latency == latency
+
+
+# --- isolated attempts and the end of their server -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["stop", "leave"])
+@pytest.mark.parametrize("when", ["during the attempt", "before it"])
+async def test_an_isolated_attempt_ends_with_its_server(how: str, when: str, tmp_path: Path) -> None:
+    """And none is begun after that: no process is started that nobody would end."""
+    pids, calls_file = tmp_path / "pids", tmp_path / "log"
+    flags = ("--pid-file", str(pids), "--log-file", str(calls_file), "--die-in", "echo")
+    delay = 0.0 if when == "during the attempt" else 0.3
+    policy = RetryPolicy(backoff=Backoff(first=delay, initial=delay), isolated=True)
+    tool, arguments = "sleep", {"seconds": 600}
+    outcome = Outcome()
+    async with trio.open_nursery() as nursery:
+        async with open_servers(server("a", *flags, restart=AT_ONCE, retry=policy, stop_timeout=0.5)) as servers:
+            ref = servers["a"]
+            nursery.start_soon(outcome.of, partial(ref.call_tool, tool, arguments, idempotent=True))
+            await wait_calls(calls_file, 1)
+            kill(ref)
+            if when == "during the attempt":
+                await wait_calls(calls_file, 2)
+            if how == "stop":
+                with trio.fail_after(5):
+                    await ref.stop()
+        await eventually(lambda: outcome.over)
+    assert isinstance(outcome.error, ServerUnavailable)
+    assert calls_file.read_text().splitlines().count("tools/call sleep") == (2 if when == "during the attempt" else 1)
+
+
+async def test_an_actor_that_a_middleware_calls_is_not_taken_for_the_server(autojump_clock: MockClock) -> None:
+    """Its failure passes as it is, is not tried again and says nothing about the server."""
+    here = Moody()
+
+    async def approve(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        await call_next(request)
+        raise ActorCrashed("the approver crashed", actor="approver")
+
+    config = moody(here, middleware=(approve,), retry=SOON, breaker=BreakerPolicy(failures=1))
+    async with open_servers(config) as servers:
+        for _ in range(2):
+            with pytest.raises(ActorCrashed, match="the approver crashed"):
+                await servers["here"].call_tool("plain", idempotent=True)
+    assert len(here.began) == 2
