@@ -322,7 +322,9 @@ async def test_an_isolated_attempt_ends_with_its_server(how: str, when: str, tmp
             if how == "stop":
                 with trio.fail_after(5):
                     await ref.stop()
+        started = pids_in(pids)
         await eventually(lambda: outcome.over)
+    assert pids_in(pids) == started
     assert isinstance(outcome.error, ServerUnavailable)
     assert calls_file.read_text().splitlines().count("tools/call sleep") == (2 if when == "during the attempt" else 1)
 
