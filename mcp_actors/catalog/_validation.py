@@ -173,7 +173,10 @@ def _told(root: str, violation: Violation, problems: int) -> str:
 
 def _as_json(value: Any) -> Any:
     """Return a value as the SDK will write it; raise whatever it raises if that is not possible."""
-    return pydantic_core.to_jsonable_python(value, exclude_none=True, inf_nan_mode="null")
+    jsonable = pydantic_core.to_jsonable_python(value, exclude_none=True, inf_nan_mode="null")
+    # A str may hold half a character (JSON lets one be written as an escape), and an int more digits than are written.
+    json.dumps(jsonable, ensure_ascii=False).encode()
+    return jsonable
 
 
 def _unwritable(value: Any) -> Violation:

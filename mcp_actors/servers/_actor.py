@@ -18,10 +18,19 @@ import anyio
 import trio
 from mcp import MCPError
 from mcp.types import CONNECTION_CLOSED
+from pydantic_core import ValidationError
 
 from .._errors import ConnectFailed, ConnectionLost, ConnectPhase
+from ..config import InProcess
 from ..kernel import Actor, IgnoreStart, NotSent
-from ._connection_errors import connect_failed, connect_timed_out, connection_lost, connection_over, session_failed
+from ._connection_errors import (
+    answer_not_understood,
+    connect_failed,
+    connect_timed_out,
+    connection_lost,
+    connection_over,
+    session_failed,
+)
 from ._departure import Departure
 from ._era import Negotiation
 from ._exchange import ConnectionOver, open_exchange
@@ -178,6 +187,8 @@ class ServerActor(Actor):
                 raise self._died() from exc
             if exchange.failure is None:
                 raise
+        except ValidationError as exc:
+            raise answer_not_understood(self._name, message.operation, exc) from exc
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as exc:
             raise self._died() from exc
         finally:
@@ -208,9 +219,10 @@ class ServerActor(Actor):
         return isinstance(exc, ConnectFailed) and exc.hopeless
 
     def _connection_is_gone(self, exc: MCPError) -> bool:
-        # A server may use the code too. Over pipes the link knows; elsewhere only the SDK's own words tell.
-        link = self._link
-        return link is None or link.lost or (link.pid is None and exc.message == "Connection closed")
+        # A server may use the code too, and the words. The link knows, but for one within this process.
+        if self._link is None or self._link.lost:
+            return True
+        return isinstance(self._record.config.transport, InProcess) and exc.message == "Connection closed"
 
     def _died(self) -> ConnectionLost:
         self._gone = True

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import httpx2
 from mcp import MCPError
+from pydantic_core import ValidationError
 
 from .._collapse import collapse
 from .._errors import ConnectFailed, ConnectionLost, ConnectPhase, HttpStatusError, ServerError
@@ -82,6 +83,22 @@ def session_failed(server: str, exc: Exception) -> ConnectionLost:
     return lost
 
 
+def answer_not_understood(server: str, operation: str, exc: ValidationError) -> ConnectionLost:
+    """The error for an answer that came and is none; other requests and the session go on."""
+    return ConnectionLost(
+        f"server {server!r}: {operation}: {_misfit(exc)}; the server may have acted on it, and has to be mended",
+        server=server,
+    )
+
+
+def _misfit(exc: ValidationError) -> str:
+    """Where an answer is not what the protocol asks for. Not what stands there, which is the server's."""
+    first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(str(step) for step in first["loc"]) or "its top"
+    more = f", and {exc.error_count() - 1} more" if exc.error_count() > 1 else ""
+    return f"the answer is not what MCP asks for (at {where}: {first['msg'].lower()}{more})"
+
+
 def problem_of(error: BaseException) -> str:
     """The words of an error, without the name of the server, for a message that has named it already."""
     words = str(error) or type(error).__name__
@@ -121,6 +138,8 @@ def _signal_name(number: int) -> str:
 def _words(cause: BaseException) -> str:
     if isinstance(cause, MCPError):
         return f"the server answered with error {cause.code}: {cause.message}"
+    if isinstance(cause, ValidationError):
+        return _misfit(cause)
     return problem_of(cause)
 
 

@@ -76,7 +76,7 @@ def retry_after(value: str | None, now: datetime) -> float | None:
     else:
         try:
             date = parsedate_to_datetime(text)
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
         seconds = (date if date.tzinfo is not None else date.replace(tzinfo=UTC)).timestamp() - now.timestamp()
     return min(max(seconds, 0.0), MAX_RETRY_AFTER)

@@ -7,12 +7,15 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
 from mcp.server.lowlevel import Server
 from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent, Tool
+from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import (
     Backoff,
     ConfigError,
+    ConnectionLost,
     InProcess,
     InvalidArguments,
     InvalidResult,
@@ -24,7 +27,10 @@ from mcp_actors import (
 )
 from mcp_actors.config import CallNext, ToolRequest
 
+from .fleet import Outcome
 from .groups import server
+from .links import text_of
+from .processes import eventually
 from .scripted_server import command
 
 ASKS: dict[str, Any] = {
@@ -152,3 +158,28 @@ async def test_with_schema_a_result_that_is_an_error_is_returned() -> None:
 def test_how_to_validate_is_one_of_three_words() -> None:
     with pytest.raises(ConfigError, match=r"^server 'library': validate='strict' is not possible; "):
         Library().config(validate="strict")
+
+
+async def test_half_a_character_is_refused_before_it_is_sent() -> None:
+    """It is what ``json.loads`` makes of an escape; nothing of it is sent, and nobody else is hurt."""
+    async with open_servers(server("a")) as servers:
+        for bad in ("\ud800", 10**5000):
+            with pytest.raises(InvalidArguments, match=r"arguments\.text"):
+                await servers["a"].call_tool("echo", {"text": bad})
+        assert text_of(await servers["a"].call_tool("echo", {"text": "ü"})) == "ü"
+
+
+async def test_an_answer_that_is_none_is_told_as_ours_and_hurts_nobody_else() -> None:
+    answer = '{"jsonrpc": "2.0", "id": %d, "result": {"content": 5}}'
+    async with open_servers(server("a")) as servers, trio.open_nursery() as nursery:
+        outcome = Outcome()
+        nursery.start_soon(outcome.of, servers["a"].call_tool, "mute", {})
+        await wait_all_tasks_blocked(0.05)
+        for number in range(1, 6):
+            await servers["a"].call_tool("print_raw", {"text": answer % number})
+        await eventually(lambda: outcome.over)
+        assert isinstance(outcome.error, ConnectionLost)
+        assert str(outcome.error).startswith(
+            "server 'a': tools/call 'mute': the answer is not what MCP asks for (at content: "
+        )
+        assert servers["a"].state == "ready"

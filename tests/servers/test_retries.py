@@ -34,7 +34,7 @@ from mcp_actors.kernel import ActorCrashed
 
 from .faults.http_faults import FaultyServer, Raw, faulty_server, response
 from .fleet import Outcome, calls, kill, wait_calls
-from .groups import AT_ONCE, NEVER, after, server
+from .groups import AT_ONCE, NEVER, after, pids_in, server
 from .links import text_of
 from .processes import eventually
 
