@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .._exports import publish
 from ._breaker import BreakerPolicy as BreakerPolicy
-from ._endpoints import Http as Http, Sse as Sse, is_auth_flow as is_auth_flow
+from ._endpoints import Http as Http, Sse as Sse, is_auth_flow as is_auth_flow, is_loopback as is_loopback
 from ._masking import mask_url as mask_url
 from ._middleware import (
     CallNext as CallNext,
@@ -45,6 +45,7 @@ __all__ = [
     "check_unique_names",
     "expand",
     "is_auth_flow",
+    "is_loopback",
     "mask_url",
     "resolve",
     "resolve_env",

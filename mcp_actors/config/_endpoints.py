@@ -72,7 +72,7 @@ def _split_url(owner: str, url: str) -> SplitResult:
     return parts
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """Return whether traffic to `host` cannot leave this machine: localhost, 127.0.0.0/8 or ::1."""
     try:
         address = ipaddress.ip_address(host)
@@ -91,7 +91,7 @@ def _check_url(instance: _Endpoint, attribute: attrs.Attribute[Any], value: obje
 def _check_secure(instance: _Endpoint, attribute: attrs.Attribute[Any], value: object) -> None:
     check.flag(instance, attribute, value)
     parts = _split_url(_owner(instance), instance.url)
-    if parts.scheme == "http" and not value and not _is_loopback(parts.hostname or ""):
+    if parts.scheme == "http" and not value and not is_loopback(parts.hostname or ""):
         remedy = "use https, or say allow_insecure=True if the network in between is trusted"
         problem = f"would send everything unencrypted, credentials too; {remedy}"
         raise _bad_url(_owner(instance), instance.url, problem)

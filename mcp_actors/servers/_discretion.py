@@ -35,7 +35,22 @@ class _DropSessions(logging.Filter):
         return not (_ours.get() and record.getMessage().startswith("Received session ID"))
 
 
-_FILTERS: Final = (("httpx2", _MaskUrls()), ("mcp.client.streamable_http", _DropSessions()))
+class _DropHeaders(logging.Filter):
+    """Drops the records with headers of ours: a session id, a cookie, or a token that was not fit to be sent."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Drop those records, and no others."""
+        return not (_ours.get() and record.getMessage().startswith(_WITH_HEADERS))
+
+
+_WITH_HEADERS: Final = ("receive_response_headers.complete", "send_request_headers.failed")
+
+_FILTERS: Final = (
+    ("httpx2", _MaskUrls()),
+    ("httpcore2.http11", _DropHeaders()),
+    ("httpcore2.http2", _DropHeaders()),
+    ("mcp.client.streamable_http", _DropSessions()),
+)
 
 
 def install_filters() -> None:

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import Final
 
 import httpx2
+import trio
 from mcp import MCPError
 
 from ._http_failures import error_in
@@ -114,10 +115,19 @@ async def read_body(response: httpx2.Response, limit: int) -> bytes:
     return bytes(body)
 
 
+SHORT_WAIT: Final = 1.0
+"""Seconds for a body that only explains a status, which is there already."""
+
+
 async def read_short(response: httpx2.Response) -> tuple[bytes, MCPError | None]:
-    """Read a body that may say little: itself, and the error of MCP in it. A long or broken one counts as empty."""
+    """Read a body that may say little: itself, and the error of MCP in it.
+
+    One that is long, broken or slow counts as empty.
+    """
+    body = b""
     try:
-        body = await read_body(response, SHORT)
+        with trio.move_on_after(SHORT_WAIT):
+            body = await read_body(response, SHORT)
     except (BodyTooLong, httpx2.HTTPError):
         return b"", None
     return body, error_in(body) if media_type(response) == "application/json" else None

@@ -10,7 +10,7 @@ import httpx2
 import trio
 
 from .._errors import ConnectFailed
-from ..config import Http, Sse, is_auth_flow, resolve_headers, resolve_token
+from ..config import Http, Sse, is_auth_flow, is_loopback, resolve_headers, resolve_token
 from ._credentials import resolve_credentials
 from ._http_bodies import note_refusal
 
@@ -90,7 +90,10 @@ def _new_client(config: ServerConfig, transport: Http | Sse) -> httpx2.AsyncClie
     """Make a client as configured. Blocks."""
     try:
         verify = context_of(config.name, transport)
-        return httpx2.AsyncClient(verify=verify, timeout=TIMEOUT, limits=limits_of(config, transport))
+        # To this machine without TLS is allowed because nothing leaves it, so no proxy of the environment may take it.
+        here = is_loopback(httpx2.URL(transport.url).host)
+        limits = limits_of(config, transport)
+        return httpx2.AsyncClient(verify=verify, timeout=TIMEOUT, limits=limits, trust_env=not here)
     except ConnectFailed:
         raise
     except Exception as error:
