@@ -97,18 +97,31 @@ class ToolChecks:
         if (found := check.output.violation(content)) is not None:
             raise self._broken(tool, result, *found)
 
-    def _sendable(self, tool: str, arguments: Any) -> dict[str, Any]:
-        """Return the arguments as JSON values."""
-        if not isinstance(arguments, Mapping):
-            raise self._refused(tool, Violation((), f"is {kind_of(arguments)}", "an object"))
-        for name in arguments:
+    def check_request(self, tool: str, meta: Mapping[str, Any] | None) -> None:
+        """Check, in every mode, what else is sent with a call: the name of the tool, and its ``_meta``.
+
+        Raises:
+            InvalidArguments: it cannot be written as JSON.
+        """
+        given: object = tool
+        if not isinstance(given, str) or not _can_be_written(given):
+            found = Violation((), f"is {kind_of(given)} that cannot be sent", "the name of a tool")
+            raise self._refused(ascii(given), found, root="name")
+        if meta is not None:
+            self._sendable(tool, meta, root="meta")
+
+    def _sendable(self, tool: str, values: Any, *, root: str = "arguments") -> dict[str, Any]:
+        """Return the arguments, or what else ``root`` names, as JSON values."""
+        if not isinstance(values, Mapping):
+            raise self._refused(tool, Violation((), f"is {kind_of(values)}", "an object"), root=root)
+        for name in values:
             if not isinstance(name, str):
-                raise self._refused(tool, Violation((), f"has the key {name!r:.40}", "strings as keys"))
+                raise self._refused(tool, Violation((), f"has the key {name!r:.40}", "strings as keys"), root=root)
         try:
-            sendable: dict[str, Any] = _as_json(dict(arguments))
+            sendable: dict[str, Any] = _as_json(dict(values))
             return sendable
         except Exception:  # whatever a foreign object says when it is to be written
-            raise self._refused(tool, _unwritable(dict(arguments))) from None
+            raise self._refused(tool, _unwritable(dict(values)), root=root) from None
 
     # --- the errors ---------------------------------------------------------------------------------------------
 
@@ -117,10 +130,11 @@ class ToolChecks:
         found = f"is missing{more} (the tool requires {listed(required)})"
         return self._refused(tool, Violation((missing[0],), found))
 
-    def _refused(self, tool: str, violation: Violation, problems: int = 1) -> InvalidArguments:
+    def _refused(
+        self, tool: str, violation: Violation, problems: int = 1, *, root: str = "arguments"
+    ) -> InvalidArguments:
         return InvalidArguments(
-            f"{self._who(tool)}: {_told('arguments', violation, problems)}; correct that and call again, "
-            "nothing was sent",
+            f"{self._who(tool)}: {_told(root, violation, problems)}; correct that and call again, nothing was sent",
             server=self._server,
             tool=tool,
             path=violation.path,

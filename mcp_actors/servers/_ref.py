@@ -153,6 +153,7 @@ class ServerRef:
             Exception: what a middleware raised.
         """
         record = self._record
+        record.checks.check_request(name, meta)
         checks = None if record.config.middleware else record.checks  # middleware may add what is missing
         if checks is not None:
             arguments = checks.check_arguments(name, arguments)

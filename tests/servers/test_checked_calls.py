@@ -183,3 +183,12 @@ async def test_an_answer_that_is_none_is_told_as_ours_and_hurts_nobody_else() ->
             "server 'a': tools/call 'mute': the answer is not what MCP asks for (at content: "
         )
         assert servers["a"].state == "ready"
+
+
+@pytest.mark.parametrize("validate", ["required", "off"])
+async def test_a_name_and_meta_that_cannot_be_written_are_refused_too(validate: str) -> None:
+    async with open_servers(server("a", validate=validate)) as servers:
+        for name, meta in (("\ud800", None), (None, None), ("echo", {"k": "\ud800"}), ("echo", {"k": object()})):
+            with pytest.raises(InvalidArguments, match="nothing was sent"):
+                await servers["a"].call_tool(name, {"text": "x"}, meta=meta)  # type: ignore[arg-type]  # a mistake
+        assert text_of(await servers["a"].call_tool("echo", {"text": "x"}, meta={"k": 1})) == "x"
