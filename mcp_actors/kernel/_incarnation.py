@@ -34,14 +34,13 @@ from .._errors import ActorCrashed, ActorError, ActorStartError
 from . import _events as events
 from ._actor import IgnoreStart, check_actor
 from ._end import End
+from ._interruptible import Interruptible
 from ._refusal import stopped
 from ._reply import Reply, value
 from ._requests import Requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractAsyncContextManager
-    from types import TracebackType
 
     from ._actor import Actor
     from ._end import EndReason
@@ -379,22 +378,3 @@ class Incarnation:
         except Exception:
             logger.exception("actor %r: is_hopeless() raised, which counts as False", self.record.name)
             return False
-
-
-class Interruptible:
-    """Enters and leaves a resource whose code a Ctrl-C may interrupt anywhere, unlike the kernel around it."""
-
-    __slots__ = ("_resource",)
-
-    def __init__(self, resource: AbstractAsyncContextManager[None]) -> None:
-        self._resource = resource
-
-    @trio.lowlevel.disable_ki_protection
-    async def __aenter__(self) -> None:
-        await self._resource.__aenter__()
-
-    @trio.lowlevel.disable_ki_protection
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        return await self._resource.__aexit__(kind, exc, traceback)

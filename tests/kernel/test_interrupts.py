@@ -20,14 +20,15 @@ EVERY = 97
 
 
 class Interrupter:
-    """Counts the lines that the kernel runs, and presses Ctrl-C at one of them."""
+    """Counts the lines that the kernel, or one file of it, runs, and presses Ctrl-C at one of them."""
 
-    def __init__(self, at: int | None) -> None:
+    def __init__(self, at: int | None, file: str = "") -> None:
         self.at = at
+        self.path = f"/mcp_actors/kernel/{file}"
         self.lines = 0
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
-        return self.line if "/mcp_actors/kernel/" in frame.f_code.co_filename else None
+        return self.line if self.path in frame.f_code.co_filename else None
 
     def line(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any]:
         if event == "line":
@@ -53,9 +54,9 @@ async def live(left: list[str]) -> None:
         await trio.sleep(0.001)
 
 
-def run(at: int | None) -> tuple[int, type[BaseException] | None]:
+def run(at: int | None, file: str = "") -> tuple[int, type[BaseException] | None]:
     """Run the program, interrupted at one line; return how many lines there were, and what left it."""
-    interrupter = Interrupter(at)
+    interrupter = Interrupter(at, file)
     before = sys.gettrace()
     sys.settrace(interrupter)
     try:
@@ -88,4 +89,13 @@ def test_a_ctrl_c_anywhere_in_the_kernel_leaves_as_itself() -> None:
     lines, nothing = run(None)
     assert nothing is None
     ends = {at: run(at)[1] for at in range(1, lines, EVERY)}
+    assert {at: end for at, end in ends.items() if end is not KeyboardInterrupt} == {}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_ctrl_c_between_the_kernel_and_a_resource_leaves_that_resource() -> None:
+    """K5: here no line is left out."""
+    lines, nothing = run(None, "_interruptible")
+    assert nothing is None
+    ends = {at: run(at, "_interruptible")[1] for at in range(1, lines + 1)}
     assert {at: end for at, end in ends.items() if end is not KeyboardInterrupt} == {}
