@@ -33,7 +33,6 @@ async def test_no_log_of_the_libraries_shows_a_session_id(caplog: pytest.LogCapt
             await servers["web"].list_tools()
             session = running.session()
     assert session not in caplog.text
-    assert "httpcore2" in caplog.text
 
 
 async def test_a_status_is_told_though_its_body_never_ends() -> None:
