@@ -64,7 +64,7 @@ async def test_calls_in_flight_are_lost_with_an_http_server_and_once_it_is_back_
             assert [type(outcome.error) for outcome in outcomes] == [ConnectionLost] * 10
             assert max(outcome.at for outcome in outcomes) - killed < PROMPT
             assert servers.active == ()
-            assert servers["by_hand"].state == "failed"
+            await servers["by_hand"].wait_state("failed")
             process.wait()
             _, again = stack.enter_context(http_server(port))
             await servers["alone"].wait_state("ready")
