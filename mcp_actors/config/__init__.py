@@ -15,6 +15,12 @@ from ._middleware import (
 from ._restart import RestartPolicy as RestartPolicy
 from ._retry import RetryBudget as RetryBudget, RetryPolicy as RetryPolicy
 from ._server import ServerConfig as ServerConfig, check_unique_names as check_unique_names
+from ._tool_filter import (
+    ToolContext as ToolContext,
+    ToolFilter as ToolFilter,
+    ToolPredicate as ToolPredicate,
+    permitted as permitted,
+)
 from ._transports import InProcess as InProcess, Stdio as Stdio, Transport as Transport
 from ._values import (
     ConfigValue as ConfigValue,
@@ -40,6 +46,9 @@ __all__ = [
     "ServerConfig",
     "Sse",
     "Stdio",
+    "ToolContext",
+    "ToolFilter",
+    "ToolPredicate",
     "ToolRequest",
     "Transport",
     "check_unique_names",
@@ -47,6 +56,7 @@ __all__ = [
     "is_auth_flow",
     "is_loopback",
     "mask_url",
+    "permitted",
     "resolve",
     "resolve_env",
     "resolve_headers",
@@ -61,11 +71,11 @@ publish(
         "Http": Http,
         "InProcess": InProcess,
         "RestartPolicy": RestartPolicy,
-        "RetryBudget": RetryBudget,
         "RetryPolicy": RetryPolicy,
         "ServerConfig": ServerConfig,
         "Sse": Sse,
         "Stdio": Stdio,
+        "ToolFilter": ToolFilter,
         "ToolRequest": ToolRequest,
     },
 )

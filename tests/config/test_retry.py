@@ -8,7 +8,8 @@ from typing import Any
 import attrs
 import pytest
 
-from mcp_actors import Backoff, ConfigError, RetryBudget, RetryPolicy
+from mcp_actors import Backoff, ConfigError, RetryPolicy
+from mcp_actors.config import RetryBudget
 
 
 def test_by_default_a_request_is_sent_three_times_with_a_tenth_and_half_a_second_between() -> None:

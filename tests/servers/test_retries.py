@@ -17,7 +17,6 @@ from trio.testing import MockClock
 from mcp_actors import (
     Backoff,
     BreakerPolicy,
-    CallNext,
     ConnectionLost,
     Http,
     HttpStatusError,
@@ -30,6 +29,7 @@ from mcp_actors import (
     ToolRequest,
     open_servers,
 )
+from mcp_actors.config import CallNext
 from mcp_actors.kernel import ActorCrashed
 
 from .faults.http_faults import FaultyServer, Raw, faulty_server, response

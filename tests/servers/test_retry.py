@@ -23,12 +23,12 @@ from mcp_actors import (
     InvalidArguments,
     InvalidResult,
     LimitExceeded,
-    RetryBudget,
     RetryPolicy,
     ServerError,
     ServerUnavailable,
     ToolNotFound,
 )
+from mcp_actors.config import RetryBudget
 from mcp_actors.servers._retry import NoRetry, Retries, Retry, RetryTokens, is_repeatable_call, is_transient
 
 LARGE: Final = RetryBudget(max_tokens=1000, token_ratio=1)

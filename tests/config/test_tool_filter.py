@@ -1,0 +1,244 @@
+"""Which tools are shown: to everybody, by names and patterns, and to somebody, by asking."""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import mcp.types
+import pytest
+from hypothesis import given, strategies as st
+
+from mcp_actors import CatalogTool, ConfigError, ToolFilter
+from mcp_actors.config import ToolContext, permitted
+
+NAMES = ("search", "read_file", "read_all", "write_file", "delete_all")
+
+
+def shown(tool_filter: ToolFilter) -> set[str]:
+    return {name for name in NAMES if tool_filter.shows(name)}
+
+
+def tool(server: str, name: str) -> CatalogTool:
+    listed = mcp.types.Tool(name=name, input_schema={"type": "object", "properties": {}})
+    return CatalogTool.from_listing(server, listed, f"mcp__{server}__{name}")
+
+
+def test_without_arguments_everything_is_shown() -> None:
+    assert shown(ToolFilter()) == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        ({"allow": ["search", "new"]}, {"search"}),
+        ({"allow": []}, set()),
+        ({"deny": ["delete_all"]}, {"search", "read_file", "read_all", "write_file"}),
+        ({"deny": []}, set(NAMES)),
+        ({"patterns": ["read_*"]}, {"read_file", "read_all"}),
+        ({"patterns": ["?e*_all"]}, {"read_all", "delete_all"}),
+        ({"patterns": ["[rw]*_file"]}, {"read_file", "write_file"}),
+        ({"patterns": ["!*_all"]}, {"search", "read_file", "write_file"}),
+        ({"patterns": ["read_*", "!*_all"]}, {"read_file"}),
+        ({"allow": ["search"], "patterns": ["read_*"]}, {"search", "read_file", "read_all"}),
+        ({"allow": ["search"], "patterns": ["!*_all"]}, {"search"}),
+        ({"allow": [], "patterns": ["read_*"]}, {"read_file", "read_all"}),
+        ({"patterns": ["read_*"], "deny": ["read_all"]}, {"read_file"}),
+    ],
+)
+def test_names_and_patterns_say_what_is_shown(arguments: dict[str, Any], names: set[str]) -> None:
+    assert shown(ToolFilter(**arguments)) == names
+
+
+def test_upper_and_lower_case_differ() -> None:
+    assert not ToolFilter(allow=["Search"]).shows("search")
+    assert not ToolFilter(patterns=["READ_*"]).shows("read_file")
+
+
+def test_a_name_of_several_lines_is_matched_as_a_whole() -> None:
+    """What is hidden must not be shown for an odd character at its end, nor the other way round."""
+    assert not ToolFilter(patterns=["read_file"]).shows("read_file\n")
+    assert not ToolFilter(patterns=["!delete*"]).shows("delete\nall")
+
+
+few = st.text(alphabet="ab*?[!]", max_size=4)
+
+
+@given(st.lists(few, min_size=1, max_size=4), st.text(alphabet="ab*?[!]", max_size=5))
+def test_patterns_mean_what_fnmatch_says_and_hiding_wins(patterns: list[str], name: str) -> None:
+    try:
+        tool_filter = ToolFilter(patterns=patterns)
+    except ConfigError:
+        return
+    positive = [each for each in patterns if not each.startswith("!")]
+    wanted = not positive or any(fnmatch.fnmatchcase(name, each) for each in positive)
+    hidden = any(fnmatch.fnmatchcase(name, each[1:]) for each in patterns if each.startswith("!"))
+    assert tool_filter.shows(name) is (wanted and not hidden)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"allow": "search"}, "allow='search' is not possible; give a collection of names, like allow=('search', 're"),
+        ({"deny": None}, "deny=None is not possible; give a collection of names, like deny=('search', 'read')"),
+        ({"deny": 3}, "deny=3 is not possible; give a collection of names"),
+        ({"patterns": [["a"]]}, "patterns=<list> is not possible; give a collection of names"),
+        ({"allow": [3]}, "allow=(…, 3, …) is not possible; give names of tools"),
+        ({"patterns": [""]}, "patterns=(…, '', …) is not possible; give names of tools"),
+        (
+            {"deny": ["delete_*"]},
+            "deny='delete_*' is not possible; this is a pattern; put it into patterns, with a '!'",
+        ),
+        ({"patterns": []}, "patterns=() is not possible; it names no tools; leave it out to show all, or say allow=()"),
+        ({"patterns": ["!"]}, "patterns='!' is not possible; give what to hide after the '!', like '!delete_*'"),
+        ({"predicate": True}, "predicate=True is not possible; give a function (tool, context) that says whether"),
+    ],
+)
+def test_a_value_that_cannot_be_meant_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ToolFilter(**arguments)
+    assert str(caught.value).startswith(f"ToolFilter: {message}")
+    assert (caught.value.source, caught.value.path) == ("ToolFilter", next(iter(arguments)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"allow": ["a", "b"], "deny": ["c", "b"]}, "'b' is both in allow and in deny; remove it from one of them"),
+        (
+            {"allow": ["all"], "patterns": ["xall", "!b*", "!a*"]},
+            "'all' is in allow, and the pattern '!a*' hides it; remove",
+        ),
+        ({"patterns": ["a*", "!a*"]}, "patterns has both 'a*' and '!a*'; remove one of them"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_and_both_are_named(arguments: dict[str, Any], message: str) -> None:
+    """S4-26: an option against another."""
+    with pytest.raises(ConfigError) as caught:
+        ToolFilter(**arguments)
+    assert str(caught.value).startswith(f"ToolFilter: {message}")
+
+
+def test_filters_are_equal_if_they_name_the_same_in_whatever_order() -> None:
+    one = ToolFilter(allow=["a", "b", "a"], deny=["c", "d"], patterns=["e*", "f*"])
+    assert one == ToolFilter(allow={"b", "a"}, deny={"d", "c"}, patterns=["f*", "e*"])
+    assert hash(one) == hash(ToolFilter(allow=["b", "a"], deny=["d", "c"], patterns=["f*", "e*"]))
+    assert one != ToolFilter(deny=["c", "d"], patterns=["e*", "f*"])
+    assert repr(one).startswith("ToolFilter(allow=('a', 'b'), deny=('c', 'd'), patterns=('e*', 'f*'), predicate=None)")
+
+
+def test_it_is_frozen() -> None:
+    names = ["a"]
+    tool_filter = ToolFilter(allow=names)
+    names.append("b")
+    assert tool_filter.allow == ("a",)
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        tool_filter.allow = ()  # type: ignore[misc]  # that it refuses is what is tested
+
+
+class TestPredicate:
+    def test_it_decides_by_agent_and_run_what_each_is_offered(self) -> None:
+        """S1-22: per agent and run; who asks changes nothing for the others."""
+
+        def predicate(tool: CatalogTool, context: ToolContext) -> bool:
+            return tool.name.startswith("read") or (context.agent == "editor" and context.run == "confirmed")
+
+        tools = (tool("a", "read"), tool("a", "write"), tool("b", "write"))
+        filters = {"a": ToolFilter(predicate=predicate), "b": ToolFilter()}
+        reader, editor = ToolContext("reader"), ToolContext("editor", "confirmed")
+        assert permitted(tools, filters, reader) == (tools[0], tools[2])
+        assert permitted(tools, filters, editor) == tools
+        assert permitted(tools, filters, ToolContext("editor")) == (tools[0], tools[2])
+        assert permitted(tools, {}, reader) == tools
+
+    def test_it_needs_to_know_for_whom(self) -> None:
+        """S1-24: without a context there is an error that says what to give; without a predicate none is needed."""
+        tools = (tool("a", "x"), tool("b", "x"))
+        assert permitted(tools, {"b": ToolFilter(deny=["x"])}) == tools
+        with pytest.raises(ConfigError) as caught:
+            permitted(tools, {"b": ToolFilter(predicate=lambda tool, context: True)})
+        assert str(caught.value) == (
+            "server 'b': whether its tools are shown is asked of the predicate of its ToolFilter, which needs to know "
+            "for whom; give a context=ToolContext(agent=…, run=…)"
+        )
+        assert (caught.value.source, caught.value.path) == ("ToolFilter", "servers.b.tools.predicate")
+
+    def test_it_cannot_change_what_others_see(self, caplog: pytest.LogCaptureFixture) -> None:
+        """S1-22: what it is given refuses every change, so the catalogue stays what it was."""
+
+        def greedy(tool: Any, context: ToolContext) -> bool:
+            tool.input_schema["properties"]["mine"] = {}
+            return True
+
+        def greedier(tool: Any, context: ToolContext) -> bool:
+            tool.description = "mine"
+            return True
+
+        [one] = tools = (tool("a", "x"),)
+        assert permitted(tools, {"a": ToolFilter(predicate=greedy)}, ToolContext("me")) == ()
+        assert permitted(tools, {"a": ToolFilter(predicate=greedier)}, ToolContext("me")) == ()
+        assert one == tool("a", "x")
+
+    def test_one_that_raises_hides_that_tool_and_is_logged(self, caplog: pytest.LogCaptureFixture) -> None:
+        """S1-24: the others are shown, and one line names what is hidden, with a traceback."""
+
+        def predicate(tool: CatalogTool, context: ToolContext) -> bool:
+            if tool.name.startswith("bad"):
+                raise LookupError(f"no rule for {tool.name}")
+            return True
+
+        tools = [tool("a", "good"), *(tool("a", f"bad{number}") for number in range(10)), tool("b", "bad")]
+        filters = {"a": ToolFilter(predicate=predicate)}
+        with caplog.at_level(logging.WARNING, "mcp_actors.config"):
+            assert [each.public_name for each in permitted(tools, filters, ToolContext("me"))] == [
+                "mcp__a__good",
+                "mcp__b__bad",
+            ]
+        [record] = caplog.records
+        assert record.getMessage() == (
+            "server 'a': the predicate of its ToolFilter raised, so these tools are hidden: "
+            "'bad0', 'bad1', 'bad2', 'bad3', 'bad4', 'bad5', 'bad6', 'bad7' and 2 more"
+        )
+        assert "LookupError: no rule for bad0" in caplog.text
+
+    def test_an_exit_is_not_taken_for_an_answer(self) -> None:
+        def predicate(tool: CatalogTool, context: ToolContext) -> bool:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            permitted([tool("a", "x")], {"a": ToolFilter(predicate=predicate)}, ToolContext("me"))
+
+    def test_an_async_function_is_refused_because_what_it_returns_counts_as_true(self) -> None:
+        async def predicate(tool: CatalogTool, context: ToolContext, rule: str = "") -> bool:
+            return False
+
+        class Rules:
+            async def __call__(self, tool: CatalogTool, context: ToolContext) -> bool:
+                return False
+
+        remedy = "give a plain function (tool, context); find out what takes time before, and put it into the context"
+        given: Any
+        for given in (predicate, functools.partial(predicate, rule="x"), Rules()):
+            with pytest.raises(ConfigError) as caught:
+                ToolFilter(predicate=given)
+            assert str(caught.value).startswith(f"ToolFilter: predicate=<async function> is not possible; {remedy}")
+
+    def test_what_turns_out_to_be_async_hides_the_tool(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def ask() -> bool:
+            return True
+
+        predicate: Callable[[Any, ToolContext], Any] = lambda tool, context: ask()  # noqa: E731 - a def would tell more
+        assert permitted([tool("a", "x")], {"a": ToolFilter(predicate=predicate)}, ToolContext("me")) == ()
+        assert "must say True or False, and not return something to await" in caplog.text
+
+    def test_an_object_that_can_be_called_is_a_predicate_too(self) -> None:
+        class Rules:
+            def __call__(self, tool: CatalogTool, context: ToolContext) -> bool:
+                return bool(tool.name == context.agent)
+
+        tools = (tool("a", "x"), tool("a", "y"))
+        assert permitted(tools, {"a": ToolFilter(predicate=Rules())}, ToolContext("y")) == tools[1:]
