@@ -11,7 +11,7 @@ The end is noticed without traffic: the link calls `_lost` the moment its other 
 from __future__ import annotations
 
 import math
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import anyio
@@ -34,6 +34,7 @@ from ._connection_errors import (
 from ._departure import Departure
 from ._era import Negotiation
 from ._exchange import ConnectionOver, open_exchange
+from ._incoming import open_incoming
 from ._link import open_link
 from ._requests import list_all_tools
 from ._status import ServerInfo
@@ -117,13 +118,14 @@ class ServerActor(Actor):
         self._phase = "open"
         async with open_link(self._record.config, on_lost=self._lost) as link:
             self._link, self._phase = link, "negotiate"
-            async with negotiation.patience(link) as answered:
+            async with negotiation.patience(link) as answered, open_incoming(self._record.listeners) as incoming:
                 exchange = open_exchange()
                 try:
-                    async with negotiation.client(link) as self._client:
-                        answered()
-                        await self._begin(link, negotiation)
-                        yield
+                    async with negotiation.client(link, incoming.callbacks()) as self._client:
+                        with closing(incoming):
+                            answered()
+                            await self._begin(link, negotiation)
+                            yield
                 except Exception:
                     if not self._serving:
                         await link.wait_obituary()

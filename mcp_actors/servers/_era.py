@@ -30,6 +30,7 @@ from ._stdio import StdioLink
 
 if TYPE_CHECKING:
     from ..config import ServerConfig
+    from ._incoming import ClientCallbacks
     from ._link import Link
     from ._record import ServerRecord
 
@@ -104,9 +105,10 @@ class Negotiation:
         if scope.cancelled_caught:
             raise ProbeUnanswered
 
-    def client(self, link: Link) -> Client:
+    def client(self, link: Link, callbacks: ClientCallbacks) -> Client:
         """The client for this link; it negotiates when it is entered."""
-        return Client(link.target, mode=self._era.mode, prior_discover=self._era.discovered, client_info=CLIENT)
+        era = self._era
+        return Client(link.target, mode=era.mode, prior_discover=era.discovered, client_info=CLIENT, **callbacks)
 
     async def finish(self, client: Client) -> None:
         """Ask the server what it can do, if a version was configured: the SDK would take it for nothing.

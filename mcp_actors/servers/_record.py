@@ -13,6 +13,7 @@ from ._breaker import Breaker
 from ._connection_errors import problem_of
 from ._deadlines import Deadlines
 from ._events import StateChanged, ToolsChanged
+from ._incoming import Listeners
 from ._latency import LatencyCounts
 from ._retry import RetryTokens
 from ._state import ServerState, next_state
@@ -47,6 +48,7 @@ class ServerRecord:
         tools: what it listed last (`note_tools`).
         checks: what its tools ask of their arguments; follows `tools`.
         era: what the next connect begins with, as far as ``protocol="auto"`` has found out; None: it asks.
+        listeners: who hears of what it sends unasked; see ``_incoming``. Written by whoever wants to.
         deadlines: those of its requests, which are kept while it is down too. Written by its callers, as are the next
             three.
         tokens: how much is left of its retry budget.
@@ -74,6 +76,7 @@ class ServerRecord:
         self.tools: tuple[Tool, ...] = ()
         self.checks = ToolChecks(config.name, mode=config.validate)
         self.era: Era | None = None
+        self.listeners = Listeners(config.name)
         self.deadlines = Deadlines(config.name, config.request_timeout, config.progress_timeout)
         self.tokens = RetryTokens(config.retry.budget)
         self.breaker = Breaker(config.breaker) if config.breaker is not None else None

@@ -1,0 +1,174 @@
+"""What servers send unasked: it reaches those who listen, and nothing of an old connection reaches anybody."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import trio
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.types import (
+    PromptListChangedNotification,
+    ResourceListChangedNotification,
+    ServerNotification,
+    ToolListChangedNotification,
+)
+from trio.testing import wait_all_tasks_blocked
+
+from mcp_actors import InProcess, ServerConfig, open_servers
+from mcp_actors.servers import ServerGroup
+from mcp_actors.servers._incoming import Incoming, Listeners, open_incoming
+
+
+def listeners_of(group: ServerGroup, name: str = "here") -> Listeners:
+    return group._records[name].listeners
+
+
+def telling() -> MCPServer:
+    """Return a server with a tool that sends a notice before it answers."""
+    here = MCPServer("here")
+
+    async def change(ctx: Context[Any, Any], times: int = 1) -> str:
+        for _ in range(times):
+            await ctx.session.send_tool_list_changed()
+        return "changed"
+
+    here.add_tool(change)
+    return here
+
+
+async def test_who_listens_hears_what_the_server_sends_until_he_leaves() -> None:
+    heard: list[object] = []
+    async with open_servers(ServerConfig("here", InProcess(telling()), protocol="legacy")) as group:
+        with listeners_of(group).added(ToolListChangedNotification, heard.append):
+            await group["here"].call_tool("change", {"times": 3})
+            await wait_all_tasks_blocked()
+            assert [type(each) for each in heard] == [ToolListChangedNotification] * 3
+        await group["here"].call_tool("change")
+        await wait_all_tasks_blocked()
+        assert len(heard) == 3
+
+
+async def test_who_listens_still_does_after_a_reconnect() -> None:
+    """S3-18: he need not do anything for it."""
+    heard: list[object] = []
+    async with open_servers(ServerConfig("here", InProcess(telling()), protocol="legacy")) as group:
+        listeners_of(group).add(ToolListChangedNotification, heard.append)
+        await group["here"].restart()
+        await group["here"].call_tool("change")
+        await wait_all_tasks_blocked()
+    assert len(heard) == 1
+
+
+def test_a_listener_hears_of_its_kind_only_in_the_order_of_adding() -> None:
+    told: list[str] = []
+    listeners = Listeners("here")
+    listeners.add(ToolListChangedNotification, lambda _: told.append("tools"))
+    listeners.add(PromptListChangedNotification, lambda _: told.append("prompts"))
+    listeners.add(object, lambda _: told.append("all"))
+    remove = listeners.add(Exception, lambda _: told.append("faults"))
+    listeners.tell(ToolListChangedNotification())
+    listeners.tell(ResourceListChangedNotification())
+    listeners.tell(ValueError())
+    remove()
+    remove()
+    listeners.tell(ValueError())
+    assert told == ["tools", "all", "all", "all", "faults", "all"]
+
+
+def test_a_listener_that_raises_hurts_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[object] = []
+    listeners = Listeners("here")
+    listeners.add(ToolListChangedNotification, lambda _: 1 / 0)
+    listeners.add(ToolListChangedNotification, told.append)
+    listeners.tell(ToolListChangedNotification())
+    assert len(told) == 1
+    [record] = caplog.records
+    assert record.getMessage() == "server 'here': what listens to its ToolListChangedNotification raised"
+    assert record.exc_info is not None
+
+
+def test_listeners_may_come_and_go_while_a_message_is_passed_on() -> None:
+    told: list[str] = []
+    listeners = Listeners("here")
+
+    def once(_: object) -> None:
+        told.append("once")
+        remove()
+        listeners.add(ToolListChangedNotification, lambda _: told.append("new"))
+
+    remove = listeners.add(ToolListChangedNotification, once)
+    listeners.add(ToolListChangedNotification, lambda _: told.append("old"))
+    listeners.tell(ToolListChangedNotification())
+    assert told == ["once", "old"]
+    listeners.tell(ToolListChangedNotification())
+    assert told == ["once", "old", "old", "new"]
+
+
+@contextmanager
+def kept() -> Iterator[list[Incoming]]:
+    """Keep what is opened for each connection."""
+    opened: list[Incoming] = []
+
+    @asynccontextmanager
+    async def keep(listeners: Listeners) -> AsyncIterator[Incoming]:
+        async with open_incoming(listeners) as incoming:
+            opened.append(incoming)
+            yield incoming
+
+    with patch("mcp_actors.servers._actor.open_incoming", keep):
+        yield opened
+
+
+async def test_what_comes_late_over_an_old_connection_reaches_nobody() -> None:
+    """A-22: also while the new connection stands."""
+    heard: list[ServerNotification] = []
+    with kept() as opened:
+        async with open_servers(ServerConfig("here", InProcess(telling()), protocol="legacy")) as group:
+            listeners_of(group).add(ToolListChangedNotification, heard.append)
+            await group["here"].restart()
+            old, new = (each.callbacks()["message_handler"] for each in opened)
+            await old(ToolListChangedNotification())
+            assert heard == []
+            await new(ToolListChangedNotification())
+            assert len(heard) == 1
+        await new(ToolListChangedNotification())
+        assert len(heard) == 1
+
+
+async def test_its_tasks_end_when_the_connection_is_left_and_not_before() -> None:
+    over: list[str] = []
+
+    async def stay() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            over.append("stay")
+
+    async with open_incoming(Listeners("here")) as incoming:
+        incoming.tasks.start_soon(stay, name="here:stay")
+        with trio.CancelScope() as scope:
+            scope.cancel("somebody leaves")
+            await trio.lowlevel.checkpoint()
+        await wait_all_tasks_blocked()
+        assert not over
+        incoming.close()
+        await wait_all_tasks_blocked()
+        assert over == ["stay"]
+
+
+async def test_a_message_is_passed_on_before_the_server_goes_on() -> None:
+    """The server sends from within a call of this process's: a listener that waited would hold it up."""
+    where: contextvars.ContextVar[str] = contextvars.ContextVar("where", default="nowhere")
+    heard: list[str] = []
+    async with open_incoming(Listeners("here")) as incoming:
+        incoming.listeners.add(ToolListChangedNotification, lambda _: heard.append(where.get()))
+        token = where.set("in the task that sent it")
+        with trio.testing.assert_no_checkpoints():
+            await incoming.callbacks()["message_handler"](ToolListChangedNotification())
+        where.reset(token)
+    assert heard == ["in the task that sent it"]
