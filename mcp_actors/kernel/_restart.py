@@ -256,6 +256,7 @@ class SupervisorPolicy:
     start_order: Literal["sequential", "parallel"]
     stop_order: Literal["sequential", "concurrent"]
     strict: bool
+    await_start: bool
 
     def __attrs_post_init__(self) -> None:
         """Refuse what cannot work, with a `ValueError` that names the argument."""
@@ -272,14 +273,24 @@ class SupervisorPolicy:
         _check_choice("auto_shutdown", self.auto_shutdown, get_args(AutoShutdown))
         _check_choice("start_order", self.start_order, ("sequential", "parallel"))
         _check_choice("stop_order", self.stop_order, ("sequential", "concurrent"))
-        if not isinstance(self.strict, bool):
-            raise ValueError(f"Supervisor: strict must be True or False, not {self.strict!r}")
+        _check_flag("strict", self.strict)
+        _check_flag("await_start", self.await_start)
+        if self.strict and not self.await_start:
+            raise ValueError(
+                "Supervisor: strict=True and await_start=False exclude each other: a start that is not awaited cannot "
+                "fail; remove one of them"
+            )
         needed = self.backoff.total(self.max_restarts)
         if self.max_restarts and needed >= self.window:
             raise ValueError(
                 f"Supervisor: max_restarts={self.max_restarts} within window={self.window} can never be reached, "
                 f"because the back-offs alone take {needed:g} s; widen the window or shorten the back-off"
             )
+
+
+def _check_flag(name: str, given: object) -> None:
+    if not isinstance(given, bool):
+        raise ValueError(f"Supervisor: {name} must be True or False, not {given!r}")
 
 
 def _check_choice(name: str, given: object, allowed: tuple[str, ...]) -> None:

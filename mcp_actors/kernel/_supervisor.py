@@ -77,6 +77,9 @@ class Supervisor(Actor):
             one step, in reverse order).
         strict: whether a child whose first start fails (also in ``start_child`` and ``restart_child``) is an error
             that undoes that start. If False, the failure is recorded and retried like a crash.
+        await_start: whether the supervisor has started only when the first start of each child has come to something.
+            If False, it has started at once and its children start meanwhile; what comes of that is reported as for a
+            restart, so ``strict`` must be False too.
 
     Raises:
         ValueError: what is asked for is impossible; the message names the argument or the child.
@@ -98,6 +101,7 @@ class Supervisor(Actor):
         start_order: Literal["sequential", "parallel"] = "sequential",
         stop_order: Literal["sequential", "concurrent"] = "sequential",
         strict: bool = True,
+        await_start: bool = True,
     ) -> None:
         self._policy = SupervisorPolicy(
             strategy=strategy,
@@ -110,6 +114,7 @@ class Supervisor(Actor):
             start_order=start_order,
             stop_order=stop_order,
             strict=strict,
+            await_start=await_start,
         )
         check_specs(specs, auto_shutdown)
         self._specs = specs
@@ -123,7 +128,13 @@ class Supervisor(Actor):
         async with trio.open_nursery() as nursery:
             self._children = Children(self._current, self._policy, nursery)
             try:
-                await self._start_or_fail()
+                children = self._children.add_all(self._specs)
+                if self._policy.await_start:
+                    await self._start_or_fail(children)
+                else:
+                    for child in children:
+                        child.due_with = child  # so that it can be stopped before it is its turn
+                    self._children.put_job(partial(self._start_children, children))
                 async with trio.open_nursery() as managing:
                     managing.start_soon(self._children.manage, name=f"{self._current.record.name}:manager")
                     yield
@@ -132,19 +143,19 @@ class Supervisor(Actor):
                 await self._stop_children()
                 nursery.cancel_scope.cancel("all children have stopped")
 
-    async def _start_or_fail(self) -> None:
+    async def _start_or_fail(self, children: list[Child]) -> None:
         """Start the children. A failure is told at once: who waits for it need not wait for the clean-up."""
         try:
-            await self._start_children()
+            await self._start_children(children)
         except Exception as exc:
             self._current.end("crashed", exc)
             raise
 
-    async def _start_children(self) -> None:
-        children = self._children.add_all(self._specs)
+    async def _start_children(self, children: list[Child]) -> None:
+        """Make the first starts: in the owner task, or, if they are not awaited, as the first job of the manager."""
         if self._policy.start_order == "sequential":
             for child in children:
-                self._first_outcome(child, await self._children.start(child))
+                self._first_outcome(child, await self._start_first(child))
             return
         failures: dict[Child, ActorStartError] = {}
         async with trio.open_nursery() as attempts:
@@ -156,7 +167,7 @@ class Supervisor(Actor):
     @trio.lowlevel.enable_ki_protection
     async def _start_beside(self, child: Child, failures: dict[Child, ActorStartError]) -> None:
         """One of several parallel first starts. If it fails and that matters, those configured later are stopped."""
-        end = await self._children.start(child)
+        end = await self._start_first(child)
         try:
             self._first_outcome(child, end)
         except ActorStartError as exc:
@@ -165,6 +176,12 @@ class Supervisor(Actor):
             for later in rows[rows.index(child) + 1 :]:
                 if later.starting and later.asked_at is None:
                     self._children.cut_short(later, "closed")
+
+    async def _start_first(self, child: Child) -> End | None:
+        """Make the first start of a child, unless it was stopped before it was its turn."""
+        if not self._policy.await_start and child.due_with is not child:
+            return CUT_SHORT
+        return await self._children.start(child)
 
     def _first_outcome(self, child: Child, end: End | None) -> None:
         """What a start attempt that is no restart means for its child.
