@@ -27,11 +27,14 @@ class Listing:
         server: the configured name of the server.
         tools: its tools in the order it listed them. Of several of one name the first counts.
         available: whether it is serving right now; False marks its tools.
+        deferred: whether this is what it listed in an earlier run, and it has listed nothing yet in this one; True
+            marks its tools.
     """
 
     server: str
     tools: tuple[ListedTool, ...] = attrs.field(converter=_listed)
     available: bool = True
+    deferred: bool = False
 
 
 def _by_name(snapshot: CatalogSnapshot) -> dict[str, CatalogTool]:
@@ -80,7 +83,9 @@ class CatalogSnapshot(Sequence[CatalogTool]):
                 listed.setdefault((listing.server, tool.name), (listing, tool))
         names = assign_names(listed, naming)
         tools = (
-            CatalogTool.from_listing(listing.server, tool, names[key], available=listing.available)
+            CatalogTool.from_listing(
+                listing.server, tool, names[key], available=listing.available, deferred=listing.deferred
+            )
             for key, (listing, tool) in listed.items()
         )
         return cls(tools, generation=generation)

@@ -85,6 +85,8 @@ class CatalogTool:
         annotations: the server's hints, under their wire names (``readOnlyHint`` …). A hint is a claim, not a fact.
         meta: the ``_meta`` of the listing.
         available: False while it is listed but its server is not serving, for example because it reconnects.
+        deferred: True as long as its server has not listed it in this run: it is remembered from an earlier one. A call
+            waits for the connection, and finds out then whether it is still there.
     """
 
     server: str
@@ -97,9 +99,12 @@ class CatalogTool:
     annotations: Mapping[str, Any] | None = attrs.field(default=None, converter=_frozen_or_none, hash=False)
     meta: Mapping[str, Any] | None = attrs.field(default=None, converter=_frozen_or_none, hash=False)
     available: bool = True
+    deferred: bool = False
 
     @classmethod
-    def from_listing(cls, server: str, tool: ListedTool, public_name: str, *, available: bool = True) -> CatalogTool:
+    def from_listing(
+        cls, server: str, tool: ListedTool, public_name: str, *, available: bool = True, deferred: bool = False
+    ) -> CatalogTool:
         """Return what the catalogue keeps of a tool as the server listed it; nothing is shared with `tool`.
 
         Args:
@@ -107,6 +112,7 @@ class CatalogTool:
             tool: the listed tool, an ``mcp.types.Tool`` or anything with its attributes.
             public_name: the name it got (see `assign_names`).
             available: whether its server is serving right now.
+            deferred: whether it is only remembered from an earlier run.
         """
         return cls(
             server=server,
@@ -119,8 +125,9 @@ class CatalogTool:
             annotations=_as_mapping(tool.annotations),
             meta=tool.meta,
             available=available,
+            deferred=deferred,
         )
 
     def __repr__(self) -> str:
-        away = "" if self.available else ", unavailable"
+        away = ", deferred" if self.deferred else "" if self.available else ", unavailable"
         return f"<CatalogTool {self.public_name!r}: {self.name!r} of server {self.server!r}{away}>"

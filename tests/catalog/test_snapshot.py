@@ -54,6 +54,12 @@ def test_tools_of_a_server_that_is_away_stay_listed_and_are_marked() -> None:
     assert [(each.name, each.available) for each in tools] == [("x", False), ("y", True)]
 
 
+def test_tools_that_are_only_remembered_are_marked() -> None:
+    listings = [Listing("a", [tool("x")], available=False, deferred=True), Listing("b", [tool("y")])]
+    tools = CatalogSnapshot.from_listings(listings)
+    assert [(each.name, each.deferred) for each in tools] == [("x", True), ("y", False)]
+
+
 def test_being_away_does_not_change_a_public_name() -> None:
     before = CatalogSnapshot.from_listings([Listing("a.b", [tool("x")]), Listing("a_b", [tool("x")])])
     after = CatalogSnapshot.from_listings([Listing("a.b", [tool("x")], available=False), Listing("a_b", [])])

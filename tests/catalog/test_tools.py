@@ -140,3 +140,5 @@ def test_repr_shows_both_names_the_origin_and_whether_it_is_available() -> None:
     assert repr(tool) == "<CatalogTool 'mcp__docs__search_all': 'search.all' of server 'docs'>"
     away = attrs.evolve(tool, available=False)
     assert repr(away) == "<CatalogTool 'mcp__docs__search_all': 'search.all' of server 'docs', unavailable>"
+    remembered = attrs.evolve(away, deferred=True)
+    assert repr(remembered) == "<CatalogTool 'mcp__docs__search_all': 'search.all' of server 'docs', deferred>"
