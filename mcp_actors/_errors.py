@@ -28,6 +28,7 @@ __all__ = [
     "LimitExceeded",
     "MailboxFull",
     "McpActorsError",
+    "NotSupported",
     "RequestTimedOut",
     "RestartLimitReached",
     "ServerError",
@@ -228,15 +229,32 @@ class ToolNotFound(ServerError):
     """No tool of that public name is known; ``server`` is the server it was looked for on, or ``"*"``."""
 
 
-class InvalidArguments(ServerError):
-    """The arguments of a call are not what the tool asks for. They were not sent; the same ones never will be.
+class NotSupported(ServerError):
+    """Something was asked for that one side does not offer. Nothing came of it, and asking again will not help.
 
     Attributes:
-        tool: the tool's name as the server lists it.
-        path: which argument, and what inside it: ``("filter", "rows", 0, "id")``; ``()`` if it is about all of them.
+        capability: what is not offered. By the server, one of the attributes of ``ServerInfo.supports``, such as
+            ``"resources_subscribe"``; by this side, what the server asks for: ``"sampling"``, ``"elicitation"``,
+            ``"roots"`` or ``"tasks"``.
     """
 
-    def __init__(self, message: str, *, server: str, tool: str, path: tuple[str | int, ...]) -> None:
+    def __init__(self, message: str, *, server: str, capability: str) -> None:
+        super().__init__(message, server=server)
+        self.capability = capability
+
+
+class InvalidArguments(ServerError):
+    """What a request is made of is not what it can be made of: the arguments of a tool, the URI of a resource.
+
+    They were not sent; the same ones never will be.
+
+    Attributes:
+        tool: the tool's name as the server lists it; None if it was not about a tool.
+        path: which argument, and what inside it: ``("filter", "rows", 0, "id")``; ``()`` if it is about all of them.
+            If it was not about a tool, it begins with the name of the parameter: ``("uri",)``.
+    """
+
+    def __init__(self, message: str, *, server: str, tool: str | None, path: tuple[str | int, ...]) -> None:
         super().__init__(message, server=server)
         self.tool = tool
         self.path = path
@@ -300,4 +318,5 @@ class ConfigError(McpActorsError, ValueError):
         self.path = path
 
 
+publish("mcp_actors.servers", {"NotSupported": NotSupported})
 publish("mcp_actors.kernel", globals())

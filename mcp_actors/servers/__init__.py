@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .._errors import NotSupported as NotSupported
 from .._exports import publish
 from ._events import ServerEvent as ServerEvent, StateChanged as StateChanged, ToolsChanged as ToolsChanged
 from ._group import ServerGroup as ServerGroup
@@ -9,8 +10,10 @@ from ._open import open_servers as open_servers
 from ._ref import ServerRef as ServerRef
 from ._state import ServerState as ServerState
 from ._status import ServerInfo as ServerInfo, ServerStatus as ServerStatus
+from ._supported import Supported as Supported
 
 __all__ = [
+    "NotSupported",
     "ServerEvent",
     "ServerGroup",
     "ServerInfo",
@@ -18,6 +21,7 @@ __all__ = [
     "ServerState",
     "ServerStatus",
     "StateChanged",
+    "Supported",
     "ToolsChanged",
     "open_servers",
 ]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import anyio
 import trio
 from mcp import MCPError
+from mcp.client import InputRequiredRoundsExceededError
 from mcp.types import CONNECTION_CLOSED
 from pydantic_core import ValidationError
 
@@ -35,6 +36,7 @@ from ._departure import Departure
 from ._era import Negotiation
 from ._exchange import ConnectionOver, open_exchange
 from ._incoming import open_incoming
+from ._input_required import attend_to_questions, too_many_rounds
 from ._link import open_link
 from ._requests import list_all_tools
 from ._status import ServerInfo
@@ -136,9 +138,10 @@ class ServerActor(Actor):
     async def _begin(self, link: Link, negotiation: Negotiation) -> None:
         """Learn what there is to know before anything is served."""
         leave_results_unchecked(self._client.session)
+        attend_to_questions(self._client, self._name)
         await negotiation.finish(self._client)
         self._phase = "list_tools"
-        tools = await list_all_tools(self._client, self._name)
+        tools = await list_all_tools(self._client, self._record)
         self._remember(link, tools)
         negotiation.succeeded(self._client)
         if link.lost:
@@ -177,7 +180,7 @@ class ServerActor(Actor):
         if self._departure.begun:
             await self._departure.wait()
             raise NotSent
-        exchange = open_exchange()
+        exchange = open_exchange(message)
         self._departure.enter()
         deadline = message.deadline
         if deadline is not None:
@@ -189,6 +192,8 @@ class ServerActor(Actor):
                 raise self._died() from exc
             if exchange.failure is None:
                 raise
+        except InputRequiredRoundsExceededError as exc:
+            raise too_many_rounds(self._name, message.operation) from exc
         except ValidationError as exc:
             raise answer_not_understood(self._name, message.operation, exc) from exc
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as exc:

@@ -117,7 +117,7 @@ class Caller:
             if deadline.expired:
                 raise deadline.keeper.failure(deadline) from error
             try:
-                return await self._attempt(request, deadline, isolated=policy.isolated)
+                return await self._attempt(request, deadline, isolated=policy.isolated and not request.of_the_session)
             except Exception as again:
                 error = again
 
@@ -179,6 +179,7 @@ class Caller:
             raise self.unavailable() from self._record.error
         record = ServerRecord(self._config, _unheard, required=True)
         record.wanted, record.checks, record.era = True, self._record.checks, self._record.era
+        record.log_level = self._record.log_level
         name = f"{self._config.name}:isolated"
         try:
             with trio.move_on_at(deadline.at) as patience:

@@ -26,6 +26,7 @@ from mcp.types import UNSUPPORTED_PROTOCOL_VERSION, DiscoverResult, Implementati
 
 from ..config import Sse
 from ._background import open_background
+from ._input_required import MAX_ROUNDS
 from ._stdio import StdioLink
 
 if TYPE_CHECKING:
@@ -108,7 +109,14 @@ class Negotiation:
     def client(self, link: Link, callbacks: ClientCallbacks) -> Client:
         """The client for this link; it negotiates when it is entered."""
         era = self._era
-        return Client(link.target, mode=era.mode, prior_discover=era.discovered, client_info=CLIENT, **callbacks)
+        return Client(
+            link.target,
+            mode=era.mode,
+            prior_discover=era.discovered,
+            client_info=CLIENT,
+            input_required_max_rounds=MAX_ROUNDS,
+            **callbacks,
+        )
 
     async def finish(self, client: Client) -> None:
         """Ask the server what it can do, if a version was configured: the SDK would take it for nothing.

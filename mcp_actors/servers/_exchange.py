@@ -7,10 +7,15 @@ transport finds it there, and writes into it what the error that comes back cann
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-from attrs import define
+from attrs import define, field
+
+if TYPE_CHECKING:
+    from ._requests import Request
 
 __all__ = ["ConnectionOver", "Exchange", "current_exchange", "open_exchange"]
 
@@ -31,18 +36,35 @@ class Exchange:
         failure: what became of the last message, if it was not answered in MCP's own terms: a `ServerError` for the
             caller, or `ConnectionOver`.
         begun: a message of it was with the server, so it may have had an effect.
+        request: what was asked; None while a connection is made.
     """
 
     failure: Exception | None = None
     begun: bool = False
+    request: Request[Any] | None = None
+    _questions: int = field(default=0, init=False)
+
+    @contextmanager
+    def asked_back(self) -> Iterator[None]:
+        """The server asks something back: until it is told, lack of progress is not its fault."""
+        deadline = self.request.deadline if self.request is not None else None
+        self._questions += 1
+        if deadline is not None:
+            deadline.suspend()
+        try:
+            yield
+        finally:
+            self._questions -= 1
+            if deadline is not None and not self._questions:
+                deadline.renew()
 
 
 _exchange: Final[ContextVar[Exchange | None]] = ContextVar("exchange", default=None)
 
 
-def open_exchange() -> Exchange:
+def open_exchange(request: Request[Any] | None = None) -> Exchange:
     """Begin an exchange: it is the current one in this context, and in whatever is started from it."""
-    exchange = Exchange()
+    exchange = Exchange(request=request)
     _exchange.set(exchange)
     return exchange
 

@@ -21,7 +21,7 @@ from ._state import ServerState, next_state
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mcp.types import Tool
+    from mcp.types import LoggingLevel, Tool
 
     from ..config import ServerConfig
     from ._era import Era
@@ -49,6 +49,7 @@ class ServerRecord:
         checks: what its tools ask of their arguments; follows `tools`.
         era: what the next connect begins with, as far as ``protocol="auto"`` has found out; None: it asks.
         listeners: who hears of what it sends unasked; see ``_incoming``. Written by whoever wants to.
+        log_level: from which level on it is to send log messages; None: as it likes. Written by the request for it.
         deadlines: those of its requests, which are kept while it is down too. Written by its callers, as are the next
             three.
         tokens: how much is left of its retry budget.
@@ -77,6 +78,7 @@ class ServerRecord:
         self.checks = ToolChecks(config.name, mode=config.validate)
         self.era: Era | None = None
         self.listeners = Listeners(config.name)
+        self.log_level: LoggingLevel | None = None
         self.deadlines = Deadlines(config.name, config.request_timeout, config.progress_timeout)
         self.tokens = RetryTokens(config.retry.budget)
         self.breaker = Breaker(config.breaker) if config.breaker is not None else None

@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from .._errors import ServerUnavailable
 from ..config import ToolRequest
-from ._caller import Caller
 from ._lifecycle import Reconnect, Start, Stop, change
+from ._log_level import SetLogLevel, given_level
+from ._prompt_requests import PromptFunctions
 from ._requests import CallTool, ListTools
+from ._resource_requests import ResourceFunctions
 from ._status import ServerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mcp.shared.dispatcher import ProgressFnT
-    from mcp.types import CallToolResult, Tool
+    from mcp.types import CallToolResult, LoggingLevel, Tool
 
     from ..config import ServerConfig
     from ..kernel import ActorRef
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["ServerRef"]
 
 
-class ServerRef:
+class ServerRef(ResourceFunctions, PromptFunctions):
     """A reference to one server of a group. It stays valid across restarts.
 
     Requests may be sent from any task, as many at a time as one likes; ``max_in_flight`` of them are with the server
@@ -38,20 +40,14 @@ class ServerRef:
     """
 
     def __init__(self, server: Supervised, lifecycle: ActorRef) -> None:
+        super().__init__(server, lifecycle)
         self._server = server
-        self._record = server.record
         self._actor = server.supervisor.child(server.name)
         self._lifecycle = lifecycle
-        self._caller = Caller(server, lifecycle)
 
     def __repr__(self) -> str:
         now = self._actor.statistics()
         return f"<ServerRef {self.name!r} {self.state}, {now.in_flight} in flight, {now.queued} queued>"
-
-    @property
-    def name(self) -> str:
-        """Its configured name."""
-        return self._record.config.name
 
     @property
     def config(self) -> ServerConfig:
@@ -149,6 +145,7 @@ class ServerRef:
                 one of the server's own requests while ``max_in_flight`` is 1.
             HttpStatusError: an HTTP server's answer was a status that is no success.
             InvalidResult: with ``validate="schema"``, the result is not what the tool promises.
+            NotSupported: the tool needs to be run as a task; or it asks for input that it was not offered.
             mcp.MCPError: the server's answer was an error.
             Exception: what a middleware raised.
         """
@@ -170,8 +167,27 @@ class ServerRef:
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
                 mcp.MCPError: as for `call_tool`.
         """
-        with self._record.deadlines.begin("tools/list") as deadline:
-            return await self._caller.ask(ListTools(deadline=deadline), deadline)
+        return await self._ask(ListTools())
+
+    async def set_log_level(self, level: LoggingLevel) -> None:
+        """Have the server send log messages from a level on: by this connection, and by all that follow.
+
+        Whatever protocol it speaks: before 2026-07-28 the server is told, at this and at every later connect; since
+        then every request says from which level on it wants to hear, and nothing is sent for this one.
+
+        **Cancellation**: the caller leaves at once; a server that was told may have taken it in.
+
+        Args:
+            level: ``"debug"``, ``"info"``, ``"notice"``, ``"warning"``, ``"error"``, ``"critical"``, ``"alert"`` or
+                ``"emergency"``.
+
+        Raises:
+            InvalidArguments: there is no such level.
+            NotSupported: the server sends no log messages.
+            RequestTimedOut, ConnectionLost, ServerUnavailable, LimitExceeded, HttpStatusError, mcp.MCPError: as for
+                `call_tool`.
+        """
+        await self._ask(SetLogLevel(given_level(self.name, level)))
 
     # --- life -------------------------------------------------------------------------------------------------------
 

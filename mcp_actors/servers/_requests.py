@@ -4,36 +4,38 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 from attrs import evolve, field, frozen
-from mcp.types import CallToolResult, Tool
+from mcp import MCPError
+from mcp.types import LOG_LEVEL_META_KEY, METHOD_NOT_FOUND, CallToolResult, Tool
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
-from .._errors import LimitExceeded
+from .._errors import NotSupported
 from ..config import Middleware, ToolRequest, wrapped
 from ..kernel import Call
 from ._background import open_background
+from ._pages import all_pages
 from ._progress import ProgressFeed
 from ._retry import is_repeatable_call
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
+    from mcp.types import RequestParamsMeta
 
     from ..catalog import ToolChecks
     from ._deadlines import Deadline
     from ._record import ServerRecord
 
-__all__ = ["CallTool", "ListTools", "Request", "list_all_tools"]
+__all__ = ["CallTool", "ListTools", "Request", "list_all_tools", "meta_for"]
 
 T = TypeVar("T")
 
 LAST_NOTICES: Final = 1.0
 """Seconds that an answer waits for the caller's callback to be through with the notices that came before it."""
-
-MAX_PAGES: Final = 1000
-"""Pages of one listing. The largest servers list some hundred tools; this only stops a pager that never ends."""
 
 
 @frozen(kw_only=True)
@@ -54,6 +56,11 @@ class Request(Call[T], ABC):
     def repeatable(self, record: ServerRecord) -> bool:
         """Whether it may be sent again when the server may have acted on it. Lists and reads may."""
         return True
+
+    @property
+    def of_the_session(self) -> bool:
+        """Whether it is about the connection that everybody uses, so that another one would not do."""
+        return False
 
     async def through(self, send: Callable[[Request[T]], Awaitable[T]], middleware: tuple[Middleware, ...]) -> T:
         """Have it sent, through what the user has put around requests of its kind."""
@@ -93,10 +100,15 @@ class CallTool(Request[CallToolResult]):
 
     def repeatable(self, record: ServerRecord) -> bool:
         """If the caller says so, or, when he says nothing, a server that is trusted."""
-        annotations = next((tool.annotations for tool in record.tools if tool.name == self.tool.name), None)
+        listed = self._listed(record)
         return is_repeatable_call(
-            idempotent=self.idempotent, trusted=record.config.trust_annotations, annotations=annotations
+            idempotent=self.idempotent,
+            trusted=record.config.trust_annotations,
+            annotations=None if listed is None else listed.annotations,
         )
+
+    def _listed(self, record: ServerRecord) -> Tool | None:
+        return next((tool for tool in record.tools if tool.name == self.tool.name), None)
 
     async def through(
         self, send: Callable[[Request[CallToolResult]], Awaitable[CallToolResult]], middleware: tuple[Middleware, ...]
@@ -119,27 +131,21 @@ class CallTool(Request[CallToolResult]):
         if self.checked_by is not record.checks:
             # Nothing was known about the tool when it was called, or another listing; or middleware comes first.
             arguments = record.checks.check_arguments(self.tool.name, arguments)
-        if self.progress is None and config.progress_timeout is None:
-            result = await self._call(client, arguments, None)
-        else:
-            result = await self._call_with_progress(client, arguments, config.name)
+        meta = meta_for(client, record, self.tool.meta)
+        call = partial(client.call_tool, self.tool.name, None if arguments is None else dict(arguments), meta=meta)
+        try:
+            if self.progress is None and config.progress_timeout is None:
+                result = await call()
+            else:
+                result = await self._call_with_progress(call, config.name)
+        except MCPError as exc:
+            if exc.code == METHOD_NOT_FOUND and self._needs_a_task(record):
+                raise self._not_as_a_task(config.name) from exc
+            raise
         record.checks.check_result(self.tool.name, result)
         return result
 
-    def _call(
-        self, client: Client, arguments: Mapping[str, Any] | None, progress: ProgressFnT | None
-    ) -> Awaitable[CallToolResult]:
-        tool = self.tool
-        return client.call_tool(
-            tool.name,
-            None if arguments is None else dict(arguments),
-            progress_callback=progress,
-            meta=None if tool.meta is None else dict(tool.meta),  # type: ignore[arg-type]  # a TypedDict, open to more
-        )
-
-    async def _call_with_progress(
-        self, client: Client, arguments: Mapping[str, Any] | None, server: str
-    ) -> CallToolResult:
+    async def _call_with_progress(self, call: Callable[..., Awaitable[CallToolResult]], server: str) -> CallToolResult:
         """Call; at each notice renew the deadline and call the caller back, for the last time before the answer."""
         feed = ProgressFeed(server, self.progress) if self.progress is not None else None
 
@@ -150,15 +156,27 @@ class CallTool(Request[CallToolResult]):
                 await feed.put(progress, total, message)
 
         if feed is None:
-            return await self._call(client, arguments, notice)
+            return await call(progress_callback=notice)
         async with open_background() as background:
             background.start_soon(feed.run, name=f"{server}:progress")
-            result = await self._call(client, arguments, notice)
+            result = await call(progress_callback=notice)
             if self.deadline is not None:
                 self.deadline.suspend()  # the server has answered
             with trio.move_on_after(LAST_NOTICES):
                 await feed.finish()
             return result
+
+    def _needs_a_task(self, record: ServerRecord) -> bool:
+        listed = self._listed(record)
+        return listed is not None and listed.execution is not None and listed.execution.task_support == "required"
+
+    def _not_as_a_task(self, server: str) -> NotSupported:
+        return NotSupported(
+            f"server {server!r}: tool {self.tool.name!r:.80} can only be run as a task (its execution.task_support is "
+            "'required'), which this library does not do; use another tool, or a client that runs tasks",
+            server=server,
+            capability="tasks",
+        )
 
 
 @frozen
@@ -172,12 +190,12 @@ class ListTools(Request[tuple[Tool, ...]]):
 
     async def send(self, client: Client, record: ServerRecord) -> tuple[Tool, ...]:
         """``tools/list``, as often as there are pages."""
-        tools = await list_all_tools(client, record.config.name)
+        tools = await list_all_tools(client, record)
         record.note_tools(tools)
         return tools
 
 
-async def list_all_tools(client: Client, server: str) -> tuple[Tool, ...]:
+async def list_all_tools(client: Client, record: ServerRecord) -> tuple[Tool, ...]:
     """Ask the server for its tools, page by page; a server without the tools capability has none.
 
     Raises:
@@ -186,16 +204,20 @@ async def list_all_tools(client: Client, server: str) -> tuple[Tool, ...]:
     """
     if client.server_capabilities.tools is None:
         return ()
-    tools: list[Tool] = []
-    cursor: str | None = None
-    for _ in range(MAX_PAGES):
-        page = await client.list_tools(cursor=cursor, cache_mode="bypass")
-        tools += page.tools
-        cursor = page.next_cursor
-        if cursor is None:
-            return tuple(tools)
-    raise LimitExceeded(
-        f"server {server!r}: its tool list did not end after {MAX_PAGES} pages; the server repeats itself, and has "
-        "to be mended",
-        server=server,
+    meta = meta_for(client, record)
+    return await all_pages(
+        lambda cursor: client.list_tools(cursor=cursor, meta=meta, cache_mode="bypass"),
+        lambda page: page.tools,
+        server=record.config.name,
+        operation="tools/list",
     )
+
+
+def meta_for(client: Client, record: ServerRecord, meta: Mapping[str, Any] | None = None) -> RequestParamsMeta | None:
+    """Return the ``_meta`` of a request: what its caller gave, and from which level on to send log messages.
+
+    Only since 2026-07-28 does the latter stand there, see `_log_level`.
+    """
+    if record.log_level is not None and client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        meta = {LOG_LEVEL_META_KEY: record.log_level, **(meta or {})}
+    return None if meta is None else dict(meta)  # type: ignore[return-value]  # a TypedDict, open to more

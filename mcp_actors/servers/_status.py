@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 
+from ._supported import Supported, supported_by
+
 if TYPE_CHECKING:
     from mcp.types import ServerCapabilities
 
@@ -24,7 +26,7 @@ class ServerInfo:
         version: its version; None likewise.
         protocol_version: the protocol version that was negotiated.
         capabilities: what it can do, as the SDK has it.
-        instructions: its instructions to the model, if any.
+        instructions: its instructions to the model, if any. They are shown to nobody but who asks for them here.
     """
 
     name: str | None
@@ -32,6 +34,11 @@ class ServerInfo:
     protocol_version: str
     capabilities: ServerCapabilities
     instructions: str | None
+
+    @property
+    def supports(self) -> Supported:
+        """What it can do, as booleans: ``info.supports.resources_subscribe``."""
+        return supported_by(self.capabilities)
 
 
 @frozen(kw_only=True)

@@ -1,0 +1,42 @@
+"""What the functions have in common that ask something of a server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from attrs import evolve
+
+from ._caller import Caller
+
+if TYPE_CHECKING:
+    from ..kernel import ActorRef
+    from ._lifecycle import Supervised
+    from ._requests import Request
+
+__all__ = ["Asking"]
+
+T = TypeVar("T")
+
+
+class Asking:
+    """Base of whatever can ask one server; each kind of request has its functions beside its messages."""
+
+    def __init__(self, server: Supervised, lifecycle: ActorRef) -> None:
+        self._record = server.record
+        self._caller = Caller(server, lifecycle)
+
+    @property
+    def name(self) -> str:
+        """Its configured name."""
+        return self._record.config.name
+
+    async def _ask(self, request: Request[T]) -> T:
+        """Have a request answered, within the server's `request_timeout` from now on.
+
+        **Cancellation**: leaves at once.
+
+        Raises:
+            ServerError, mcp.MCPError: what came of it instead; see `ServerRef.call_tool`.
+        """
+        with self._record.deadlines.begin(request.operation) as deadline:
+            return await self._caller.ask(evolve(request, deadline=deadline), deadline)

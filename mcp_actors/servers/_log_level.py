@@ -1,0 +1,73 @@
+"""From which level on a server sends log messages: one wish, two ways to say it.
+
+In the legacy era the server is told once per connection. Since 2026-07-28 there are no connections to remember it, and
+every request says for itself what it wants to hear.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast, get_args
+
+from attrs import frozen
+from mcp.types import EmptyResult, LoggingLevel, SetLevelRequest, SetLevelRequestParams
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
+
+from ..catalog._violations import kind_of
+from ._given import refused
+from ._requests import Request
+from ._supported import require
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+    from ._record import ServerRecord
+
+__all__ = ["SetLogLevel", "given_level", "send_log_level"]
+
+LEVELS: Final[tuple[str, ...]] = get_args(LoggingLevel)
+
+
+@frozen
+class SetLogLevel(Request[None]):
+    """Have log messages sent from a level on, by this connection and all that follow."""
+
+    level: LoggingLevel
+
+    @property
+    def operation(self) -> str:
+        """``logging/setLevel``."""
+        return "logging/setLevel"
+
+    @property
+    def of_the_session(self) -> bool:
+        """It is about the connection that is used by everybody."""
+        return True
+
+    async def send(self, client: Client, record: ServerRecord) -> None:
+        """Tell the server, if it is one that can be told; else there is nothing to send."""
+        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            require("logging", client, record, self.operation)
+            await send_log_level(client, self.level)
+        record.log_level = self.level
+
+
+async def send_log_level(client: Client, level: LoggingLevel) -> None:
+    """``logging/setLevel``, to a server of the legacy era.
+
+    Raises:
+        mcp.MCPError: as for `Request.send`.
+    """
+    # The SDK's own function for it warns of what is said above.
+    await client.session.send_request(SetLevelRequest(params=SetLevelRequestParams(level=level)), EmptyResult)
+
+
+def given_level(server: str, level: object) -> LoggingLevel:
+    """Return a log level.
+
+    Raises:
+        InvalidArguments: there is no such level.
+    """
+    if level not in LEVELS:
+        shown = f"is {level!r:.40}" if isinstance(level, str) else f"is {kind_of(level)}"
+        raise refused(server, "logging/setLevel", "level", (), f"{shown}; expected one of {', '.join(LEVELS)}")
+    return cast("LoggingLevel", level)
