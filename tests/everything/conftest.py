@@ -1,0 +1,38 @@
+"""The server over each transport. A process that speaks HTTP serves all tests, one that speaks stdio only its own."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+from mcp_actors import Http, ServerConfig, Sse, Stdio
+
+from ..node.packages import NodeMissing
+from .server import command, over_http
+
+
+@pytest.fixture(scope="session", params=["stdio", "streamableHttp", "sse"])
+def everything(request: pytest.FixtureRequest) -> Iterator[ServerConfig]:
+    """How to connect to the server over one of its transports; a test that uses this runs once for each."""
+    try:
+        program, arguments = command(request.param)
+    except NodeMissing as error:
+        pytest.fail(str(error), pytrace=False)
+    if request.param == "stdio":
+        yield ServerConfig("everything", Stdio(program, arguments))
+        return
+    with tempfile.TemporaryFile() as log, over_http(request.param, log) as port:
+        here = f"http://127.0.0.1:{port}"
+        yield ServerConfig("everything", Sse(f"{here}/sse") if request.param == "sse" else Http(f"{here}/mcp"))
+
+
+@pytest.fixture(scope="session")
+def over_stdio() -> ServerConfig:
+    """How to connect to the server over stdio."""
+    try:
+        program, arguments = command("stdio")
+    except NodeMissing as error:
+        pytest.fail(str(error), pytrace=False)
+    return ServerConfig("everything", Stdio(program, arguments))
