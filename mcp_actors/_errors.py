@@ -147,10 +147,14 @@ class ConnectionLost(ServerError):
     counts as lost. Other requests and the session go on.
 
     Attributes:
-        outcome: ``"unknown"``: the server may have acted on the request, so it is not sent again by itself.
+        outcome: ``"unknown"``: the server may have acted on the request, so it is not sent again by itself. Only
+            middleware ever sees ``"not_sent"``: such a call is sent by the next connection, if this error leaves the
+            middleware as it came.
     """
 
-    outcome: Literal["unknown"] = "unknown"
+    def __init__(self, message: str, *, server: str, outcome: Literal["not_sent", "unknown"] = "unknown") -> None:
+        super().__init__(message, server=server)
+        self.outcome: Literal["not_sent", "unknown"] = outcome
 
 
 class RequestTimedOut(ServerError, TimeoutError):

@@ -60,8 +60,9 @@ class Actor(ABC):
     Attributes:
         max_in_flight: how many messages are handled at the same time. 1, the default, is the classic promise: no two
             handlers of this actor ever interleave.
-        reentrant: whether a handler may call its own actor, which is refused otherwise. It needs a free slot for that,
-            so with ``max_in_flight = 1`` it would wait for itself. Meant for handlers that run foreign code.
+        reentrant: whether a handler may call its own actor, which is refused otherwise. Such a call takes a slot like
+            any other; it is refused nevertheless if everything that has a slot would then wait for such a call, as the
+            only one would with ``max_in_flight = 1``. Meant for handlers that run foreign code.
         default_shutdown: seconds from being asked to stop to being killed, where nobody says otherwise.
         kind: what ``which_children`` says it is.
     """

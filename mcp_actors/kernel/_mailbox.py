@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextvars
 from collections import OrderedDict
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import trio
@@ -28,7 +29,7 @@ from ._messages import Message
 from ._reply import Reply, error, value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 OverflowPolicy = Literal["wait", "fail"]
 
@@ -121,6 +122,15 @@ class Mailbox:
     def queued(self) -> int:
         """How many envelopes wait, in all lanes."""
         return len(self._control) + len(self._queue) + len(self._entrance)
+
+    @property
+    def takes_now(self) -> bool:
+        """Whether somebody has a free slot for an envelope that is put in now."""
+        return not self._queue and any(taker.free > 0 for taker in self._takers)
+
+    def waiting(self) -> Iterator[Envelope]:
+        """The envelopes that wait for a slot, in their order."""
+        return chain(self._queue, self._entrance)
 
     # --- senders ----------------------------------------------------------------------------------------------------
 

@@ -39,11 +39,23 @@ class Record:
 
     Attributes:
         gave_up: True once its supervisor made no more attempts to start it, until somebody starts it again.
+        reentrant: whether its handlers may call it; see `Actor.reentrant`. Written by each incarnation.
         in_flight: the envelopes that are being handled; empty between incarnations.
         children: the records of its children by id, if it is a supervisor; they too outlive its incarnations.
     """
 
-    __slots__ = ("_change", "children", "gave_up", "hub", "in_flight", "incarnation", "mailbox", "name", "state")
+    __slots__ = (
+        "_change",
+        "children",
+        "gave_up",
+        "hub",
+        "in_flight",
+        "incarnation",
+        "mailbox",
+        "name",
+        "reentrant",
+        "state",
+    )
 
     def __init__(self, name: str, mailbox: Mailbox, hub: EventHub) -> None:
         self.name: str = name
@@ -52,6 +64,7 @@ class Record:
         self.state: ActorState = "starting"
         self.incarnation: int = 0
         self.gave_up: bool = False
+        self.reentrant: bool = False
         self.in_flight: set[Envelope] = set()
         self.children: dict[str, Record] | None = None
         self._change: trio.Event | None = None

@@ -98,7 +98,8 @@ class ActorRef:
             ActorCrashed: the incarnation that served the message ended first; its effect is unknown.
             ActorStopped: the actor has stopped and will not come back by itself.
             MailboxFull: the mailbox is full and its policy is ``"fail"``.
-            ActorError: the actor called itself from ``handle``.
+            ActorError: the actor called itself from ``handle``, which is refused unless it is `~Actor.reentrant`, and
+                then if all it handles would wait for calls of that kind.
             TypeError: this is no message.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -114,7 +115,7 @@ class ActorRef:
         """
         record = self._record
         served = serving.get()
-        if served is not None and served in record.in_flight:
+        if served is not None and served in record.in_flight and self._would_wait_for_itself(served):
             raise self._calling_itself(served)
         envelope = Envelope(message, is_call=True)
         record.mailbox.put(envelope)
@@ -164,6 +165,20 @@ class ActorRef:
         while self._record.state not in states:
             await self._record.wait_change()
         return self._record.state
+
+    def _would_wait_for_itself(self, served: Envelope) -> bool:
+        """Whether a call from within the handling of an envelope must not be: nothing would ever come of it.
+
+        Unless the actor is reentrant, nothing may. If it is, such a call needs a slot like any other, and there is none
+        to come once everything that holds one waits for a call of this kind.
+        """
+        record = self._record
+        if not record.reentrant:
+            return True
+        if record.mailbox.takes_now:
+            return False
+        callers = {waiting.context.get(serving) for waiting in record.mailbox.waiting()}
+        return all(holder is served or holder in callers for holder in record.in_flight if not holder.message.control)
 
     def _calling_itself(self, served: Envelope) -> ActorError:
         return ActorError(

@@ -57,7 +57,6 @@ class Requests:
         "_left",
         "_nursery",
         "_record",
-        "_reentrant",
         "free",
     )
 
@@ -65,11 +64,11 @@ class Requests:
         self.free = actor.max_in_flight
         self._incarnation = incarnation
         self._record = incarnation.record
+        self._record.reentrant = actor.reentrant
         self._in_flight = incarnation.record.in_flight
         self._actor = actor
         self._handle = actor.handle
         self._nursery = nursery
-        self._reentrant = actor.reentrant
         self._idle_slots: list[trio.Nursery] = []
         self._left: list[Envelope] = []
         self._interruption: Callable[[Envelope], ActorError] | None = None
@@ -140,7 +139,7 @@ class Requests:
             elif envelope.open or not envelope.is_call:
                 envelope.scope = slot.cancel_scope
                 self._in_flight.add(envelope)
-                serving.set(None if self._reentrant else envelope)
+                serving.set(envelope)
                 handle = self._handle_observed if self._record.hub.wants_requests else self._handle
                 result = await interruptible(handle, envelope.message)
                 if envelope.is_call:
@@ -152,6 +151,9 @@ class Requests:
         finally:
             self._in_flight.discard(envelope)
             envelope.scope = None
+            if envelope.holder is self:
+                # What it led to was sent in a context that refers to it; with its own, each would keep all before it.
+                del envelope.context
             if not slot.cancel_scope.cancel_called:
                 self._idle_slots.append(slot)
             if not envelope.message.control:

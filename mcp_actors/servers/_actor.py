@@ -38,6 +38,7 @@ from ._exchange import ConnectionOver, open_exchange
 from ._incoming import open_incoming
 from ._input_required import attend_to_questions, too_many_rounds
 from ._link import open_link
+from ._middleware import send_through
 from ._requests import list_all_tools
 from ._status import ServerInfo
 from ._unchecked import leave_results_unchecked
@@ -174,7 +175,7 @@ class ServerActor(Actor):
     async def handle(self, message: Request[Any]) -> Any:
         """Send a request, through what the user has put around it, and wait for its result."""
         middleware = self._record.config.middleware
-        return await (message.through(self._send, middleware) if middleware else self._send(message))
+        return await (send_through(middleware, message, self._send, self._name) if middleware else self._send(message))
 
     async def _send(self, message: Request[Any]) -> Any:
         if self._departure.begun:

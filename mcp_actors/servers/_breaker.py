@@ -24,7 +24,15 @@ from typing import TYPE_CHECKING, Final, Literal
 from attrs import define, field
 from mcp import MCPError
 
-from .._errors import ConnectFailed, ConnectionLost, HttpStatusError, InvalidResult, RequestTimedOut, ServerUnavailable
+from .._errors import (
+    ConnectFailed,
+    ConnectionLost,
+    HttpStatusError,
+    InvalidResult,
+    RequestTimedOut,
+    ServerError,
+    ServerUnavailable,
+)
 from ._connection_errors import problem_of
 
 if TYPE_CHECKING:
@@ -40,11 +48,12 @@ _TROUBLED_4XX: Final = frozenset({408, 429})
 """Request Timeout and Too Many Requests: with any other 4xx the server has judged the request."""
 
 
-def evidence(error: BaseException | None) -> Evidence:
+def evidence(error: BaseException | None, *, server: str) -> Evidence:
     """What the outcome of a request says about its server.
 
     Args:
         error: what it failed with; None if it had a result, one with ``is_error`` included.
+        server: whose request it was. What a middleware passes on about another server says nothing about this one.
 
     Returns:
         ``"failure"`` for a time-out, a lost connection, one that could not be made, and the HTTP statuses 408, 429 and
@@ -52,6 +61,8 @@ def evidence(error: BaseException | None) -> Evidence:
         cancellation, a limit of ours, an exception of a middleware.
     """
     match error:
+        case ServerError() if error.server != server:
+            return "nothing"
         case RequestTimedOut() | ConnectionLost() | ConnectFailed():
             return "failure"
         case HttpStatusError(status=status):
@@ -69,6 +80,7 @@ class Breaker:
     All times are on one clock, in seconds: the caller's `trio.current_time`.
 
     Attributes:
+        server: the server's name.
         policy: when it opens, and for how long.
         state: ``"half_open"`` is it only while its probe is out.
         failures: how many there were in a row, since the last success.
@@ -77,6 +89,7 @@ class Breaker:
         last_error: the last failure that counted; None after a success.
     """
 
+    server: str
     policy: BreakerPolicy
     state: BreakerState = field(default="closed", init=False)
     failures: int = field(default=0, init=False)
@@ -108,7 +121,7 @@ class Breaker:
         """
         if ticket != self._phase:
             return
-        match evidence(error):
+        match evidence(error, server=self.server):
             case "success":
                 self._succeeded()
             case "failure":
@@ -116,23 +129,24 @@ class Breaker:
             case "nothing" if self.state == "half_open":
                 self._enter("open")
 
-    def refusal(self, server: str, state: str, now: float) -> ServerUnavailable:
+    def refusal(self, state: str, now: float, *, again: bool = False) -> ServerUnavailable:
         """The error for a request that was not let through.
 
         Args:
-            server: the name of the server.
-            state: its state.
+            state: the state of the server.
             now: the time.
+            again: whether the request was sent before, and was to be sent again.
         """
         assert self.retry_at is not None  # a closed breaker refuses nothing
         left = self.retry_at - now
         after = f" ({problem_of(self.last_error)})" if self.last_error is not None else ""
         what = "1 request" if self.failures == 1 else f"{self.failures} requests"
         until = f"the next is let through in {max(left, 0.1):.1f} s" if left > 0 else "one is with it, as a probe"
+        this = "this one was not sent again" if again else "this one was not sent"
         error = ServerUnavailable(
-            f"server {server!r}: its last {what} failed{after}, so this one was not sent; {until}; wait for that, or "
+            f"server {self.server!r}: its last {what} failed{after}, so {this}; {until}; wait for that, or "
             "see what is wrong with the server",
-            server=server,
+            server=self.server,
             state=state,
             last_error=self.last_error,
             retry_at=self.retry_at,

@@ -113,13 +113,18 @@ class Caller:
                 finally:
                     del error  # whose traceback refers to this frame
             deadline.again = True
-            await trio.sleep(verdict.delay)
+            await self._pause(verdict.delay)
             if deadline.expired:
                 raise deadline.keeper.failure(deadline) from error
             try:
                 return await self._attempt(request, deadline, isolated=policy.isolated and not request.of_the_session)
             except Exception as again:
                 error = again
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait before another attempt; not for the time of a server that was stopped, which the attempt then says."""
+        with trio.move_on_after(seconds):
+            await self._wait_fallen()
 
     async def _attempt(self, request: Request[T], deadline: Deadline, *, isolated: bool = False) -> T:
         """Send a request, unless the breaker is open."""
@@ -129,7 +134,7 @@ class Caller:
             return await send(request, deadline)
         ticket = breaker.admit(trio.current_time())
         if ticket is None:
-            raise breaker.refusal(self._record.config.name, self._record.state, trio.current_time())
+            raise breaker.refusal(self._record.state, trio.current_time(), again=deadline.again)
         outcome: BaseException | None = None
         try:
             return await send(request, deadline)
@@ -166,7 +171,7 @@ class Caller:
                 return self.unavailable(), self._record.error
             case MailboxFull():
                 return self._full(), None
-            case _:  # what else the kernel refuses is a call from within a call while there is one slot
+            case _:  # what else the kernel refuses is a call from within a call that would wait for itself
                 return self._calls_itself(), None
 
     async def _send_isolated(self, request: Request[T], deadline: Deadline) -> T:
@@ -182,12 +187,17 @@ class Caller:
         record.log_level = self._record.log_level
         name = f"{self._config.name}:isolated"
         try:
-            with trio.move_on_at(deadline.at) as patience:
-                async with open_background() as background, open_actor(ServerActor(record), name=name) as actor:
-                    patience.deadline = math.inf  # from here on the deadline is kept as any other
-                    deadline.call = call = actor.send_request(request)
-                    background.start_soon(self._end_with_server, request, call, name=f"{name}:end")
-                    return await call.wait()
+            with trio.move_on_at(deadline.at) as connecting:
+                async with open_background() as background:
+                    background.start_soon(self._cancel_with_server, connecting, name=f"{name}:connect")
+                    async with open_actor(ServerActor(record), name=name) as actor:
+                        background.cancel("it is connected")
+                        connecting.deadline = math.inf  # from here on the deadline is kept as any other
+                        deadline.call = call = actor.send_request(request)
+                        background.start_soon(self._end_with_server, request, call, name=f"{name}:end")
+                        return await call.wait()
+            if not self._stands():
+                raise self.unavailable() from self._record.error
             raise deadline.keeper.failure(deadline)
         except ActorStartError as exc:
             if isinstance(exc.__cause__, ConnectFailed):
@@ -203,11 +213,20 @@ class Caller:
         """Whether nobody has stopped the server by hand or left its group."""
         return self._record.wanted and self._lifecycle.state == "running"
 
-    async def _end_with_server(self, request: Request[Any], call: PendingCall[Any]) -> None:
-        """End an isolated attempt when the server is stopped or its group is left."""
-        with suppress(ServerUnavailable):  # it was left
+    async def _wait_fallen(self) -> None:
+        """Wait until it does not stand any more."""
+        with suppress(ServerUnavailable):  # its group was left
             while self._stands():
                 await self._record.wait_change()
+
+    async def _cancel_with_server(self, connecting: trio.CancelScope) -> None:
+        """End the connect of an isolated attempt with the server."""
+        await self._wait_fallen()
+        connecting.cancel("the server was stopped, or its group was left")
+
+    async def _end_with_server(self, request: Request[Any], call: PendingCall[Any]) -> None:
+        """End an isolated attempt with the server."""
+        await self._wait_fallen()
         call.expire(self._stopped_under(request))
 
     # --- a server that does not serve -------------------------------------------------------------------------------
@@ -272,8 +291,9 @@ class Caller:
     def _calls_itself(self) -> LimitExceeded:
         name = self._config.name
         return LimitExceeded(
-            f"server {name!r}: was called from within one of its own requests, which would wait for itself "
-            "while max_in_flight is 1; raise max_in_flight, or do not call it from there",
+            f"server {name!r}: was called from within one of its own requests, and all that may be with it at a time "
+            f"(max_in_flight={self._config.max_in_flight}) would wait for such calls; raise max_in_flight, or do not "
+            "call it from there",
             server=name,
         )
 

@@ -81,7 +81,7 @@ class ServerRecord:
         self.log_level: LoggingLevel | None = None
         self.deadlines = Deadlines(config.name, config.request_timeout, config.progress_timeout)
         self.tokens = RetryTokens(config.retry.budget)
-        self.breaker = Breaker(config.breaker) if config.breaker is not None else None
+        self.breaker = Breaker(config.name, config.breaker) if config.breaker is not None else None
         self.latency = LatencyCounts()
         self.wanted = config.connect == "eager"
         self.returning: bool = False

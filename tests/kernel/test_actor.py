@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 import pytest
@@ -89,6 +90,43 @@ async def test_a_reentrant_actor_may_call_itself() -> None:
     async with open_actor(host, name="host") as ref:
         assert await ref.call(Do(call_self)) == 1
     assert host.seen == [1]
+
+
+async def test_calls_to_oneself_that_would_wait_for_each_other_are_refused() -> None:
+    """Two handlers have both slots. The first call from within may wait for the other handler; the second may not."""
+    host, gates, answers = Host(max_in_flight=2), [Gate(), Gate()], list[int | str]()
+    host.reentrant = True
+
+    async def call_self(gate: Gate) -> None:
+        await gate()
+        try:
+            answers.append(await host.ref.call(Get(1)))
+        except ActorError as exc:
+            answers.append(str(exc))
+
+    async with open_actor(host, name="host") as ref, trio.open_nursery() as nursery:
+        for gate in gates:
+            nursery.start_soon(ref.call, Do(partial(call_self, gate)))
+            await settle()
+        nursery.start_soon(ref.call, Get(2))  # waits for a slot too, which changes nothing
+        await settle()
+        for gate in gates:
+            gate.open()
+            await settle()
+    assert answers == [SELF_CALL, 1]
+    assert host.seen == [2, 1]
+
+
+async def test_what_overtakes_does_not_count_as_holding_a_slot() -> None:
+    """A control message needs none, so it may call its actor if that has one to spare."""
+    host = Host()
+    host.reentrant = True
+
+    async def call_self() -> int:
+        return await host.ref.call(Get(1))
+
+    async with open_actor(host, name="host") as ref:
+        assert await ref.call(DoNow(call_self)) == 1
 
 
 async def test_a_task_that_outlives_its_handler_may_call_the_actor() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from contextvars import ContextVar
+from functools import partial
 
 import trio
 from trio.testing import wait_all_tasks_blocked as settle
@@ -52,6 +53,23 @@ async def test_a_handler_sees_its_senders_variables_after_the_queue_and_the_entr
             await settle()
         gate.open()
     assert answers == ["ada ada", "grace grace", "mary mary"]
+
+
+async def test_a_message_does_not_keep_those_that_led_to_it() -> None:
+    """K7: each was sent in a context that knows the one before; an actor that tells itself may do so for years."""
+    kept = list[int]()
+
+    async def tell_next(ref: ActorRef, left: int) -> None:
+        if left:
+            ref.tell_nowait(Do(partial(tell_next, ref, left - 1)))
+        else:
+            gc.collect()
+            kept.append(sum(isinstance(each, Do) for each in gc.get_objects()))
+
+    async with open_actor(Host(), name="host") as ref:
+        await ref.tell(Do(partial(tell_next, ref, 100)))
+        await settle()
+    assert kept[0] < 5
 
 
 async def test_a_tell_keeps_the_variables_of_the_moment_in_which_it_was_sent() -> None:

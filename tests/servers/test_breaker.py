@@ -41,7 +41,7 @@ def status(code: int) -> HttpStatusError:
 
 def opened(failures: int = 2, reset_after: float = 30.0, *, at: float = 0.0) -> Breaker:
     """Return a breaker that has just opened."""
-    breaker = Breaker(BreakerPolicy(failures=failures, reset_after=reset_after))
+    breaker = Breaker("s", BreakerPolicy(failures=failures, reset_after=reset_after))
     for _ in range(failures):
         breaker.settle(let_through(breaker, at), at, LOST)
     assert breaker.state == "open"
@@ -57,20 +57,23 @@ def let_through(breaker: Breaker, now: float) -> Ticket:
 class TestEvidence:
     @pytest.mark.parametrize("error", [LOST, TIMED_OUT, NOT_CONNECTED], ids=lambda error: type(error).__name__)
     def test_time_outs_and_lost_connections_are_failures(self, error: Exception) -> None:
-        assert evidence(error) == "failure"
+        assert evidence(error, server="s") == "failure"
 
     def test_of_the_statuses_408_429_and_5xx_are_failures_and_all_others_are_answers(self) -> None:
-        said = {code: evidence(status(code)) for code in range(100, 700)}
+        said = {code: evidence(status(code), server="s") for code in range(100, 700)}
         assert {code for code, what in said.items() if what == "failure"} == {408, 429, *range(500, 600)}
         assert {*said.values()} == {"failure", "success"}
 
     @pytest.mark.parametrize("code", [-32603, -32602, -32601, -32001, -32000, 0])
     def test_a_result_and_errors_that_the_server_answers_are_successes(self, code: int) -> None:
-        assert evidence(None) == "success"
-        assert evidence(MCPError(code, "no")) == "success"
+        assert evidence(None, server="s") == "success"
+        assert evidence(MCPError(code, "no"), server="s") == "success"
 
     def test_a_result_that_is_not_what_was_promised_is_one_too(self) -> None:
-        assert evidence(InvalidResult("server 's': bad", server="s", tool="t", path=(), result=None)) == "success"
+        assert (
+            evidence(InvalidResult("server 's': bad", server="s", tool="t", path=(), result=None), server="s")
+            == "success"
+        )
 
     @pytest.mark.parametrize(
         "error",
@@ -89,12 +92,15 @@ class TestEvidence:
         ids=lambda error: type(error).__name__,
     )
     def test_what_does_not_come_from_the_server_says_nothing(self, error: BaseException) -> None:
-        assert evidence(error) == "nothing"
+        assert evidence(error, server="s") == "nothing"
+
+    def test_what_a_middleware_says_about_another_server_says_nothing(self) -> None:
+        assert evidence(LOST, server="other") == "nothing"
 
 
 class TestOpening:
     def test_so_many_failures_in_a_row_open_it(self) -> None:
-        breaker = Breaker(BreakerPolicy(failures=3, reset_after=30))
+        breaker = Breaker("s", BreakerPolicy(failures=3, reset_after=30))
         for now in (1.0, 2.0):
             breaker.settle(let_through(breaker, now), now, LOST)
         assert (breaker.state, breaker.failures, breaker.retry_at) == ("closed", 2, None)
@@ -104,13 +110,13 @@ class TestOpening:
 
     @pytest.mark.parametrize("answer", [None, MCPError(-32603, "internal"), status(404)], ids=repr)
     def test_an_answer_in_between_starts_the_count_afresh(self, answer: Exception | None) -> None:
-        breaker = Breaker(BreakerPolicy(failures=2))
+        breaker = Breaker("s", BreakerPolicy(failures=2))
         for error in (LOST, answer, LOST):
             breaker.settle(let_through(breaker, 0.0), 0.0, error)
         assert (breaker.state, breaker.failures) == ("closed", 1)
 
     def test_what_says_nothing_neither_counts_nor_starts_it_afresh(self) -> None:
-        breaker = Breaker(BreakerPolicy(failures=2))
+        breaker = Breaker("s", BreakerPolicy(failures=2))
         for error in (LOST, OWN, OWN, OWN):
             breaker.settle(let_through(breaker, 0.0), 0.0, error)
         assert (breaker.state, breaker.failures) == ("closed", 1)
@@ -118,14 +124,14 @@ class TestOpening:
         assert breaker.state == "open"
 
     def test_failures_of_requests_that_were_sent_together_count_each(self) -> None:
-        breaker = Breaker(BreakerPolicy(failures=3))
+        breaker = Breaker("s", BreakerPolicy(failures=3))
         tickets = [let_through(breaker, 0.0) for _ in range(3)]
         for ticket in tickets:
             breaker.settle(ticket, 1.0, LOST)
         assert breaker.state == "open"
 
     def test_what_was_sent_before_it_opened_changes_nothing_afterwards(self) -> None:
-        breaker = Breaker(BreakerPolicy(failures=2, reset_after=30))
+        breaker = Breaker("s", BreakerPolicy(failures=2, reset_after=30))
         tickets = [let_through(breaker, 0.0) for _ in range(4)]
         breaker.settle(tickets[0], 1.0, LOST)
         breaker.settle(tickets[1], 1.0, LOST)
@@ -188,7 +194,7 @@ class TestHalfOpen:
         assert breaker.state == "half_open"
 
     def test_what_was_sent_before_it_opened_does_not_speak_for_the_probe(self) -> None:
-        breaker = Breaker(BreakerPolicy(failures=1, reset_after=30))
+        breaker = Breaker("s", BreakerPolicy(failures=1, reset_after=30))
         old = [let_through(breaker, 0.0) for _ in range(3)]
         breaker.settle(old[0], 0.0, LOST)
         probe = let_through(breaker, 30.0)
@@ -202,7 +208,7 @@ class TestHalfOpen:
 class TestRefusal:
     def test_it_says_what_failed_and_when_the_next_is_let_through(self) -> None:
         breaker = opened(failures=2, reset_after=30, at=100.0)
-        error = breaker.refusal("s", "ready", 117.5)
+        error = breaker.refusal("ready", 117.5)
         assert str(error) == (
             "server 's': its last 2 requests failed (the connection ended), so this one was not sent; "
             "the next is let through in 12.5 s; wait for that, or see what is wrong with the server"
@@ -213,17 +219,20 @@ class TestRefusal:
     def test_while_the_probe_is_out_it_says_so(self) -> None:
         breaker = opened(failures=1)
         let_through(breaker, 30.0)
-        error = breaker.refusal("s", "ready", 30.0)
+        error = breaker.refusal("ready", 30.0)
         assert "its last 1 request failed" in str(error)
         assert "not sent; one is with it, as a probe; wait for that" in str(error)
         assert error.retry_at == 30.0
 
+    def test_of_a_request_that_was_sent_before_it_does_not_say_that_it_was_not(self) -> None:
+        assert "so this one was not sent again; the next" in str(opened(at=0.0).refusal("ready", 1.0, again=True))
+
     def test_a_moment_is_not_shown_as_nothing(self) -> None:
-        assert "in 0.1 s" in str(opened(at=0.0).refusal("s", "ready", 29.999))
+        assert "in 0.1 s" in str(opened(at=0.0).refusal("ready", 29.999))
 
     def test_every_caller_gets_an_error_of_its_own(self) -> None:
         breaker = opened()
-        assert breaker.refusal("s", "ready", 1.0) is not breaker.refusal("s", "ready", 1.0)
+        assert breaker.refusal("ready", 1.0) is not breaker.refusal("ready", 1.0)
 
     def test_other_unavailable_servers_have_no_such_time(self) -> None:
         assert ServerUnavailable("server 's': stopped", server="s", state="stopped").retry_at is None
@@ -247,7 +256,7 @@ class BreakerMachine(RuleBasedStateMachine):
     @initialize(failures=st.integers(1, 4), reset_after=st.sampled_from([1.0, 2.5, 10.0]))
     def make(self, failures: int, reset_after: float) -> None:
         self.policy = BreakerPolicy(failures=failures, reset_after=reset_after)
-        self.breaker = Breaker(self.policy)
+        self.breaker = Breaker("s", self.policy)
         self.now = 0.0
         self.sent: list[Sent] = []
         self.round = 0  # counts how often it closed or opened; outcomes of another round count for nothing
@@ -271,7 +280,7 @@ class BreakerMachine(RuleBasedStateMachine):
             expected = self.probe is None and self.now - self.opened_at >= self.policy.reset_after
         assert (ticket is not None) is expected
         if ticket is None:
-            error = self.breaker.refusal("s", "ready", self.now)
+            error = self.breaker.refusal("ready", self.now)
             assert error.retry_at == (self.opened_at or 0.0) + self.policy.reset_after
             return
         request = Sent(ticket, self.round, probe=self.is_open())

@@ -10,9 +10,10 @@ import trio
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.types import CallToolResult, TextContent
 
-from mcp_actors import ConfigError, ConnectionLost, InProcess, RequestTimedOut, ServerConfig, Stdio, open_servers
+from mcp_actors import ConfigError, ConnectionLost, Http, InProcess, RequestTimedOut, ServerConfig, Stdio, open_servers
 from mcp_actors.config import CallNext, ToolRequest
 
+from .faults.http_faults import faulty_server
 from .groups import AT_ONCE, server
 from .links import text_of
 from .test_request_timeouts import patient
@@ -136,3 +137,65 @@ def test_what_is_no_middleware_is_refused(given: object, shown: str) -> None:
     assert str(caught.value) == (
         f"server 'a': middleware={shown} is not possible; give a tuple of async functions (request, call_next)"
     )
+
+
+# --- a connection that ends before a call was sent --------------------------------------------------------------------
+
+
+async def test_it_is_told_of_a_call_that_was_not_sent_and_the_call_goes_back() -> None:
+    """In an error that it can read; the call is made by the next connection, through it once more."""
+    told: list[str] = []
+
+    with faulty_server() as http:
+
+        async def watch(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+            try:
+                return await call_next(request)
+            except ConnectionLost as exc:
+                told.append(f"{exc.outcome}: {exc}")
+                http.listen()
+                raise
+
+        config = ServerConfig("web", Http(http.url()), middleware=(watch,), restart=AT_ONCE)
+        async with open_servers(config) as servers:
+            http.die()
+            assert text_of(await servers["web"].call_tool("sleep", {"seconds": 0})) == "slept 0"
+    assert told == [
+        "not_sent: server 'web': the connection ended before tools/call 'sleep' was sent; let this error pass, and the "
+        "call waits for the next connection"
+    ]
+
+
+async def test_what_it_makes_of_that_counts() -> None:
+    with faulty_server() as http:
+
+        async def instead(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+            try:
+                return await call_next(request)
+            except ConnectionLost:
+                return answer("from the cache")
+
+        config = ServerConfig("web", Http(http.url()), middleware=(instead,), restart=AT_ONCE)
+        async with open_servers(config) as servers:
+            http.die()
+            assert text_of(await servers["web"].call_tool("sleep", {"seconds": 0})) == "from the cache"
+
+
+async def test_a_call_of_which_it_has_sent_a_part_does_not_go_back() -> None:
+    """A-09: all of it would be done again."""
+    with faulty_server() as http:
+
+        async def twice(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+            await call_next(request)
+            http.die()
+            try:
+                return await call_next(request)
+            finally:
+                http.listen()
+
+        config = ServerConfig("web", Http(http.url()), middleware=(twice,), restart=AT_ONCE)
+        async with open_servers(config) as servers:
+            with pytest.raises(ConnectionLost, match="before tools/call 'sleep' was sent once more; what") as caught:
+                await servers["web"].call_tool("sleep", {"seconds": 0})
+        assert caught.value.outcome == "unknown"
+        assert http.methods().count("tools/call") == 1

@@ -329,6 +329,48 @@ async def test_an_isolated_attempt_ends_with_its_server(how: str, when: str, tmp
     assert calls_file.read_text().splitlines().count("tools/call sleep") == (2 if when == "during the attempt" else 1)
 
 
+@pytest.mark.parametrize("how", ["stop", "leave"])
+async def test_an_isolated_attempt_that_still_connects_ends_with_its_server(how: str, tmp_path: Path) -> None:
+    """It has no server to be connected to any more, and would otherwise take all the time of the request."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    config = after(
+        "a",
+        f"if [ -e {first} ]; then touch {second}; exec sleep 600; fi; touch {first}",
+        "--error-on-call",
+        str(INTERNAL_ERROR),
+        "busy",
+        stop_timeout=0.5,
+        retry=RetryPolicy(backoff=Backoff(), isolated=True),
+    )
+    outcome = Outcome()
+    async with trio.open_nursery() as nursery:
+        async with open_servers(config) as servers:
+            ref = servers["a"]
+            nursery.start_soon(outcome.of, partial(ref.call_tool, "add", {"a": 1, "b": 2}, idempotent=True))
+            await eventually(second.exists)
+            if how == "stop":
+                await ref.stop()
+        with trio.fail_after(5):
+            await eventually(lambda: outcome.over)
+    assert isinstance(outcome.error, ServerUnavailable)
+    assert outcome.error.outcome == "unknown"
+
+
+@pytest.mark.parametrize("how", ["stop", "leave"])
+async def test_nobody_waits_to_try_a_server_again_that_was_stopped(how: str, autojump_clock: MockClock) -> None:
+    here, outcome = Moody(*trouble()), Outcome()
+    policy = RetryPolicy(backoff=Backoff(first=50, initial=50))
+    async with trio.open_nursery() as nursery, open_servers(moody(here, retry=policy)) as servers:
+        began = trio.current_time()
+        nursery.start_soon(outcome.of, partial(servers["here"].call_tool, "again", idempotent=True))
+        await trio.sleep(1)
+        if how == "stop":
+            await servers["here"].stop()
+    assert (len(here.began), outcome.at - began) == (1, 1)
+    assert isinstance(outcome.error, ServerUnavailable)
+    assert outcome.error.outcome == "unknown"
+
+
 async def test_an_actor_that_a_middleware_calls_is_not_taken_for_the_server(autojump_clock: MockClock) -> None:
     """Its failure passes as it is, is not tried again and says nothing about the server."""
     here = Moody()
