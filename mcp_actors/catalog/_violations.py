@@ -7,6 +7,7 @@ where a number is out of bounds. What a schema says is shown, shortened, because
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
@@ -160,6 +161,8 @@ def _step(each: str | int) -> str:
 
 def kind_of(value: object) -> str:
     """Return what a JSON value is: ``"a string"``, ``"null"``; of what JSON does not have, the Python type."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"the number {value}"
     return _KINDS.get(type(value)) or f"a Python {type(value).__name__}"
 
 

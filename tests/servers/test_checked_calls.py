@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,15 @@ async def test_half_a_character_is_refused_before_it_is_sent() -> None:
             with pytest.raises(InvalidArguments, match=r"arguments\.text"):
                 await servers["a"].call_tool("echo", {"text": bad})
         assert text_of(await servers["a"].call_tool("echo", {"text": "ü"})) == "ü"
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+async def test_a_number_that_json_does_not_have_is_refused_and_not_sent_as_null(bad: float) -> None:
+    async with open_servers(server("a")) as servers:
+        with pytest.raises(
+            InvalidArguments, match=r"arguments\.b\[1\]\.c is the number (nan|-?inf), which cannot be written as JSON"
+        ):
+            await servers["a"].call_tool("add", {"a": 1, "b": [0, {"c": bad}]})
 
 
 async def test_an_answer_that_is_none_is_told_as_ours_and_hurts_nobody_else() -> None:
