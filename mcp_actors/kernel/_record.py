@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import trio
 from attrs import frozen
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ._mailbox import Envelope, Mailbox
 
 ActorState = Literal["starting", "running", "backoff", "stopping", "stopped", "failed"]
+
+STATES: Final[tuple[ActorState, ...]] = get_args(ActorState)
 
 
 @frozen(kw_only=True)

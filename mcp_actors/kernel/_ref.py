@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 import trio
 
 from .._errors import ActorError
+from .._states import check_states
 from ._mailbox import Envelope
+from ._record import STATES
 
 if TYPE_CHECKING:
     from ._messages import Call, Message
@@ -160,7 +162,11 @@ class ActorRef:
         """Wait until the state is one of these, and return it. A state that only flashes by may be missed.
 
         **Cancellation**: only ends the waiting.
+
+        Raises:
+            ValueError: there is no such state, or none was given.
         """
+        check_states(f"actor {self.name!r}", states, STATES)
         await trio.lowlevel.checkpoint()
         while self._record.state not in states:
             await self._record.wait_change()

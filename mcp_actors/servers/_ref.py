@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .._errors import ServerUnavailable
+from .._states import check_states
 from ..config import ToolRequest
 from ._lifecycle import Reconnect, Start, Stop, change
 from ._log_level import SetLogLevel, given_level
 from ._prompt_requests import PromptFunctions
 from ._requests import CallTool, ListTools
 from ._resource_requests import ResourceFunctions
+from ._state import STATES
 from ._status import ServerStatus
 
 if TYPE_CHECKING:
@@ -101,7 +103,9 @@ class ServerRef(ResourceFunctions, PromptFunctions):
 
         Raises:
             ServerUnavailable: the group was left in another state.
+            ValueError: there is no such state, or none was given.
         """
+        check_states(f"server {self.name!r}", states, STATES)
         return await self._record.wait_state(*states)
 
     # --- requests ---------------------------------------------------------------------------------------------------

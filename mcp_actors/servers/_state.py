@@ -6,7 +6,7 @@ between, nobody sets a state.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from ..kernel import Crashed, GaveUp, Restarting, Started, Starting, Stopped, Stopping
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["ServerState", "next_state"]
 
 ServerState = Literal["pending", "connecting", "ready", "backoff", "failed", "stopping", "stopped"]
+
+STATES: Final[tuple[ServerState, ...]] = get_args(ServerState)
+"""All of them."""
 
 CONNECTED: Final[frozenset[ServerState]] = frozenset({"ready"})
 """A connection stands."""
