@@ -93,6 +93,13 @@ def load(session: nox.Session) -> None:
 
 
 @nox.session(python=OLDEST)
+def conformance(session: nox.Session) -> None:
+    """Play the client in all scenarios of MCP's conformance suite: ``nox -s conformance -- 2026-07-28``."""
+    session.install("--editable", ".[test]")
+    session.run("python", "-m", "tests.conformance", *session.posargs)
+
+
+@nox.session(python=OLDEST)
 def build(session: nox.Session) -> None:
     """Build sdist and wheel, and use the wheel from an empty directory."""
     session.install("build")

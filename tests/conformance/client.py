@@ -1,0 +1,72 @@
+"""The client that MCP's conformance suite runs, once for each scenario: a program that uses nothing but the public API.
+
+The suite gives it the URL of the server that plays the scenario as its last argument, and the rest in the environment:
+``MCP_CONFORMANCE_SCENARIO``, ``MCP_CONFORMANCE_PROTOCOL_VERSION``, and for some scenarios ``MCP_CONFORMANCE_CONTEXT``,
+a JSON object. It connects, uses all that the server offers, and leaves. An error ends it with a traceback and an exit
+code, as it would end any program; the suite knows in which scenarios there has to be one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import trio
+
+from mcp_actors import CatalogTool, Http, RestartPolicy, ServerConfig, ServerGroup, open_servers
+
+from .oauth import authorization
+
+EXAMPLES: Final[Mapping[str, Any]] = {"string": "something", "integer": 5, "number": 5, "boolean": True}
+"""An argument of each type."""
+
+
+def configure(url: str, scenario: str, version: str, context: Mapping[str, Any]) -> ServerConfig:
+    """Say how to connect to the server of a scenario."""
+    return ServerConfig(
+        "suite",
+        Http(url, auth=authorization(url, context) if scenario.startswith("auth/") else None),
+        protocol="legacy" if version < "2026-07-28" else "auto",
+        restart=RestartPolicy(max_restarts=0),
+    )
+
+
+def tool_calls(tools: Iterable[CatalogTool], context: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the calls that the scenario asks for; or one of each tool, with an argument for all that it requires."""
+    if "toolCalls" in context:
+        yield from ((call["name"], call["arguments"]) for call in context["toolCalls"])
+        return
+    for tool in tools:
+        properties = tool.input_schema.get("properties", {})
+        yield tool.name, {name: example(properties[name]) for name in tool.input_schema.get("required", ())}
+
+
+def example(schema: Mapping[str, Any]) -> Any:
+    """Return a value that a schema allows."""
+    return schema["default"] if "default" in schema else EXAMPLES[schema["type"]]
+
+
+async def use_everything(servers: ServerGroup, context: Mapping[str, Any]) -> None:
+    """Use all that the server offers."""
+    server = servers["suite"]
+    for name, arguments in tool_calls(servers.tools, context):
+        print(name, await server.call_tool(name, arguments))
+    for resource in await server.list_resources():
+        print(resource.uri, await server.read_resource(resource.uri))
+    for prompt in await server.list_prompts():
+        print(prompt.name, await server.get_prompt(prompt.name))
+
+
+async def main() -> None:
+    """Play the client's part in one scenario."""
+    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    scenario, version = os.environ["MCP_CONFORMANCE_SCENARIO"], os.environ["MCP_CONFORMANCE_PROTOCOL_VERSION"]
+    async with open_servers(configure(sys.argv[-1], scenario, version, context), strict=True) as servers:
+        await use_everything(servers, context)
+
+
+if __name__ == "__main__":
+    trio.run(main)
