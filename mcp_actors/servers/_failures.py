@@ -38,7 +38,7 @@ def translated(records: Iterable[ServerRecord]) -> Iterator[Phase]:
     except RestartLimitReached as exc:
         if exc.actor != GROUP:
             raise
-        failure = _unavailable(records)
+        failure = _unavailable(records) if phase.started else _start_failure(records, exc)
     except BaseExceptionGroup as group:
         ours, others = group.split(lambda exc: isinstance(exc, RestartLimitReached) and exc.actor == GROUP)
         if ours is None or others is None:
@@ -52,7 +52,7 @@ def translated(records: Iterable[ServerRecord]) -> Iterator[Phase]:
     raise failure from failure.__cause__
 
 
-def _start_failure(records: Iterable[ServerRecord], exc: ActorStartError) -> BaseException:
+def _start_failure(records: Iterable[ServerRecord], exc: Exception) -> BaseException:
     """The first failed connect in configured order; the others become notes."""
     failures = [cause for cause in (_connect_failure(record) for record in records) if cause is not None]
     return first_of(failures) if failures else exc

@@ -113,15 +113,19 @@ class ServerGroup(Mapping[str, ServerRef]):
         """All tools, under their public names.
 
         Tools of a server that is just reconnecting stay listed, marked as not ``available``; those of a server that
-        has failed or was stopped are not listed. The snapshot never changes; a later one has a larger generation.
+        has failed or was stopped are not listed. With a ``catalog_store``, a server that was not connected yet shows
+        what it listed in an earlier run, marked as ``deferred`` too. The snapshot never changes; a later one has a
+        larger generation.
         """
         listed = [record for record in self._records.values() if record.state in _state.LISTED or record.returning]
         # Comparing tuples compares identities first, so this is cheap while nothing has changed.
-        now = tuple((record.config.name, record.tools, record.state in _state.ACTIVE) for record in listed)
+        now = tuple(
+            (record.config.name, record.tools, record.state in _state.ACTIVE, record.deferred) for record in listed
+        )
         if now != self._snapshot_of:
             self._snapshot_of = now
             self._snapshot = CatalogSnapshot.from_listings(
-                [Listing(name, tools, available) for name, tools, available in now],
+                [Listing(*each) for each in now],
                 generation=self._snapshot.generation + 1,
                 naming=self._naming,
             )
@@ -149,6 +153,8 @@ class ServerGroup(Mapping[str, ServerRef]):
         idempotent: bool | None = None,
     ) -> CallToolResult:
         """Call a tool by its public name; otherwise as `ServerRef.call_tool`.
+
+        A call of a ``deferred`` tool waits for the connection, and is then made if the tool is still there.
 
         Raises:
             ToolNotFound: there is no such tool now.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -10,10 +11,13 @@ from attrs import frozen
 from .._errors import ConfigError
 from ..catalog import check_naming
 from ..catalog._names import DEFAULT_NAMING
+from ..catalog._store import CatalogStore, default_directory
 from ..config import ServerConfig, check_unique_names
 from ..kernel import EventHub, open_supervisor
 from ._failures import translated
+from ._gate import StartGate, check_gate
 from ._group import ServerGroup
+from ._memory import CatalogMemory
 from ._record import ServerRecord
 from ._tree import GROUP, group_specs
 
@@ -29,6 +33,8 @@ __all__ = ["open_servers"]
 async def open_servers(
     *configs: ServerConfig,
     strict: bool = False,
+    start_gate: float | None = None,
+    catalog_store: str | os.PathLike[str] | bool | None = None,
     naming: str = DEFAULT_NAMING,
     observers: Iterable[Observer] = (),
 ) -> AsyncIterator[ServerGroup]:
@@ -45,6 +51,13 @@ async def open_servers(
     Args:
         configs: the servers, in the order in which views, tools and errors show them. Disabled ones are left out.
         strict: whether all servers are required for the start.
+        start_gate: seconds after which the block begins in any case, but for servers that are required and those of
+            which nothing is remembered in the ``catalog_store``. The others go on connecting; what is remembered of
+            their tools is shown meanwhile, and calls wait. What fails later is recorded and logged. None (default):
+            every first connect is waited for.
+        catalog_store: where to remember which tools servers listed, for the next run: a directory, or True for the
+            one in which this platform keeps caches. A server that is not connected yet shows what is remembered,
+            as ``deferred`` tools; a lazy one too. None (default) or False: nothing is remembered.
         naming: the template of the tools' public names; ``{server}`` and ``{tool}`` are replaced. Default
             ``"mcp__{server}__{tool}"``.
         observers: called synchronously with every event.
@@ -60,6 +73,8 @@ async def open_servers(
         ConfigError: what is configured cannot work; nothing was started.
     """
     _check(configs, naming)
+    store = _store(catalog_store)
+    check_gate(start_gate, remembers=store is not None)
     hub = EventHub(tuple(observers))
     records = {
         config.name: ServerRecord(config, hub.emit, required=config.connect == "eager" and (strict or config.required))
@@ -67,16 +82,23 @@ async def open_servers(
         if config.enabled
     }
 
+    memory = CatalogMemory(store, records.values()) if store is not None else None
+    gate = StartGate(records.values(), memory, start_gate)
+    for observer in (memory, gate):
+        if observer is not None:
+            hub.add(observer)
+
     try:
         with translated(records.values()) as phase:
             async with open_supervisor(
-                *group_specs(records.values()),
+                *group_specs(records.values(), memory=memory, gated=start_gate is not None),
                 name=GROUP,
                 max_restarts=0,
                 start_order="parallel",
                 stop_order="concurrent",
                 observers=(Follower(records, hub),),
             ) as supervisor:
+                await gate.wait()
                 phase.started = True
                 yield ServerGroup(records, supervisor, hub, naming=naming)
     finally:
@@ -106,6 +128,25 @@ class Follower:
         self.hub.emit(event)
         if changed is not None:
             self.hub.emit(changed)
+
+
+def _store(catalog_store: object) -> CatalogStore | None:
+    """Where catalogues are remembered.
+
+    Raises:
+        ConfigError: this is no directory, or there is none for True.
+    """
+    if catalog_store is None or catalog_store is False:
+        return None
+    if catalog_store is True:
+        return CatalogStore(default_directory())
+    if isinstance(catalog_store, (str, os.PathLike)) and isinstance(path := os.fspath(catalog_store), str) and path:
+        return CatalogStore(path)
+    raise ConfigError(
+        f"catalog_store={catalog_store!r} is no directory; give its path, or True for the one of this platform",
+        source="open_servers",
+        path="catalog_store",
+    )
 
 
 def _check(configs: tuple[ServerConfig, ...], naming: str) -> None:

@@ -46,6 +46,7 @@ class ServerRecord:
         info: what the server said about itself at the last connect. Written by the connection, as are the next four.
         pid: its process, while there is one. (Also forgotten by `follow`, at once when the connection is lost.)
         tools: what it listed last (`note_tools`).
+        deferred: True as long as these were listed in an earlier run, and it has listed none in this one (`recall`).
         checks: what its tools ask of their arguments; follows `tools`.
         era: what the next connect begins with, as far as ``protocol="auto"`` has found out; None: it asks.
         listeners: who hears of what it sends unasked; see ``_incoming``. Written by whoever wants to.
@@ -75,6 +76,7 @@ class ServerRecord:
         self.info: ServerInfo | None = None
         self.pid: int | None = None
         self.tools: tuple[Tool, ...] = ()
+        self.deferred: bool = False
         self.checks = ToolChecks(config.name, mode=config.validate)
         self.era: Era | None = None
         self.listeners = Listeners(config.name)
@@ -120,7 +122,8 @@ class ServerRecord:
 
     def note_tools(self, tools: tuple[Tool, ...]) -> None:
         """Remember a listing, and tell if it differs from the one before."""
-        before, self.tools = self.tools, tools
+        before, self.tools = None if self.deferred else self.tools, tools
+        self.deferred = False
         self.checks = self.checks.updated(tools)  # also if they are equal: to Python, 1 and true are
         if tools != before:
             names = tuple(tool.name for tool in tools)
@@ -129,6 +132,15 @@ class ServerRecord:
                     actor=self.config.name, incarnation=self.incarnation, time=trio.current_time(), tools=names
                 )
             )
+
+    def recall(self, tools: tuple[Tool, ...]) -> None:
+        """Show what it listed in an earlier run, until it lists its tools in this one.
+
+        Nothing is checked against these: whether a tool still is as it was, the server will tell.
+        """
+        if self.info is None:
+            self.tools, self.deferred = tools, True
+            self._wake()
 
     async def wait_state(self, *states: ServerState) -> ServerState:
         """Wait until the state is one of these, and return it. A state that only flashes by may be missed.

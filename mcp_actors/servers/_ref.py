@@ -139,6 +139,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             The result as the SDK has it; one with ``is_error`` is returned, not raised.
 
         Raises:
+            ToolNotFound: the tool was ``deferred``, and once it was connected the server did not list it any more.
             InvalidArguments: the tool asks for other arguments (see ``ServerConfig.validate``); nothing was sent.
             RequestTimedOut: there was no answer within ``request_timeout``, or no progress within ``progress_timeout``.
             ConnectionLost: the connection ended while the request was with the server.
@@ -159,8 +160,10 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         if checks is not None:
             arguments = checks.check_arguments(name, arguments)
         tool = ToolRequest(server=record.config.name, name=name, arguments=arguments, meta=meta)
+        deferred = record.deferred and any(remembered.name == name for remembered in record.tools)
         with record.deadlines.begin(f"tools/call {name!r}") as deadline:
-            return await self._caller.ask(CallTool(tool, progress, idempotent, checks, deadline=deadline), deadline)
+            request = CallTool(tool, progress, idempotent, checks, deferred=deferred, deadline=deadline)
+            return await self._caller.ask(request, deadline)
 
     async def list_tools(self) -> tuple[Tool, ...]:
         """Ask the server for all its tools, all pages of them; the group's catalogue follows.

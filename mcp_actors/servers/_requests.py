@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -13,7 +14,7 @@ from mcp import MCPError
 from mcp.types import LOG_LEVEL_META_KEY, METHOD_NOT_FOUND, CallToolResult, Tool
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
-from .._errors import NotSupported
+from .._errors import NotSupported, ToolNotFound
 from ..config import Middleware, ToolRequest, wrapped
 from ..kernel import Call
 from ._background import open_background
@@ -36,6 +37,9 @@ T = TypeVar("T")
 
 LAST_NOTICES: Final = 1.0
 """Seconds that an answer waits for the caller's callback to be through with the notices that came before it."""
+
+MAX_NAMED: Final = 20
+"""Tools that an error names."""
 
 
 @frozen(kw_only=True)
@@ -86,12 +90,14 @@ class CallTool(Request[CallToolResult]):
         progress: what is called back at each notice of progress.
         idempotent: whether the caller says that it may be repeated.
         checked_by: what its arguments were checked against; None if they were not yet.
+        deferred: whether the tool was only remembered when it was called. Then it must be there when it is sent.
     """
 
     tool: ToolRequest
     progress: ProgressFnT | None = field(default=None, eq=False)
     idempotent: bool | None = None
     checked_by: ToolChecks | None = field(default=None, eq=False, repr=False)
+    deferred: bool = field(default=False, kw_only=True)
 
     @property
     def operation(self) -> str:
@@ -116,7 +122,8 @@ class CallTool(Request[CallToolResult]):
         """Have it sent, through all middleware."""
 
         async def call(request: ToolRequest) -> CallToolResult:
-            return await send(evolve(self, tool=request))
+            # What a middleware puts in the place of a tool was never remembered.
+            return await send(evolve(self, tool=request, deferred=self.deferred and request.name == self.tool.name))
 
         return await wrapped(call, middleware)(self.tool)
 
@@ -124,10 +131,13 @@ class CallTool(Request[CallToolResult]):
         """``tools/call``, between the checks of its arguments and of its result.
 
         Raises:
+            ToolNotFound: it was only remembered, and the server does not list it any more.
             InvalidArguments, InvalidResult: a check has found something.
             mcp.MCPError: as for `Request.send`.
         """
         config, arguments = record.config, self.tool.arguments
+        if self.deferred and self._listed(record) is None:
+            raise _gone(self.tool.name, record)
         if self.checked_by is not record.checks:
             # Nothing was known about the tool when it was called, or another listing; or middleware comes first.
             arguments = record.checks.check_arguments(self.tool.name, arguments)
@@ -177,6 +187,20 @@ class CallTool(Request[CallToolResult]):
             server=server,
             capability="tasks",
         )
+
+
+def _gone(name: str, record: ServerRecord) -> ToolNotFound:
+    """The error for a tool that was remembered, and is not listed any more."""
+    server, known = record.config.name, [tool.name for tool in record.tools]
+    near = difflib.get_close_matches(name, known, n=3)
+    shown = ", ".join(map(repr, known[:MAX_NAMED])) or "none"
+    more = f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""
+    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    return ToolNotFound(
+        f"server {server!r}: its tool {name!r}, remembered from an earlier run, is not there any more, and was not "
+        f"called; {hint}its tools are now: {shown}{more}",
+        server=server,
+    )
 
 
 @frozen

@@ -29,8 +29,8 @@ ACTIVE: Final[frozenset[ServerState]] = frozenset({"ready"})
 FAILED: Final[frozenset[ServerState]] = frozenset({"backoff", "failed"})
 """Something is wrong, and nobody has asked for it."""
 
-LISTED: Final[frozenset[ServerState]] = frozenset({"ready", "backoff", "connecting"})
-"""Its tools are shown: it serves them, or is about to again."""
+LISTED: Final[frozenset[ServerState]] = frozenset({"pending", "ready", "backoff", "connecting"})
+"""Its tools are shown, if any are known: it serves them, or is about to (again), or will when it is asked."""
 
 TRANSITIONS: Final[dict[ServerState, frozenset[ServerState]]] = {
     "pending": frozenset({"connecting", "stopped"}),

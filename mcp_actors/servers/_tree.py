@@ -7,6 +7,7 @@
      │   ├─ time:deadlines        keeps the deadlines of its requests, whether it is connected or not
      │   └─ time                  the server actor
      ├─ ...
+     ├─ servers:memory            reads what servers listed in an earlier run, and writes it for the next one
      └─ servers:lifecycle         carries out stop(), start(), reconnect()
 """
 
@@ -19,14 +20,17 @@ from ..kernel import ChildSpec, Supervisor
 from ._actor import ServerActor
 from ._deadlines import DeadlineActor
 from ._lifecycle import LifecycleActor
+from ._memory import FLUSH_WAIT, MemoryActor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ._memory import CatalogMemory
     from ._record import ServerRecord
 
 GROUP: Final = "servers"
 LIFECYCLE: Final = "servers:lifecycle"
+MEMORY: Final = "servers:memory"
 
 
 def supervisor_id(server: str) -> str:
@@ -34,13 +38,31 @@ def supervisor_id(server: str) -> str:
     return f"{server}:supervisor"
 
 
-def group_specs(records: Iterable[ServerRecord]) -> list[ChildSpec]:
-    """The children of the group's supervisor, in configured order."""
-    servers = [ChildSpec(supervisor_id(record.config.name), partial(_supervisor, record)) for record in records]
-    return [*servers, ChildSpec(LIFECYCLE, LifecycleActor)]
+def group_specs(records: Iterable[ServerRecord], *, memory: CatalogMemory | None, gated: bool) -> list[ChildSpec]:
+    """The children of the group's supervisor, in configured order.
+
+    Args:
+        records: the servers.
+        memory: what is remembered of them, if anything is to be.
+        gated: whether the start of the supervisor waits for required servers only.
+    """
+    servers = [
+        ChildSpec(
+            supervisor_id(record.config.name), partial(_supervisor, record, await_start=record.required or not gated)
+        )
+        for record in records
+    ]
+    return [*_memory_specs(memory), *servers, ChildSpec(LIFECYCLE, LifecycleActor)]
 
 
-def _supervisor(record: ServerRecord) -> Supervisor:
+def _memory_specs(memory: CatalogMemory | None) -> list[ChildSpec]:
+    if memory is None:
+        return []
+    # Should it crash, the group goes on without it.
+    return [ChildSpec(MEMORY, partial(MemoryActor, memory), restart="temporary", shutdown=2 * FLUSH_WAIT)]
+
+
+def _supervisor(record: ServerRecord, *, await_start: bool) -> Supervisor:
     """A server's own supervisor."""
     config, policy = record.config, record.config.restart
     server = ChildSpec(
@@ -59,4 +81,5 @@ def _supervisor(record: ServerRecord) -> Supervisor:
         backoff=policy.backoff,
         on_limit="park" if config.on_failure == "park" else "end",
         strict=record.required,
+        await_start=await_start,
     )

@@ -1,0 +1,213 @@
+"""What servers listed, kept in files from one run to the next: one file per server.
+
+A file is a cache: it may be gone, old or broken at any time, and whoever reads it does without then. It is replaced as
+a whole, so several programs may write the same one, and the last of them counts. Only its owner may read it, and what
+another user has put there is not believed: the descriptions of tools are read by models.
+
+Everything here blocks; it is to be called from a worker thread.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from .._errors import ConfigError
+
+logger = logging.getLogger("mcp_actors.catalog")
+
+FORMAT: Final = "mcp-actors catalog"
+VERSION: Final = 1
+
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""The largest file that is read or written. A thousand tools with long schemas take about two."""
+
+
+def default_directory() -> Path:
+    """Where this platform keeps what programs can do without.
+
+    Raises:
+        ConfigError: there is no such place, as nobody knows the user's home directory.
+    """
+    if sys.platform == "darwin":
+        caches = "~/Library/Caches"
+    else:
+        configured = os.environ.get("XDG_CACHE_HOME", "")
+        caches = configured if os.path.isabs(configured) else "~/.cache"  # relative ones are invalid, says the standard
+    try:
+        return Path(caches).expanduser() / "mcp-actors" / "catalogs"
+    except RuntimeError:
+        message = "catalog_store=True: the home directory of this user is not known; give a directory instead"
+        raise ConfigError(message, source="open_servers", path="catalog_store") from None
+
+
+@attrs.frozen(kw_only=True)
+class RememberedCatalog:
+    """What is kept of one server.
+
+    Attributes:
+        server: its configured name, for people who look into the file.
+        tools: its tools as it listed them, in the form that they have on the wire.
+        pins: what was approved of it, if anything was: names of tools and the hashes of their definitions.
+    """
+
+    server: str
+    tools: tuple[Mapping[str, Any], ...]
+    pins: Mapping[str, str] | None = None
+
+
+class _Unusable(Exception):
+    """A file that is to be ignored; the text says why."""
+
+
+class CatalogStore:
+    """A directory of remembered catalogues. Nothing is made before the first one is saved.
+
+    Args:
+        directory: where they are.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = Path(directory)
+
+    def __repr__(self) -> str:
+        return f"CatalogStore({str(self.directory)!r})"
+
+    def path(self, fingerprint: str) -> Path:
+        """The file of the server with this fingerprint."""
+        return self.directory / f"{fingerprint}.json"
+
+    def load(self, fingerprint: str) -> RememberedCatalog | None:
+        """Return what is remembered of a server; None if nothing is, or if it cannot be used, which is logged."""
+        path = self.path(fingerprint)
+        try:
+            return _decoded(_read(path), fingerprint)
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            problem = f"it cannot be read ({exc.strerror})"
+        except _Unusable as exc:
+            problem = str(exc)
+        logger.warning(
+            "the remembered catalogue %s is ignored: %s; it is replaced when its server lists", path, problem
+        )
+        return None
+
+    def save(self, fingerprint: str, catalog: RememberedCatalog) -> bool:
+        """Remember what a server listed. A file that says this already is left alone.
+
+        Returns:
+            Whether it is remembered; if not, that was logged.
+        """
+        path = self.path(fingerprint)
+        try:
+            data = _encoded(fingerprint, catalog)
+            if not _says(path, data):
+                _replace(path, data)
+        except OSError as exc:
+            problem = f"{path} cannot be written ({exc.strerror})"
+        except (_Unusable, ValueError, TypeError, RecursionError) as exc:
+            problem = str(exc)
+        else:
+            return True
+        logger.warning("server %r: what it listed is not remembered for the next run: %s", catalog.server, problem)
+        return False
+
+
+# --- the format -----------------------------------------------------------------------------------------------------
+
+
+def _encoded(fingerprint: str, catalog: RememberedCatalog) -> bytes:
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "fingerprint": fingerprint,
+        "server": catalog.server,
+        "tools": list(catalog.tools),
+        "pins": None if catalog.pins is None else dict(catalog.pins),
+    }
+    data = json.dumps(content, separators=(",", ":")).encode()
+    if len(data) > MAX_BYTES:
+        raise _Unusable(f"it takes {len(data)} bytes, and no more than {MAX_BYTES} are kept")
+    return data
+
+
+def _decoded(data: bytes, fingerprint: str) -> RememberedCatalog:
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        raise _Unusable("it is damaged") from None
+    match content:
+        case {"format": str(form), "version": int(version)} if form == FORMAT and version > VERSION:
+            raise _Unusable(f"it was written by a newer version of this program (format {version}, not {VERSION})")
+        case {"format": str(form), "version": 1, "fingerprint": str(written), "server": str(server), "tools": [*tools]}:
+            if form != FORMAT or not all(isinstance(tool, dict) for tool in tools):
+                raise _Unusable("it is no catalogue")
+            if written != fingerprint:
+                raise _Unusable(f"it is about another server ({server!r})")
+            return RememberedCatalog(server=server, tools=tuple(tools), pins=_pins(content.get("pins")))
+    raise _Unusable("it is no catalogue")
+
+
+def _pins(value: object) -> dict[str, str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+        raise _Unusable("its pins are damaged")
+    return value
+
+
+# --- the files ------------------------------------------------------------------------------------------------------
+
+
+def _read(path: Path) -> bytes:
+    """Return the content of a file, if it is one of ours."""
+    # Without these two, a link could lead elsewhere, and a named pipe would keep the thread for ever.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise _Unusable("it is no file")
+        if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise _Unusable("it belongs to another user, or others may write to it")
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(MAX_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) > MAX_BYTES:
+        raise _Unusable(f"it has more than {MAX_BYTES} bytes")
+    return data
+
+
+def _says(path: Path, data: bytes) -> bool:
+    """Whether this is the content of a file."""
+    try:
+        return _read(path) == data
+    except (OSError, _Unusable):
+        return False
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Give a file this content, all of it or nothing, readable by its owner only."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".new")  # with mode 0600
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)  # else the new name may come to lead to an empty file, should the power fail
+        os.replace(name, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise

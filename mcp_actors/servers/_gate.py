@@ -1,0 +1,111 @@
+"""How long the start of a group waits for which server.
+
+Without a gate it waits for the first connect of each: until it has succeeded or failed. With one, only for those whose
+connect matters before anything can be done: servers that are required, and servers of which nothing is remembered. The
+others go on connecting when the time is over, and what becomes of that is logged.
+
+Nothing here starts a server. The group's supervisor does, and does not await those that a gate is for
+(``Supervisor(await_start=False)``); so the waiting is done in the task that opens the group, where every deadline and
+cancellation reaches it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from .._errors import ConfigError
+from ._connection_errors import problem_of
+from ._events import StateChanged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..kernel import Event
+    from ._memory import CatalogMemory
+    from ._record import ServerRecord
+
+__all__ = ["StartGate", "check_gate"]
+
+logger = logging.getLogger("mcp_actors.servers")
+
+FIRST_CONNECT: Final = ("pending", "connecting")
+"""The states before the first connect has come to something."""
+
+
+class StartGate:
+    """Waits for first connects. It is an observer of the group, which never hears of requests.
+
+    Args:
+        records: the servers.
+        memory: what is remembered of them; None: nothing.
+        seconds: how long to wait for those of which something is remembered; None: as long as it takes.
+    """
+
+    wants_requests = False
+
+    def __init__(self, records: Iterable[ServerRecord], memory: CatalogMemory | None, seconds: float | None) -> None:
+        self._memory = memory
+        self._deadline = math.inf if seconds is None else trio.current_time() + seconds
+        self._awaited = [record for record in records if record.config.connect == "eager"]
+        self._late: dict[str, ServerRecord] = {}
+
+    async def wait(self) -> None:
+        """Wait until the block may begin, and what is remembered is shown."""
+        if self._memory is not None:
+            await self._memory.wait_recalled()
+        with trio.move_on_at(self._deadline):
+            for record in self._awaited:
+                while _undecided(record):
+                    await record.wait_change()
+        for record in self._awaited:
+            while _undecided(record) and not record.deferred:
+                await record.wait_change()
+        if any(record.state == "failed" and record.config.on_failure == "raise" for record in self._awaited):
+            await trio.sleep_forever()  # the group is about to end, and this with it
+        self._late = {record.config.name: record for record in self._awaited if _undecided(record)}
+
+    def __call__(self, event: Event) -> None:
+        """Log what became of a connect that the block did not wait for."""
+        if not isinstance(event, StateChanged) or event.new in FIRST_CONNECT:
+            return
+        record = self._late.pop(event.server, None)
+        if record is None:
+            return
+        if event.new == "ready":
+            logger.info("server %r: after the start gate: %s", event.server, event.reason)
+        elif record.error is not None:
+            problem = problem_of(record.error)
+            logger.warning("server %r: could not be connected after the start gate: %s", event.server, problem)
+
+
+def _undecided(record: ServerRecord) -> bool:
+    """Whether the first connect of a server has come to nothing yet. A state may flash by, a failure stays."""
+    return record.state in FIRST_CONNECT and record.last_error is None
+
+
+def check_gate(seconds: object, *, remembers: bool) -> None:
+    """Refuse a gate that cannot be.
+
+    Raises:
+        ConfigError: it is no number of seconds, or nothing is remembered.
+    """
+    if seconds is None:
+        return
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < math.inf:
+        raise ConfigError(
+            f"start_gate={seconds!r} is not possible; give seconds, 0 or more, like start_gate=0.25, or None to "
+            "wait for every server",
+            source="open_servers",
+            path="start_gate",
+        )
+    if not remembers:
+        raise ConfigError(
+            f"start_gate={seconds!r} needs a catalog_store: servers of which nothing is remembered are waited for; "
+            "add catalog_store=True, or remove start_gate",
+            source="open_servers",
+            path="start_gate",
+        )

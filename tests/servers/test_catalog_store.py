@@ -1,0 +1,366 @@
+"""What servers listed is remembered for the next run: what is written, when, and what happens if it cannot be."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from mcp.types import Tool
+from trio.testing import MockClock
+
+from mcp_actors import ConfigError, Http, InProcess, ServerConfig, Sse, Stdio, ToolsChanged, open_servers
+from mcp_actors.config import ConfigValue, Secret
+from mcp_actors.kernel import Crashed
+from mcp_actors.servers import _memory
+from mcp_actors.servers._fingerprint import fingerprint
+from mcp_actors.servers._memory import RECALL_WAIT
+
+from .fleet import http_server
+from .groups import BOUND, LATER, Events, Fault, reach, server, state
+from .links import MARGIN, text_of
+from .remembering import Server, change, deferred, remembered
+from .scripted_server import TOOLS, command
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def files(folder: Path) -> list[Path]:
+    """All files in a folder and below."""
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+async def test_what_a_server_listed_is_remembered_as_it_was_on_the_wire(tmp_path: Path) -> None:
+    """S3-06: tools are remembered, before the group has been left."""
+    async with open_servers(server("a"), catalog_store=tmp_path) as group:
+        listed = await group["a"].list_tools()
+    [path] = files(tmp_path)
+    content = json.loads(path.read_text())
+    assert content["server"] == "a"
+    assert tuple(Tool.model_validate(tool) for tool in content["tools"]) == listed
+    assert content["tools"][0].keys() == {"name", "description", "inputSchema"}
+
+
+async def test_an_open_that_does_not_wait_needs_no_gate(tmp_path: Path) -> None:
+    """Without one, what is remembered is only shown of servers that could not be connected."""
+    a = Server(tmp_path)
+    await a.run_once()
+    events = Events()
+    async with open_servers(a.config(), catalog_store=a.store, observers=[events]) as group:
+        assert deferred(group) == {"a": False}
+    assert len(events.of(ToolsChanged)) == 1  # it is told also if it is what was remembered
+    a.behave("--exit-at-start", "3")
+    async with open_servers(a.config(restart=LATER), catalog_store=a.store) as group:
+        assert (state(group, "a"), deferred(group)) == ("backoff", {"a": True})
+        a.behave()
+        await group.reconnect()
+        assert deferred(group) == {"a": False}
+
+
+async def test_a_server_that_has_listed_once_shows_nothing_older(tmp_path: Path) -> None:
+    """S1-23: also while it is connected anew."""
+    a = Server(tmp_path)
+    await a.run_once("--tools", "1")
+    async with open_servers(a.config(restart=LATER), catalog_store=a.store) as group:
+        assert {tool.name for tool in group.tools} == set(TOOLS)
+        a.behave("--exit-at-start", "3")
+        await group.reconnect("a")
+        assert {(tool.name, tool.deferred, tool.available) for tool in group.tools} == {
+            (name, False, False) for name in TOOLS
+        }
+
+
+async def test_that_a_server_has_no_tools_is_remembered_too(tmp_path: Path) -> None:
+    a = Server(tmp_path)
+    await a.run_once("--no-tools-capability")
+    assert list(remembered(a.file())) == []
+    a.hold()
+    with trio.fail_after(BOUND):
+        async with open_servers(a.config(stop_timeout=0.5), catalog_store=a.store, start_gate=0) as group:
+            assert (state(group, "a"), len(group.tools)) == ("connecting", 0)
+
+
+async def test_a_server_that_could_not_be_connected_changes_nothing_that_is_remembered(tmp_path: Path) -> None:
+    a = Server(tmp_path)
+    await a.run_once()
+    before = a.file().read_bytes()
+    a.behave("--die-on-list")
+    async with open_servers(a.config(restart=LATER), catalog_store=a.store):
+        pass
+    assert a.file().read_bytes() == before
+
+
+async def test_groups_that_are_open_at_the_same_time_share_what_is_remembered(tmp_path: Path) -> None:
+    configs = [server(name) for name in "abc"]
+    async with open_servers(*configs, catalog_store=tmp_path), open_servers(*configs, catalog_store=str(tmp_path)):
+        pass
+    assert sorted(json.loads(path.read_text())["server"] for path in files(tmp_path)) == ["a", "b", "c"]
+
+
+async def test_true_is_the_directory_of_the_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    async with open_servers(server("a"), catalog_store=True):
+        pass
+    [path] = files(tmp_path)
+    assert path.parent == tmp_path / "mcp-actors" / "catalogs"
+
+
+@pytest.mark.parametrize("none", [None, False])
+async def test_without_a_store_nothing_is_remembered(
+    none: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    async with open_servers(server("a"), catalog_store=none):
+        pass
+    assert files(tmp_path) == []
+
+
+async def test_a_server_in_this_process_is_not_remembered(tmp_path: Path) -> None:
+    async with open_servers(Fault().config(), catalog_store=tmp_path, start_gate=0) as group:
+        assert state(group, "here") == "ready"
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("store", ["", 3, b"cache", object()])
+async def test_what_is_no_directory_is_refused(store: Any) -> None:
+    with pytest.raises(ConfigError, match=r"catalog_store=.* is no directory; give its path, or True for the one of"):
+        async with open_servers(server("a"), catalog_store=store):
+            pytest.fail("the block must not run")
+
+
+# --- credentials ----------------------------------------------------------------------------------------------------
+
+
+async def test_no_credential_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3-25: neither of a process nor of an HTTP server, and no name of a file is made of one."""
+    monkeypatch.setenv("STORE_TOKEN", "s3cret-of-the-environment")
+    program, args = command()
+    env: dict[str, ConfigValue] = {
+        "A": "s3cret-text",
+        "B": Secret("s3cret-hidden"),
+        "C": lambda: "s3cret-call",
+        "D": "${STORE_TOKEN}",
+    }
+    stdio = ServerConfig("a", Stdio(program, args, env=env), protocol="legacy", required=True)
+    with http_server() as (port, _):
+        url = f"http://127.0.0.1:{port}/mcp?key=s3cret-query"
+        http = ServerConfig("b", Http(url, headers={"X-Key": "s3cret-header"}, auth="s3cret-bearer"), required=True)
+        async with open_servers(stdio, http, catalog_store=tmp_path):
+            pass
+    paths = files(tmp_path)
+    assert len(paths) == 2
+    assert not any("s3cret" in path.name + path.read_text() for path in paths)
+
+
+def described(transport: Stdio | Http | Sse, name: str = "a") -> str:
+    found = fingerprint(ServerConfig(name, transport))
+    assert found is not None
+    return found
+
+
+def test_a_fingerprint_is_the_same_for_whatever_secret() -> None:
+    """S3-25: so that nobody can find one by trying."""
+    assert len(
+        {
+            described(Stdio("x", ["--token", secret, f"--key={secret}"], env={"KEY": secret}))
+            for secret in ("s3cret", "another", "${KEY}")
+        }
+    ) == len(
+        {
+            described(Http(f"https://me:{secret}@host/mcp?key={secret}", headers={"X-Key": secret}))
+            for secret in ("s3cret", "another")
+        }
+    )
+    bearers = ("s3cret", Secret("another"), lambda: "a third")
+    assert len({described(Http("https://host/mcp", auth=bearer)) for bearer in bearers}) == 1
+
+
+def test_a_fingerprint_differs_for_whatever_else() -> None:
+    stdio, url = Stdio("x", ["y"]), "https://host/mcp"
+    different = [
+        described(stdio),
+        described(stdio, "b"),
+        described(Stdio("y", ["y"])),
+        described(Stdio("x", ["z"])),
+        described(Stdio("x", ["y", "z"])),
+        described(Stdio("x", ["y"], cwd="/")),
+        described(Stdio("x", ["y"], env={"A": ""})),
+        described(Stdio("x", ["y"], env_from=["A"])),
+        described(Http(url)),
+        described(Sse(url)),
+        described(Http(url + "/")),
+        described(Http(url, headers={"A": ""})),
+        described(Http(url, auth="token")),
+    ]
+    assert len(set(different)) == len(different)
+    assert described(Stdio("x", ["y"], env={"A": "", "B": ""})) == described(Stdio("x", ["y"], env={"B": "", "A": ""}))
+    assert described(Http(url, headers={"a": ""})) == described(Http(url, headers={"A": ""}))
+    assert fingerprint(ServerConfig("a", InProcess(object()))) is None
+
+
+def test_a_fingerprint_stays_from_version_to_version() -> None:
+    """Else every release would forget everything."""
+    known = "8136612da0312e9f369a651597644142c66e50a2f8c9d72a919371667365322e"
+    assert described(Stdio("uvx", ["mcp-server-time"])) == known
+
+
+# --- what goes wrong ------------------------------------------------------------------------------------------------
+
+
+async def test_a_directory_that_takes_nothing_changes_no_state(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S3-22: a failure to remember is logged and changes no state."""
+    (tmp_path / "file").write_text("")
+    async with open_servers(server("a"), catalog_store=tmp_path / "file" / "store") as group:
+        assert text_of(await group.call_tool("mcp__a__add", {"a": 40, "b": 2})) == "42"
+        assert dict(group.errors) == {}
+    ignored, not_remembered = warnings(caplog)
+    assert "cannot be read (Not a directory)" in ignored
+    assert not_remembered.startswith("server 'a': what it listed is not remembered for the next run: ")
+
+
+@pytest.mark.parametrize("harm", ["damaged", "no tool"])
+async def test_a_file_that_cannot_be_used_is_as_none(
+    harm: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S3-22: it is named, its server is waited for, and the file is replaced."""
+    a = Server(tmp_path)
+    await a.run_once()
+    if harm == "damaged":
+        a.file().write_text("{")
+    else:
+        change(a.file(), lambda content: content["tools"].append({"name": "x", "inputSchema": "none"}))
+    async with open_servers(a.config(), catalog_store=a.store, start_gate=0) as group:
+        assert deferred(group) == {"a": False}
+    [warning] = warnings(caplog)
+    assert str(a.file()) in warning
+    assert "s damaged" in warning or "are damaged" in warning
+    assert set(remembered(a.file())) == set(TOOLS)
+
+
+async def test_what_cannot_be_written_down_changes_no_state(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3-22: whatever goes wrong with it."""
+
+    def broken(tool: Tool, **options: Any) -> dict[str, Any]:
+        raise ValueError("cannot be serialized")
+
+    monkeypatch.setattr(Tool, "model_dump", broken)
+    async with open_servers(server("a"), catalog_store=tmp_path):
+        pass
+    assert warnings(caplog) == ["server 'a': what it listed is not remembered for the next run"]
+    assert files(tmp_path) == []
+
+
+async def test_a_memory_that_fails_altogether_leaves_the_group_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr(_memory, "_load_all", broken)
+    events = Events()
+    async with open_servers(server("a"), catalog_store=tmp_path, observers=[events]) as group:
+        assert text_of(await group.call_tool("mcp__a__add", {"a": 40, "b": 2})) == "42"
+    assert [event.actor for event in events.of(Crashed)] == ["servers:memory"]
+
+
+@pytest.fixture
+def stuck() -> Iterator[threading.Event]:
+    """What a thread waits for whose file system hangs."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+async def test_a_file_system_that_hangs_delays_a_start_by_its_bound_only(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    autojump_clock: MockClock,
+    stuck: threading.Event,
+) -> None:
+    def hang(*_: object) -> dict[str, tuple[Tool, ...]]:
+        stuck.wait()
+        return {}
+
+    monkeypatch.setattr(_memory, "_load_all", hang)
+    began = trio.current_time()
+    async with open_servers(Fault().config(), catalog_store=tmp_path) as group:
+        assert trio.current_time() == began + RECALL_WAIT
+        assert state(group, "here") == "ready"
+        left = trio.current_time()
+    assert trio.current_time() == left
+    assert warnings(caplog) == [
+        f"what is remembered in {tmp_path} is not read after {RECALL_WAIT:g} s; going on without it"
+    ]
+
+
+async def test_what_is_read_late_is_shown_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a server that was not connected yet, and of no other."""
+    a, b = Server(tmp_path, "a"), server("b")
+    await a.run_once()
+    load_all, go = _memory._load_all, threading.Event()
+
+    def late(*arguments: Any) -> dict[str, tuple[Tool, ...]]:
+        go.wait()
+        found = load_all(*arguments)
+        return {**found, "b": found["a"][:1]}
+
+    monkeypatch.setattr(_memory, "_load_all", late)
+    monkeypatch.setattr(_memory, "RECALL_WAIT", 0.05)
+    async with open_servers(a.config(connect="lazy"), b, catalog_store=a.store) as group:
+        assert deferred(group) == {"b": False}
+        listed = len(group.tools)
+        go.set()
+        with trio.fail_after(BOUND):
+            while "a" not in deferred(group):  # noqa: ASYNC110 - a thread is on its way, and that is no event
+                await trio.sleep(0.005)
+        assert deferred(group) == {"a": True, "b": False}
+        assert len(group.tools.of("b")) == listed
+
+
+async def test_a_file_system_that_hangs_delays_the_end_by_its_bound_only(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    stuck: threading.Event,
+) -> None:
+    monkeypatch.setattr(_memory, "_save", lambda *_: stuck.wait())
+    monkeypatch.setattr(_memory, "FLUSH_WAIT", 0.2)
+    async with open_servers(server("a"), catalog_store=tmp_path) as group:
+        await reach(group, "a", "ready")
+        left = trio.current_time()
+    assert 0.2 <= trio.current_time() - left < 0.2 + MARGIN
+    assert warnings(caplog) == [f"what these servers listed could not be written in time, to {tmp_path}: a"]
+
+
+async def test_what_was_listed_last_is_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it came while something older was being written."""
+    a = Server(tmp_path)
+    a.behave("--tools", "1")
+    save, begun, go = _memory._save, trio.Event(), threading.Event()
+
+    def slow(*arguments: Any) -> None:
+        trio.from_thread.run_sync(begun.set)
+        go.wait()
+        save(*arguments)
+
+    monkeypatch.setattr(_memory, "_save", slow)
+    async with open_servers(a.config(), catalog_store=a.store) as group:
+        await begun.wait()
+        a.behave("--tools", "2")
+        await group["a"].restart()
+        go.set()
+    assert "tool_1" in remembered(a.file())
