@@ -23,6 +23,7 @@ LAYERS: Final = {
     "_collapse": 0,
     "_errors": 0,
     "_exports": 0,
+    "_plain_text": 0,
     "_states": 0,
     "kernel": 1,
     "catalog": 1,

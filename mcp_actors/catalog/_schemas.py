@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final
 
+from .._plain_text import plain_text
 from ._violations import Violation, violation_of
 
 __all__ = ["Schema"]
@@ -60,8 +61,8 @@ class Schema:
     def _complain(self, exc: Exception) -> None:
         if not self._complained:
             self._complained = True
-            reason = f"{type(exc).__name__}: {getattr(exc, 'message', exc)}"
-            logger.warning("%s cannot be used, so nothing is checked against it (%.*s)", self._owner, _REASON, reason)
+            reason = plain_text(f"{type(exc).__name__}: {getattr(exc, 'message', exc)}", limit=_REASON)
+            logger.warning("%s cannot be used, so nothing is checked against it (%s)", self._owner, reason)
 
 
 def _compiled(document: Any) -> Any:

@@ -11,6 +11,7 @@ from pydantic_core import ValidationError
 
 from .._collapse import collapse
 from .._errors import ConnectFailed, ConnectionLost, ConnectPhase, HttpStatusError, ServerError
+from .._plain_text import plain_text
 from ._exchange import ConnectionOver
 from ._obituary import Obituary
 
@@ -107,7 +108,7 @@ def problem_of(error: BaseException) -> str:
 
 def _with_last_words(config: ServerConfig, phase: ConnectPhase, link: Link | None, what: str) -> ConnectFailed:
     obituary = link.obituary() if link is not None else Obituary()
-    words = obituary.stderr_tail.strip()[-STDERR_IN_MESSAGE:]
+    words = plain_text(obituary.stderr_tail.strip()[-STDERR_IN_MESSAGE:], lines=True)
     noise = link.malformed_lines if link is not None else 0
     return ConnectFailed(
         f"server {config.name!r}: {what}"
@@ -137,7 +138,7 @@ def _signal_name(number: int) -> str:
 
 def _words(cause: BaseException) -> str:
     if isinstance(cause, MCPError):
-        return f"the server answered with error {cause.code}: {cause.message}"
+        return f"the server answered with error {cause.code}: {plain_text(cause.message)}"
     if isinstance(cause, ValidationError):
         return _misfit(cause)
     return problem_of(cause)

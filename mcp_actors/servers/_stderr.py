@@ -7,6 +7,8 @@ from typing import Final
 
 import trio
 
+from .._plain_text import plain_text
+
 __all__ = ["StderrReader"]
 
 logger = logging.getLogger("mcp_actors.servers.stderr")
@@ -60,6 +62,5 @@ class StderrReader:
             self._begun = b""
 
     def _log(self, line: bytes) -> None:
-        if line.strip():
-            text = line.decode("utf-8", "replace").rstrip()
+        if text := plain_text(line.decode("utf-8", "replace"), limit=len(line) + 1):
             logger.info("%s: %s", self._server, text, extra={"mcp_server": self._server})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 
@@ -82,6 +83,21 @@ async def test_the_exit_code_and_the_last_words_of_a_server_that_ends_at_once_ar
     assert (error.exit_code, error.stderr_tail, error.phase) == (41, "cannot bind", "negotiate")
     assert "code 41" in str(error)
     assert "cannot bind" in str(error)
+
+
+async def test_what_a_server_writes_to_stderr_cannot_act_in_a_message_or_a_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The program gets it as it was written."""
+    caplog.set_level(logging.INFO)
+    words = "\x1b[31mno\x1b[0m lu\u200bck\r\n\u202eand\x07 more"
+    async with open_servers(server("b", "--exit-at-start", "41", "--stderr", words, restart=NEVER)) as group:
+        error = group.errors["b"]
+        assert isinstance(error, ConnectFailed)
+        assert "\x1b[31mno\x1b[0m lu\u200bck\r\n\u202eand\x07 more" in error.stderr_tail
+        assert str(error).endswith("its stderr ends with: no luck\nand more")
+    logged = [record.getMessage() for record in caplog.records if record.name == "mcp_actors.servers.stderr"]
+    assert logged == ["b: no luck", "b: and more"]
 
 
 async def test_a_command_that_does_not_exist_is_named_and_not_tried_again() -> None:
