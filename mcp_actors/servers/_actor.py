@@ -35,10 +35,11 @@ from ._connection_errors import (
 from ._departure import Departure
 from ._era import Negotiation
 from ._exchange import ConnectionOver, open_exchange
-from ._incoming import open_incoming
+from ._incoming import NoticesMissed, open_incoming
 from ._input_required import attend_to_questions, too_many_rounds
 from ._link import open_link
 from ._middleware import send_through
+from ._refreshing import keep_refreshed
 from ._requests import list_all_tools
 from ._status import ServerInfo
 from ._unchecked import leave_results_unchecked
@@ -46,9 +47,8 @@ from ._unchecked import leave_results_unchecked
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from mcp.types import Tool
-
     from ._exchange import Exchange
+    from ._incoming import Incoming
     from ._link import Link
     from ._record import ServerRecord
     from ._requests import Request
@@ -127,7 +127,7 @@ class ServerActor(Actor):
                     async with negotiation.client(link, incoming.callbacks()) as self._client:
                         with closing(incoming):
                             answered()
-                            await self._begin(link, negotiation)
+                            await self._begin(link, negotiation, incoming)
                             yield
                 except Exception:
                     if not self._serving:
@@ -136,20 +136,24 @@ class ServerActor(Actor):
                             raise exchange.failure from exchange.failure.__cause__
                     raise
 
-    async def _begin(self, link: Link, negotiation: Negotiation) -> None:
+    async def _begin(self, link: Link, negotiation: Negotiation, incoming: Incoming) -> None:
         """Learn what there is to know before anything is served."""
         leave_results_unchecked(self._client.session)
         attend_to_questions(self._client, self._name)
         await negotiation.finish(self._client)
         self._phase = "list_tools"
+        self._record.listeners.tell(NoticesMissed())
+        ticket = self._record.catalogue.begin()
         tools = await list_all_tools(self._client, self._record)
-        self._remember(link, tools)
+        self._remember(link)
+        self._record.catalogue.replace(ticket, tools)
+        incoming.tasks.start_soon(keep_refreshed, self._record, self.ref, name=f"{self._name}:refresh")
         negotiation.succeeded(self._client)
         if link.lost:
             # It left in the same moment, and that is told only once. No checkpoint from here to `_serving`.
             raise self._loss()
 
-    def _remember(self, link: Link, tools: tuple[Tool, ...]) -> None:
+    def _remember(self, link: Link) -> None:
         client = self._client
         identity = client.server_info
         self._record.pid = link.pid
@@ -160,7 +164,6 @@ class ServerActor(Actor):
             capabilities=client.server_capabilities,
             instructions=client.instructions,
         )
-        self._record.note_tools(tools)
 
     def _lost(self) -> None:
         """The other side is gone. While connecting, the handshake fails by itself."""

@@ -183,7 +183,8 @@ class Caller:
         if not self._stands():
             raise self.unavailable() from self._record.error
         record = ServerRecord(self._config, _unheard, required=True)
-        record.wanted, record.checks, record.era = True, self._record.checks, self._record.era
+        record.wanted, record.era = True, self._record.era
+        record.catalogue = self._record.catalogue.lent()
         record.log_level = self._record.log_level
         name = f"{self._config.name}:isolated"
         try:

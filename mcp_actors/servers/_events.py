@@ -35,6 +35,16 @@ class StateChanged(ServerEvent):
 
 @frozen(kw_only=True)
 class ToolsChanged(ServerEvent):
-    """A server listed other tools than before, or for the first time: ``tools`` are their names, as it listed them."""
+    """Other tools of a server are shown than before, or some for the first time.
+
+    Attributes:
+        tools: the names of all that are shown now, as the server lists them.
+        added: those that were not shown before.
+        removed: the names that were shown before, and are not any more.
+        changed: those whose definition is another one than before.
+    """
 
     tools: tuple[str, ...]
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from ._background import Background
 
-__all__ = ["ClientCallbacks", "Incoming", "Listeners", "open_incoming"]
+__all__ = ["ClientCallbacks", "Incoming", "Listeners", "NoticesMissed", "open_incoming"]
 
 M = TypeVar("M")
 
@@ -51,6 +51,11 @@ class ClientCallbacks(TypedDict, total=False):
     """What `mcp.Client` calls for what a server sends unasked; its arguments by name."""
 
     message_handler: MessageHandlerFnT
+
+
+@frozen
+class NoticesMissed:
+    """Told to listeners: there may have been notices of any kind that did not arrive, so ask for what you know anew."""
 
 
 @frozen(eq=False)
@@ -74,7 +79,8 @@ class Listeners:
         """Call a function with each message of one kind, after those that were added before. Returns what ends that.
 
         Args:
-            kind: a class of notification of the SDK's; ``Exception`` for faults of the transport; ``object`` for all.
+            kind: a class of notification of the SDK's; ``Exception`` for faults of the transport; `NoticesMissed`;
+                ``object`` for all of these.
             fn: called synchronously. It must return soon, and may add and remove listeners.
         """
         listener = _Listener(kind, fn)

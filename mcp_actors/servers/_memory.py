@@ -94,9 +94,9 @@ class CatalogMemory:
             self._news = trio.Event()
             while self._due:
                 server = next(iter(self._due))
-                tools = self._records[server].tools
+                tools = self._records[server].catalogue.listed
                 await self._in_thread(partial(_save, self._store, self._fingerprints[server], server, tools))
-                if self._records[server].tools is tools:
+                if self._records[server].catalogue.listed is tools:
                     del self._due[server]
 
     def close(self) -> float:

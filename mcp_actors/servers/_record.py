@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import trio
+from mcp.types import ToolListChangedNotification
 
 from .._errors import ServerUnavailable
-from ..catalog import ToolChecks
 from ..kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting
 from ._breaker import Breaker
+from ._catalogue import ServerCatalogue
 from ._connection_errors import problem_of
 from ._deadlines import Deadlines
 from ._events import StateChanged, ToolsChanged
-from ._incoming import Listeners
+from ._incoming import Listeners, NoticesMissed
 from ._latency import LatencyCounts
 from ._retry import RetryTokens
 from ._state import ServerState, next_state
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
     from mcp.types import LoggingLevel, Tool
 
+    from ..catalog import ToolChecks
     from ..config import ServerConfig
+    from ._catalogue import Difference
     from ._era import Era
     from ._status import ServerInfo
 
@@ -43,11 +46,9 @@ class ServerRecord:
         failures: failed connects and lost connections since it last served.
         error: what is wrong now; None while it serves. The connection may put it into better words (`note_failure`).
         last_error: the last failure there was; likewise.
-        info: what the server said about itself at the last connect. Written by the connection, as are the next four.
+        info: what the server said about itself at the last connect. Written by the connection, as are the next two.
         pid: its process, while there is one. (Also forgotten by `follow`, at once when the connection is lost.)
-        tools: what it listed last (`note_tools`).
-        deferred: True as long as these were listed in an earlier run, and it has listed none in this one (`recall`).
-        checks: what its tools ask of their arguments; follows `tools`.
+        catalogue: its tools; see ``_catalogue``. Written by the connection and by requests for them.
         era: what the next connect begins with, as far as ``protocol="auto"`` has found out; None: it asks.
         listeners: who hears of what it sends unasked; see ``_incoming``. Written by whoever wants to.
         log_level: from which level on it is to send log messages; None: as it likes. Written by the request for it.
@@ -75,11 +76,11 @@ class ServerRecord:
         self.last_error: Exception | None = None
         self.info: ServerInfo | None = None
         self.pid: int | None = None
-        self.tools: tuple[Tool, ...] = ()
-        self.deferred: bool = False
-        self.checks = ToolChecks(config.name, mode=config.validate)
         self.era: Era | None = None
         self.listeners = Listeners(config.name)
+        self.catalogue = ServerCatalogue(config, self._tools_changed)
+        self.listeners.add(ToolListChangedNotification, self.catalogue.notice)
+        self.listeners.add(NoticesMissed, self.catalogue.notice)
         self.log_level: LoggingLevel | None = None
         self.deadlines = Deadlines(config.name, config.request_timeout, config.progress_timeout)
         self.tokens = RetryTokens(config.retry.budget)
@@ -120,18 +121,33 @@ class ServerRecord:
         if isinstance(error, Exception):
             self.error = self.last_error = error
 
-    def note_tools(self, tools: tuple[Tool, ...]) -> None:
-        """Remember a listing, and tell if it differs from the one before."""
-        before, self.tools = None if self.deferred else self.tools, tools
-        self.deferred = False
-        self.checks = self.checks.updated(tools)  # also if they are equal: to Python, 1 and true are
-        if tools != before:
-            names = tuple(tool.name for tool in tools)
-            self._emit(
-                ToolsChanged(
-                    actor=self.config.name, incarnation=self.incarnation, time=trio.current_time(), tools=names
-                )
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """Those of its tools that are shown."""
+        return self.catalogue.tools
+
+    @property
+    def deferred(self) -> bool:
+        """True as long as these were listed in an earlier run, and it has listed none in this one (`recall`)."""
+        return self.catalogue.deferred
+
+    @property
+    def checks(self) -> ToolChecks:
+        """What its tools ask of their arguments."""
+        return self.catalogue.checks
+
+    def _tools_changed(self, difference: Difference) -> None:
+        self._emit(
+            ToolsChanged(
+                actor=self.config.name,
+                incarnation=self.incarnation,
+                time=trio.current_time(),
+                tools=difference.tools,
+                added=difference.added,
+                removed=difference.removed,
+                changed=difference.changed,
             )
+        )
 
     def recall(self, tools: tuple[Tool, ...]) -> None:
         """Show what it listed in an earlier run, until it lists its tools in this one.
@@ -139,7 +155,7 @@ class ServerRecord:
         Nothing is checked against these: whether a tool still is as it was, the server will tell.
         """
         if self.info is None:
-            self.tools, self.deferred = tools, True
+            self.catalogue.recall(tools)
             self._wake()
 
     async def wait_state(self, *states: ServerState) -> ServerState:

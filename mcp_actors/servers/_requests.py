@@ -214,8 +214,10 @@ class ListTools(Request[tuple[Tool, ...]]):
 
     async def send(self, client: Client, record: ServerRecord) -> tuple[Tool, ...]:
         """``tools/list``, as often as there are pages."""
+        ticket = record.catalogue.begin()
         tools = await list_all_tools(client, record)
-        record.note_tools(tools)
+        await trio.lowlevel.checkpoint()  # a notice that came in the same burst is being passed on
+        record.catalogue.offer(ticket, tools)
         return tools
 
 

@@ -1,0 +1,87 @@
+"""A real server in this process whose tools change: its list has a version, and tells which one it is."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import trio
+from attrs import define, field
+from mcp import MCPError
+from mcp.server import Server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.shared.subscriptions import ToolsListChanged
+from mcp.types import CallToolResult, ListToolsResult, TextContent, Tool
+
+from mcp_actors import InProcess, ServerConfig, ServerGroup
+
+Era = Literal["legacy", "2026-07-28"]
+
+
+@define(eq=False)
+class Changing:
+    """The server, and what is done to it from outside.
+
+    Attributes:
+        era: what is to be spoken with it.
+        version: of its list; the list holds the tool ``v<version>``, and ``same`` in each version.
+        answers: what it does when it is asked next, once it has read the version: wait, raise, or (None) answer.
+        asked: how often it was.
+        until: what calls of tools wait for.
+    """
+
+    era: Era = "legacy"
+    version: int = 1
+    answers: list[trio.Event | MCPError | None] = field(factory=list)
+    asked: int = 0
+    until: trio.Event | None = None
+    bus: InMemorySubscriptionBus = field(factory=InMemorySubscriptionBus)
+    listening: ListenHandler = field(init=False)
+    server: Server[Any] = field(init=False)
+    session: Any = None
+
+    def __attrs_post_init__(self) -> None:
+        self.listening = ListenHandler(self.bus)
+        self.server = Server(
+            "changing",
+            on_list_tools=self.list_tools,
+            on_call_tool=self.call_tool,
+            on_subscriptions_listen=self.listening,
+        )
+
+    def config(self, **options: Any) -> ServerConfig:
+        """Configure it, under the name ``here``; `options` are those of `ServerConfig`."""
+        return ServerConfig("here", InProcess(self.server), protocol=self.era, **options)
+
+    async def list_tools(self, context: Any, _: object) -> ListToolsResult:
+        self.session = context.session
+        self.asked += 1
+        names = (f"v{self.version}", "same")
+        answer = self.answers.pop(0) if self.answers else None
+        if isinstance(answer, trio.Event):
+            await answer.wait()
+        if isinstance(answer, MCPError):
+            raise answer
+        return ListToolsResult(tools=[Tool(name=name, input_schema={"type": "object"}) for name in names])
+
+    async def call_tool(self, _: object, params: Any) -> CallToolResult:
+        if self.until is not None:
+            await self.until.wait()
+        return CallToolResult(content=[TextContent(text=params.name)])
+
+    async def change(self, *, notices: int = 1) -> None:
+        """Change the list, and give notice so many times."""
+        self.version += 1
+        for _ in range(notices):
+            await self.notify()
+
+    async def notify(self) -> None:
+        """Say that the list has changed."""
+        if self.era == "legacy":
+            await self.session.send_tool_list_changed()
+        else:
+            await self.bus.publish(ToolsListChanged())
+
+
+def shown(group: ServerGroup) -> list[str]:
+    """Return the names of the tools in the catalogue of a group."""
+    return [tool.name for tool in group.tools]

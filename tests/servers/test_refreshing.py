@@ -1,0 +1,240 @@
+"""The catalogue follows a server whose tools change, and never shows an older list after a newer one."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import trio
+from mcp import MCPError
+from mcp.types import INTERNAL_ERROR
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from mcp_actors import ServerGroup, ToolsChanged, open_servers
+from mcp_actors.kernel import Event
+from mcp_actors.servers._currency import PATIENCE
+
+from .changing import Changing, Era, shown
+from .groups import Events
+from .links import text_of
+
+
+@pytest.fixture(params=["legacy"])
+def era(request: pytest.FixtureRequest) -> Era:
+    """Notices come by themselves in the one era, and over a stream that is asked for in the other."""
+    era: Era = request.param
+    return era
+
+
+async def wait_shown(group: ServerGroup, *names: str) -> None:
+    """Wait until the catalogue shows these tools, by minutes of the mock clock if it must be."""
+    with trio.fail_after(600):
+        async with group.watch_events() as events:
+            while shown(group) != list(names):
+                await anext(events)
+
+
+async def test_a_change_appears_by_itself(era: Era, autojump_clock: MockClock) -> None:
+    """A-20: after a notice the list is asked for, and whoever watches is told what is new and what is gone."""
+    here, events = Changing(era), Events()
+    async with open_servers(here.config(), observers=[events]) as group:
+        before = group.tools
+        await here.change()
+        await wait_shown(group, "v2", "same")
+        assert [tool.name for tool in before] == ["v1", "same"]
+        first, second = events.of(ToolsChanged)
+        assert (first.added, first.removed, first.changed) == (("v1", "same"), (), ())
+        assert (second.tools, second.added, second.removed, second.changed) == (("v2", "same"), ("v2",), ("v1",), ())
+        assert text_of(await group.call_tool("mcp__here__v2")) == "v2"
+
+
+async def test_a_burst_of_notices_refreshes_once(era: Era, autojump_clock: MockClock) -> None:
+    """A-20: some servers say the same five times at once."""
+    here = Changing(era)
+    async with open_servers(here.config()) as group:
+        await trio.sleep(10)
+        asked = here.asked
+        await here.change(notices=5)
+        await wait_shown(group, "v2", "same")
+        await trio.sleep(60)
+        assert here.asked == asked + 1
+
+
+async def test_nothing_is_asked_while_nothing_changes(era: Era, autojump_clock: MockClock) -> None:
+    """S4-09: the list of tools is kept until the server says that it has changed."""
+    here = Changing(era)
+    async with open_servers(here.config()) as group:
+        for _ in range(10):
+            await group.call_tool("mcp__here__same")
+            await trio.sleep(1000)
+        assert here.asked == 1
+
+
+async def test_a_list_that_a_notice_has_overtaken_is_not_shown(era: Era, autojump_clock: MockClock) -> None:
+    """A-20: the answer to a refresh that was under way when another notice came."""
+    here, events, slow = Changing(era), Events(), trio.Event()
+    async with open_servers(here.config(), observers=[events]) as group:
+        here.answers = [slow]
+        await here.change()
+        await trio.sleep(1)
+        assert here.asked == 2
+        await here.change()
+        await wait_all_tasks_blocked()
+        slow.set()
+        await wait_shown(group, "v3", "same")
+        assert [event.tools[0] for event in events.of(ToolsChanged)] == ["v1", "v3"]
+        assert here.asked == 3
+
+
+async def test_a_list_that_was_asked_for_by_hand_is_not_shown_either_if_it_was_overtaken(
+    era: Era, autojump_clock: MockClock
+) -> None:
+    """A-20: who asked gets his answer nevertheless."""
+    here, events, slow = Changing(era), Events(), trio.Event()
+    async with open_servers(here.config(), observers=[events]) as group, trio.open_nursery() as nursery:
+        here.answers = [slow]
+        answers: list[str] = []
+
+        async def ask() -> None:
+            answers.extend(tool.name for tool in await group["here"].list_tools())
+
+        nursery.start_soon(ask)
+        await wait_all_tasks_blocked()
+        await here.change()
+        slow.set()
+        await wait_shown(group, "v2", "same")
+        assert answers == ["v1", "same"]
+        assert [event.tools[0] for event in events.of(ToolsChanged)] == ["v1", "v2"]
+
+
+async def test_of_two_answers_that_have_crossed_the_second_is_shown_only_after_it_was_confirmed(
+    autojump_clock: MockClock,
+) -> None:
+    """A-20: an answer that took longer is not newer."""
+    here, events, slow = Changing(), Events(), trio.Event()
+    async with open_servers(here.config(), observers=[events]) as group, trio.open_nursery() as nursery:
+        here.answers = [slow]
+        nursery.start_soon(group["here"].list_tools)
+        await wait_all_tasks_blocked()
+        here.version = 2  # and no notice
+        await group["here"].list_tools()
+        assert shown(group) == ["v2", "same"]
+        slow.set()
+        await trio.sleep(60)
+        assert [event.tools[0] for event in events.of(ToolsChanged)] == ["v1", "v2"]
+
+
+async def test_a_server_that_changes_without_pause_is_followed_all_the_same(
+    era: Era, autojump_clock: MockClock
+) -> None:
+    """A-20: every answer is overtaken, so one is shown now and then, and the server is not asked without pause."""
+    here, events = Changing(era), Events()
+    async with open_servers(here.config(), observers=[events]) as group:
+        for _ in range(600):
+            slow = trio.Event()
+            here.answers = [slow] * 2
+            await here.change()
+            await trio.sleep(0.05)
+            await here.change()
+            await trio.sleep(0.05)
+            slow.set()
+        versions = [int(event.tools[0][1:]) for event in events.of(ToolsChanged)]
+        assert versions == sorted(versions)
+        assert len(versions) >= 60 / PATIENCE / 2
+        assert here.asked <= 120
+        await wait_shown(group, f"v{here.version}", "same")
+
+
+async def test_a_refresh_that_fails_keeps_the_old_list_and_is_tried_again(
+    era: Era, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    """A-20: with growing pauses, and one line in the log."""
+    here = Changing(era)
+    async with open_servers(here.config()) as group:
+        here.answers = [MCPError(INTERNAL_ERROR, "the list is lost")] * 5
+        await here.change()
+        await trio.sleep(2)
+        assert shown(group) == ["v1", "same"]
+        assert group["here"].state == "ready"
+        await wait_shown(group, "v2", "same")
+        assert here.asked == 7
+        assert 1 + 2 + 4 + 8 + 16 < trio.current_time() < 45
+    [line] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert line.startswith(
+        "server 'here': its tools have changed, but it does not list them: the list is lost; those that it listed "
+        "last stay in the catalogue, and it is asked again in 1"
+    )
+
+
+async def test_a_refresh_waits_for_its_turn_on_a_session_that_is_serialized(
+    era: Era, autojump_clock: MockClock
+) -> None:
+    """S1-17: what the catalogue asks counts as everybody's requests do."""
+    here, events = Changing(era), Events()
+    free = trio.Event()
+    async with (
+        open_servers(here.config(max_in_flight=1), observers=[events]) as group,
+        trio.open_nursery() as nursery,
+    ):
+        here.until = free
+        nursery.start_soon(group.call_tool, "mcp__here__same")
+        await wait_all_tasks_blocked()
+        await here.change()
+        await trio.sleep(10)
+        assert here.asked == 1
+        free.set()
+        await wait_shown(group, "v2", "same")
+
+
+@pytest.mark.parametrize("slots", [1, 64])
+async def test_who_hears_of_a_change_may_call_the_server(era: Era, slots: int, autojump_clock: MockClock) -> None:
+    """A-19: a reader of events, and a task that an observer starts, both while the refresh has just ended."""
+    here = Changing(era)
+    called: list[str] = []
+    async with trio.open_nursery() as nursery:
+
+        async def call(group: ServerGroup, name: str) -> None:
+            called.append(text_of(await group.call_tool(name)))
+
+        def observe(event: Event) -> None:
+            if isinstance(event, ToolsChanged) and event.removed:
+                nursery.start_soon(call, group, "mcp__here__v2")
+
+        async with open_servers(here.config(max_in_flight=slots), observers=[observe]) as group:
+            async with group.watch_events() as events:
+                await here.change()
+                async for event in events:
+                    if isinstance(event, ToolsChanged):
+                        await call(group, "mcp__here__same")
+                        assert [tool.name for tool in await group["here"].list_tools()] == ["v2", "same"]
+                        break
+            await wait_all_tasks_blocked()
+    assert sorted(called) == ["same", "v2"]
+
+
+async def test_a_change_while_the_connection_begins_is_not_missed(era: Era, autojump_clock: MockClock) -> None:
+    here, slow = Changing(era), trio.Event()
+    here.answers = [slow]
+
+    async def change() -> None:
+        await wait_all_tasks_blocked()
+        await here.change(notices=5)
+        slow.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(change)
+        async with open_servers(here.config()) as group:
+            await wait_shown(group, "v2", "same")
+            await trio.sleep(60)
+            assert here.asked == 2
+
+
+async def test_notices_of_a_connection_that_is_over_refresh_nothing(era: Era, autojump_clock: MockClock) -> None:
+    """A-22, S1-23: the new connection's own list is what counts."""
+    here = Changing(era)
+    async with open_servers(here.config()) as group:
+        await here.change()  # the refresh is about to begin
+        await group["here"].restart()
+        assert shown(group) == ["v2", "same"]
+        await trio.sleep(60)
+        assert here.asked == 2
