@@ -230,7 +230,7 @@ class HttpStatusError(ServerError):
 
 
 class ToolNotFound(ServerError):
-    """No tool of that public name is known; ``server`` is the server it was looked for on, or ``"*"``."""
+    """There is no such tool, as far as is known; ``server`` is the server it was looked for on, or ``"*"``."""
 
 
 class NotSupported(ServerError):

@@ -82,7 +82,8 @@ class ServerConfig:
         when_down: what a request does while something is wrong with the server: ``"wait"`` (default) for it, within
             `request_timeout`, or ``"fail"`` at once. A first connect and a restart by hand are waited for in any case.
         connect: ``"eager"`` (default) connects when the group is opened, ``"lazy"`` when the first request is made. A
-            lazy server lists no tools before that, and cannot be `required`.
+            lazy server shows no tools before that (but those remembered in a ``catalog_store``), and cannot be
+            `required`.
         stop_timeout: seconds for one stop, after which the child process is killed. Default 5.
         max_in_flight: how many requests may be with the server at a time; 1 serializes all. Default 64.
         mailbox_size: how many further requests may wait for their turn. Default 256.
