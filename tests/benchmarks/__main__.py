@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from . import calls, imports, lifecycle, memory, peers, servers
+from . import calls, imports, lifecycle, memory, peers, servers, starts
 from .figures import Figure, all_pass
 
 BENCHMARKS: Final[dict[str, Callable[[], list[Figure]]]] = {
@@ -15,6 +15,7 @@ BENCHMARKS: Final[dict[str, Callable[[], list[Figure]]]] = {
     "memory": memory.figures,
     "imports": imports.figures,
     "servers": servers.figures,
+    "starts": starts.figures,
     "lifecycle": lifecycle.figures,
     "peers": peers.figures,
 }
