@@ -12,6 +12,7 @@ from .conftest import RunScenario
     [
         ("auth/basic-cimd", "2025-11-25", 13),
         ("http-custom-headers", "2026-07-28", 18),
+        ("json-schema-2020-12-preservation", "2026-07-28", 8),  # that the catalogue keeps all keywords of a schema
     ],
 )
 def test_a_scenario_is_passed(scenario: str, revision: str, successes: int, run_scenario: RunScenario) -> None:

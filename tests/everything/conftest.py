@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from mcp_actors import Http, ServerConfig, Sse, Stdio
 
@@ -36,3 +38,25 @@ def over_stdio() -> ServerConfig:
     except NodeMissing as error:
         pytest.fail(str(error), pytrace=False)
     return ServerConfig("everything", Stdio(program, arguments))
+
+
+class Asked:
+    """The server over stdio, and the methods of all messages that it was sent."""
+
+    def __init__(self, config: ServerConfig, file: Path) -> None:
+        self.config = config
+        self._file = file
+
+    def count(self, method: str) -> int:
+        """Return how often it was sent a message so far."""
+        return self._file.read_text().split().count(method)
+
+
+@pytest.fixture
+def asked(over_stdio: ServerConfig, tmp_path: Path) -> Asked:
+    """The server over stdio, with a list of what it is asked."""
+    assert isinstance(over_stdio.transport, Stdio)
+    spy = ("--import", str(Path(__file__).with_name("asked.mjs")))
+    file = tmp_path / "asked.txt"
+    transport = evolve(over_stdio.transport, args=(*spy, *over_stdio.transport.args), env={"ASKED": str(file)})
+    return Asked(evolve(over_stdio, transport=transport), file)

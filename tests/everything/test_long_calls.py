@@ -9,6 +9,7 @@ from attrs import evolve
 from mcp_actors import RequestTimedOut, ServerConfig, ServerRef, open_servers
 
 from ..servers.processes import eventually
+from .conftest import Asked
 from .test_tools import text_of
 
 # The SDK leaves the end of its event streams to the garbage collector, and Trio says so.
@@ -31,24 +32,36 @@ async def test_progress_arrives_in_order_and_before_the_result(everything: Serve
         assert text_of(result) == "Long running operation completed. Duration: 0.1 seconds, Steps: 5."
 
 
+async def long_call(server: ServerRef, *, task_status: trio.TaskStatus[None]) -> None:
+    """Make a call that takes for ever; it is started when the server works on it."""
+
+    async def notice(progress: float, total: float | None, message: str | None) -> None:
+        if progress == 1:
+            task_status.started()
+
+    await server.call_tool(LONG, FOR_EVER, progress=notice)
+
+
 async def test_calls_run_side_by_side_and_those_that_are_cancelled_leave_at_once(everything: ServerConfig) -> None:
-    async def call(server: ServerRef, *, task_status: trio.TaskStatus[None]) -> None:
-        async def notice(progress: float, total: float | None, message: str | None) -> None:
-            if progress == 1:
-                task_status.started()
-
-        await server.call_tool(LONG, FOR_EVER, progress=notice)
-
     async with open_servers(evolve(everything, stop_timeout=0.5), strict=True) as servers:
         server = servers["everything"]
         async with trio.open_nursery() as nursery:
             for _ in range(10):
-                await nursery.start(call, server)  # it runs, and those before it still do
+                await nursery.start(long_call, server)  # it runs, and those before it still do
             assert text_of(await server.call_tool("echo", {"message": "meanwhile"})) == "Echo: meanwhile"
             assert server.statistics().in_flight == 10
             nursery.cancel_scope.cancel("enough")
         assert text_of(await server.call_tool("echo", {"message": "still here"})) == "Echo: still here"
         await eventually(lambda: server.statistics().in_flight == 0)
+
+
+async def test_the_server_is_told_to_cancel_what_is_cancelled(asked: Asked) -> None:
+    async with open_servers(evolve(asked.config, stop_timeout=0.5), strict=True) as servers:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(long_call, servers["everything"])
+            assert asked.count("notifications/cancelled") == 0
+            nursery.cancel_scope.cancel("enough")
+        await eventually(lambda: asked.count("notifications/cancelled") == 1)
 
 
 async def test_a_call_without_progress_times_out_and_one_with_progress_does_not(everything: ServerConfig) -> None:
