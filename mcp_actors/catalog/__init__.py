@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from .._exports import publish
 from ._names import assign_names as assign_names, check_naming as check_naming, public_name as public_name
+from ._pins import (
+    OnToolChange as OnToolChange,
+    Pins as Pins,
+    PinVerdict as PinVerdict,
+    judge as judge,
+    pins_of as pins_of,
+)
 from ._results import result_value as result_value
 from ._snapshot import CatalogSnapshot as CatalogSnapshot, Listing as Listing
 from ._tools import CatalogTool as CatalogTool, ListedTool as ListedTool
@@ -14,10 +21,15 @@ __all__ = [
     "CatalogTool",
     "ListedTool",
     "Listing",
+    "OnToolChange",
+    "PinVerdict",
+    "Pins",
     "ToolChecks",
     "Validation",
     "assign_names",
     "check_naming",
+    "judge",
+    "pins_of",
     "public_name",
     "result_value",
 ]

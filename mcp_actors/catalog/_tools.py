@@ -58,7 +58,7 @@ def _frozen_or_none(value: Mapping[str, Any] | None) -> Mapping[str, Any] | None
     return None if value is None else _frozen(value)
 
 
-def _as_mapping(annotations: Any) -> Mapping[str, Any] | None:
+def wire_annotations(annotations: Any) -> Mapping[str, Any] | None:
     """Return annotations under the names they have on the wire (``readOnlyHint``), without those not given."""
     if annotations is None or isinstance(annotations, Mapping):
         return annotations
@@ -122,7 +122,7 @@ class CatalogTool:
             description=tool.description,
             input_schema=tool.input_schema,
             output_schema=tool.output_schema,
-            annotations=_as_mapping(tool.annotations),
+            annotations=wire_annotations(tool.annotations),
             meta=tool.meta,
             available=available,
             deferred=deferred,
