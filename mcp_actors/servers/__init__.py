@@ -10,10 +10,12 @@ from ._open import open_servers as open_servers
 from ._ref import ServerRef as ServerRef
 from ._state import ServerState as ServerState
 from ._status import ServerInfo as ServerInfo, ServerStatus as ServerStatus
+from ._subscriptions import ResourceUpdated as ResourceUpdated, Subscription as Subscription
 from ._supported import Supported as Supported
 
 __all__ = [
     "NotSupported",
+    "ResourceUpdated",
     "ServerEvent",
     "ServerGroup",
     "ServerInfo",
@@ -21,6 +23,7 @@ __all__ = [
     "ServerState",
     "ServerStatus",
     "StateChanged",
+    "Subscription",
     "Supported",
     "ToolsChanged",
     "open_servers",

@@ -38,14 +38,17 @@ from ._exchange import ConnectionOver, open_exchange
 from ._incoming import NoticesMissed, open_incoming
 from ._input_required import attend_to_questions, too_many_rounds
 from ._link import open_link
+from ._log_level import keep_log_level
 from ._middleware import send_through
 from ._refreshing import keep_refreshed
 from ._requests import list_all_tools
 from ._status import ServerInfo
+from ._subscribing import subscribing
 from ._unchecked import leave_results_unchecked
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from contextlib import AbstractContextManager
 
     from ._exchange import Exchange
     from ._incoming import Incoming
@@ -128,7 +131,8 @@ class ServerActor(Actor):
                         with closing(incoming):
                             answered()
                             await self._begin(link, negotiation, incoming)
-                            yield
+                            with self._as_before(incoming):
+                                yield
                 except Exception:
                     if not self._serving:
                         await link.wait_obituary()
@@ -152,6 +156,11 @@ class ServerActor(Actor):
         if link.lost:
             # It left in the same moment, and that is told only once. No checkpoint from here to `_serving`.
             raise self._loss()
+
+    def _as_before(self, incoming: Incoming) -> AbstractContextManager[None]:
+        """Have a new connection take over what the one before it was told."""
+        incoming.tasks.start_soon(keep_log_level, self._record, self.ref, name=f"{self._name}:log level")
+        return subscribing(self._client, incoming.tasks, self._record, self.ref)
 
     def _remember(self, link: Link) -> None:
         client = self._client

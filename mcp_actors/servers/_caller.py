@@ -247,6 +247,20 @@ class Caller:
         except ActorStopped:
             raise self._record.group_left() from None
 
+    def tell(self, request: Request[Any]) -> None:
+        """Send a request for which nobody waits, if the server is connected and has room for it."""
+        if self._record.state in ACTIVE:
+            with suppress(ActorError):
+                self._actor.tell_nowait(request)
+
+    def given_up(self) -> ServerUnavailable | None:
+        """The error for whoever waits for something of the server, if it does not serve and will not by itself.
+
+        None also if its group is being left: then it has more to say than that.
+        """
+        gone = self._record.state in ("failed", "stopped") and not self._record.returning
+        return self.unavailable() if gone and self._lifecycle.state == "running" else None
+
     def unavailable(self) -> ServerUnavailable:
         """The error for a request that a server will not get."""
         name, state, error = self._config.name, self._record.state, self._record.error

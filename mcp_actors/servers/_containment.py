@@ -89,6 +89,7 @@ class ContainedClient(httpx2.AsyncClient):
         self._reach = Reach(inner, url, failures, lifeline, background)
         self._negotiated = False
         self._forgotten = False
+        self._streamed = False
 
     def build_request(self, method: str, url: httpx2.URL | str, **options: Any) -> httpx2.Request:
         """Build a request as the real client does, to where it really goes."""
@@ -119,8 +120,13 @@ class ContainedClient(httpx2.AsyncClient):
             raise
         if response.is_error:
             response.request = httpx2.Request(request.method, self._shown)  # the SDK logs its URL
+            if self._streamed and SESSION in request.headers and is_forgotten(response.status_code, None):
+                self._forgotten = True
+                self._lifeline.lose(self._failures.forgotten(None))
         elif isinstance(message, JSONRPCRequest) and RESUMED in request.headers:
             self._watch(request, response, current_exchange())
+        elif request.method == "GET":
+            self._streamed = True  # a server without such a stream may answer 404 too
         return response
 
     # --- messages without an answer ---------------------------------------------------------------------------------

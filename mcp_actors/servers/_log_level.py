@@ -6,23 +6,29 @@ every request says for itself what it wants to hear.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final, cast, get_args
 
 from attrs import frozen
 from mcp.types import EmptyResult, LoggingLevel, SetLevelRequest, SetLevelRequestParams
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
+from .._errors import ActorCrashed, ActorStopped
 from ..catalog._violations import kind_of
+from ._connection_errors import problem_of
 from ._given import refused
-from ._requests import Request
+from ._requests import Request, ask_from_beside
 from ._supported import require
 
 if TYPE_CHECKING:
     from mcp import Client
 
+    from ..kernel import ActorRef
     from ._record import ServerRecord
 
-__all__ = ["SetLogLevel", "given_level", "send_log_level"]
+__all__ = ["SetLogLevel", "given_level", "keep_log_level"]
+
+logger = logging.getLogger("mcp_actors.servers")
 
 LEVELS: Final[tuple[str, ...]] = get_args(LoggingLevel)
 
@@ -47,18 +53,23 @@ class SetLogLevel(Request[None]):
         """Tell the server, if it is one that can be told; else there is nothing to send."""
         if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             require("logging", client, record, self.operation)
-            await send_log_level(client, self.level)
+            # The SDK's own function for it warns that it is of the legacy era.
+            request = SetLevelRequest(params=SetLevelRequestParams(level=self.level))
+            await client.session.send_request(request, EmptyResult)
         record.log_level = self.level
 
 
-async def send_log_level(client: Client, level: LoggingLevel) -> None:
-    """``logging/setLevel``, to a server of the legacy era.
-
-    Raises:
-        mcp.MCPError: as for `Request.send`.
-    """
-    # The SDK's own function for it warns of what is said above.
-    await client.session.send_request(SetLevelRequest(params=SetLevelRequestParams(level=level)), EmptyResult)
+async def keep_log_level(record: ServerRecord, actor: ActorRef) -> None:
+    """Tell a new connection the level that the one before was told; if that fails, only say so."""
+    if record.log_level is None:
+        return
+    try:
+        await ask_from_beside(record, actor, SetLogLevel(record.log_level))
+    except (ActorCrashed, ActorStopped):
+        return  # the connection has ended
+    except Exception as exc:
+        name = record.config.name
+        logger.warning("server %r: its log level was not set again: %s; use set_log_level", name, problem_of(exc))
 
 
 def given_level(server: str, level: object) -> LoggingLevel:

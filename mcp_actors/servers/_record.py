@@ -18,6 +18,7 @@ from ._incoming import Listeners, NoticesMissed
 from ._latency import LatencyCounts
 from ._retry import RetryTokens
 from ._state import ServerState, next_state
+from ._subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +52,7 @@ class ServerRecord:
         catalogue: its tools; see ``_catalogue``. Written by the connection and by requests for them.
         era: what the next connect begins with, as far as ``protocol="auto"`` has found out; None: it asks.
         listeners: who hears of what it sends unasked; see ``_incoming``. Written by whoever wants to.
+        subscriptions: who wants to hear of changes of its resources. Written by who subscribes; see there.
         log_level: from which level on it is to send log messages; None: as it likes. Written by the request for it.
         deadlines: those of its requests, which are kept while it is down too. Written by its callers, as are the next
             three.
@@ -81,6 +83,7 @@ class ServerRecord:
         self.catalogue = ServerCatalogue(config, self._tools_changed)
         self.listeners.add(ToolListChangedNotification, self.catalogue.notice)
         self.listeners.add(NoticesMissed, self.catalogue.notice)
+        self.subscriptions = Subscriptions(self.listeners)
         self.log_level: LoggingLevel | None = None
         self.deadlines = Deadlines(config.name, config.request_timeout, config.progress_timeout)
         self.tokens = RetryTokens(config.retry.budget)
@@ -182,6 +185,7 @@ class ServerRecord:
         self._wake()
 
     def _wake(self) -> None:
+        self.subscriptions.wake()
         if self._change is not None:
             self._change.set()
             self._change = None
@@ -189,6 +193,7 @@ class ServerRecord:
     def leave(self) -> None:
         """Its group was left."""
         self.left = True
+        self.subscriptions.close()
         self._wake()
 
     def group_left(self) -> ServerUnavailable:

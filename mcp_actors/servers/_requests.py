@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from mcp.types import RequestParamsMeta
 
     from ..catalog import ToolChecks
+    from ..kernel import ActorRef
     from ._deadlines import Deadline
     from ._record import ServerRecord
 
-__all__ = ["CallTool", "ListTools", "Request", "list_all_tools", "meta_for"]
+__all__ = ["CallTool", "ListTools", "Request", "ask_from_beside", "list_all_tools", "meta_for"]
 
 T = TypeVar("T")
 
@@ -247,3 +248,17 @@ def meta_for(client: Client, record: ServerRecord, meta: Mapping[str, Any] | Non
     if record.log_level is not None and client.protocol_version in MODERN_PROTOCOL_VERSIONS:
         meta = {LOG_LEVEL_META_KEY: record.log_level, **(meta or {})}
     return None if meta is None else dict(meta)  # type: ignore[return-value]  # a TypedDict, open to more
+
+
+async def ask_from_beside(record: ServerRecord, actor: ActorRef, request: Request[T]) -> T:
+    """Have a request answered for a task of the server's own; through the mailbox, in its time, and once.
+
+    **Cancellation**: leaves at once.
+
+    Raises:
+        ActorError: what the kernel has to say about it, such as that the connection has ended.
+        ServerError, mcp.MCPError: what came of it instead.
+    """
+    with record.deadlines.begin(request.operation) as deadline:
+        deadline.call = call = actor.send_request(evolve(request, deadline=deadline))
+        return await call.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from attrs import frozen
@@ -9,12 +10,16 @@ from mcp.types import ReadResourceResult, Resource, ResourceTemplate
 
 from ..config._masking import mask_url
 from ._asking import Asking
-from ._given import given_text
+from ._given import given_text, refused
 from ._pages import all_pages
 from ._requests import Request, meta_for
+from ._subscribing import Subscribe, Unsubscribe
+from ._subscriptions import Subscription
 from ._supported import require
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from mcp import Client
 
     from ._record import ServerRecord
@@ -135,6 +140,47 @@ class ResourceFunctions(Asking):
                 mcp.MCPError: as for `call_tool`.
         """
         return await self._ask(ReadResource(given_uri(self.name, "resources/read", uri)))
+
+    @asynccontextmanager
+    async def subscribe(self, *uris: str) -> AsyncIterator[Subscription]:
+        """Hear of changes of resources, for as long as a block lasts.
+
+        ::
+
+            async with server.subscribe("file:///notes.md") as changes:
+                async for change in changes:
+                    contents = await server.read_resource(change.uri)
+
+        It is the same for servers of all versions of the protocol, and goes on across restarts of the server: the next
+        connection subscribes again. Changes in between were not told by anybody, so then each of the resources is given
+        once as ``missed``: read it again.
+
+        **Cancellation**: while it subscribes the caller leaves at once.
+
+        Args:
+            uris: which resources, at least one; as they were listed, or made from a template.
+
+        Yields:
+            The changes: an async iterator of `ResourceUpdated`.
+
+        Raises:
+            InvalidArguments: a URI cannot be sent, or there is none.
+            NotSupported: the server does not tell of changes, or not of these.
+            RequestTimedOut, ConnectionLost, ServerUnavailable, LimitExceeded, HttpStatusError, mcp.MCPError: as for
+                `call_tool`.
+        """
+        method = "resources/subscribe"
+        given = tuple(dict.fromkeys(given_uri(self.name, method, uri) for uri in uris))
+        if not given:
+            raise refused(self.name, method, "uris", (), "is empty; give the URI of each resource")
+        subscriptions, subscription = self._record.subscriptions, Subscription(given, self._caller.given_up)
+        subscriptions.add(subscription)
+        try:
+            await self._ask(Subscribe(subscription))
+            yield subscription
+        finally:
+            subscriptions.remove(subscription)
+            self._caller.tell(Unsubscribe(given))
 
 
 def given_uri(server: str, method: str, uri: object) -> str:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import sys
 import warnings
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
+import anyio
+import uvicorn
 from mcp import MCPError
 from mcp.server import Server, ServerRequestContext
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.server.session import ServerSession
+from mcp.server.stdio import stdio_server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
 from mcp.types import (
     LOG_LEVEL_META_KEY,
     Annotations,
@@ -34,10 +41,14 @@ from mcp.types import (
     Resource,
     ResourceTemplate,
     SetLevelRequestParams,
+    SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
     TextContent,
     TextResourceContents,
     Tool,
     ToolAnnotations,
+    UnsubscribeRequestParams,
 )
 
 from mcp_actors import InProcess, ServerConfig
@@ -85,12 +96,14 @@ class Library:
     Attributes:
         levels: the log level that each request of the modern era brought along, in order.
         failing: what the requests of a method are answered with, in order, before anything else.
+        subscribed: in the legacy era, which resources, and over which session.
     """
 
     def __init__(self, instructions: str | None = None, **handlers: Any) -> None:
         self.asked: list[tuple[str, Any]] = []
         self.levels: list[object] = []
         self.failing: dict[str, list[MCPError]] = {}
+        self.subscribed: dict[str, ServerSession] = {}
         self.bus = InMemorySubscriptionBus()
         self.listening = ListenHandler(self.bus)
         everything: dict[str, Any] = {
@@ -103,7 +116,9 @@ class Library:
             "on_get_prompt": self.get_prompt,
             "on_completion": self.complete,
             "on_set_logging_level": self.set_level,
-            "on_subscriptions_listen": self.listening,
+            "on_subscribe_resource": self.subscribe,
+            "on_unsubscribe_resource": self.unsubscribe,
+            "on_subscriptions_listen": self.listen,
         }
         with warnings.catch_warnings():  # the SDK warns whoever makes a server that can log
             warnings.simplefilter("ignore")
@@ -140,6 +155,13 @@ class Library:
         end = start + PAGE
         return list(items[start:end]), str(end) if end < len(items) else None
 
+    async def change(self, uri: str) -> None:
+        """Tell whoever has subscribed that a resource has changed; a part of one is told in the legacy era only."""
+        for each, session in self.subscribed.items():
+            if uri.startswith(each):
+                await session.send_resource_updated(uri)
+        await self.bus.publish(ResourceUpdated(uri))
+
     # --- the handlers -----------------------------------------------------------------------------------------------
 
     async def list_tools(self, ctx: Any, params: PaginatedRequestParams | None) -> ListToolsResult:
@@ -148,6 +170,10 @@ class Library:
 
     async def call_tool(self, ctx: Any, params: CallToolRequestParams) -> CallToolResult:
         self.note(ctx, "tools/call", params.name)
+        if params.name == "change":
+            await self.change((params.arguments or {})["uri"])
+        if params.name == "end":
+            os._exit(0)
         return CallToolResult(content=[TextContent(type="text", text="found")], structured_content={"found": 1})
 
     async def list_resources(self, ctx: Any, params: PaginatedRequestParams | None) -> ListResourcesResult:
@@ -187,3 +213,48 @@ class Library:
     async def set_level(self, ctx: Any, params: SetLevelRequestParams) -> EmptyResult:
         self.note(ctx, "logging/setLevel", params.level)
         return EmptyResult()
+
+    async def subscribe(self, ctx: Any, params: SubscribeRequestParams) -> EmptyResult:
+        self.note(ctx, "resources/subscribe", params.uri)
+        self.subscribed[params.uri] = ctx.session
+        return EmptyResult()
+
+    async def unsubscribe(self, ctx: Any, params: UnsubscribeRequestParams) -> EmptyResult:
+        self.note(ctx, "resources/unsubscribe", params.uri)
+        del self.subscribed[params.uri]
+        return EmptyResult()
+
+    async def listen(self, ctx: Any, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
+        uris = params.notifications.resource_subscriptions
+        if uris:
+            self.note(ctx, "subscriptions/listen", tuple(uris))
+        return await self.listening(ctx, params)
+
+
+def command(*flags: str) -> tuple[str, tuple[str, ...]]:
+    """Return the command and the arguments that run this server in a process."""
+    return sys.executable, ("-m", "tests.servers.library", *flags)
+
+
+def main() -> None:
+    """Serve it over stdio; or over HTTP on the port that is given (0: a free one), which is printed first."""
+    library = Library()
+    if len(sys.argv) == 1:
+        anyio.run(serve_stdio, library.server, backend="trio")
+        return
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", int(sys.argv[1])))
+    listener.listen()
+    print(listener.getsockname()[1], flush=True)
+    uvicorn.Server(uvicorn.Config(library.server.streamable_http_app(), log_level="warning")).run(sockets=[listener])
+
+
+async def serve_stdio(server: Server[Any]) -> None:
+    """Serve over stdin and stdout until stdin ends."""
+    async with stdio_server() as (reader, writer):
+        await server.run(reader, writer, server.create_initialization_options())
+
+
+if __name__ == "__main__":
+    main()

@@ -223,7 +223,7 @@ async def test_what_can_be_done_is_told_in_booleans(era: Protocol) -> None:
         assert (can.tools, can.resources, can.prompts, can.completions, can.logging) == (True,) * 5
         modern = era != "legacy"  # where the library can be listened to
         changes = (can.tools_list_changed, can.resources_list_changed, can.prompts_list_changed)
-        assert (*changes, can.resources_subscribe) == (modern,) * 4
+        assert (*changes, can.resources_subscribe) == (modern, modern, modern, True)
         assert not servers["poor"].info.supports.completions
     async with open_servers(server("bare", "--no-tools-capability")) as servers:
         bare = servers["bare"].info.supports

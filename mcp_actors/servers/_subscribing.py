@@ -1,0 +1,331 @@
+"""How one connection makes good for subscriptions to resources, in either era.
+
+In the legacy era a server is told of each resource once per connection, and sends notices unasked. Since 2026-07-28
+there is a request for it, whose answer is a stream: for each subscription a task holds one open, for as long as the
+connection lasts.
+
+Which task does what: whoever subscribes sends a `Subscribe` through the mailbox, as he would any request, so it has a
+place in line, a deadline, and a place when the server is down. What stood already when the connection began is
+subscribed to by tasks of the connection, which send the same message; so are subscriptions whose stream has ended.
+These tasks belong to the connection (`Incoming.tasks`), and no failure of theirs changes the state of the server.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from contextlib import contextmanager
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVarTuple
+
+import trio
+from attrs import define, field, frozen
+from mcp import MCPError
+from mcp.client.subscriptions import ResourceUpdated
+from mcp.types import (
+    INTERNAL_ERROR,
+    EmptyResult,
+    SubscribeRequest,
+    SubscribeRequestParams,
+    UnsubscribeRequest,
+    UnsubscribeRequestParams,
+)
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
+
+from .._backoff import Backoff
+from .._errors import ActorCrashed, ActorStopped, ConnectionLost, NotSupported
+from ..config._masking import mask_url
+from ._connection_errors import problem_of
+from ._exchange import current_exchange, open_exchange
+from ._requests import Request, ask_from_beside
+from ._retry import is_transient
+from ._supported import require
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from contextvars import Context
+
+    from mcp import Client
+
+    from ..kernel import ActorRef
+    from ._background import Background
+    from ._exchange import Exchange
+    from ._record import ServerRecord
+    from ._subscriptions import Subscription
+
+__all__ = ["Connection", "Subscribe", "Unsubscribe", "subscribing"]
+
+Args = TypeVarTuple("Args")
+
+logger = logging.getLogger("mcp_actors.servers")
+
+AGAIN: Final = Backoff(first=1.0, initial=2.0, maximum=60.0, jitter=0.1)
+"""Seconds from a refusal to the next attempt; and from a stream that ended soon after it began to the next one."""
+
+SOON: Final = 60.0
+"""Seconds that a stream has to last so that the next one is begun at once. Proxies end them after minutes."""
+
+LAST_WORDS: Final = 10.0
+"""Seconds for telling the server that somebody does not want to hear any more. Nobody waits for it."""
+
+
+@frozen
+class Subscribe(Request[None]):
+    """Have a server tell of changes of resources."""
+
+    subscription: Subscription
+
+    @property
+    def operation(self) -> str:
+        """What it is in the legacy era, and what of."""
+        return f"resources/subscribe {', '.join(map(mask_url, self.subscription.uris))!r:.200}"
+
+    @property
+    def of_the_session(self) -> bool:
+        """It is about the connection that is used by everybody."""
+        return True
+
+    async def send(self, client: Client, record: ServerRecord) -> None:
+        """Tell it each of the resources, or open a stream for all of them.
+
+        Raises:
+            NotSupported: it does not tell of changes, or not of these.
+            mcp.MCPError: as for `Request.send`.
+        """
+        require("resources_subscribe", client, record, self.operation)
+        connection = record.subscriptions.connection
+        assert connection is not None  # requests are served only while it stands
+        if connection.modern:
+            await connection.listen(self.subscription, self.operation)
+        else:
+            await connection.subscribe(self.subscription)
+        self.subscription.established()
+
+
+@frozen
+class Unsubscribe(Request[None]):
+    """Tell a server of the legacy era that nobody wants to hear of some resources any more, if that is so."""
+
+    uris: tuple[str, ...]
+
+    @property
+    def operation(self) -> str:
+        """``resources/unsubscribe``."""
+        return "resources/unsubscribe"
+
+    async def send(self, client: Client, record: ServerRecord) -> None:
+        """``resources/unsubscribe``. Nothing depends on it."""
+        connection = record.subscriptions.connection
+        if connection is not None:
+            with trio.move_on_after(LAST_WORDS):
+                await connection.unsubscribe(self.uris)
+
+
+@define(eq=False)
+class Connection:
+    """One connection, as far as subscriptions are concerned.
+
+    Attributes:
+        client: its session.
+        tasks: where its tasks are started.
+        record: the server's.
+        actor: the server's, for what is to go through the mailbox.
+    """
+
+    client: Client
+    tasks: Background
+    record: ServerRecord
+    actor: ActorRef
+    _subscribed: set[str] = field(factory=set, init=False)
+    _streams: dict[Subscription, _Stream] = field(factory=dict, init=False)
+    _early_ends: dict[Subscription, int] = field(factory=dict, init=False)
+    _turn: trio.Lock = field(factory=trio.Lock, init=False)
+    _context: Context = field(factory=copy_context, init=False)
+
+    @property
+    def modern(self) -> bool:
+        """Whether changes come over streams."""
+        return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    def forget(self, subscription: Subscription) -> None:
+        """Nobody wants to hear of it any more."""
+        stream = self._streams.pop(subscription, None)
+        if stream is not None:
+            stream.scope.cancel("nobody wants to hear of it any more")
+
+    # --- legacy: the server is told ---------------------------------------------------------------------------------
+
+    # In turns, so that none unsubscribes from what another has just subscribed to.
+
+    async def subscribe(self, subscription: Subscription) -> None:
+        """Tell the server of the resources that it was not told of yet."""
+        async with self._turn:
+            for uri in subscription.uris:
+                if uri not in self._subscribed:
+                    # The SDK's own function for it warns that it is of the legacy era.
+                    request = SubscribeRequest(params=SubscribeRequestParams(uri=uri))
+                    await self.client.session.send_request(request, EmptyResult)
+                    self._subscribed.add(uri)
+
+    async def unsubscribe(self, uris: tuple[str, ...]) -> None:
+        """Tell the server of those of which nobody wants to hear any more."""
+        async with self._turn:
+            for uri in uris:
+                if uri in self._subscribed and not self.record.subscriptions.wants(uri):
+                    self._subscribed.discard(uri)
+                    request = UnsubscribeRequest(params=UnsubscribeRequestParams(uri=uri))
+                    try:
+                        await self.client.session.send_request(request, EmptyResult)
+                    except MCPError as exc:
+                        logger.debug("server %r: a subscription was not ended: %s", self.record.config.name, exc)
+
+    # --- modern: a stream -------------------------------------------------------------------------------------------
+
+    async def listen(self, subscription: Subscription, operation: str) -> None:
+        """Open a stream for the subscription, if there is none.
+
+        **Cancellation**: it is closed.
+
+        Raises:
+            NotSupported, ConnectionLost, mcp.MCPError: it cannot be opened.
+        """
+        if subscription in self._streams:
+            return
+        stream = self._streams[subscription] = _Stream(self, subscription)
+        self._start(stream.run)
+        try:
+            await stream.opened.wait()
+            stream.check(operation)
+        except BaseException:
+            self.forget(subscription)
+            raise
+
+    def ended(self, stream: _Stream) -> None:
+        """A stream has come to its end, and was not closed from here."""
+        subscription = stream.subscription
+        if self._streams.pop(subscription, None) is not stream or not stream.acknowledged:
+            return
+        ends = 0 if stream.lasted >= SOON else self._early_ends.get(subscription, 0) + 1
+        self._early_ends[subscription] = ends
+        self._start(self._resume, subscription, ends)
+
+    # --- what stands already ----------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Make good for what stands already."""
+        for subscription in self.record.subscriptions.standing():
+            self._start(self._resume, subscription, 0)
+
+    async def _resume(self, subscription: Subscription, failures: int) -> None:
+        """Subscribe again, until that succeeds or never will."""
+        while subscription in self.record.subscriptions:
+            if failures:
+                await trio.sleep(AGAIN.delay(failures, random=random.random))
+            try:
+                await ask_from_beside(self.record, self.actor, Subscribe(subscription))
+            except (ActorCrashed, ActorStopped):
+                return  # the connection has ended
+            except Exception as exc:
+                failures += 1
+                if self._is_final(exc):
+                    subscription.fail(exc)
+                    return
+            else:
+                return
+
+    def _is_final(self, error: Exception) -> bool:
+        """Tell of a subscription that was not renewed, and say whether it never will be."""
+        final = isinstance(error, MCPError | NotSupported) and not is_transient(error)
+        then = "who has subscribed is told so" if final else "it is tried again"
+        name, problem = self.record.config.name, problem_of(error)
+        logger.warning("server %r: a subscription to its resources was not renewed: %s; %s", name, problem, then)
+        return final
+
+    def _start(self, fn: Callable[[*Args], Awaitable[None]], *args: *Args) -> None:
+        """Start a task of the connection; in the context of that, and not of the request which needs it."""
+        name = f"{self.record.config.name}:subscription"
+        self._context.copy().run(partial(self.tasks.start_soon, fn, *args, name=name))
+
+
+@define(eq=False)
+class _Stream:
+    """The stream over which a server tells of changes for one subscription; and the task that holds it open."""
+
+    connection: Connection
+    subscription: Subscription
+    scope: trio.CancelScope = field(factory=trio.CancelScope, init=False)
+    opened: trio.Event = field(factory=trio.Event, init=False)
+    _began: float | None = field(default=None, init=False)
+    _honored: frozenset[str] = field(default=frozenset(), init=False)
+    _error: Exception | None = field(default=None, init=False)
+    _exchange: Exchange | None = field(default=None, init=False)
+
+    @property
+    def acknowledged(self) -> bool:
+        """Whether the server has agreed."""
+        return self._began is not None
+
+    @property
+    def lasted(self) -> float:
+        """Seconds since it has."""
+        return 0.0 if self._began is None else trio.current_time() - self._began
+
+    async def run(self) -> None:
+        """Hold it open until one of the two sides closes it."""
+        self._exchange = open_exchange()
+        try:
+            with self.scope:
+                async with self.connection.client.listen(resource_subscriptions=self.subscription.uris) as stream:
+                    self._began = trio.current_time()
+                    self._honored = frozenset(stream.honored.resource_subscriptions or ())
+                    self.opened.set()
+                    async for change in stream:
+                        if isinstance(change, ResourceUpdated):
+                            self.subscription.put(change.uri)
+        except Exception as exc:
+            self._error = exc
+        self.opened.set()
+        self.connection.ended(self)
+
+    def check(self, operation: str) -> None:
+        """Raise what stands in the way of it, now that it was opened or was not.
+
+        Raises:
+            NotSupported: the server agreed to less than was asked of it.
+            ConnectionLost, mcp.MCPError: it did not agree.
+        """
+        server = self.connection.record.config.name
+        if not self.acknowledged:
+            raise self._failure(server, operation)
+        if missing := [mask_url(uri) for uri in self.subscription.uris if uri not in self._honored]:
+            raise NotSupported(
+                f"server {server!r}: {operation}: it does not tell of changes of {', '.join(missing)!r:.200}; do not "
+                "subscribe to that",
+                server=server,
+                capability="resources_subscribe",
+            )
+
+    def _failure(self, server: str, operation: str) -> Exception:
+        assert self._exchange is not None
+        failure = self._exchange.failure
+        if failure is not None:  # the link knows more than the SDK, and the request that waits is to know it too
+            asking = current_exchange()
+            asking.failure, asking.begun = failure, self._exchange.begun
+            return MCPError(INTERNAL_ERROR, str(failure))
+        if isinstance(self._error, MCPError):
+            return self._error
+        return ConnectionLost(
+            f"server {server!r}: {operation}: its stream ended before it had agreed; subscribe again", server=server
+        )
+
+
+@contextmanager
+def subscribing(client: Client, tasks: Background, record: ServerRecord, actor: ActorRef) -> Iterator[None]:
+    """Make good for subscriptions while a connection stands."""
+    record.subscriptions.connection = connection = Connection(client, tasks, record, actor)
+    try:
+        connection.begin()
+        yield
+    finally:
+        record.subscriptions.connection = None

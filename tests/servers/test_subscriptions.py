@@ -1,0 +1,466 @@
+"""Subscriptions to resources: one way for both eras, across restarts, over every transport."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from typing import Any
+
+import pytest
+import trio
+from mcp import MCPError
+from mcp.types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    SubscriptionFilter,
+    SubscriptionsAcknowledgedNotification,
+    SubscriptionsAcknowledgedNotificationParams,
+    SubscriptionsListenResult,
+)
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from mcp_actors import (
+    Backoff,
+    Http,
+    InvalidArguments,
+    RequestTimedOut,
+    RestartPolicy,
+    RetryPolicy,
+    ServerConfig,
+    ServerUnavailable,
+    Stdio,
+    open_servers,
+)
+from mcp_actors.servers import NotSupported, ResourceUpdated, ServerRef, Subscription
+
+from .groups import AT_ONCE, BOUND
+from .library import Library, command
+from .test_resources import Protocol, both_eras
+
+# A stream that is cut leaves generators of the HTTP library to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
+
+A, B = "file:///a", "file:///b"
+
+
+async def next_of(changes: Subscription) -> ResourceUpdated:
+    """Return the next change; fail where it would be waited for for ever."""
+    with trio.fail_after(BOUND):
+        return await anext(changes)
+
+
+# --- what is told ---------------------------------------------------------------------------------------------------
+
+
+@both_eras
+async def test_changes_are_told_to_who_has_subscribed(era: Protocol) -> None:
+    library = Library()
+    async with open_servers(library.config(protocol=era)) as servers, servers["library"].subscribe(A, B) as changes:
+        assert changes.uris == (A, B)
+        await library.change(B)
+        assert await next_of(changes) == ResourceUpdated(B)
+        await library.change("file:///c")
+        await library.change(A)
+        assert await next_of(changes) == ResourceUpdated(A, missed=False)
+    if era == "legacy":
+        assert library.asked[1:3] == [("resources/subscribe", A), ("resources/subscribe", B)]
+    else:
+        assert library.asked[1:] == [("subscriptions/listen", (A, B))]
+
+
+@both_eras
+async def test_several_changes_that_were_not_taken_are_one(era: Protocol) -> None:
+    library = Library()
+    async with open_servers(library.config(protocol=era)) as servers, servers["library"].subscribe(A, B) as changes:
+        for uri in (A, B, A, A):
+            await library.change(uri)
+        await wait_all_tasks_blocked()
+        assert repr(changes) == "<Subscription to 2 resources, 2 changed>"
+        assert {(await next_of(changes)).uri, (await next_of(changes)).uri} == {A, B}
+        await library.change(B)
+        assert await next_of(changes) == ResourceUpdated(B)
+
+
+async def test_a_part_of_a_resource_is_told_to_who_has_subscribed_to_the_whole() -> None:
+    library = Library()
+    config = library.config(protocol="legacy")
+    async with open_servers(config) as servers, servers["library"].subscribe("file:///a") as changes:
+        await library.change("file:///ab")
+        await library.change("file:///a/part")
+        assert await next_of(changes) == ResourceUpdated("file:///a/part")
+        await library.change("file:///a#part")
+        assert await next_of(changes) == ResourceUpdated("file:///a#part")
+
+
+async def test_more_parts_than_can_be_kept_count_as_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcp_actors.servers._subscriptions.MAX_PENDING", 3)
+    library = Library()
+    config = library.config(protocol="legacy")
+    async with open_servers(config) as servers, servers["library"].subscribe(A) as changes:
+        for number in range(4):
+            await library.change(f"{A}/{number}")
+        await wait_all_tasks_blocked()
+        assert await next_of(changes) == ResourceUpdated(A, missed=True)
+
+
+@both_eras
+async def test_each_subscription_hears_of_its_own(era: Protocol) -> None:
+    library = Library()
+    async with open_servers(library.config(protocol=era)) as servers:
+        ref = servers["library"]
+        async with ref.subscribe(A) as first, ref.subscribe(A, B) as second:
+            await library.change(B)
+            assert await next_of(second) == ResourceUpdated(B)
+            await library.change(A)
+            assert await next_of(first) == await next_of(second) == ResourceUpdated(A)
+
+
+async def test_the_server_is_told_when_the_last_one_leaves() -> None:
+    """In the legacy era; who still wants to hear, hears."""
+    library = Library()
+    async with open_servers(library.config(protocol="legacy")) as servers:
+        ref = servers["library"]
+        async with ref.subscribe(A) as first:
+            async with ref.subscribe(A, B):
+                pass
+            await ref.call_tool("search")
+            await wait_all_tasks_blocked()
+            assert [about for method, about in library.asked if method == "resources/unsubscribe"] == [B]
+            await library.change(A)
+            assert await next_of(first) == ResourceUpdated(A)
+        await wait_all_tasks_blocked()
+        assert library.subscribed == {}
+
+
+async def test_one_who_comes_while_the_last_one_leaves_still_hears() -> None:
+    """No order of the two messages leaves the server thinking that nobody wants to hear."""
+    library = Library()
+    async with open_servers(library.config(protocol="legacy")) as servers:
+        ref = servers["library"]
+        for _ in range(20):
+            async with AsyncExitStack() as stack:
+                await stack.enter_async_context(ref.subscribe(A))
+            async with ref.subscribe(A) as changes:
+                await wait_all_tasks_blocked()
+                await library.change(A)
+                assert await next_of(changes) == ResourceUpdated(A)
+
+
+async def test_a_stream_is_closed_with_its_block() -> None:
+    library = Library()
+    async with open_servers(library.config(protocol="2026-07-28")) as servers:
+        async with servers["library"].subscribe(A):
+            assert len(library.listening._streams) == 1
+        await wait_all_tasks_blocked()
+        assert len(library.listening._streams) == 0
+
+
+@both_eras
+async def test_it_takes_none_of_the_places_of_requests(era: Protocol) -> None:
+    library = Library()
+    async with open_servers(library.config(protocol=era, max_in_flight=1)) as servers:
+        ref = servers["library"]
+        async with ref.subscribe(A) as changes, ref.subscribe(B):
+            assert (await ref.call_tool("search")).structured_content == {"found": 1}
+            assert ref.statistics().in_flight == 0
+            await library.change(A)
+            assert await next_of(changes) == ResourceUpdated(A)
+
+
+@both_eras
+async def test_an_exception_of_the_block_leaves_as_itself(era: Protocol) -> None:
+    async with open_servers(Library().config(protocol=era)) as servers:
+        with pytest.raises(KeyError, match="mine"):
+            async with servers["library"].subscribe(A):
+                raise KeyError("mine")
+
+
+# --- across restarts ------------------------------------------------------------------------------------------------
+
+
+@both_eras
+async def test_it_goes_on_across_restarts_and_says_that_changes_may_have_been_missed(era: Protocol) -> None:
+    """S3-06: subscriptions are part of what a connect brings back."""
+    library = Library()
+    async with open_servers(library.config(protocol=era, max_in_flight=1)) as servers:
+        ref = servers["library"]
+        async with ref.subscribe(A, B) as changes:
+            for _ in range(2):
+                await ref.restart()
+                marks = [await next_of(changes), await next_of(changes)]
+                assert marks == [ResourceUpdated(A, missed=True), ResourceUpdated(B, missed=True)]
+                await library.change(A)
+                assert await next_of(changes) == ResourceUpdated(A)
+        await ref.restart()
+        await wait_all_tasks_blocked()
+        method = "resources/subscribe" if era == "legacy" else "subscriptions/listen"
+        assert library.methods().count(method) == (6 if era == "legacy" else 3)
+
+
+@both_eras
+async def test_a_missed_change_is_told_only_once_it_is_subscribed_again(era: Protocol) -> None:
+    """Whoever reads on being told reads what is true then, or is told again."""
+    library = Library()
+    async with open_servers(library.config(protocol=era)) as servers:
+        ref = servers["library"]
+        async with ref.subscribe(A) as changes:
+            before = len(library.asked)
+            await ref.restart()
+            assert await next_of(changes) == ResourceUpdated(A, missed=True)
+            assert len(library.asked) > before
+            assert library.asked[-1][0] in ("resources/subscribe", "subscriptions/listen")
+
+
+@both_eras
+async def test_a_subscription_that_cannot_be_renewed_changes_no_state(
+    era: Protocol, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    """S3-22: that is logged, the server serves, and it is tried again."""
+    library = Library()
+    method = "resources/subscribe" if era == "legacy" else "subscriptions/listen"
+    async with open_servers(library.config(protocol=era)) as servers:
+        ref = servers["library"]
+        async with ref.subscribe(A) as changes:
+            library.failing[method] = [MCPError(INTERNAL_ERROR, "not yet") for _ in range(3)]
+            began = trio.current_time()
+            await ref.restart()
+            assert ref.state == "ready"
+            assert (await ref.call_tool("search")).structured_content == {"found": 1}
+            assert await anext(changes) == ResourceUpdated(A, missed=True)
+            assert 1 + 2 + 4 <= trio.current_time() - began < 10
+            assert (ref.state, ref.statistics().last_error) == ("ready", None)
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert (
+        warnings
+        == ["server 'library': a subscription to its resources was not renewed: not yet; it is tried again"] * 3
+    )
+
+
+@both_eras
+async def test_who_has_subscribed_is_told_that_the_server_refuses_it_now(
+    era: Protocol, caplog: pytest.LogCaptureFixture
+) -> None:
+    library = Library()
+    method = "resources/subscribe" if era == "legacy" else "subscriptions/listen"
+    async with open_servers(library.config(protocol=era)) as servers:
+        ref = servers["library"]
+        async with ref.subscribe(A) as changes:
+            library.failing[method] = [MCPError(INVALID_PARAMS, "no such resource any more")]
+            await ref.restart()
+            with pytest.raises(MCPError, match="no such resource any more"):
+                await next_of(changes)
+            assert [change async for change in changes] == []
+            assert ref.state == "ready"
+    assert "who has subscribed is told so" in caplog.text
+
+
+async def test_a_stream_that_the_server_ends_is_opened_again(autojump_clock: MockClock) -> None:
+    """At once if it has lasted; with growing pauses if it did not."""
+    library = Library()
+    async with open_servers(library.config(protocol="2026-07-28")) as servers:
+        async with servers["library"].subscribe(A) as changes:
+            pauses = []
+            for lasted in (0, 0, 100, 0):
+                await trio.sleep(lasted)
+                began = trio.current_time()
+                library.listening.close()
+                assert await anext(changes) == ResourceUpdated(A, missed=True)
+                pauses.append(math.floor(trio.current_time() - began))
+            await library.change(A)
+            assert await anext(changes) == ResourceUpdated(A)
+        assert servers["library"].statistics().restarts == 0
+    assert pauses == [1, 2, 0, 1]
+
+
+@both_eras
+async def test_a_server_that_is_down_for_good_is_told_to_who_waits(era: Protocol) -> None:
+    """And when it is started again, so is the subscription."""
+    library = Library()
+    async with open_servers(library.config(protocol=era)) as servers:
+        ref = servers["library"]
+        async with ref.subscribe(A) as changes, trio.open_nursery() as nursery:
+
+            async def wait_for_the_end() -> None:
+                with pytest.raises(ServerUnavailable, match="server 'library': is stopped"):
+                    await anext(changes)
+                await ref.start()
+                assert await next_of(changes) == ResourceUpdated(A, missed=True)
+
+            nursery.start_soon(wait_for_the_end)
+            await wait_all_tasks_blocked()
+            await ref.stop()
+
+
+@both_eras
+async def test_it_ends_with_its_group(era: Protocol) -> None:
+    heard: list[ResourceUpdated] = []
+
+    async def listen(ref: ServerRef, *, task_status: trio.TaskStatus[None]) -> None:
+        async with ref.subscribe(A) as changes:
+            task_status.started()
+            heard.extend([change async for change in changes])
+
+    async with trio.open_nursery() as nursery, open_servers(Library().config(protocol=era)) as servers:
+        await nursery.start(listen, servers["library"])
+
+
+async def test_what_has_come_before_the_end_is_still_given() -> None:
+    library = Library()
+    async with open_servers(library.config()) as servers:
+        async with servers["library"].subscribe(A) as changes:
+            await library.change(A)
+            await wait_all_tasks_blocked()
+        assert [change async for change in changes] == [ResourceUpdated(A)]
+
+
+# --- what cannot be subscribed to -----------------------------------------------------------------------------------
+
+
+@both_eras
+async def test_a_server_that_does_not_tell_of_changes_is_not_asked_to(era: Protocol) -> None:
+    library = Library(on_subscribe_resource=None, on_subscriptions_listen=None)
+    async with open_servers(library.config(protocol=era)) as servers:
+        with pytest.raises(NotSupported) as caught:
+            async with servers["library"].subscribe("db://me:secret@host/a", B):
+                pass
+    assert str(caught.value) == (
+        "server 'library': does not offer resources.subscribe, so resources/subscribe 'db://host/a, file:///b' was not "
+        "sent; look at info.supports.resources_subscribe first"
+    )
+    assert library.methods() == []
+
+
+async def less(ctx: Any, params: Any) -> SubscriptionsListenResult:
+    """Agree to the first resource only."""
+    meta = {"io.modelcontextprotocol/subscriptionId": ctx.request_id}
+    honored = SubscriptionFilter(resource_subscriptions=params.notifications.resource_subscriptions[:1])
+    agreed = SubscriptionsAcknowledgedNotificationParams(notifications=honored, _meta=meta)
+    await ctx.session.send_notification(
+        SubscriptionsAcknowledgedNotification(params=agreed), related_request_id=ctx.request_id
+    )
+    await trio.sleep_forever()
+    raise AssertionError
+
+
+async def test_a_server_that_agrees_to_less_is_told_of() -> None:
+    library = Library(on_subscriptions_listen=less)
+    async with open_servers(library.config(protocol="2026-07-28")) as servers:
+        with pytest.raises(NotSupported, match="does not tell of changes of 'file:///b'; do not subscribe to that"):
+            async with servers["library"].subscribe(A, B):
+                pass
+
+
+@both_eras
+async def test_a_refusal_passes_as_it_is(era: Protocol) -> None:
+    library = Library()
+    method = "resources/subscribe" if era == "legacy" else "subscriptions/listen"
+    library.failing[method] = [MCPError(INVALID_PARAMS, "no such resource", {"uri": A})]
+    async with open_servers(library.config(protocol=era)) as servers:
+        with pytest.raises(MCPError, match="no such resource") as caught:
+            async with servers["library"].subscribe(A):
+                pass
+        assert caught.value.error.data == {"uri": A}
+
+
+@both_eras
+async def test_a_failure_that_may_pass_is_tried_again(era: Protocol) -> None:
+    library = Library()
+    method = "resources/subscribe" if era == "legacy" else "subscriptions/listen"
+    library.failing[method] = [MCPError(INTERNAL_ERROR, "not yet")]
+    config = library.config(protocol=era, retry=RetryPolicy(attempts=2, backoff=Backoff(), isolated=True))
+    async with open_servers(config) as servers, servers["library"].subscribe(A) as changes:
+        await library.change(A)
+        assert await next_of(changes) == ResourceUpdated(A)
+
+
+async def never(ctx: Any, params: Any) -> Any:
+    await trio.sleep_forever()
+
+
+@both_eras
+async def test_it_has_the_time_of_a_request(era: Protocol, autojump_clock: MockClock) -> None:
+    library = Library(on_subscribe_resource=never, on_subscriptions_listen=never)
+    async with open_servers(library.config(protocol=era, request_timeout=7)) as servers:
+        with pytest.raises(RequestTimedOut, match="resources/subscribe 'file:///a': request_timeout of 7 s is over"):
+            async with servers["library"].subscribe(A):
+                pass
+        await wait_all_tasks_blocked()
+        assert servers["library"].statistics().in_flight == 0
+
+
+async def test_no_uri_is_refused() -> None:
+    async with open_servers(Library().config()) as servers:
+        with pytest.raises(InvalidArguments, match="uris is empty; give the URI of each resource"):
+            async with servers["library"].subscribe():
+                pass
+        with pytest.raises(InvalidArguments, match="resources/subscribe: uri is an integer; expected a string"):
+            async with servers["library"].subscribe(A, 7):  # type: ignore[arg-type]  # that is what is tested
+                pass
+
+
+async def test_a_lazy_server_is_connected_for_it() -> None:
+    library = Library()
+    async with open_servers(library.config(connect="lazy")) as servers, servers["library"].subscribe(A) as changes:
+        await library.change(A)
+        assert await next_of(changes) == ResourceUpdated(A)
+
+
+# --- real processes -------------------------------------------------------------------------------------------------
+
+
+@both_eras
+async def test_over_stdio_it_survives_the_death_of_the_process(era: Protocol) -> None:
+    """S3-06: the next process is asked to tell of changes too."""
+    program, args = command()
+    config = ServerConfig("library", Stdio(program, args, env_from=("PYTHONPATH",)), protocol=era, restart=AT_ONCE)
+    async with open_servers(config) as servers:
+        ref = servers["library"]
+        async with ref.subscribe(A) as changes:
+            await ref.call_tool("change", {"uri": A})
+            assert await next_of(changes) == ResourceUpdated(A)
+            pid = ref.statistics().pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            assert await next_of(changes) == ResourceUpdated(A, missed=True)
+            await ref.call_tool("change", {"uri": A})
+            assert await next_of(changes) == ResourceUpdated(A)
+            assert ref.statistics().restarts == 1
+
+
+@contextmanager
+def library_over_http(port: int = 0) -> Iterator[int]:
+    """Run the library in a process, and give its port."""
+    program, args = command(str(port))
+    with subprocess.Popen([program, *args], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+@both_eras
+async def test_over_http_it_survives_the_death_of_the_server(era: Protocol) -> None:
+    """S3-06: the stream of the old connection ends with it, and the new one is asked for another."""
+    again = RestartPolicy(max_restarts=100, backoff=Backoff(initial=0.05, maximum=0.05))
+
+    async def hear(changes: Subscription, ref: ServerRef) -> None:
+        await ref.call_tool("change", {"uri": A})
+        assert await next_of(changes) == ResourceUpdated(A)
+
+    with library_over_http() as port:
+        config = ServerConfig("library", Http(f"http://127.0.0.1:{port}/mcp"), protocol=era, restart=again)
+        async with AsyncExitStack() as stack:
+            servers = await stack.enter_async_context(open_servers(config))
+            changes = await stack.enter_async_context(servers["library"].subscribe(A))
+            await hear(changes, servers["library"])
+            rest = stack.pop_all()
+    async with rest:
+        with library_over_http(port):
+            assert await next_of(changes) == ResourceUpdated(A, missed=True)
+            await hear(changes, servers["library"])
