@@ -78,7 +78,7 @@ class CatalogStore:
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
-        self.directory = Path(directory)
+        self.directory = Path(os.path.abspath(directory))  # as it is now, wherever the program goes
 
     def __repr__(self) -> str:
         return f"CatalogStore({str(self.directory)!r})"

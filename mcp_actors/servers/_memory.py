@@ -23,7 +23,6 @@ from ..catalog._store import RememberedCatalog
 from ..kernel import Actor
 from ._events import StateChanged, ToolsChanged
 from ._fingerprint import fingerprint
-from ._state import ACTIVE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -57,10 +56,10 @@ class CatalogMemory:
 
     def __init__(self, store: CatalogStore, records: Iterable[ServerRecord]) -> None:
         self._store = store
-        self._records = {record.config.name: record for record in records}
-        known = {name: fingerprint(record.config) for name, record in self._records.items()}
-        self._fingerprints = {name: each for name, each in known.items() if each is not None}
-        self._due: dict[str, None] = {}
+        known = {record.config.name: (record, fingerprint(record.config)) for record in records}
+        self._records = {server: record for server, (record, key) in known.items() if key is not None}
+        self._fingerprints = {server: key for server, (_, key) in known.items() if key is not None}
+        self._written: dict[str, tuple[Tool, ...]] = {}
         self._news = trio.Event()
         self._recalled = trio.Event()
         self._closed = False
@@ -68,11 +67,8 @@ class CatalogMemory:
         self._threads = trio.CapacityLimiter(1)
 
     def __call__(self, event: Event) -> None:
-        """A server has listed its tools: that is to be written."""
-        if not isinstance(event, StateChanged | ToolsChanged) or event.server not in self._fingerprints:
-            return
-        if self._records[event.server].state in ACTIVE:
-            self._due[event.server] = None
+        """A server may have listed its tools: that is to be written."""
+        if isinstance(event, StateChanged | ToolsChanged):
             self._news.set()
 
     async def wait_recalled(self) -> None:
@@ -89,29 +85,37 @@ class CatalogMemory:
     async def run(self) -> None:
         """Read, then write what servers list, until this is closed and all is written."""
         await self._recall()
-        while self._due or not self._closed:
-            await self._news.wait()
+        while True:
             self._news = trio.Event()
-            while self._due:
-                server = next(iter(self._due))
-                tools = self._records[server].catalogue.listed
+            for server, tools in self._unwritten():
                 await self._in_thread(partial(_save, self._store, self._fingerprints[server], server, tools))
-                if self._records[server].catalogue.listed is tools:
-                    del self._due[server]
+                self._written[server] = tools
+            if self._closed and not self._unwritten():
+                return
+            await self._news.wait()
 
     def close(self) -> float:
         """There is nothing more to come. Returns how many seconds to wait for what is still to be written."""
         self._closed = True
         self._news.set()
-        return FLUSH_WAIT if self._due else 0.0
+        return FLUSH_WAIT if self._unwritten() else 0.0
 
     def report_unwritten(self) -> None:
         """Log what was given up."""
-        if self._due:
-            servers = ", ".join(self._due)
+        if unwritten := self._unwritten():
             logger.warning(
-                "what these servers listed could not be written in time, to %s: %s", self._store.directory, servers
+                "what these servers listed could not be written in time, to %s: %s",
+                self._store.directory,
+                ", ".join(server for server, _ in unwritten),
             )
+
+    def _unwritten(self) -> list[tuple[str, tuple[Tool, ...]]]:
+        """What servers have listed in this run, as far as that is something else than was written last."""
+        return [
+            (server, record.catalogue.listed)
+            for server, record in self._records.items()
+            if record.info is not None and record.catalogue.listed is not self._written.get(server)
+        ]
 
     async def _recall(self) -> None:
         try:

@@ -56,7 +56,7 @@ class ServerStatus:
         restarts: connects beyond the first.
         queued: requests that wait in its mailbox.
         in_flight: requests that are with it.
-        tools: how many tools it listed.
+        tools: how many tools of it are shown, also if these are only remembered from an earlier run.
         latency: how many requests were answered and how many failed, and how long the answers took.
     """
 
