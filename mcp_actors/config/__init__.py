@@ -5,6 +5,7 @@ from __future__ import annotations
 from .._exports import publish
 from ._breaker import BreakerPolicy as BreakerPolicy
 from ._endpoints import Http as Http, Sse as Sse, is_auth_flow as is_auth_flow, is_loopback as is_loopback
+from ._limits import Limits as Limits
 from ._masking import mask_url as mask_url
 from ._middleware import (
     CallNext as CallNext,
@@ -31,6 +32,11 @@ from ._values import (
     resolve_headers as resolve_headers,
     resolve_token as resolve_token,
 )
+from ._within_limits import (
+    LimitedListing as LimitedListing,
+    check_number_of_tools as check_number_of_tools,
+    within_limits as within_limits,
+)
 
 __all__ = [
     "BreakerPolicy",
@@ -38,6 +44,8 @@ __all__ = [
     "ConfigValue",
     "Http",
     "InProcess",
+    "LimitedListing",
+    "Limits",
     "Middleware",
     "RestartPolicy",
     "RetryBudget",
@@ -51,6 +59,7 @@ __all__ = [
     "ToolPredicate",
     "ToolRequest",
     "Transport",
+    "check_number_of_tools",
     "check_unique_names",
     "expand",
     "is_auth_flow",
@@ -61,6 +70,7 @@ __all__ = [
     "resolve_env",
     "resolve_headers",
     "resolve_token",
+    "within_limits",
     "wrapped",
 ]
 
@@ -70,6 +80,7 @@ publish(
         "BreakerPolicy": BreakerPolicy,
         "Http": Http,
         "InProcess": InProcess,
+        "Limits": Limits,
         "RestartPolicy": RestartPolicy,
         "RetryPolicy": RetryPolicy,
         "ServerConfig": ServerConfig,

@@ -1,0 +1,183 @@
+"""How much a server may send, and what becomes of what is more than that."""
+
+from __future__ import annotations
+
+from time import process_time
+from typing import Any
+
+import attrs
+import mcp.types
+import pytest
+from hypothesis import given, strategies as st
+
+from mcp_actors import CatalogTool, ConfigError, LimitExceeded, Limits
+from mcp_actors.config import within_limits
+
+SCHEMA: dict[str, Any] = {"type": "object", "properties": {"path": {"type": "string"}}}
+TRUST = "to allow more, if you trust the server"
+
+
+def words(part: str) -> str:
+    return part.replace("_", " ")
+
+
+def tool(name: str = "read", **parts: Any) -> mcp.types.Tool:
+    return mcp.types.Tool.model_construct(
+        **{"name": name, "title": None, "description": None, "input_schema": SCHEMA, "output_schema": None}
+        | {"annotations": None, "meta": None}
+        | parts
+    )
+
+
+def nested(depth: int) -> dict[str, Any]:
+    """A schema of so many levels, alternately objects and arrays."""
+    value: Any = {}
+    for level in range(depth - 1):
+        value = {"items": value} if level % 2 or level == depth - 2 else [value]
+    found: dict[str, Any] = value
+    return found
+
+
+def left_out(limits: Limits, *tools: mcp.types.Tool) -> list[str]:
+    return [str(error) for error in within_limits("docs", tools, limits).left_out]
+
+
+def test_the_defaults_are_far_above_what_servers_list() -> None:
+    limits = Limits()
+    assert (limits.max_tools, limits.max_text_chars, limits.max_notifications) == (1000, 16_384, 500)
+    assert (limits.max_schema_bytes, limits.max_schema_depth) == (262_144, 64)
+
+
+def test_what_is_within_them_is_kept_as_it_is() -> None:
+    tools = [tool("a"), tool("b", output_schema=SCHEMA, annotations={}, meta={"x": [1, None, 2.5, True]}), tool("a")]
+    assert within_limits("docs", tools, Limits()).tools == tuple(tools)
+    assert within_limits("docs", tools, Limits()).left_out == ()
+
+
+def test_a_tool_over_a_limit_is_left_out_and_told_and_the_others_are_kept() -> None:
+    tools = [tool("a"), tool("b", description="x" * 11), tool("c")]
+    found = within_limits("docs", tools, Limits(max_text_chars=10))
+    assert [each.name for each in found.tools] == ["a", "c"]
+    [error] = found.left_out
+    assert isinstance(error, LimitExceeded)
+    assert error.server == "docs"
+    assert str(error) == (
+        "server 'docs': tool 'b' is left out: its description has 11 characters, and the limit is 10; "
+        f"set limits=Limits(max_text_chars=…) {TRUST}"
+    )
+
+
+def test_too_many_tools_are_a_failure_of_the_listing() -> None:
+    """There is no telling which of them are meant."""
+    assert len(within_limits("docs", [tool()] * 3, Limits(max_tools=3)).tools) == 3
+    with pytest.raises(LimitExceeded) as caught:
+        within_limits("docs", [tool()] * 4, Limits(max_tools=3))
+    assert str(caught.value) == (
+        f"server 'docs': it lists 4 tools or more, and the limit is 3; set limits=Limits(max_tools=…) {TRUST}"
+    )
+    assert caught.value.server == "docs"
+
+
+@pytest.mark.parametrize("part", ["input_schema", "output_schema", "annotations", "meta"])
+@pytest.mark.parametrize("depth", [65, 100_000])
+def test_a_value_that_is_nested_too_deeply_is_no_recursion_error(part: str, depth: int) -> None:
+    [message] = left_out(Limits(), tool("read", **{part: nested(depth)}))
+    assert message == (
+        f"server 'docs': tool 'read' is left out: the JSON of its {words(part)} is nested {depth} deep, and the limit is "
+        f"64; set limits=Limits(max_schema_depth=…) {TRUST}"
+    )
+    assert left_out(Limits(), tool("read", **{part: nested(64)})) == []
+
+
+def test_a_value_that_holds_itself_is_nested_too_deeply() -> None:
+    mine: dict[str, Any] = {"type": "object"}
+    mine["properties"] = {"a": mine, "b": [mine, mine]}
+    [message] = left_out(Limits(), tool(input_schema=mine))
+    assert "its input schema is nested more than" in message
+
+
+@pytest.mark.parametrize("part", ["input_schema", "output_schema", "annotations", "meta"])
+def test_a_value_of_too_many_bytes_is_told(part: str) -> None:
+    limits = Limits(max_schema_bytes=1000)
+    assert left_out(limits, tool("read", **{part: {"a": "x" * 980}})) == []
+    [message] = left_out(limits, tool("read", **{part: {"a": "é" * 500}}))
+    assert message == (
+        f"server 'docs': tool 'read' is left out: the JSON of its {words(part)} takes about 1009 bytes, and the limit is "
+        f"1000; set limits=Limits(max_schema_bytes=…) {TRUST}"
+    )
+
+
+def test_a_huge_value_is_not_looked_at_to_its_end() -> None:
+    huge = {"enum": [["x"]] * 10_000_000}
+    before = process_time()
+    [message] = left_out(Limits(), tool(input_schema=huge))
+    assert process_time() - before < 1
+    assert "its input schema takes more than 10000012 bytes, and the limit is 262144" in message
+    wide = {"a": [["x" * 100] * 100_000]}
+    assert "takes more than 1048" in left_out(Limits(), tool(input_schema=wide))[0]
+
+
+def test_a_number_of_many_digits_is_a_number() -> None:
+    assert left_out(Limits(), tool(input_schema={"maximum": 10**10_000})) == []
+
+
+def test_annotations_are_measured_as_the_sdk_gives_them() -> None:
+    [message] = left_out(Limits(), tool(annotations=mcp.types.ToolAnnotations(title="x" * 300_000)))
+    assert "the JSON of its annotations takes about 300" in message
+
+
+def test_a_name_cannot_act_in_the_message() -> None:
+    [message] = left_out(Limits(max_text_chars=100), tool("\x1b[31m\u202e" + "x" * 200))
+    assert message.startswith(f"server 'docs': tool '{'x' * 79}…' is left out: its name has 206 characters")
+
+
+def test_a_tool_that_just_fits_can_be_worked_with() -> None:
+    """The deepest limit there is: nothing that this package does with a schema ends in a recursion error."""
+    listed = tool(input_schema=nested(200), meta=nested(200))
+    assert left_out(Limits(max_schema_depth=200), listed) == []
+    kept = CatalogTool.from_listing("docs", listed, "x")
+    assert kept == CatalogTool.from_listing("docs", listed, "x")
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=20,
+)
+
+
+def depth_of(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(depth_of, inner), default=0)
+
+
+@given(st.dictionaries(st.text(max_size=3), values, max_size=3))
+def test_the_depth_is_that_of_objects_and_arrays_within_each_other(schema: dict[str, Any]) -> None:
+    depth = depth_of(schema)
+    assert left_out(Limits(max_schema_depth=depth), tool(input_schema=schema)) == []
+    if depth > 1:
+        [message] = left_out(Limits(max_schema_depth=depth - 1), tool(input_schema=schema))
+        assert f"is nested {depth} deep" in message
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "remedy"),
+    [
+        ("max_tools", 0, "give a whole number of 1 or more"),
+        ("max_text_chars", True, "give a whole number of 1 or more"),
+        ("max_schema_bytes", 2.5, "give a whole number of 1 or more"),
+        ("max_notifications", None, "give a whole number of 1 or more"),
+        ("max_schema_depth", 0, "give a whole number from 1 to 200"),
+        ("max_schema_depth", 201, "give a whole number from 1 to 200"),
+    ],
+)
+def test_a_value_out_of_range_is_refused(field: str, value: Any, remedy: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Limits(**{field: value})
+    assert str(caught.value) == f"Limits: {field}={value!r} is not possible; {remedy}"
+    assert (caught.value.source, caught.value.path) == ("Limits", field)
+
+
+def test_they_are_frozen() -> None:
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        Limits().max_tools = 1  # type: ignore[misc]  # that it refuses is what is tested
