@@ -23,6 +23,7 @@ from typing import Any, Final
 import attrs
 
 from .._errors import ConfigError
+from ._pins import Pins
 
 logger = logging.getLogger("mcp_actors.catalog")
 
@@ -58,12 +59,12 @@ class RememberedCatalog:
     Attributes:
         server: its configured name, for people who look into the file.
         tools: its tools as it listed them, in the form that they have on the wire.
-        pins: what was approved of it, if anything was: names of tools and the hashes of their definitions.
+        pins: what its next listing is to be judged against; None if nobody wants to know.
     """
 
     server: str
     tools: tuple[Mapping[str, Any], ...]
-    pins: Mapping[str, str] | None = None
+    pins: Pins | None = None
 
 
 class _Unusable(Exception):
@@ -134,7 +135,7 @@ def _encoded(fingerprint: str, catalog: RememberedCatalog) -> bytes:
         "fingerprint": fingerprint,
         "server": catalog.server,
         "tools": list(catalog.tools),
-        "pins": None if catalog.pins is None else dict(catalog.pins),
+        "pins": None if catalog.pins is None else catalog.pins.to_json(),
     }
     data = json.dumps(content, separators=(",", ":")).encode()
     if len(data) > MAX_BYTES:
@@ -159,12 +160,11 @@ def _decoded(data: bytes, fingerprint: str) -> RememberedCatalog:
     raise _Unusable("it is no catalogue")
 
 
-def _pins(value: object) -> dict[str, str] | None:
-    if value is None:
-        return None
-    if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
-        raise _Unusable("its pins are damaged")
-    return value
+def _pins(value: object) -> Pins | None:
+    try:
+        return None if value is None else Pins.from_json(value)
+    except ValueError as exc:
+        raise _Unusable(f"its pins are damaged ({exc})") from None
 
 
 # --- the files ------------------------------------------------------------------------------------------------------

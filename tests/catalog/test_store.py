@@ -15,12 +15,12 @@ from typing import Any, Final
 import pytest
 
 from mcp_actors import ConfigError
-from mcp_actors.catalog import _store
+from mcp_actors.catalog import Pins, _store
 from mcp_actors.catalog._store import CatalogStore, RememberedCatalog, default_directory
 
 KEY: Final = "0123abcd"
 TOOLS: Final = ({"name": "search", "inputSchema": {"type": "object"}}, {"name": "grüße", "inputSchema": {}})
-CATALOG: Final = RememberedCatalog(server="docs", tools=TOOLS, pins={"search": "sha256:1"})
+CATALOG: Final = RememberedCatalog(server="docs", tools=TOOLS, pins=Pins(tools={"search": "0" * 64}, identity="1" * 64))
 
 
 @pytest.fixture
@@ -138,8 +138,8 @@ def test_a_file_that_cannot_be_used_is_ignored_and_named(
         ({"fingerprint": "beef"}, "about another server ('docs')"),
         ({"tools": [1]}, "no catalogue"),
         ({"tools": {}}, "no catalogue"),
-        ({"pins": [1]}, "its pins are damaged"),
-        ({"pins": {"search": 1}}, "its pins are damaged"),
+        ({"pins": [1]}, "its pins are damaged (pins are an object"),
+        ({"pins": {"tools/search": 1}}, "its pins are damaged (the pin 'tools/search' is no SHA-256"),
     ],
 )
 def test_a_file_of_another_kind_is_ignored_and_named(
