@@ -141,8 +141,10 @@ class MemoryActor(Actor):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._memory.run, name=self.ref.name)
             yield
-            nursery.cancel_scope.deadline = trio.current_time() + self._memory.close()
-        self._memory.report_unwritten()
+            wait = self._memory.close()
+            nursery.cancel_scope.deadline = trio.current_time() + wait
+        if wait:
+            self._memory.report_unwritten()
 
     async def handle(self, message: object) -> None:
         """Nothing is ever asked."""
