@@ -15,24 +15,29 @@ def main() -> int:
     """Run it; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
     parser.add_argument("revisions", nargs="*", metavar="REVISION", help=f"of the protocol: {', '.join(LEAST)}")
-    revisions = parser.parse_args().revisions or list(LEAST)
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep all that the suite writes, in a new folder")
+    flags = parser.parse_args()
+    revisions = flags.revisions or list(LEAST)
     if unknown := set(revisions) - LEAST.keys():
         parser.error(f"no revision {', '.join(sorted(unknown))}; there are {', '.join(LEAST)}")
-    fine = True
-    for revision in revisions:
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            try:
-                with (folder / "log.txt").open("w") as log:
-                    report = run(revision, folder, log)
-            except NodeMissing as error:
-                print(error, file=sys.stderr)
-                return 1
-            if report.problems:
-                print((folder / "log.txt").read_text(), file=sys.stderr)
-            print(report)
-            fine = fine and not report.problems
-    return 0 if fine else 1
+    if flags.keep is not None and flags.keep.exists():
+        parser.error(f"{flags.keep} is there already; name a new folder")
+    with tempfile.TemporaryDirectory() as temporary:
+        try:
+            fine = [judge(revision, (flags.keep or Path(temporary)).resolve() / revision) for revision in revisions]
+        except NodeMissing as error:
+            print(error, file=sys.stderr)
+            return 1
+    return 0 if all(fine) else 1
+
+
+def judge(revision: str, folder: Path) -> bool:
+    """Run what a revision requires, print what came of it, and say whether that is enough."""
+    folder.mkdir(parents=True)
+    with (folder / "log.txt").open("w") as log:
+        report = run(revision, folder, log)
+    print(report)
+    return not report.problems
 
 
 if __name__ == "__main__":
