@@ -1,0 +1,37 @@
+"""Changes of resources, for those who have subscribed to them."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from attrs import evolve
+
+from mcp_actors import ServerConfig, open_servers
+
+from ..servers.processes import eventually
+from .conftest import Asked
+
+# The SDK leaves the end of its event streams to the garbage collector, and Trio says so.
+pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
+
+ONE, OTHER = "demo://resource/dynamic/text/1", "demo://resource/dynamic/blob/2"
+
+
+async def test_changes_are_told_of_what_was_subscribed_to(everything: ServerConfig) -> None:
+    async with open_servers(evolve(everything, stop_timeout=0.5), strict=True) as servers:
+        server = servers["everything"]
+        async with server.subscribe(ONE, OTHER) as changes:
+            await server.call_tool("toggle-subscriber-updates")  # tells of all at once, and again every five seconds
+            with trio.fail_after(5):
+                told = {(await anext(changes)).uri, (await anext(changes)).uri}
+            assert told == {ONE, OTHER}
+
+
+async def test_the_server_is_told_what_nobody_wants_to_hear_of_any_more(asked: Asked) -> None:
+    async with open_servers(asked.config, strict=True) as servers:
+        server = servers["everything"]
+        async with server.subscribe(ONE):
+            async with server.subscribe(ONE, OTHER):
+                assert asked.count("resources/subscribe") == 2
+            await eventually(lambda: asked.count("resources/unsubscribe") == 1)
+        await eventually(lambda: asked.count("resources/unsubscribe") == 2)
