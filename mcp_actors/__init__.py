@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     )
     from mcp_actors.config import (
         BreakerPolicy as BreakerPolicy,
+        Callbacks as Callbacks,
         Http as Http,
         InProcess as InProcess,
         Limits as Limits,
@@ -70,6 +71,7 @@ if sys.platform == "win32":
 __all__ = [
     "Backoff",
     "BreakerPolicy",
+    "Callbacks",
     "CatalogSnapshot",
     "CatalogTool",
     "ConfigError",
@@ -110,6 +112,7 @@ __version__: Final = "0.1.0"
 _HOMES: Final = {
     "Backoff": "mcp_actors._backoff",
     "BreakerPolicy": "mcp_actors.config",
+    "Callbacks": "mcp_actors.config",
     "CatalogSnapshot": "mcp_actors.catalog",
     "CatalogTool": "mcp_actors.catalog",
     "ConfigError": "mcp_actors._errors",

@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from .._exports import publish
 from ._breaker import BreakerPolicy as BreakerPolicy
+from ._callbacks import (
+    CallbackContext as CallbackContext,
+    Callbacks as Callbacks,
+    EffectiveCallbacks as EffectiveCallbacks,
+    ElicitationCallback as ElicitationCallback,
+    LoggingCallback as LoggingCallback,
+    MessageCallback as MessageCallback,
+    RootsCallback as RootsCallback,
+    SamplingCallback as SamplingCallback,
+    effective_callbacks as effective_callbacks,
+)
 from ._endpoints import Http as Http, Sse as Sse, is_auth_flow as is_auth_flow, is_loopback as is_loopback
 from ._limits import Limits as Limits
 from ._masking import mask_url as mask_url
@@ -41,15 +52,23 @@ from ._within_limits import (
 __all__ = [
     "BreakerPolicy",
     "CallNext",
+    "CallbackContext",
+    "Callbacks",
     "ConfigValue",
+    "EffectiveCallbacks",
+    "ElicitationCallback",
     "Http",
     "InProcess",
     "LimitedListing",
     "Limits",
+    "LoggingCallback",
+    "MessageCallback",
     "Middleware",
     "RestartPolicy",
     "RetryBudget",
     "RetryPolicy",
+    "RootsCallback",
+    "SamplingCallback",
     "Secret",
     "ServerConfig",
     "Sse",
@@ -61,6 +80,7 @@ __all__ = [
     "Transport",
     "check_number_of_tools",
     "check_unique_names",
+    "effective_callbacks",
     "expand",
     "is_auth_flow",
     "is_loopback",
@@ -78,6 +98,7 @@ publish(
     "mcp_actors",
     {
         "BreakerPolicy": BreakerPolicy,
+        "Callbacks": Callbacks,
         "Http": Http,
         "InProcess": InProcess,
         "Limits": Limits,

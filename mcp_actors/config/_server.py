@@ -11,6 +11,7 @@ import attrs
 from .._errors import ConfigError
 from . import _validators as check
 from ._breaker import BreakerPolicy
+from ._callbacks import Callbacks
 from ._endpoints import Http, Sse
 from ._middleware import Middleware, check_middleware, to_middleware
 from ._restart import RestartPolicy
@@ -38,6 +39,8 @@ _check_retry: Final = check.kind(
     RetryPolicy, remedy="give a RetryPolicy(...); RetryPolicy(attempts=1) disables retrying"
 )
 _check_breaker: Final = check.kind(BreakerPolicy, type(None), remedy="give a BreakerPolicy(...), or None for none")
+
+_check_callbacks: Final = check.kind(Callbacks, type(None), remedy="give a Callbacks(...), or None for none")
 
 
 def _check_name(instance: ServerConfig, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -98,6 +101,8 @@ class ServerConfig:
         middleware: async functions ``(request, call_next)`` around every tool call, the first outermost. They run in
             the request's own task and time, and hold one of `max_in_flight`. A request that is sent again (`retry`),
             or turns out not to have been sent when the connection ended, goes through them again.
+        callbacks: what answers what the server asks, and hears what it tells; what is not given here is taken from the
+            group's. None (default): all of it.
 
     Raises:
         ConfigError: a value cannot be used; the message names the server, the field, the value and the remedy.
@@ -139,6 +144,7 @@ class ServerConfig:
     middleware: tuple[Middleware, ...] = attrs.field(
         default=(), converter=to_middleware, validator=check_middleware, kw_only=True
     )
+    callbacks: Callbacks | None = attrs.field(default=None, validator=_check_callbacks, kw_only=True)
 
 
 def check_unique_names(configs: Iterable[ServerConfig]) -> None:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from .._collapse import without_cancelled
-from ._ref import ActorRef
+from ._ref import ActorRef, serving
 from ._restart import is_seconds
 
 if TYPE_CHECKING:
@@ -132,6 +132,17 @@ class Actor(ABC):
         failure = without_cancelled(exc)
         if failure is not None:
             self._current.end("crashed", failure)
+
+    def join_handler(self) -> None:
+        """Have what the running task does from now on, and what it starts, count as done by the handler that is on.
+
+        Meant for foreign code that runs because of a handler, in a task that the handler did not start: whether that
+        may call this actor is then decided as for the handler itself. With none or several on, nobody knows which one
+        it is, and nothing changes.
+        """
+        handled = self._current.record.in_flight
+        if len(handled) == 1:
+            serving.set(*handled)
 
     @property
     def _current(self) -> Incarnation:

@@ -24,6 +24,7 @@ from pydantic_core import ValidationError
 from .._errors import ConnectFailed, ConnectionLost, ConnectPhase
 from ..config import InProcess
 from ..kernel import Actor, IgnoreStart, NotSent
+from ._callbacks import open_callbacks
 from ._connection_errors import (
     answer_not_understood,
     connect_failed,
@@ -122,12 +123,15 @@ class ServerActor(Actor):
     async def _attempt(self, negotiation: Negotiation) -> AsyncIterator[None]:
         """Open a link, negotiate and list tools. A failure leaves when the link knows all about it."""
         self._phase = "open"
-        async with open_link(self._record.config, on_lost=self._lost) as link:
+        async with (
+            open_callbacks(self._record, self.join_handler) as callbacks,
+            open_link(self._record.config, on_lost=self._lost) as link,
+        ):
             self._link, self._phase = link, "negotiate"
             async with negotiation.patience(link) as answered, open_incoming(self._record.listeners) as incoming:
                 exchange = open_exchange()
                 try:
-                    async with negotiation.client(link, incoming.callbacks()) as self._client:
+                    async with negotiation.client(link, incoming.callbacks() | callbacks.for_client()) as self._client:
                         with closing(incoming):
                             answered()
                             await self._begin(link, negotiation, incoming)

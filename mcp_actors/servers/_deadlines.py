@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import trio
@@ -26,7 +26,7 @@ from .._errors import RequestTimedOut
 from ..kernel import Actor
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from ..kernel import PendingCall
 
@@ -90,6 +90,7 @@ class Deadlines:
         self._progress_timeout = progress_timeout
         self._requests: OrderedDict[Deadline, None] = OrderedDict()
         self._idle: OrderedDict[Deadline, None] = OrderedDict()
+        self._holds = 0
         self._sleep = trio.CancelScope()
 
     # --- requests ---------------------------------------------------------------------------------------------------
@@ -122,6 +123,18 @@ class Deadlines:
         self._idle.move_to_end(deadline)
         self._wake_by(deadline.idle_at)
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """The server asks something, and nobody knows for which request: until it is told, nothing lacks progress."""
+        self._holds += 1
+        try:
+            yield
+        finally:
+            self._holds -= 1
+            if not self._holds:
+                for deadline in tuple(self._idle):
+                    self.renew(deadline)
+
     @property
     def kept(self) -> int:
         """How many entries there are; a request may have two."""
@@ -137,7 +150,8 @@ class Deadlines:
             self._expire(trio.current_time())
 
     def _next(self) -> float:
-        first, first_idle = next(iter(self._requests), None), next(iter(self._idle), None)
+        first = next(iter(self._requests), None)
+        first_idle = next(iter(self._idle), None) if not self._holds else None
         return min(first.at if first else math.inf, first_idle.idle_at if first_idle else math.inf)
 
     def _wake_by(self, time: float) -> None:
@@ -159,7 +173,7 @@ class Deadlines:
                 break
             due[deadline] = None
         for deadline in self._idle:
-            if deadline.idle_at > now:
+            if deadline.idle_at > now or self._holds:
                 break
             due[deadline] = None
         return list(due)

@@ -36,7 +36,14 @@ from ._background import open_background
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from mcp.client.session import IncomingMessage, MessageHandlerFnT
+    from mcp.client.session import (
+        ElicitationFnT,
+        IncomingMessage,
+        ListRootsFnT,
+        MessageHandlerFnT,
+        SamplingFnT,
+    )
+    from mcp.types import SamplingCapability
 
     from ._background import Background
 
@@ -48,9 +55,13 @@ logger = logging.getLogger("mcp_actors.servers")
 
 
 class ClientCallbacks(TypedDict, total=False):
-    """What `mcp.Client` calls for what a server sends unasked; its arguments by name."""
+    """What `mcp.Client` calls for what a server sends unasked, and what it says of that; its arguments by name."""
 
     message_handler: MessageHandlerFnT
+    sampling_callback: SamplingFnT
+    sampling_capabilities: SamplingCapability | None
+    elicitation_callback: ElicitationFnT
+    list_roots_callback: ListRootsFnT
 
 
 @frozen

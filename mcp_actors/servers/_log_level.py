@@ -13,7 +13,7 @@ from attrs import frozen
 from mcp.types import EmptyResult, LoggingLevel, SetLevelRequest, SetLevelRequestParams
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
-from .._errors import ActorCrashed, ActorStopped
+from .._errors import ActorCrashed, ActorStopped, NotSupported
 from ..catalog._violations import kind_of
 from ._connection_errors import problem_of
 from ._given import refused
@@ -60,13 +60,15 @@ class SetLogLevel(Request[None]):
 
 
 async def keep_log_level(record: ServerRecord, actor: ActorRef) -> None:
-    """Tell a new connection the level that the one before was told; if that fails, only say so."""
+    """Tell a new connection the level that was configured, or set since; if that fails, only say so."""
     if record.log_level is None:
         return
     try:
         await ask_from_beside(record, actor, SetLogLevel(record.log_level))
     except (ActorCrashed, ActorStopped):
         return  # the connection has ended
+    except NotSupported:
+        return  # it does not log
     except Exception as exc:
         name = record.config.name
         logger.warning("server %r: its log level was not set again: %s; use set_log_level", name, problem_of(exc))

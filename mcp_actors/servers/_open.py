@@ -12,7 +12,7 @@ from .._errors import ConfigError
 from ..catalog import check_naming
 from ..catalog._names import DEFAULT_NAMING
 from ..catalog._store import CatalogStore, default_directory
-from ..config import ServerConfig, check_unique_names
+from ..config import Callbacks, ServerConfig, check_unique_names, effective_callbacks
 from ..kernel import EventHub, open_supervisor
 from ._failures import translated
 from ._gate import StartGate, check_gate
@@ -36,6 +36,7 @@ async def open_servers(
     start_gate: float | None = None,
     catalog_store: str | os.PathLike[str] | bool | None = None,
     naming: str = DEFAULT_NAMING,
+    callbacks: Callbacks | None = None,
     observers: Iterable[Observer] = (),
 ) -> AsyncIterator[ServerGroup]:
     """Connect to servers, side by side, around a block of code; disconnect from all of them after it.
@@ -60,6 +61,8 @@ async def open_servers(
             as ``deferred`` tools; a lazy one too. None (default) or False: nothing is remembered.
         naming: the template of the tools' public names; ``{server}`` and ``{tool}`` are replaced. Default
             ``"mcp__{server}__{tool}"``.
+        callbacks: what answers what servers ask, and hears what they tell. What a server has of its own
+            (``ServerConfig.callbacks``) wins, field by field.
         observers: called synchronously with every event.
 
     Yields:
@@ -72,12 +75,17 @@ async def open_servers(
             cancelled.
         ConfigError: what is configured cannot work; nothing was started.
     """
-    _check(configs, naming)
+    _check(configs, naming, callbacks)
     store = _store(catalog_store)
     check_gate(start_gate, remembers=store is not None)
     hub = EventHub(tuple(observers))
     records = {
-        config.name: ServerRecord(config, hub.emit, required=config.connect == "eager" and (strict or config.required))
+        config.name: ServerRecord(
+            config,
+            hub.emit,
+            required=config.connect == "eager" and (strict or config.required),
+            callbacks=effective_callbacks(config.callbacks, callbacks),
+        )
         for config in configs
         if config.enabled
     }
@@ -149,11 +157,12 @@ def _store(catalog_store: object) -> CatalogStore | None:
     )
 
 
-def _check(configs: tuple[ServerConfig, ...], naming: str) -> None:
+def _check(configs: tuple[ServerConfig, ...], naming: str, callbacks: Callbacks | None) -> None:
     """Refuse what cannot work, before anything is started.
 
     Raises:
-        ConfigError: this is no configuration, two servers have one name, or `naming` is no template.
+        ConfigError: this is no configuration, two servers have one name, `naming` is no template, or `callbacks` are
+            none.
     """
     for config in configs:
         if not isinstance(config, ServerConfig):
@@ -164,3 +173,7 @@ def _check(configs: tuple[ServerConfig, ...], naming: str) -> None:
             )
     check_unique_names(configs)
     check_naming(naming)
+    if callbacks is not None and not isinstance(callbacks, Callbacks):
+        raise ConfigError(
+            f"open_servers takes callbacks=Callbacks(...), not {type(callbacks).__name__}", source="open_servers"
+        )

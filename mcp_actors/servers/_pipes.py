@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import anyio
 import trio
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
+from mcp.types import JSONRPCMessage, JSONRPCNotification, jsonrpc_message_adapter
 from pydantic_core import from_json
 
 from .._errors import LimitExceeded
@@ -113,12 +113,16 @@ class PipeReader(MessageReader):
         self._max_line_bytes = max_line_bytes
         self._lines = LineSplitter(max_line_bytes)
         self._burst = 0
+        self._notified = False
         self._ended = False
         self._closed = False
         self.malformed_lines = 0
 
     async def receive(self) -> SessionMessage:
         """Return the next message. A checkpoint every `BURST` messages at least; cancelled, it loses none.
+
+        There is one after every notification: the SDK starts a task for it, and without that the tasks of several
+        would run in any order.
 
         Raises:
             anyio.EndOfStream: the server closed its stdout, or sent a line over the limit.
@@ -135,13 +139,14 @@ class PipeReader(MessageReader):
             if line is None:
                 await self._read_more()
             elif (message := self._parse(line)) is not None:
+                self._notified = isinstance(message, JSONRPCNotification)
                 return SessionMessage(message)
             else:
                 await self._checkpoint_sometimes()
 
     async def _checkpoint_sometimes(self) -> None:
         self._burst += 1
-        if self._burst < BURST:
+        if self._burst < BURST and not self._notified:
             await trio.lowlevel.checkpoint_if_cancelled()
         else:
             self._burst = 0

@@ -8,6 +8,7 @@ import trio
 from mcp.types import ToolListChangedNotification
 
 from .._errors import ServerUnavailable
+from ..config import EffectiveCallbacks
 from ..kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting
 from ._breaker import Breaker
 from ._catalogue import ServerCatalogue
@@ -40,6 +41,7 @@ class ServerRecord:
     Attributes:
         config: what to connect to. Never changes.
         required: whether a failed start is an error for who asked for it. Never changes.
+        callbacks: the user's, for what it asks and tells. Never changes.
         state: see ``_state``. Written by `follow`, that is by the events of the actor, as are the next six.
         since: `trio.current_time` when it came into that state.
         incarnation: which of its incarnations is on, or was the last.
@@ -66,7 +68,14 @@ class ServerRecord:
         left: True once its group was left, so that nothing changes any more. Written by the door (`leave`).
     """
 
-    def __init__(self, config: ServerConfig, emit: Callable[[Event], None], *, required: bool) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        emit: Callable[[Event], None],
+        *,
+        required: bool,
+        callbacks: EffectiveCallbacks | None = None,
+    ) -> None:
         self.config = config
         self.required = required
         self.state: ServerState = "pending"
@@ -84,7 +93,8 @@ class ServerRecord:
         self.listeners.add(ToolListChangedNotification, self.catalogue.notice)
         self.listeners.add(NoticesMissed, self.catalogue.notice)
         self.subscriptions = Subscriptions(self.listeners)
-        self.log_level: LoggingLevel | None = None
+        self.callbacks = callbacks or EffectiveCallbacks()
+        self.log_level: LoggingLevel | None = self.callbacks.log_level if self.callbacks.logging is not None else None
         self.deadlines = Deadlines(config.name, config.request_timeout, config.progress_timeout)
         self.tokens = RetryTokens(config.retry.budget)
         self.breaker = Breaker(config.name, config.breaker) if config.breaker is not None else None

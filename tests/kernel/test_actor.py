@@ -117,6 +117,28 @@ async def test_calls_to_oneself_that_would_wait_for_each_other_are_refused() -> 
     assert host.seen == [2, 1]
 
 
+@pytest.mark.parametrize("handlers", [0, 1, 2])
+async def test_foreign_code_may_count_as_the_handlers_if_there_is_one_only(handlers: int) -> None:
+    """It runs because of a handler, in a task that the handler did not start. Of two, nobody knows which one."""
+    host, gate, refused = Host(max_in_flight=2), Gate(), list[str]()
+
+    async def foreign(ref: ActorRef) -> None:
+        host.join_handler()
+        try:
+            await ref.call(Get(1))
+        except ActorError as exc:
+            refused.append(str(exc))
+
+    async with open_actor(host, name="host") as ref, trio.open_nursery() as nursery:
+        for _ in range(handlers):
+            nursery.start_soon(ref.call, Do(gate))
+        await settle()
+        nursery.start_soon(foreign, ref)
+        await settle()
+        gate.open()
+    assert refused == ([SELF_CALL] if handlers == 1 else [])
+
+
 async def test_what_overtakes_does_not_count_as_holding_a_slot() -> None:
     """A control message needs none, so it may call its actor if that has one to spare."""
     host = Host()

@@ -1,0 +1,79 @@
+"""What a server tells, given to a callback of the user's one after the other and in order."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from contextvars import Context, copy_context
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+__all__ = ["NoticeFeed"]
+
+logger = logging.getLogger("mcp_actors.servers")
+
+MAX_WAITING: Final = 1000
+"""Notices that may wait for a slow callback; of more, the oldest are dropped. Who is so far behind wants the news."""
+
+
+class NoticeFeed:
+    """Takes notices as they come, without waiting; a task of its own gives them on.
+
+    Args:
+        server: whose notices they are.
+        kind: which callback they are for.
+        give: gives one on, in the context variables in which it came. It takes care of its own failures.
+
+    Attributes:
+        dropped: how many notices were dropped.
+    """
+
+    def __init__(self, server: str, kind: str, give: Callable[[Any, Context], Awaitable[None]]) -> None:
+        self.dropped = 0
+        self._server = server
+        self._kind = kind
+        self._give = give
+        self._waiting: deque[tuple[Any, Context]] = deque()
+        self._giving = False
+        self._change = trio.Event()
+        self._idle = trio.Event()
+
+    def put(self, notice: Any) -> None:
+        """Take a notice."""
+        if len(self._waiting) >= MAX_WAITING:
+            self._waiting.popleft()
+            self.dropped += 1
+            if self.dropped == 1:
+                logger.warning(
+                    "server %r: tells more than its %s callback can take; the oldest is dropped whenever %d wait",
+                    self._server,
+                    self._kind,
+                    MAX_WAITING,
+                )
+        self._waiting.append((notice, copy_context()))
+        self._change.set()
+
+    async def run(self) -> None:
+        """Give on what comes. **Cancellation**: what waits is dropped."""
+        while True:
+            while self._waiting:
+                self._giving = True
+                await self._give(*self._waiting.popleft())
+            self._giving = False
+            self._idle.set()
+            await self._change.wait()
+            self._change, self._idle = trio.Event(), trio.Event()
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything waits, or is being given on."""
+        return self._giving or bool(self._waiting)
+
+    async def wait_idle(self) -> None:
+        """Wait until nothing is."""
+        while self.busy:
+            await self._idle.wait()

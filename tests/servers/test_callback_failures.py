@@ -1,0 +1,295 @@
+"""Callbacks that raise, hang or are not wanted any more: an error for the server, a log line, and nothing worse."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import outcome
+import pytest
+import trio
+from mcp.types import ElicitRequestParams, ElicitResult
+
+from mcp_actors import Callbacks, ConnectionLost, RequestTimedOut, ServerError, open_servers
+from mcp_actors.config import CallbackContext
+from mcp_actors.servers import ServerGroup
+
+from .asking import ACCEPTED, ELICIT, ERAS, Era, accept, ask, asking, call, until
+from .groups import AT_ONCE, BOUND, Events
+from .links import MARGIN
+
+Callback = Callable[[CallbackContext, ElicitRequestParams], Awaitable[Any]]
+
+SECRET = "hunter2"
+
+
+async def broken(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+    await trio.lowlevel.checkpoint()
+    raise ValueError(f"the password is {SECRET}")
+
+
+async def broken_inside(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(broken, context, params)
+        nursery.start_soon(trio.sleep_forever)
+    raise AssertionError
+
+
+async def forgetful(context: CallbackContext, params: ElicitRequestParams) -> Any:
+    await trio.lowlevel.checkpoint()
+
+
+async def hangs(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+    await trio.sleep_forever()
+    raise AssertionError
+
+
+async def passes_on_a_cancellation(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+    """Do what is easily done when tasks are bridged: hand out what ended another task."""
+    ended: list[outcome.Outcome[None]] = []
+
+    async def other() -> None:
+        ended.append(await outcome.acapture(trio.sleep_forever))
+        ended[0].unwrap()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel("over")
+    assert isinstance(ended[0], outcome.Error)
+    raise ended[0].error
+
+
+FAILURES = [
+    (broken, "raised ValueError", ValueError, -32603),
+    (broken_inside, "raised ValueError", ValueError, -32603),
+    (passes_on_a_cancellation, "raised RuntimeError", RuntimeError, -32603),
+    (forgetful, "returned NoneType and not mcp.types.ElicitResult", None, -32603),
+    (hangs, "took longer than its timeout of 0.05 s", None, -32001),
+]
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize(("callback", "problem", "cause", "code"), FAILURES, ids=[each[1] for each in FAILURES])
+async def test_a_callback_that_fails_is_an_error_for_the_server_and_a_log_line(
+    caplog: pytest.LogCaptureFixture,
+    era: Era,
+    callback: Callback,
+    problem: str,
+    cause: type[Exception] | None,
+    code: int,
+) -> None:
+    """S1-07: never a group, nor the end of anything. The server is told nothing of what was said."""
+    events = Events()
+    config = asking(era, callbacks=Callbacks(elicitation=callback, timeout=0.05))
+    with caplog.at_level(logging.ERROR, "mcp_actors"):
+        async with open_servers(config, observers=[events]) as servers:
+            if era == "legacy":
+                message = "the client's callback for elicitation failed"
+                assert await ask(servers["a"], ELICIT) == [{"error": {"code": code, "message": message}}]
+            else:
+                with pytest.raises(ServerError) as caught:
+                    await ask(servers["a"], ELICIT)
+                assert type(caught.value) is ServerError
+                assert str(caught.value) == (
+                    "server 'a': tools/call 'ask': it asked for elicitation, and the callback for that "
+                    f"{problem}; mend that, and send the request again"
+                )
+                assert type(caught.value.__cause__) is (type(None) if cause is None else cause)
+            assert "methods" in await call(servers["a"], "seen")
+    assert [record.getMessage() for record in caplog.records] == [f"server 'a': the elicitation callback {problem}"]
+    assert events.states("a") == ["connecting", "ready", "stopping", "stopped"]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_callback_that_cannot_be_cancelled_holds_up_neither_the_server_nor_the_caller(era: Era) -> None:
+    """As one that reads from a terminal in a thread. The process ends in time, too."""
+    read = threading.Event()
+
+    async def blocks(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+        await trio.to_thread.run_sync(read.wait)
+        return ACCEPTED
+
+    try:
+        config = asking(era, callbacks=Callbacks(elicitation=blocks, timeout=0.05), stop_timeout=1)
+        async with open_servers(config) as servers:
+            began = trio.current_time()
+            if era == "legacy":
+                [answer] = await ask(servers["a"], ELICIT)
+                assert answer["error"]["code"] == -32001
+            else:
+                with pytest.raises(ServerError, match="took longer"):
+                    await ask(servers["a"], ELICIT)
+            assert trio.current_time() - began < MARGIN
+            read.set()
+    finally:
+        read.set()
+
+
+async def test_a_process_ends_though_a_callback_does_not() -> None:
+    """Its tasks stand outside the link."""
+    asked, read = trio.Event(), threading.Event()
+
+    async def blocks(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+        asked.set()
+        await trio.to_thread.run_sync(read.wait)
+        return ACCEPTED
+
+    config = asking(callbacks=Callbacks(elicitation=blocks), stop_timeout=0.5)
+    async with open_servers(config) as servers, trio.open_nursery() as nursery:
+        pid = servers["a"].statistics().pid
+        assert pid is not None
+        await call(servers["a"], "ask_later", questions=[ELICIT])
+        await asked.wait()
+        nursery.start_soon(servers["a"].stop)
+        await until(lambda: gone(pid))
+        read.set()
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+class Watched:
+    """A callback that waits, and notes how it ends."""
+
+    def __init__(self) -> None:
+        self.began = trio.Event()
+        self.ended: list[str] = []
+
+    async def __call__(self, context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+        self.began.set()
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled:
+            self.ended.append("cancelled")
+            raise
+        raise AssertionError
+
+
+async def test_what_a_server_takes_back_is_not_asked_any_more() -> None:
+    """Its callback is cancelled; the server gets no answer."""
+    watched = Watched()
+    async with open_servers(asking(callbacks=Callbacks(elicitation=watched))) as servers:
+        await call(servers["a"], "ask_later", questions=[ELICIT])
+        await watched.began.wait()
+        assert await call(servers["a"], "withdraw") == "withdrawn"
+        await until(lambda: watched.ended)
+        assert await call(servers["a"], "answers") == []
+    assert watched.ended == ["cancelled"]
+
+
+async def test_a_caller_that_leaves_takes_the_question_along() -> None:
+    """Since 2026-07-28 the question is part of his request."""
+    watched = Watched()
+    async with open_servers(asking("modern", callbacks=Callbacks(elicitation=watched))) as servers:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, servers["a"], ELICIT)
+            await watched.began.wait()
+            nursery.cancel_scope.cancel("the caller leaves")
+        await until(lambda: watched.ended)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_time_of_a_callback_counts_for_the_request(era: Era) -> None:
+    """Who asks people needs a longer ``request_timeout``."""
+    watched = Watched()
+    config = asking(era, callbacks=Callbacks(elicitation=watched), request_timeout=0.3)
+    async with open_servers(config) as servers:
+        with pytest.raises(RequestTimedOut):
+            await ask(servers["a"], ELICIT)
+        if era == "modern":
+            await until(lambda: watched.ended)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_while_a_callback_runs_the_server_lacks_no_progress(era: Era) -> None:
+    async def slow(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+        await trio.sleep(0.4)
+        return ACCEPTED
+
+    config = asking(era, callbacks=Callbacks(elicitation=slow), progress_timeout=0.15)
+    async with open_servers(config) as servers:
+        assert len(await ask(servers["a"], ELICIT)) == 1
+        with pytest.raises(RequestTimedOut) as caught:
+            await call(servers["a"], "silent")
+        assert caught.value.limit == "progress_timeout"
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("how", ["killed", "left"])
+async def test_the_end_of_the_connection_ends_the_callbacks(era: Era, how: str) -> None:
+    watched = Watched()
+    outcomes: list[BaseException] = []
+
+    async def ask_once(servers: ServerGroup) -> None:
+        try:
+            await ask(servers["a"], ELICIT)
+        except ServerError as exc:
+            outcomes.append(exc)
+
+    config = asking(era, callbacks=Callbacks(elicitation=watched), restart=AT_ONCE)
+    async with trio.open_nursery() as nursery:
+        async with open_servers(config) as servers:
+            nursery.start_soon(ask_once, servers)
+            await watched.began.wait()
+            if how == "killed":
+                with pytest.raises(ConnectionLost):
+                    await call(servers["a"], "die", notifications=[])
+                await until(lambda: watched.ended)
+                with trio.fail_after(BOUND):
+                    await servers["a"].wait_ready()
+        assert watched.ended == ["cancelled"]
+    assert len(outcomes) == 1
+
+
+async def test_what_a_callback_raises_on_being_cancelled_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    began = trio.Event()
+
+    async def clumsy(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+        began.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise KeyError("clean-up")
+
+    with caplog.at_level(logging.WARNING, "mcp_actors"):
+        async with open_servers(asking(callbacks=Callbacks(elicitation=clumsy))) as servers:
+            await call(servers["a"], "ask_later", questions=[ELICIT])
+            await began.wait()
+    assert [record.getMessage() for record in caplog.records] == [
+        "server 'a': the elicitation callback raised on being cancelled"
+    ]
+
+
+async def test_a_callback_that_wants_the_program_to_end_ends_it() -> None:
+    """S1-07: that is no failure of a server."""
+
+    async def leave(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+        await trio.lowlevel.checkpoint()
+        raise SystemExit(3)
+
+    async def program() -> None:
+        async with open_servers(asking(callbacks=Callbacks(elicitation=leave))) as servers:
+            await call(servers["a"], "ask_later", questions=[ELICIT])
+            await trio.sleep_forever()
+
+    with pytest.raises(SystemExit):
+        await program()
+
+
+async def test_one_that_fails_hurts_no_other() -> None:
+    async def choose(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+        return await (broken if context.request_id == "question 0" else accept)(context, params)
+
+    async with open_servers(asking(callbacks=Callbacks(elicitation=choose))) as servers:
+        failed, *others = await ask(servers["a"], ELICIT, ELICIT, ELICIT)
+    assert "error" in failed
+    assert [each["action"] for each in others] == ["accept", "accept"]

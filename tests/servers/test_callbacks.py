@@ -1,0 +1,287 @@
+"""What servers ask: callbacks answer it, in tasks of their own, in both eras."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+import trio
+from mcp import MCPError
+from mcp.types import (
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitRequestParams,
+    ElicitResult,
+    ErrorData,
+    ListRootsResult,
+    SamplingCapability,
+    SamplingToolsCapability,
+)
+from trio.testing import wait_all_tasks_blocked
+
+from mcp_actors import Callbacks, ConfigError, LimitExceeded, open_servers
+from mcp_actors.config import CallbackContext, ElicitationCallback
+from mcp_actors.servers import ServerGroup
+from mcp_actors.servers._callbacks import MAX_QUESTIONS
+
+from .asking import (
+    ACCEPTED,
+    ELICIT,
+    ERAS,
+    FOLDERS,
+    ROOTS,
+    SAID,
+    SAMPLE,
+    Era,
+    Heard,
+    accept,
+    ask,
+    asking,
+    call,
+    folders,
+    say,
+    until,
+)
+from .groups import BOUND
+
+URL = {
+    "method": "elicitation/create",
+    "params": {"mode": "url", "message": "Log in.", "url": "https://example.com/login", "elicitationId": "e1"},
+}
+
+
+def wire(result: Any) -> Any:
+    return result.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_what_is_asked_is_answered_by_its_callback(era: Era) -> None:
+    """S4-23: sampling with all its parameters, elicitation by form and by URL, roots; and the callback is told who."""
+    seen: list[Any] = []
+
+    async def sampling(context: CallbackContext, params: CreateMessageRequestParams) -> CreateMessageResult:
+        await trio.lowlevel.checkpoint()
+        seen.append((context.server, params.max_tokens, params.temperature, params.stop_sequences))
+        return SAID
+
+    async def elicitation(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+        await trio.lowlevel.checkpoint()
+        seen.append((context.server, params.mode, params.message))
+        return ACCEPTED
+
+    async def roots(context: CallbackContext) -> ListRootsResult:
+        await trio.lowlevel.checkpoint()
+        seen.append((context.server, context.request_id is not None))
+        return FOLDERS
+
+    callbacks = Callbacks(sampling=sampling, elicitation=elicitation, roots=roots)
+    async with open_servers(asking(era), callbacks=callbacks) as servers:
+        for question, answer in ((SAMPLE, SAID), (ELICIT, ACCEPTED), (URL, ACCEPTED), (ROOTS, FOLDERS)):
+            assert await ask(servers["a"], question) == [wire(answer)]
+    assert seen == [
+        ("a", 7, 0.25, ["end", "stop"]),
+        ("a", "form", "Which one?"),
+        ("a", "url", "Log in."),
+        ("a", True),
+    ]
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize(
+    ("callbacks", "advertised"),
+    [
+        (None, {}),
+        (Callbacks(), {}),
+        (Callbacks(logging=Heard(), message=Heard()), {}),
+        (Callbacks(sampling=say), {"sampling": {}}),
+        (
+            Callbacks(sampling=say, sampling_capabilities=SamplingCapability(tools=SamplingToolsCapability())),
+            {"sampling": {"tools": {}}},
+        ),
+        (Callbacks(elicitation=accept), {"elicitation": {"form": {}, "url": {}}}),
+        (Callbacks(roots=folders), {"roots": {"listChanged": True}}),
+    ],
+    ids=["nothing", "none", "what is only told", "sampling", "with tools", "elicitation", "roots"],
+)
+async def test_a_server_is_told_that_it_may_ask_what_there_is_a_callback_for(
+    era: Era, callbacks: Callbacks | None, advertised: dict[str, Any]
+) -> None:
+    """S4-23: nothing else, on the wire."""
+    async with open_servers(asking(era, callbacks=callbacks)) as servers:
+        capabilities = (await call(servers["a"], "seen"))["capabilities"]
+    assert capabilities == advertised
+
+
+async def test_a_servers_own_callbacks_win_one_by_one_over_the_groups() -> None:
+    """And it may do without one that the group has."""
+
+    async def decline(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+        await trio.lowlevel.checkpoint()
+        return ElicitResult(action="decline")
+
+    own = {"own": Callbacks(elicitation=decline), "none": Callbacks(elicitation=False), "groups": None}
+    configs = [asking(name=name, callbacks=callbacks) for name, callbacks in own.items()]
+    async with open_servers(*configs, callbacks=Callbacks(elicitation=accept, roots=folders)) as servers:
+        assert await ask(servers["own"], ELICIT, ROOTS) == [{"action": "decline"}, wire(FOLDERS)]
+        assert await ask(servers["groups"], ELICIT) == [wire(ACCEPTED)]
+        capabilities = (await call(servers["none"], "seen"))["capabilities"]
+        assert list(capabilities) == ["roots"]
+
+
+async def test_what_are_no_callbacks_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"open_servers takes callbacks=Callbacks\(\.\.\.\), not function"):
+        async with open_servers(callbacks=accept):  # type: ignore[arg-type]  # that it refuses is what is tested
+            pytest.fail("it opened")
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_refusal_is_passed_on_as_it_is(era: Era) -> None:
+    async def refuse(context: CallbackContext, params: CreateMessageRequestParams) -> ErrorData:
+        await trio.lowlevel.checkpoint()
+        return ErrorData(code=-1, message="the user said no")
+
+    async with open_servers(asking(era), callbacks=Callbacks(sampling=refuse)) as servers:
+        if era == "legacy":
+            assert await ask(servers["a"], SAMPLE) == [{"error": {"code": -1, "message": "the user said no"}}]
+        else:
+            with pytest.raises(MCPError, match="the user said no") as caught:
+                await ask(servers["a"], SAMPLE)
+            assert caught.value.code == -1
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_callbacks_run_side_by_side_and_hold_up_nothing(era: Era) -> None:
+    running = 0
+    gate = trio.Event()
+
+    async def wait(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+        nonlocal running
+        running += 1
+        await gate.wait()
+        return ACCEPTED
+
+    answers: list[Any] = []
+
+    async def ask_all() -> None:
+        answers.extend(await ask(servers["a"], ELICIT, ELICIT, ELICIT))
+
+    async with (
+        open_servers(asking(era), callbacks=Callbacks(elicitation=wait)) as servers,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(ask_all)
+        await until(lambda: running == 3)
+        assert "methods" in await call(servers["a"], "seen")
+        assert answers == []
+        gate.set()
+    assert answers == [wire(ACCEPTED)] * 3
+
+
+VISITOR: ContextVar[str] = ContextVar("VISITOR", default="nobody")
+
+
+@pytest.mark.parametrize(("era", "visitor"), [("legacy", "the group's"), ("modern", "mary")])
+async def test_a_callback_runs_in_the_context_of_the_request_it_is_for_if_that_is_known(era: Era, visitor: str) -> None:
+    """K7. Over stdio in the legacy era nobody can know it."""
+    seen: list[str] = []
+
+    async def note(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+        await trio.lowlevel.checkpoint()
+        seen.append(VISITOR.get())
+        return ACCEPTED
+
+    VISITOR.set("the group's")
+    async with open_servers(asking(era), callbacks=Callbacks(elicitation=note)) as servers:
+        VISITOR.set("mary")
+        await ask(servers["a"], ELICIT)
+    assert seen == [visitor]
+
+
+# --- callbacks that call servers --------------------------------------------------------------------------------------
+
+
+def calling(servers: Callable[[], ServerGroup], tool: str, to: str = "a") -> tuple[ElicitationCallback, list[Any]]:
+    """Return an elicitation callback that calls a server before it answers, and what came of that."""
+    outcomes: list[Any] = []
+
+    async def callback(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+        try:
+            outcomes.append(await call(servers()[to], tool))
+        except LimitExceeded as exc:
+            outcomes.append(exc)
+        return ACCEPTED
+
+    return callback, outcomes
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_callback_may_call_the_server_that_asks_and_any_other(era: Era) -> None:
+    callback, outcomes = calling(lambda: servers, "seen")
+    other, others = calling(lambda: servers, "seen", to="b")
+    configs = [
+        asking(era, max_in_flight=2, callbacks=Callbacks(elicitation=callback)),
+        asking(era, name="b", max_in_flight=1, callbacks=Callbacks(elicitation=accept)),
+        asking(era, name="c", max_in_flight=1, callbacks=Callbacks(elicitation=other)),
+    ]
+    servers: ServerGroup
+    async with open_servers(*configs) as servers:
+        with trio.fail_after(BOUND):
+            assert await ask(servers["a"], ELICIT) == [wire(ACCEPTED)]
+            assert await ask(servers["c"], ELICIT) == [wire(ACCEPTED)]
+    assert "methods" in outcomes[0]
+    assert "methods" in others[0]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_with_one_request_at_a_time_a_callback_that_calls_its_server_is_refused(era: Era) -> None:
+    """It would wait for itself."""
+    callback, outcomes = calling(lambda: servers, "seen")
+    config = asking(era, max_in_flight=1, callbacks=Callbacks(elicitation=callback))
+    async with open_servers(config) as servers:
+        with trio.fail_after(BOUND):
+            assert await ask(servers["a"], ELICIT) == [wire(ACCEPTED)]
+    assert [type(each) for each in outcomes] == [LimitExceeded]
+    assert "was called from within one of its own requests" in str(outcomes[0])
+
+
+async def test_a_callback_for_what_a_server_asks_of_itself_may_call_it_even_then() -> None:
+    """No request is with the server, so there is none to wait for."""
+    callback, outcomes = calling(lambda: servers, "seen")
+    config = asking(max_in_flight=1, callbacks=Callbacks(elicitation=callback))
+    async with open_servers(config) as servers:
+        await call(servers["a"], "ask_later", questions=[ELICIT])
+        await until(lambda: outcomes)
+    assert "methods" in outcomes[0]
+
+
+async def test_what_a_server_asks_while_it_is_connected_is_answered() -> None:
+    async with open_servers(
+        asking("legacy", "--ask-at-start", "roots/list"), callbacks=Callbacks(roots=folders)
+    ) as servers:
+        with trio.fail_after(BOUND):
+            while await call(servers["a"], "answers") != [wire(FOLDERS)]:
+                await wait_all_tasks_blocked(0.001)
+
+
+async def test_a_server_that_asks_more_than_anybody_can_answer_is_refused() -> None:
+    """And what was asked before is answered."""
+    gate = trio.Event()
+
+    async def wait(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+        await gate.wait()
+        return ACCEPTED
+
+    answers: list[Any] = []
+
+    async def ask_all() -> None:
+        answers.extend(await ask(servers["a"], *[ELICIT] * (MAX_QUESTIONS + 2)))
+
+    async with open_servers(asking(), callbacks=Callbacks(elicitation=wait)) as servers, trio.open_nursery() as nursery:
+        nursery.start_soon(ask_all)
+        await until(lambda: servers["a"].statistics().in_flight == 1)
+        await call(servers["a"], "seen")
+        gate.set()
+    refusal = {"error": {"code": -32603, "message": "64 questions wait for an answer already"}}
+    assert (answers.count(wire(ACCEPTED)), answers.count(refusal)) == (MAX_QUESTIONS, 2)
