@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from typing import Any, Final, Literal
 
 import attrs
+from mcp.client import ClientExtension
 
 from .._errors import ConfigError
 from . import _validators as check
 from ._breaker import BreakerPolicy
 from ._callbacks import Callbacks
 from ._endpoints import Http, Sse
+from ._extensions import check_extensions, to_extensions
 from ._middleware import Middleware, check_middleware, to_middleware
 from ._restart import RestartPolicy
 from ._retry import RetryPolicy
@@ -103,6 +105,9 @@ class ServerConfig:
             or turns out not to have been sent when the connection ended, goes through them again.
         callbacks: what answers what the server asks, and hears what it tells; what is not given here is taken from the
             group's. None (default): all of it.
+        extensions: objects of ``mcp.client.ClientExtension``: the extensions of the protocol that this side takes part
+            in. The server is told of them, and they are given what it answers or sends in their terms. One object
+            serves all connections to the server.
 
     Raises:
         ConfigError: a value cannot be used; the message names the server, the field, the value and the remedy.
@@ -145,6 +150,9 @@ class ServerConfig:
         default=(), converter=to_middleware, validator=check_middleware, kw_only=True
     )
     callbacks: Callbacks | None = attrs.field(default=None, validator=_check_callbacks, kw_only=True)
+    extensions: tuple[ClientExtension, ...] = attrs.field(
+        default=(), converter=to_extensions, validator=check_extensions, kw_only=True
+    )
 
 
 def check_unique_names(configs: Iterable[ServerConfig]) -> None:

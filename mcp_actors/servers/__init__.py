@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from .._errors import NotSupported as NotSupported
 from .._exports import publish
-from ._events import ServerEvent as ServerEvent, StateChanged as StateChanged, ToolsChanged as ToolsChanged
+from ._events import (
+    PromptsChanged as PromptsChanged,
+    ResourcesChanged as ResourcesChanged,
+    ServerEvent as ServerEvent,
+    StateChanged as StateChanged,
+    ToolsChanged as ToolsChanged,
+)
 from ._group import ServerGroup as ServerGroup
 from ._open import open_servers as open_servers
 from ._ref import ServerRef as ServerRef
@@ -15,7 +21,9 @@ from ._supported import Supported as Supported
 
 __all__ = [
     "NotSupported",
+    "PromptsChanged",
     "ResourceUpdated",
+    "ResourcesChanged",
     "ServerEvent",
     "ServerGroup",
     "ServerInfo",

@@ -115,6 +115,7 @@ class Negotiation:
             prior_discover=era.discovered,
             client_info=CLIENT,
             input_required_max_rounds=MAX_ROUNDS,
+            extensions=self._record.config.extensions,
             **callbacks,
         )
 

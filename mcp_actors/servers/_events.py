@@ -11,7 +11,7 @@ from ..kernel import Event
 if TYPE_CHECKING:
     from ._state import ServerState
 
-__all__ = ["ServerEvent", "StateChanged", "ToolsChanged"]
+__all__ = ["PromptsChanged", "ResourcesChanged", "ServerEvent", "StateChanged", "ToolsChanged"]
 
 
 @frozen(kw_only=True)
@@ -48,3 +48,16 @@ class ToolsChanged(ServerEvent):
     added: tuple[str, ...]
     removed: tuple[str, ...]
     changed: tuple[str, ...]
+
+
+@frozen(kw_only=True)
+class ResourcesChanged(ServerEvent):
+    """A server says that it has other resources, or templates of them, than before; or may have said so unheard.
+
+    The latter after it was connected anew, or its stream of notices was interrupted. Several may come at once.
+    """
+
+
+@frozen(kw_only=True)
+class PromptsChanged(ServerEvent):
+    """A server says that it has other prompts than before, or may have said so unheard; as `ResourcesChanged`."""

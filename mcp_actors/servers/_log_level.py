@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..kernel import ActorRef
     from ._record import ServerRecord
 
-__all__ = ["SetLogLevel", "given_level", "keep_log_level"]
+__all__ = ["SetLogLevel", "given_level", "keep_log_level", "send_log_level"]
 
 logger = logging.getLogger("mcp_actors.servers")
 
@@ -53,10 +53,18 @@ class SetLogLevel(Request[None]):
         """Tell the server, if it is one that can be told; else there is nothing to send."""
         if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             require("logging", client, record, self.operation)
-            # The SDK's own function for it warns that it is of the legacy era.
-            request = SetLevelRequest(params=SetLevelRequestParams(level=self.level))
-            await client.session.send_request(request, EmptyResult)
+            await send_log_level(client, self.level)
         record.log_level = self.level
+
+
+async def send_log_level(client: Client, level: LoggingLevel) -> None:
+    """``logging/setLevel``, to a server of the legacy era.
+
+    Raises:
+        mcp.MCPError: as for `Request.send`.
+    """
+    # The SDK's own function for it warns that it is of the legacy era.
+    await client.session.send_request(SetLevelRequest(params=SetLevelRequestParams(level=level)), EmptyResult)
 
 
 async def keep_log_level(record: ServerRecord, actor: ActorRef) -> None:

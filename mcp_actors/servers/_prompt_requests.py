@@ -18,7 +18,7 @@ from mcp.types import (
 )
 
 from ..catalog._violations import kind_of
-from ..config._masking import mask_url
+from ..config import mask_url
 from ._asking import Asking
 from ._given import given_text, given_texts, refused
 from ._pages import all_pages

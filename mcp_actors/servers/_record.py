@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import trio
-from mcp.types import ToolListChangedNotification
+from mcp.types import PromptListChangedNotification, ResourceListChangedNotification, ToolListChangedNotification
 
 from .._errors import ServerUnavailable
 from ..config import EffectiveCallbacks
@@ -14,7 +14,7 @@ from ._breaker import Breaker
 from ._catalogue import ServerCatalogue
 from ._connection_errors import problem_of
 from ._deadlines import Deadlines
-from ._events import StateChanged, ToolsChanged
+from ._events import PromptsChanged, ResourcesChanged, StateChanged, ToolsChanged
 from ._incoming import Listeners, NoticesMissed
 from ._latency import LatencyCounts
 from ._retry import RetryTokens
@@ -92,6 +92,9 @@ class ServerRecord:
         self.catalogue = ServerCatalogue(config, self._tools_changed)
         self.listeners.add(ToolListChangedNotification, self.catalogue.notice)
         self.listeners.add(NoticesMissed, self.catalogue.notice)
+        self.listeners.add(ResourceListChangedNotification, lambda _: self._lists_changed(ResourcesChanged))
+        self.listeners.add(PromptListChangedNotification, lambda _: self._lists_changed(PromptsChanged))
+        self.listeners.add(NoticesMissed, lambda _: self._lists_may_have_changed())
         self.subscriptions = Subscriptions(self.listeners)
         self.callbacks = callbacks or EffectiveCallbacks()
         self.log_level: LoggingLevel | None = self.callbacks.log_level if self.callbacks.logging is not None else None
@@ -161,6 +164,16 @@ class ServerRecord:
                 changed=difference.changed,
             )
         )
+
+    def _lists_changed(self, kind: type[PromptsChanged | ResourcesChanged]) -> None:
+        self._emit(kind(actor=self.config.name, incarnation=self.incarnation, time=trio.current_time()))
+
+    def _lists_may_have_changed(self) -> None:
+        """Notices were missed, unless there was nobody yet to give any."""
+        if self.info is not None and self.info.supports.resources:
+            self._lists_changed(ResourcesChanged)
+        if self.info is not None and self.info.supports.prompts:
+            self._lists_changed(PromptsChanged)
 
     def recall(self, tools: tuple[Tool, ...]) -> None:
         """Show what it listed in an earlier run, until it lists its tools in this one.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 from mcp.types import ReadResourceResult, Resource, ResourceTemplate
 
-from ..config._masking import mask_url
+from ..config import mask_url
 from ._asking import Asking
 from ._given import given_text, refused
 from ._pages import all_pages

@@ -35,7 +35,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from .._backoff import Backoff
 from .._errors import ActorCrashed, ActorStopped, ConnectionLost, NotSupported
-from ..config._masking import mask_url
+from ..config import mask_url
 from ._connection_errors import problem_of
 from ._exchange import current_exchange, open_exchange
 from ._requests import Request, ask_from_beside

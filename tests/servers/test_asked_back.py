@@ -1,0 +1,135 @@
+"""What a server asks back before it answers (``InputRequiredResult``): rounds, their end, and who cannot answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+from mcp.types import (
+    CallToolResult,
+    CreateMessageRequest,
+    CreateMessageRequestParams,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    GetPromptResult,
+    InputRequiredResult,
+    ListRootsRequest,
+    ReadResourceResult,
+    SamplingMessage,
+    TextContent,
+    TextResourceContents,
+)
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from mcp_actors import LimitExceeded, RequestTimedOut, open_servers
+from mcp_actors.servers import NotSupported
+from mcp_actors.servers._input_required import MAX_ROUNDS
+
+from .library import Library
+
+QUESTION = ElicitRequest(
+    params=ElicitRequestFormParams(message="Which one?", requested_schema={"type": "object", "properties": {}})
+)
+
+SAMPLE = CreateMessageRequest(
+    params=CreateMessageRequestParams(
+        max_tokens=7, messages=[SamplingMessage(role="user", content=TextContent(type="text", text="?"))]
+    )
+)
+
+
+class Asking(Library):
+    """Asks back so often, in each request of the kinds in which a server may; then it answers."""
+
+    def __init__(self, rounds: int, **questions: Any) -> None:
+        self.rounds = rounds
+        self.questions = questions or None
+        self.answers: list[Any] = []
+        super().__init__(
+            on_call_tool=self.asking(CallToolResult(content=[TextContent(type="text", text="done")])),
+            on_get_prompt=self.asking(GetPromptResult(messages=[])),
+            on_read_resource=self.asking(ReadResourceResult(contents=[TextResourceContents(uri="a:b", text="done")])),
+        )
+
+    def asking(self, result: Any) -> Callable[[Any, Any], Any]:
+        async def handler(ctx: Any, params: Any) -> Any:
+            done = int(params.request_state or 0)
+            if params.input_responses:
+                self.answers.append(params.input_responses)
+            if done == self.rounds:
+                return result
+            return InputRequiredResult(input_requests=self.questions, request_state=str(done + 1))
+
+        return handler
+
+
+KINDS = {
+    "tools/call 'search'": lambda ref: ref.call_tool("search"),
+    "prompts/get 'prompt_1'": lambda ref: ref.get_prompt("prompt_1"),
+    "resources/read 'file:///a'": lambda ref: ref.read_resource("file:///a"),
+}
+
+each_kind = pytest.mark.parametrize("operation", KINDS)
+
+
+def modern(library: Library, **options: Any) -> Any:
+    return library.config(protocol="2026-07-28", **options)
+
+
+@each_kind
+async def test_a_server_that_asks_for_another_round_gets_it(operation: str, autojump_clock: MockClock) -> None:
+    async with open_servers(modern(Asking(MAX_ROUNDS))) as servers:
+        await KINDS[operation](servers["library"])
+        assert servers["library"].statistics().latency.done == 1
+
+
+@each_kind
+async def test_rounds_without_an_end_are_ended(operation: str, autojump_clock: MockClock) -> None:
+    async with open_servers(modern(Asking(MAX_ROUNDS + 1))) as servers:
+        with pytest.raises(LimitExceeded) as caught:
+            await KINDS[operation](servers["library"])
+        assert servers["library"].state == "ready"
+    assert str(caught.value) == (
+        f"server 'library': {operation}: it asked back {MAX_ROUNDS} times and still has no answer; it may have acted "
+        "on the request, and has to be mended"
+    )
+
+
+@each_kind
+@pytest.mark.parametrize(
+    ("kind", "question"), [("elicitation", QUESTION), ("sampling", SAMPLE), ("roots", ListRootsRequest())]
+)
+async def test_what_nobody_here_can_answer_is_told_in_our_words(operation: str, kind: str, question: Any) -> None:
+    async with open_servers(modern(Asking(1, q=question))) as servers:
+        with pytest.raises(NotSupported) as caught:
+            await KINDS[operation](servers["library"])
+        assert servers["library"].state == "ready"
+    assert caught.value.capability == kind
+    assert str(caught.value) == (
+        f"server 'library': {operation}: it asks for {kind}, for which there is no callback, and which it was not "
+        "offered; configure one, or do without this request"
+    )
+
+
+async def test_the_rounds_have_the_time_of_one_request(autojump_clock: MockClock) -> None:
+    """A deadline is for all of them together."""
+    async with open_servers(modern(Asking(MAX_ROUNDS), request_timeout=1)) as servers:
+        with pytest.raises(RequestTimedOut, match="tools/call 'search': request_timeout of 1 s is over"):
+            await servers["library"].call_tool("search")
+        assert trio.current_time() == pytest.approx(1)
+        await wait_all_tasks_blocked()
+        assert servers["library"].statistics().in_flight == 0
+
+
+async def test_who_leaves_between_two_rounds_leaves_at_once(autojump_clock: MockClock) -> None:
+    library = Asking(MAX_ROUNDS)
+    async with open_servers(modern(library)) as servers:
+        with trio.move_on_after(0.3) as scope:
+            await servers["library"].call_tool("search")
+        assert scope.cancelled_caught
+        asked = len(library.asked)
+        await trio.sleep(10)
+        assert len(library.asked) == asked
+        assert servers["library"].statistics().in_flight == 0

@@ -1,0 +1,114 @@
+"""From which level on a server logs: one wish, said in the way of either era."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from mcp import MCPError
+from mcp.types import INTERNAL_ERROR, METHOD_NOT_FOUND, LoggingMessageNotification
+from trio.testing import wait_all_tasks_blocked
+
+from mcp_actors import open_servers
+from mcp_actors.servers import NotSupported
+
+from .library import Library
+from .test_resources import PROMPT
+
+
+def told(library: Library) -> list[object]:
+    """The levels that a server of the legacy era was told."""
+    return [level for method, level in library.asked if method == "logging/setLevel"]
+
+
+async def test_a_server_of_the_legacy_era_is_told_at_every_connect() -> None:
+    """S4-23: the level is a wish about the server, whichever connection it has."""
+    library = Library()
+    async with open_servers(library.config(protocol="legacy")) as servers:
+        ref = servers["library"]
+        await ref.set_log_level("warning")
+        assert told(library) == ["warning"]
+        await ref.restart()
+        await wait_all_tasks_blocked()
+        assert told(library) == ["warning", "warning"]
+        await ref.read_resource("file:///a")
+    assert set(library.levels) == {None}
+
+
+async def test_since_2026_every_request_says_it() -> None:
+    """S4-23: on all connections, and nothing is sent for the wish itself."""
+    library = Library()
+    async with open_servers(library.config(protocol="2026-07-28")) as servers:
+        ref = servers["library"]
+        await ref.read_resource("file:///a")
+        before = len(library.asked)
+        await ref.set_log_level("debug")
+        assert len(library.asked) == before
+        for _ in range(2):
+            await ref.call_tool("search", meta={"mine": 1})
+            await ref.read_resource("file:///a")
+            await ref.get_prompt("prompt_1")
+            await ref.complete(PROMPT, {"name": "x", "value": ""})
+            await ref.list_resources()
+            await ref.list_tools()
+            await ref.restart()
+    assert set(library.levels[:before]) == {None}
+    assert set(library.levels[before:]) == {"debug"}
+
+
+@pytest.mark.filterwarnings("ignore:The logging capability is deprecated")
+async def test_a_level_that_was_set_is_what_the_server_keeps_to() -> None:
+    """The SDK's own server sends what was asked for, and nothing less."""
+    heard: list[object] = []
+    library = Library()
+
+    async def talk(ctx: object, call_next: object) -> object:
+        for level in ("debug", "error"):
+            await ctx.session.send_log_message(level, level)  # type: ignore[attr-defined]  # it is the SDK's
+        return await call_next(ctx)  # type: ignore[operator]  # likewise
+
+    async with open_servers(library.config(protocol="2026-07-28")) as servers:
+        ref = servers["library"]
+        ref._record.listeners.add(LoggingMessageNotification, lambda message: heard.append(message.params.data))
+        library.server.middleware.append(talk)  # type: ignore[arg-type]  # its types are the SDK's
+        await ref.read_resource("file:///a")
+        assert heard == []
+        await ref.set_log_level("warning")
+        await ref.read_resource("file:///a")
+    assert heard == ["error"]
+
+
+async def test_a_server_that_does_not_log_is_not_told() -> None:
+    library = Library(on_set_logging_level=None)
+    async with open_servers(library.config(protocol="legacy")) as servers:
+        with pytest.raises(NotSupported, match="does not offer logging, so logging/setLevel was not sent"):
+            await servers["library"].set_log_level("info")
+        await servers["library"].restart()
+        await wait_all_tasks_blocked()
+    assert library.methods() == []
+
+
+async def test_a_level_that_was_refused_is_not_kept() -> None:
+    library = Library()
+    library.failing["logging/setLevel"] = [MCPError(METHOD_NOT_FOUND, "no")]
+    async with open_servers(library.config(protocol="legacy")) as servers:
+        with pytest.raises(MCPError, match="no"):
+            await servers["library"].set_log_level("info")
+        await servers["library"].restart()
+        await wait_all_tasks_blocked()
+    assert told(library) == ["info"]
+
+
+async def test_a_level_that_cannot_be_set_again_changes_no_state(caplog: pytest.LogCaptureFixture) -> None:
+    """S3-22: it is logged, and the server serves."""
+    library = Library()
+    async with open_servers(library.config(protocol="legacy")) as servers:
+        ref = servers["library"]
+        await ref.set_log_level("info")
+        library.failing["logging/setLevel"] = [MCPError(INTERNAL_ERROR, "not now")]
+        await ref.restart()
+        await wait_all_tasks_blocked()
+        assert (ref.state, ref.statistics().last_error) == ("ready", None)
+        assert (await ref.call_tool("search")).structured_content == {"found": 1}
+    [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warning == "server 'library': its log level was not set again: not now; use set_log_level"
