@@ -39,6 +39,7 @@ from ._exchange import ConnectionOver, open_exchange
 from ._incoming import NoticesMissed, open_incoming
 from ._input_required import attend_to_questions, too_many_rounds
 from ._link import open_link
+from ._listening import Listening, lists_that_change
 from ._log_level import keep_log_level
 from ._middleware import send_through
 from ._refreshing import keep_refreshed
@@ -150,6 +151,7 @@ class ServerActor(Actor):
         attend_to_questions(self._client, self._name)
         await negotiation.finish(self._client)
         self._phase = "list_tools"
+        await self._listen(incoming)
         self._record.listeners.tell(NoticesMissed())
         ticket = self._record.catalogue.begin()
         tools = await list_all_tools(self._client, self._record)
@@ -165,6 +167,15 @@ class ServerActor(Actor):
         """Have a new connection take over what the one before it was told."""
         incoming.tasks.start_soon(keep_log_level, self._record, self.ref, name=f"{self._name}:log level")
         return subscribing(self._client, incoming.tasks, self._record, self.ref)
+
+    async def _listen(self, incoming: Incoming) -> None:
+        """Ask for notices of changes, if the server gives them only then."""
+        if lists := lists_that_change(self._client):
+            await Listening(self._name, self._client, incoming, lists, self._endpoint_gone).begin()
+
+    def _endpoint_gone(self, over: ConnectionOver) -> None:
+        if self._serving:  # else the handshake fails by itself
+            self._departure.begin(connection_over(self._name, over))
 
     def _remember(self, link: Link) -> None:
         client = self._client

@@ -47,6 +47,7 @@ SESSION: Final = "mcp-session-id"
 RESUMED: Final = "last-event-id"
 HANDSHAKE: Final = frozenset({"server/discover", "initialize"})
 INITIALIZED: Final = "notifications/initialized"
+LISTEN: Final = "subscriptions/listen"
 OF_THE_BODY: Final = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 """Headers that are about the body as it came over the wire, not about the decoded one."""
 
@@ -164,6 +165,8 @@ class ContainedClient(httpx2.AsyncClient):
                 exchange.failure = self._failures.redirected(response)  # unless the SDK follows
                 return await _bare(response)
             goes_on = response.is_success and media_type(response) == "text/event-stream"
+            if goes_on and message.method == LISTEN:
+                self._reach.finished(request)  # the stream that it opens is no answer that is being waited for
             return self._watch(request, response, exchange) if goes_on else await self._read(response, message)
         except Exception as error:
             exchange.failure = failure = self._failures.of(error, request, sent=body.offered)

@@ -121,8 +121,9 @@ class TestClient:
             ),
             ({"verify": ""}, "verify is empty; give an ssl.SSLContext, the path of a file of CA certificates, or True"),
             (
-                {"max_connections": 0},
-                "max_connections=0 is not possible; give a number of connections, 1 or more, or None",
+                {"max_connections": 1},
+                "max_connections=1 is not possible; give 2 or more, for one is taken by the stream of the server's "
+                "notices, or None",
             ),
             ({"keepalive": 0}, "keepalive=0 is not possible; give a positive number of seconds that is finite"),
             ({"max_body_bytes": 0}, "max_body_bytes=0 is not possible; give a number of bytes, 1 or more"),

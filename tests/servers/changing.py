@@ -85,3 +85,11 @@ class Changing:
 def shown(group: ServerGroup) -> list[str]:
     """Return the names of the tools in the catalogue of a group."""
     return [tool.name for tool in group.tools]
+
+
+async def wait_shown(group: ServerGroup, *names: str) -> None:
+    """Wait until the catalogue shows these tools, by minutes of the mock clock if it must be."""
+    with trio.fail_after(600):
+        async with group.watch_events() as events:
+            while shown(group) != list(names):
+                await anext(events)

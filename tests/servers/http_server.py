@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 import uvicorn
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 
 
 def command(*flags: str) -> list[str]:
@@ -46,6 +46,14 @@ def make_server() -> MCPServer:
         """Sleep, then say for how long."""
         await anyio.sleep(seconds)
         return f"slept {seconds}"
+
+    @server.tool()
+    async def grow(name: str, ctx: Context[Any, Any]) -> str:
+        """Offer one more tool, and give notice."""
+        server.add_tool(lambda: name, name=name)
+        await ctx.session.send_tool_list_changed()
+        await ctx.notify_tools_changed()
+        return name
 
     return server
 

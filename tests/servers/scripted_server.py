@@ -30,6 +30,7 @@ INTERNAL_ERROR = -32603
 UNSUPPORTED_PROTOCOL_VERSION = -32022
 
 MODERN = "2026-07-28"
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
 def command(*flags: str) -> tuple[str, tuple[str, ...]]:
@@ -71,6 +72,7 @@ def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--garbage", action="store_true", help="print a banner and worse on stdout first")
     parser.add_argument("--no-tools-capability", action="store_true", help="offer no tools")
     parser.add_argument("--tools", type=int, default=0, metavar="N", help="offer tool_0 … tool_N-1 as well")
+    parser.add_argument("--notices", type=int, default=0, metavar="N", help="… and `grow` says N times that it grew")
     parser.add_argument("--die-on-list", action="store_true", help="exit with 7 at tools/list")
     parser.add_argument("--error-on-list", action="store_true", help="answer tools/list with an error")
     parser.add_argument("--hang-on-list", action="store_true", help="never answer tools/list")
@@ -111,6 +113,7 @@ TOOLS: dict[str, tuple[str, Json]] = {
     "stray": ("Answer a request nobody made, then this one, then this one again.", schema()),
     "chatter": ("Send so many notifications before the answer.", schema(number="integer")),
     "line": ("Answer with a line of exactly so many bytes, its newline aside.", schema(bytes="integer")),
+    "grow": ("Offer one more tool, and give notice.", schema()),
     "print_raw": ("Write the text to stdout as it is, in Latin-1, before the answer.", schema(text="string")),
 }
 
@@ -134,6 +137,7 @@ class ScriptedServer:
         self.writing = threading.Lock()
         self.cancelled: dict[object, threading.Event] = {}
         self.initialized = not flags.handshake
+        self.listening: list[object] = []
 
     # --- The wire ---------------------------------------------------------------------------------------------------
 
@@ -179,6 +183,9 @@ class ScriptedServer:
 
     def answer(self, request_id: object, method: str, params: Json) -> None:
         """Answer one request; a cancelled one is not answered, as the specification wants it."""
+        if method == "subscriptions/listen" and self.flags.notices:
+            self.listen(request_id, params)
+            return
         try:
             outcome: Json | None = self.result(request_id, method, params)
             if outcome is not None and self.flags.era != "legacy":
@@ -222,18 +229,28 @@ class ScriptedServer:
         self.initialized = True
         return {
             "protocolVersion": params.get("protocolVersion", "2025-06-18"),
-            "capabilities": {} if self.flags.no_tools_capability else {"tools": {}},
+            "capabilities": self.capabilities(),
             "serverInfo": {"name": self.flags.name, "version": "1.0"},
         }
+
+    def capabilities(self) -> Json:
+        """Return what it can do."""
+        return {} if self.flags.no_tools_capability else {"tools": {"listChanged": True} if self.flags.notices else {}}
 
     def discover(self) -> Json:
         """Say what there is to know, as of 2026-07-28."""
         identity = {"name": self.flags.name, "version": "1.0"}
         return {
             "supportedVersions": [MODERN],
-            "capabilities": {} if self.flags.no_tools_capability else {"tools": {}},
+            "capabilities": self.capabilities(),
             "_meta": {"io.modelcontextprotocol/serverInfo": identity},
         }
+
+    def listen(self, request_id: object, params: Json) -> None:
+        """Open a stream of notices; it is not answered before it ends."""
+        self.listening.append(request_id)
+        about = {"notifications": params["notifications"], "_meta": {SUBSCRIPTION: request_id}}
+        self.send({"method": "notifications/subscriptions/acknowledged", "params": about})
 
     # --- Tools ------------------------------------------------------------------------------------------------------
 
@@ -252,6 +269,15 @@ class ScriptedServer:
                 for name, (description, input_schema) in {**TOOLS, **extra}.items()
             ]
         }
+
+    def grow(self) -> str:
+        """Offer one more tool, and give notice."""
+        self.flags.tools += 1
+        for _ in range(self.flags.notices):
+            for request_id in self.listening or [None]:
+                params = {} if request_id is None else {"_meta": {SUBSCRIPTION: request_id}}
+                self.send({"method": "notifications/tools/list_changed", "params": params})
+        return f"{self.flags.tools} more"
 
     def report_progress(self, params: Json) -> None:
         """Report progress, if the caller wants to hear of it."""
@@ -284,6 +310,7 @@ class ScriptedServer:
             "env": lambda: os.environ.get(arguments["name"], ""),
             "environment": lambda: " ".join(sorted(os.environ)),
             "deaf": lambda: "what?",
+            "grow": self.grow,
             "stray": lambda: self.stray(request_id),
             "chatter": lambda: self.chatter(arguments["number"]),
             "line": lambda: "x" * (arguments["bytes"] - len(encoded(answer_to(request_id, content(""))))),

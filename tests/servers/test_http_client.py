@@ -308,14 +308,15 @@ def test_the_pool_can_be_configured() -> None:
 async def test_no_more_connections_are_opened_than_are_allowed(server: FaultyServer) -> None:
     """S2-15: what finds none waits for one, however long that takes."""
     async with (
-        open_servers(http(server, max_connections=1)) as servers,
-        calls(1, servers["web"].call_tool, "hold") as [held],
+        open_servers(http(server, max_connections=2)) as servers,
+        calls(2, servers["web"].call_tool, "hold") as [held, _],
     ):
+        await server.held()
         await server.held()
         async with calls(1, servers["web"].call_tool, "sleep") as [waiting]:
             await trio.testing.wait_all_tasks_blocked(0.05)
             assert not waiting.over
-            server.release()
+            server.release(2)
         assert text_of(await held.result()) == "released"
         assert waiting.error is None
 

@@ -14,24 +14,16 @@ from mcp_actors import ServerGroup, ToolsChanged, open_servers
 from mcp_actors.kernel import Event
 from mcp_actors.servers._currency import PATIENCE
 
-from .changing import Changing, Era, shown
+from .changing import Changing, Era, shown, wait_shown
 from .groups import Events
 from .links import text_of
 
 
-@pytest.fixture(params=["legacy"])
+@pytest.fixture(params=["legacy", "2026-07-28"])
 def era(request: pytest.FixtureRequest) -> Era:
     """Notices come by themselves in the one era, and over a stream that is asked for in the other."""
     era: Era = request.param
     return era
-
-
-async def wait_shown(group: ServerGroup, *names: str) -> None:
-    """Wait until the catalogue shows these tools, by minutes of the mock clock if it must be."""
-    with trio.fail_after(600):
-        async with group.watch_events() as events:
-            while shown(group) != list(names):
-                await anext(events)
 
 
 async def test_a_change_appears_by_itself(era: Era, autojump_clock: MockClock) -> None:

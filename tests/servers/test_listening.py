@@ -1,0 +1,197 @@
+"""Since 2026-07-28 notices of changes come over a stream that is asked for, and that may end at any time."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import trio
+from mcp import MCPError
+from mcp.types import INTERNAL_ERROR, METHOD_NOT_FOUND, SubscriptionsListenRequestParams
+from trio.testing import MockClock
+
+from mcp_actors import Http, ServerConfig, ServerUnavailable, Stdio, ToolsChanged, open_servers
+from mcp_actors.servers._listening import HEAD_START
+
+from .changing import Changing, shown, wait_shown
+from .fleet import PROMPT, http_server
+from .groups import LATER, NEVER, Events, lines_of, reach
+from .links import MARGIN
+from .processes import eventually
+from .scripted_server import TOOLS, command
+
+MODERN: Final = "2026-07-28"
+
+
+async def test_a_stream_that_ended_is_opened_anew_and_what_was_missed_is_found(autojump_clock: MockClock) -> None:
+    """A-20: nothing is sent again that was sent while nobody listened."""
+    here = Changing(MODERN)
+    async with open_servers(here.config()) as group:
+        here.version = 2
+        await trio.sleep(100)
+        assert shown(group) == ["v1", "same"]
+        here.listening.close()
+        await wait_shown(group, "v2", "same")
+        await here.change()
+        await wait_shown(group, "v3", "same")
+        assert group["here"].statistics().restarts == 0
+
+
+async def test_streams_that_end_at_once_are_not_asked_for_without_pause(autojump_clock: MockClock) -> None:
+    here = Changing(MODERN)
+    listens: list[float] = []
+
+    async def listen(context: Any, params: Any) -> Any:
+        listens.append(trio.current_time())
+        raise MCPError(INTERNAL_ERROR, "Subscription limit reached")
+
+    here.server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listen)
+    async with open_servers(here.config()) as group:
+        await trio.sleep(600)
+        assert 8 <= len(listens) <= 18
+        assert shown(group) == ["v1", "same"]
+
+
+async def test_a_server_that_lets_nobody_listen_is_done_without(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    here = Changing(MODERN)
+    listens: list[float] = []
+
+    async def listen(context: Any, params: Any) -> Any:
+        listens.append(trio.current_time())
+        raise MCPError(METHOD_NOT_FOUND, "Method not found")
+
+    here.server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listen)
+    async with open_servers(here.config()):
+        await trio.sleep(10_000)
+    assert len(listens) == 1
+    assert not [record for record in caplog.records if record.levelno > logging.INFO]
+
+
+async def test_a_server_that_is_slow_to_listen_is_connected_without_waiting_for_it(autojump_clock: MockClock) -> None:
+    """A-20: what changed before the stream stood is found when it does."""
+    here = Changing(MODERN)
+
+    async def listen(context: Any, params: Any) -> Any:
+        await trio.sleep(10)
+        return await here.listening(context, params)
+
+    here.server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listen)
+    began = trio.current_time()
+    async with open_servers(here.config()) as group:
+        assert trio.current_time() - began == pytest.approx(HEAD_START)
+        await here.change()  # nobody hears
+        await trio.sleep(5)
+        assert (shown(group), here.asked) == (["v1", "same"], 1)
+        await wait_shown(group, "v2", "same")
+        assert here.asked == 2
+
+
+# --- in a process of its own ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_process_that_changes_is_followed(era: str, tmp_path: Path) -> None:
+    """A-20, S4-09: over stdio in both eras; a burst of notices refreshes once."""
+    log, protocol = tmp_path / "log", "legacy" if era == "legacy" else MODERN
+    program, args = command("--era", era, "--notices", "5", "--log-file", str(log))
+    config = ServerConfig("a", Stdio(program, args), protocol=protocol)  # type: ignore[arg-type]  # it is
+    async with open_servers(config) as group:
+        assert len(group.tools) == len(TOOLS)
+        await group["a"].call_tool("grow")
+        await wait_shown(group, *TOOLS, "tool_0")
+        await group["a"].call_tool("tool_0")
+        assert len(lines_of(log, "tools/list")) == 2
+        assert len(lines_of(log, "subscriptions/listen")) == (era == "modern")
+
+
+async def test_a_process_that_does_not_say_that_its_tools_change_is_not_listened_to(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    program, args = command("--era", "modern", "--log-file", str(log))
+    async with open_servers(ServerConfig("a", Stdio(program, args), protocol=MODERN)):
+        pass
+    assert lines_of(log, "subscriptions/listen", "tools/list") == ["tools/list"]
+
+
+async def test_to_listen_does_not_make_the_end_longer(tmp_path: Path) -> None:
+    """S4-21: the server reads nothing any more, and the pipe to it is full."""
+    program, args = command("--era", "modern", "--notices", "1", "--ignore-eof")
+    config = ServerConfig("a", Stdio(program, args), protocol=MODERN, stop_timeout=0.5)
+    async with open_servers(config) as group:
+        await group["a"].call_tool("deaf")
+        with trio.move_on_after(0.1):
+            await group["a"].call_tool("echo", {"text": "x" * 10_000_000})
+        began = trio.current_time()
+    assert trio.current_time() - began < 0.5 + MARGIN
+
+
+# --- over HTTP ------------------------------------------------------------------------------------------------------
+
+
+def web(port: int, protocol: Any, **options: Any) -> ServerConfig:
+    return ServerConfig("web", Http(f"http://127.0.0.1:{port}/mcp"), protocol=protocol, **options)
+
+
+# The SDK leaves the end of its event streams to the garbage collector, and Trio says so.
+@pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
+@pytest.mark.parametrize("protocol", ["legacy", MODERN])
+async def test_an_http_server_that_changes_is_followed(protocol: str) -> None:
+    """A-20: over HTTP in both eras."""
+    with http_server() as (port, _):
+        async with open_servers(web(port, protocol)) as group:
+            before = shown(group)
+            for name in ("one", "two"):
+                await group["web"].call_tool("grow", {"name": name})
+                before.append(name)
+                await wait_shown(group, *before)
+            await group.call_tool("mcp__web__two")
+
+
+async def test_the_death_of_an_idle_http_server_is_noticed_by_the_end_of_its_notices() -> None:
+    """S3-17: nothing is sent to it."""
+    with http_server() as (port, process):
+        async with open_servers(web(port, MODERN, restart=LATER)) as group:
+            process.kill()
+            assert await reach(group, "web", "backoff") == "backoff"
+
+
+async def test_a_server_that_shuts_down_and_waits_for_its_listeners_is_not_waited_for() -> None:
+    """The stream of notices is no request under way: those that are refused do not wait for its end."""
+    with http_server() as (port, process):
+        async with open_servers(web(port, MODERN, restart=NEVER)) as group:
+            process.send_signal(signal.SIGTERM)
+            await eventually(lambda: refused(port))
+            assert group["web"].state == "ready"
+            with trio.fail_after(PROMPT + 5), pytest.raises(ServerUnavailable):
+                await group["web"].call_tool("pid")
+
+
+def refused(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+async def test_a_list_of_an_http_server_that_came_back_is_the_new_one() -> None:
+    """A-20, S3-10: what the server offers after it was replaced takes the place of what it offered before."""
+    events = Events()
+    with http_server() as (port, process):
+        async with open_servers(web(port, MODERN, restart=LATER), observers=[events]) as group:
+            plain = shown(group)
+            await group["web"].call_tool("grow", {"name": "extra"})
+            await wait_shown(group, *plain, "extra")
+            process.kill()
+            await reach(group, "web", "backoff")
+            assert [tool.available for tool in group.tools] == [False] * (len(plain) + 1)
+            with http_server(port):
+                await group.reconnect()
+                assert shown(group) == plain
+    removed = [event.removed for event in events.of(ToolsChanged)]
+    assert removed == [(), (), ("extra",)]
