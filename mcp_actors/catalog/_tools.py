@@ -66,6 +66,12 @@ def wire_annotations(annotations: Any) -> Mapping[str, Any] | None:
     return dumped
 
 
+def _task_support(tool: ListedTool) -> str:
+    """Return what a tool says about tasks; only some versions of the protocol have a word for it."""
+    execution = getattr(tool, "execution", None)
+    return getattr(execution, "task_support", None) or "forbidden"
+
+
 @attrs.frozen(kw_only=True, repr=False)
 class CatalogTool:
     """A tool of a server, under the public name by which the group calls it.
@@ -84,6 +90,8 @@ class CatalogTool:
         output_schema: the JSON schema of its structured results, if the server gave one.
         annotations: the server's hints, under their wire names (``readOnlyHint`` …). A hint is a claim, not a fact.
         meta: the ``_meta`` of the listing.
+        task_support: whether it can be run as a task (an MCP idea of its own, of 2025-11-25): ``"forbidden"``,
+            ``"optional"`` or ``"required"``. One that requires it cannot be called from here.
         available: False while it is listed but its server is not serving, for example because it reconnects.
         deferred: True as long as its server has not listed it in this run: it is remembered from an earlier one. A call
             waits for the connection, and finds out then whether it is still there.
@@ -98,6 +106,7 @@ class CatalogTool:
     output_schema: Mapping[str, Any] | None = attrs.field(default=None, converter=_frozen_or_none, hash=False)
     annotations: Mapping[str, Any] | None = attrs.field(default=None, converter=_frozen_or_none, hash=False)
     meta: Mapping[str, Any] | None = attrs.field(default=None, converter=_frozen_or_none, hash=False)
+    task_support: str = "forbidden"
     available: bool = True
     deferred: bool = False
 
@@ -124,6 +133,7 @@ class CatalogTool:
             output_schema=tool.output_schema,
             annotations=wire_annotations(tool.annotations),
             meta=tool.meta,
+            task_support=_task_support(tool),
             available=available,
             deferred=deferred,
         )

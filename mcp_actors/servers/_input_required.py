@@ -58,8 +58,8 @@ def _answered(client: Client) -> set[str]:
 
 def _not_offered(server: str, operation: str, kind: str) -> NotSupported:
     return NotSupported(
-        f"server {server!r}: {operation}: it asks for {kind}, for which there is no callback, and which it was not "
-        f"offered; configure one, or do without this request",
+        f"server {server!r}: {operation}: it asks for {kind}, for which there is no callback, so that it was not "
+        f"offered; give the server callbacks=Callbacks({kind}=…), or do without this request",
         server=server,
         capability=kind,
     )

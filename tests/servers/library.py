@@ -50,6 +50,7 @@ from mcp.types import (
     ToolAnnotations,
     UnsubscribeRequestParams,
 )
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from mcp_actors import InProcess, ServerConfig
 
@@ -94,16 +95,20 @@ class Library:
     """The server, and what it was asked: ``(method, what of it)``.
 
     Attributes:
+        tools: what it lists.
         levels: the log level that each request of the modern era brought along, in order.
         failing: what the requests of a method are answered with, in order, before anything else.
+        sessions: in the legacy era, those over which it was asked for its tools.
         subscribed: in the legacy era, which resources, and over which session.
     """
 
     def __init__(self, instructions: str | None = None, **handlers: Any) -> None:
         self.asked: list[tuple[str, Any]] = []
         self.levels: list[object] = []
+        self.tools = [TOOL]
         self.failing: dict[str, list[MCPError]] = {}
         self.subscribed: dict[str, ServerSession] = {}
+        self.sessions: list[ServerSession] = []
         self.bus = InMemorySubscriptionBus()
         self.listening = ListenHandler(self.bus)
         everything: dict[str, Any] = {
@@ -166,7 +171,9 @@ class Library:
 
     async def list_tools(self, ctx: Any, params: PaginatedRequestParams | None) -> ListToolsResult:
         self.note(ctx, "tools/list")
-        return ListToolsResult(tools=[TOOL])
+        if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS and ctx.session not in self.sessions:
+            self.sessions = [ctx.session]
+        return ListToolsResult(tools=self.tools)
 
     async def call_tool(self, ctx: Any, params: CallToolRequestParams) -> CallToolResult:
         self.note(ctx, "tools/call", params.name)

@@ -13,6 +13,8 @@ from mcp.types import (
     CreateMessageRequestParams,
     ElicitRequest,
     ElicitRequestFormParams,
+    ElicitRequestParams,
+    ElicitResult,
     GetPromptResult,
     InputRequiredResult,
     ListRootsRequest,
@@ -24,6 +26,7 @@ from mcp.types import (
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import LimitExceeded, RequestTimedOut, open_servers
+from mcp_actors.config import CallbackContext, Callbacks
 from mcp_actors.servers import NotSupported
 from mcp_actors.servers._input_required import MAX_ROUNDS
 
@@ -108,8 +111,8 @@ async def test_what_nobody_here_can_answer_is_told_in_our_words(operation: str, 
         assert servers["library"].state == "ready"
     assert caught.value.capability == kind
     assert str(caught.value) == (
-        f"server 'library': {operation}: it asks for {kind}, for which there is no callback, and which it was not "
-        "offered; configure one, or do without this request"
+        f"server 'library': {operation}: it asks for {kind}, for which there is no callback, so that it was not "
+        f"offered; give the server callbacks=Callbacks({kind}=…), or do without this request"
     )
 
 
@@ -133,3 +136,41 @@ async def test_who_leaves_between_two_rounds_leaves_at_once(autojump_clock: Mock
         await trio.sleep(10)
         assert len(library.asked) == asked
         assert servers["library"].statistics().in_flight == 0
+
+
+@each_kind
+async def test_while_somebody_thinks_nobody_waits_for_progress(operation: str, autojump_clock: MockClock) -> None:
+    """The time without progress is the server's; what is asked of a person is not counted."""
+    asked = 0
+
+    async def think(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+        nonlocal asked
+        asked += 1
+        await trio.sleep(20 * asked)
+        return ElicitResult(action="accept", content={})
+
+    library = Asking(2, first=QUESTION, second=QUESTION)
+    config = modern(library, request_timeout=None, progress_timeout=1, callbacks=Callbacks(elicitation=think))
+    async with open_servers(config) as servers:
+        await KINDS[operation](servers["library"])
+        assert trio.current_time() == pytest.approx(40 + 80)
+    assert len(library.answers) == 2
+
+
+async def test_a_server_that_says_nothing_after_it_was_told_has_no_progress(autojump_clock: MockClock) -> None:
+    async def answer(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+        await trio.sleep(20)
+        return ElicitResult(action="accept", content={})
+
+    async def silent(ctx: Any, params: Any) -> Any:
+        if params.input_responses is None:
+            return InputRequiredResult(input_requests={"q": QUESTION}, request_state="1")
+        await trio.sleep_forever()
+        raise AssertionError
+
+    library = Library(on_call_tool=silent)
+    config = modern(library, progress_timeout=1, callbacks=Callbacks(elicitation=answer))
+    async with open_servers(config) as servers:
+        with pytest.raises(RequestTimedOut, match="progress_timeout of 1 s is over"):
+            await servers["library"].call_tool("search")
+        assert trio.current_time() == pytest.approx(21)
