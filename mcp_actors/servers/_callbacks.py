@@ -43,6 +43,7 @@ from ..config import CallbackContext
 from ._background import open_background
 from ._callback_tasks import CallbackTasks, TookTooLong
 from ._exchange import current_exchange
+from ._incoming import NoticesMissed
 from ._notices import NoticeFeed
 
 if TYPE_CHECKING:
@@ -197,6 +198,8 @@ class ConnectionCallbacks:
 
     def hear(self, message: object) -> None:
         """Take what the server tells; a listener (see ``_incoming``)."""
+        if isinstance(message, NoticesMissed):
+            return  # no message of its
         if self._logs is not None and isinstance(message, LoggingMessageNotification):
             self._logs.put(message)
         if self._messages is not None:

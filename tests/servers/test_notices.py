@@ -1,0 +1,198 @@
+"""What servers tell: the user's callbacks hear of it in order, late if they are slow, and at no cost for the others."""
+
+from __future__ import annotations
+
+import logging
+from contextvars import ContextVar, copy_context
+from typing import Any
+
+import pytest
+import trio
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.types import LoggingMessageNotification, LoggingMessageNotificationParams, ToolListChangedNotification
+from trio.testing import wait_all_tasks_blocked
+
+from mcp_actors import Callbacks, ConnectionLost, InProcess, ServerConfig, open_servers
+from mcp_actors.config import CallbackContext
+from mcp_actors.servers._notices import MAX_WAITING, NoticeFeed
+
+from .asking import ERAS, Era, Heard, asking, call, log, until
+from .test_incoming import listeners_of
+
+LISTED = {"method": "notifications/tools/list_changed"}
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_what_a_server_logs_is_heard_in_the_order_in_which_it_was_sent(era: Era) -> None:
+    """S4-23: also of a burst, whose messages the SDK hands on in tasks that run in any order."""
+    for _ in range(5):
+        heard = Heard()
+        async with open_servers(asking(era, callbacks=Callbacks(logging=heard))) as servers:
+            await call(servers["a"], "tell", notifications=[log(number) for number in range(50)])
+        assert heard.data == list(range(50))
+
+
+async def test_any_message_is_heard_in_order_after_this_library_has_dealt_with_it() -> None:
+    """S4-30."""
+    order: list[str] = []
+
+    async def message(context: CallbackContext, message: Any) -> None:
+        await trio.lowlevel.checkpoint()
+        assert context.server == "a"
+        order.append(f"callback: {type(message).__name__}")
+
+    async with open_servers(asking(callbacks=Callbacks(message=message))) as servers:
+        listeners_of(servers, "a").add(object, lambda told: order.append(f"library: {type(told).__name__}"))
+        await call(servers["a"], "tell", notifications=[LISTED])
+        await call(servers["a"], "tell", notifications=[log("x")])
+        await wait_all_tasks_blocked()
+    assert order == [
+        "library: ToolListChangedNotification",
+        "callback: ToolListChangedNotification",
+        "library: LoggingMessageNotification",
+        "callback: LoggingMessageNotification",
+    ]
+
+
+async def test_both_callbacks_hear_of_a_log_message() -> None:
+    heard, messages = Heard(), Heard()
+    async with open_servers(asking(callbacks=Callbacks(logging=heard, message=messages))) as servers:
+        await call(servers["a"], "tell", notifications=[LISTED, log("x")])
+    assert heard.data == ["x"]
+    assert [type(each) for each in messages] == [ToolListChangedNotification, LoggingMessageNotification]
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize(
+    ("callbacks", "level"),
+    [(Callbacks(logging=Heard()), "info"), (Callbacks(logging=Heard(), log_level="error"), "error"), (None, None)],
+)
+async def test_a_server_is_told_from_which_level_on_to_log_if_anybody_listens(
+    era: Era, callbacks: Callbacks | None, level: str | None
+) -> None:
+    """S4-23: at every connect; and a level that was set since is kept."""
+    async with open_servers(asking(era, callbacks=callbacks)) as servers:
+        for _ in range(2):
+            await wait_all_tasks_blocked()
+            assert (await call(servers["a"], "seen"))["level"] == level
+            await servers["a"].restart()
+        await servers["a"].set_log_level("critical")
+        await servers["a"].restart()
+        await wait_all_tasks_blocked()
+        assert (await call(servers["a"], "seen"))["level"] == "critical"
+
+
+async def test_a_server_that_does_not_take_a_level_serves_nevertheless(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "mcp_actors"):
+        async with open_servers(asking("legacy", "--no-levels", callbacks=Callbacks(logging=Heard()))) as servers:
+            assert (await call(servers["a"], "seen"))["level"] is None
+    [record] = caplog.records
+    assert "its log level was not set" in record.getMessage()
+
+
+async def test_a_server_that_does_not_log_is_not_asked_to(caplog: pytest.LogCaptureFixture) -> None:
+    """Its group may have a callback for the others."""
+    with caplog.at_level(logging.WARNING, "mcp_actors"):
+        async with open_servers(
+            ServerConfig("here", InProcess(MCPServer("here")), protocol="legacy"), callbacks=Callbacks(logging=Heard())
+        ):
+            await wait_all_tasks_blocked()
+    assert caplog.records == []
+
+
+async def test_what_a_server_says_before_it_dies_is_heard() -> None:
+    """It may be why."""
+    heard = Heard()
+    async with open_servers(asking(callbacks=Callbacks(logging=heard))) as servers:
+        with pytest.raises(ConnectionLost):
+            await call(servers["a"], "die", notifications=[log(number) for number in range(20)])
+        await servers["a"].wait_state("failed")
+    assert heard.data == list(range(20))
+
+
+async def test_a_callback_that_is_slow_or_hangs_holds_up_nothing() -> None:
+    """But the notices behind; and not the end, for long."""
+
+    async def hang(context: CallbackContext, told: Any) -> None:
+        await trio.sleep_forever()
+
+    messages = Heard()
+    async with open_servers(asking(callbacks=Callbacks(logging=hang, message=messages))) as servers:
+        await call(servers["a"], "tell", notifications=[log(1), log(2)])
+        assert "methods" in await call(servers["a"], "seen")
+        await until(lambda: len(messages) == 2)
+
+
+async def test_a_callback_that_fails_is_logged_and_hears_of_the_next(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[object] = []
+
+    async def fail(context: CallbackContext, told: LoggingMessageNotificationParams) -> None:
+        heard.append(told.data)
+        if told.data == 1:
+            raise ValueError("the disk is full")
+        if told.data == 2:
+            await trio.sleep_forever()
+
+    with caplog.at_level(logging.ERROR, "mcp_actors"):
+        async with open_servers(asking(callbacks=Callbacks(logging=fail, timeout=0.05))) as servers:
+            await call(servers["a"], "tell", notifications=[log(1), log(2), log(3)])
+            await until(lambda: len(heard) == 3)
+    assert heard == [1, 2, 3]
+    assert [record.getMessage() for record in caplog.records] == [
+        "server 'a': the logging callback raised, which changes nothing",
+        "server 'a': the logging callback took longer than its timeout of 0.05 s",
+    ]
+
+
+async def test_of_more_notices_than_may_wait_the_oldest_are_dropped_and_that_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    heard: list[int] = []
+    gate = trio.Event()
+
+    async def slow(notice: int, context: object) -> None:
+        heard.append(notice)
+        await gate.wait()
+
+    feed = NoticeFeed("a", "logging", slow)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(feed.run)
+        feed.put(0)
+        await wait_all_tasks_blocked()
+        for number in range(1, MAX_WAITING + 11):
+            feed.put(number)
+        gate.set()
+        await feed.wait_idle()
+        nursery.cancel_scope.cancel("all was heard")
+    assert heard == [0, *range(11, MAX_WAITING + 11)]
+    assert feed.dropped == 10
+    [record] = caplog.records
+    assert record.getMessage() == (
+        "server 'a': tells more than its logging callback can take; the oldest is dropped whenever 1000 wait"
+    )
+
+
+VISITOR: ContextVar[str] = ContextVar("VISITOR", default="nobody")
+
+
+@pytest.mark.parametrize("protocol", ["legacy", "2026-07-28"])
+async def test_a_log_message_is_heard_in_the_context_of_the_request_that_it_belongs_to(protocol: Any) -> None:
+    """K7: with servers in this process; and over HTTP."""
+    here, seen = MCPServer("here"), list[tuple[str, object]]()
+
+    async def work(ctx: Context[Any, Any]) -> str:
+        await ctx.info("at work")
+        return "done"
+
+    async def note(context: CallbackContext, params: LoggingMessageNotificationParams) -> None:
+        await trio.lowlevel.checkpoint()
+        seen.append((VISITOR.get(), params.data))
+
+    here.add_tool(work)
+    config = ServerConfig("here", InProcess(here), protocol=protocol, callbacks=Callbacks(logging=note))
+    async with open_servers(config) as servers, trio.open_nursery() as nursery:
+        for visitor in ("mary", "paul"):
+            context = copy_context()
+            context.run(VISITOR.set, visitor)
+            context.run(nursery.start_soon, servers["here"].call_tool, "work")
+    assert sorted(seen) == [("mary", "at work"), ("paul", "at work")]
