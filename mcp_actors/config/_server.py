@@ -15,6 +15,7 @@ from ._breaker import BreakerPolicy
 from ._callbacks import Callbacks
 from ._endpoints import Http, Sse
 from ._extensions import check_extensions, to_extensions
+from ._limits import Limits
 from ._middleware import Middleware, check_middleware, to_middleware
 from ._restart import RestartPolicy
 from ._retry import RetryPolicy
@@ -23,6 +24,7 @@ from ._transports import InProcess, Stdio, Transport
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DEFAULT_RESTART: Final = RestartPolicy()
 _DEFAULT_RETRY: Final = RetryPolicy()
+_DEFAULT_LIMITS: Final = Limits()
 
 _check_seconds: Final = check.seconds()
 _check_optional_seconds: Final = check.seconds(optional=True)
@@ -42,6 +44,7 @@ _check_retry: Final = check.kind(
 )
 _check_breaker: Final = check.kind(BreakerPolicy, type(None), remedy="give a BreakerPolicy(...), or None for none")
 
+_check_limits: Final = check.kind(Limits, remedy="give a Limits(...)")
 _check_callbacks: Final = check.kind(Callbacks, type(None), remedy="give a Callbacks(...), or None for none")
 
 
@@ -103,6 +106,7 @@ class ServerConfig:
         middleware: async functions ``(request, call_next)`` around every tool call, the first outermost. They run in
             the request's own task and time, and hold one of `max_in_flight`. A request that is sent again (`retry`),
             or turns out not to have been sent when the connection ended, goes through them again.
+        limits: how much it may list, and how often it may speak up. Default ``Limits()``.
         callbacks: what answers what the server asks, and hears what it tells; what is not given here is taken from the
             group's. None (default): all of it.
         extensions: objects of ``mcp.client.ClientExtension``: the extensions of the protocol that this side takes part
@@ -149,6 +153,7 @@ class ServerConfig:
     middleware: tuple[Middleware, ...] = attrs.field(
         default=(), converter=to_middleware, validator=check_middleware, kw_only=True
     )
+    limits: Limits = attrs.field(default=_DEFAULT_LIMITS, validator=_check_limits, kw_only=True)
     callbacks: Callbacks | None = attrs.field(default=None, validator=_check_callbacks, kw_only=True)
     extensions: tuple[ClientExtension, ...] = attrs.field(
         default=(), converter=to_extensions, validator=check_extensions, kw_only=True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .._errors import NotSupported as NotSupported
 from .._exports import publish
 from ._events import (
+    Flooded as Flooded,
     PromptsChanged as PromptsChanged,
     ResourcesChanged as ResourcesChanged,
     ServerEvent as ServerEvent,
@@ -20,6 +21,7 @@ from ._subscriptions import ResourceUpdated as ResourceUpdated, Subscription as 
 from ._supported import Supported as Supported
 
 __all__ = [
+    "Flooded",
     "NotSupported",
     "PromptsChanged",
     "ResourceUpdated",

@@ -43,6 +43,7 @@ from ..config import CallbackContext
 from ._background import open_background
 from ._callback_tasks import CallbackTasks, TookTooLong
 from ._exchange import current_exchange
+from ._flood import NotificationMeter
 from ._incoming import NoticesMissed
 from ._notices import NoticeFeed
 
@@ -86,6 +87,7 @@ class ConnectionCallbacks:
         self._background = background
         self._tasks = CallbackTasks(self._server, self._callbacks.timeout, background)
         self._join_handler = join_handler
+        self._meter = NotificationMeter(record.config.limits.max_notifications)
         self._questions = 0
         self._refused = 0
         self._logs = self._feed("logging", self._log) if self._callbacks.logging is not None else None
@@ -200,10 +202,23 @@ class ConnectionCallbacks:
         """Take what the server tells; a listener (see ``_incoming``)."""
         if isinstance(message, NoticesMissed):
             return  # no message of its
+        if not self._meter.admit(trio.current_time()):
+            if self._meter.dropped == 1:
+                self._flooded()
+            return
         if self._logs is not None and isinstance(message, LoggingMessageNotification):
             self._logs.put(message)
         if self._messages is not None:
             self._messages.put(message)
+
+    def _flooded(self) -> None:
+        logger.warning(
+            "server %r: sends more than %d notifications a second; callbacks hear no more of them (see "
+            "Limits.max_notifications)",
+            self._server,
+            self._meter.limit,
+        )
+        self._record.note_flood(self._meter.limit)
 
     async def finish(self) -> None:
         """The connection has ended. Let what came before that be heard, for a moment."""

@@ -11,7 +11,7 @@ from ..kernel import Event
 if TYPE_CHECKING:
     from ._state import ServerState
 
-__all__ = ["PromptsChanged", "ResourcesChanged", "ServerEvent", "StateChanged", "ToolsChanged"]
+__all__ = ["Flooded", "PromptsChanged", "ResourcesChanged", "ServerEvent", "StateChanged", "ToolsChanged"]
 
 
 @frozen(kw_only=True)
@@ -56,6 +56,13 @@ class ResourcesChanged(ServerEvent):
 
     The latter after it was connected anew, or its stream of notices was interrupted. Several may come at once.
     """
+
+
+@frozen(kw_only=True)
+class Flooded(ServerEvent):
+    """A server began to send more than ``limit`` notifications a second; callbacks hear of no more than that."""
+
+    limit: int
 
 
 @frozen(kw_only=True)

@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Final, cast, get_args
 
 from attrs import frozen
+from mcp import MCPError
 from mcp.types import EmptyResult, LoggingLevel, SetLevelRequest, SetLevelRequestParams
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -35,9 +36,13 @@ LEVELS: Final[tuple[str, ...]] = get_args(LoggingLevel)
 
 @frozen
 class SetLogLevel(Request[None]):
-    """Have log messages sent from a level on, by this connection and all that follow."""
+    """Have log messages sent from a level on, by this connection and all that follow.
 
-    level: LoggingLevel
+    Attributes:
+        level: from which on; None: the one that was wished for last, as a new connection does not know it.
+    """
+
+    level: LoggingLevel | None = None
 
     @property
     def operation(self) -> str:
@@ -51,10 +56,19 @@ class SetLogLevel(Request[None]):
 
     async def send(self, client: Client, record: ServerRecord) -> None:
         """Tell the server, if it is one that can be told; else there is nothing to send."""
-        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            require("logging", client, record, self.operation)
-            await send_log_level(client, self.level)
-        record.log_level = self.level
+        before = record.log_level
+        level = self.level or before
+        if level is None:
+            return
+        # Before it is sent, so that of two wishes at a time the one that is sent last is the one that is kept.
+        record.log_level = level
+        try:
+            if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+                require("logging", client, record, self.operation)
+                await send_log_level(client, level)
+        except (MCPError, NotSupported):
+            record.log_level = before
+            raise
 
 
 async def send_log_level(client: Client, level: LoggingLevel) -> None:
@@ -72,7 +86,7 @@ async def keep_log_level(record: ServerRecord, actor: ActorRef) -> None:
     if record.log_level is None:
         return
     try:
-        await ask_from_beside(record, actor, SetLogLevel(record.log_level))
+        await ask_from_beside(record, actor, SetLogLevel())
     except (ActorCrashed, ActorStopped):
         return  # the connection has ended
     except NotSupported:

@@ -14,7 +14,7 @@ from ._breaker import Breaker
 from ._catalogue import ServerCatalogue
 from ._connection_errors import problem_of
 from ._deadlines import Deadlines
-from ._events import PromptsChanged, ResourcesChanged, StateChanged, ToolsChanged
+from ._events import Flooded, PromptsChanged, ResourcesChanged, StateChanged, ToolsChanged
 from ._incoming import Listeners, NoticesMissed
 from ._latency import LatencyCounts
 from ._retry import RetryTokens
@@ -167,6 +167,11 @@ class ServerRecord:
 
     def _lists_changed(self, kind: type[PromptsChanged | ResourcesChanged]) -> None:
         self._emit(kind(actor=self.config.name, incarnation=self.incarnation, time=trio.current_time()))
+
+    def note_flood(self, limit: int) -> None:
+        """Tell that it sends more notifications a second than it may."""
+        name, now = self.config.name, trio.current_time()
+        self._emit(Flooded(actor=name, incarnation=self.incarnation, time=now, limit=limit))
 
     def _lists_may_have_changed(self) -> None:
         """Notices were missed, unless there was nobody yet to give any."""
