@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from mcp.types import Tool
 
+    from ..catalog import Pins
     from ..config import ServerConfig
     from ._currency import Ticket
 
@@ -44,6 +45,8 @@ class ServerCatalogue:
         version: how often that has changed.
         deferred: True as long as these were listed in an earlier run, and it has listed none in this one (`recall`).
         checks: what the tools ask of their arguments; follows `listed`.
+        accepted: what the next listing is to be judged against; None: there was no listing that counts. It is
+            remembered with what is listed.
 
     Args:
         config: the server's configuration.
@@ -56,6 +59,7 @@ class ServerCatalogue:
         self.version = 0
         self.deferred = False
         self.checks = ToolChecks(config.name, mode=config.validate)
+        self.accepted: Pins | None = None
         self._config = config
         self._tell = tell
         self._currency = Currency()
@@ -88,9 +92,10 @@ class ServerCatalogue:
         self.checks = self.checks.updated(listed)  # also if they are equal: to Python, 1 and true are
         self._show(listed)
 
-    def recall(self, listed: tuple[Tool, ...]) -> None:
-        """Show what was listed in an earlier run. Nothing is told, and nothing is checked against it."""
+    def recall(self, listed: tuple[Tool, ...], accepted: Pins | None) -> None:
+        """Show what was listed in an earlier run. Nothing is told, and no arguments are checked against it."""
         self.listed = self.tools = listed
+        self.accepted = accepted
         self.deferred = True
 
     def _show(self, tools: tuple[Tool, ...]) -> None:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..kernel import Event
-    from ._memory import CatalogMemory
     from ._record import ServerRecord
 
 __all__ = ["StartGate", "check_gate"]
@@ -41,22 +40,21 @@ class StartGate:
 
     Args:
         records: the servers.
-        memory: what is remembered of them; None: nothing.
         seconds: how long to wait for those of which something is remembered; None: as long as it takes.
     """
 
     wants_requests = False
 
-    def __init__(self, records: Iterable[ServerRecord], memory: CatalogMemory | None, seconds: float | None) -> None:
-        self._memory = memory
+    def __init__(self, records: Iterable[ServerRecord], seconds: float | None) -> None:
         self._deadline = math.inf if seconds is None else trio.current_time() + seconds
         self._awaited = [record for record in records if record.config.connect == "eager"]
         self._late: dict[str, ServerRecord] = {}
 
     async def wait(self) -> None:
-        """Wait until the block may begin, and what is remembered is shown."""
-        if self._memory is not None:
-            await self._memory.wait_recalled()
+        """Wait until the block may begin."""
+        for record in self._awaited:
+            while record.state == "pending":  # for some steps only: nobody is to meet a server that is not begun with
+                await record.wait_change()
         with trio.move_on_at(self._deadline):
             for record in self._awaited:
                 while _undecided(record):

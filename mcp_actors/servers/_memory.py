@@ -1,9 +1,10 @@
 """What servers listed in an earlier run: who reads it, and who writes it for the next one.
 
-Who owns what. One task of the group, in an actor of its own, reads all that is remembered when the group starts, and
-then waits for servers to list something else and writes that, one file after the other. It works in worker threads and
-holds up nothing: connects begin beside it, and a file system that hangs costs a bounded wait at the start of the group
-(`RECALL_WAIT`) and at its end (`FLUSH_WAIT`), and what it was to keep. A thread that hangs is left to itself.
+Who owns what. All that is remembered is read by the task that opens the group, before any server is connected, so that
+the first thing that a server lists can be compared with it. From then on one task of the group, in an actor of its own,
+waits for servers to list something else, and writes that, one file after the other. Both work in threads and hold up
+nothing but this: a file system that hangs costs a bounded wait at the start of the group (`RECALL_WAIT`) and at its end
+(`FLUSH_WAIT`), and what it was to keep. A thread that hangs is left to itself.
 
 What is recalled is shown until the server has listed its tools in this run, and never after that.
 """
@@ -16,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
+from attrs import frozen
 from mcp.types import Tool
 from pydantic_core import ValidationError
 
@@ -27,8 +29,10 @@ from ._fingerprint import fingerprint
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
+    from ..catalog import Pins
     from ..catalog._store import CatalogStore
     from ..kernel import Event
+    from ._catalogue import ServerCatalogue
     from ._record import ServerRecord
 
 __all__ = ["CatalogMemory", "MemoryActor"]
@@ -42,6 +46,14 @@ RECALL_WAIT: Final = 1.0
 
 FLUSH_WAIT: Final = 1.0
 """Seconds that the end of a group waits for what is still to be written, while its servers are disconnected."""
+
+
+@frozen(eq=False)
+class _Known:
+    """What a server has listed, and what its next listing is to be judged against."""
+
+    listed: tuple[Tool, ...]
+    accepted: Pins | None
 
 
 class CatalogMemory:
@@ -59,22 +71,20 @@ class CatalogMemory:
         known = {record.config.name: (record, fingerprint(record.config)) for record in records}
         self._records = {server: record for server, (record, key) in known.items() if key is not None}
         self._fingerprints = {server: key for server, (_, key) in known.items() if key is not None}
-        self._written: dict[str, tuple[Tool, ...]] = {}
+        self._written: dict[str, _Known] = {}
         self._news = trio.Event()
-        self._recalled = trio.Event()
         self._closed = False
         # So that no other thread of the program can keep this one waiting, and this one waits for no more than one.
         self._threads = trio.CapacityLimiter(1)
 
-    def __call__(self, event: Event) -> None:
-        """A server may have listed its tools: that is to be written."""
-        if isinstance(event, StateChanged | ToolsChanged):
-            self._news.set()
+    async def recall(self) -> None:
+        """Read what is remembered, and have it shown; after `RECALL_WAIT`, go on without it.
 
-    async def wait_recalled(self) -> None:
-        """Wait until everything that is remembered has been read; after `RECALL_WAIT`, go on without it."""
+        **Cancellation**: leaves at once.
+        """
         with trio.move_on_after(RECALL_WAIT) as patience:
-            await self._recalled.wait()
+            for server, known in (await self._in_thread(partial(_load_all, self._store, self._fingerprints))).items():
+                self._records[server].catalogue.recall(known.listed, known.accepted)
         if patience.cancelled_caught:
             logger.warning(
                 "what is remembered in %s is not read after %g s; going on without it",
@@ -82,14 +92,18 @@ class CatalogMemory:
                 RECALL_WAIT,
             )
 
+    def __call__(self, event: Event) -> None:
+        """A server may have listed its tools: that is to be written."""
+        if isinstance(event, StateChanged | ToolsChanged):
+            self._news.set()
+
     async def run(self) -> None:
-        """Read, then write what servers list, until this is closed and all is written."""
-        await self._recall()
+        """Write what servers list, until this is closed and all is written."""
         while True:
             self._news = trio.Event()
-            for server, tools in self._unwritten():
-                await self._in_thread(partial(_save, self._store, self._fingerprints[server], server, tools))
-                self._written[server] = tools
+            for server, known in self._unwritten().items():
+                await self._in_thread(partial(_save, self._store, self._fingerprints[server], server, known))
+                self._written[server] = known
             if self._closed and not self._unwritten():
                 return
             await self._news.wait()
@@ -103,41 +117,35 @@ class CatalogMemory:
     def report_unwritten(self) -> None:
         """Log what was given up."""
         if unwritten := self._unwritten():
-            logger.warning(
-                "what these servers listed could not be written in time, to %s: %s",
-                self._store.directory,
-                ", ".join(server for server, _ in unwritten),
-            )
+            servers = ", ".join(unwritten)
+            logger.warning("what was listed could not be written to %s in time: by %s", self._store.directory, servers)
 
-    def _unwritten(self) -> list[tuple[str, tuple[Tool, ...]]]:
+    def _unwritten(self) -> dict[str, _Known]:
         """What servers have listed in this run, as far as that is something else than was written last."""
-        return [
-            (server, record.catalogue.listed)
+        return {
+            server: _Known(record.catalogue.listed, record.catalogue.accepted)
             for server, record in self._records.items()
-            if record.info is not None and record.catalogue.listed is not self._written.get(server)
-        ]
+            if record.info is not None and not self._is_written(server, record.catalogue)
+        }
 
-    async def _recall(self) -> None:
-        try:
-            found = await self._in_thread(partial(_load_all, self._store, self._fingerprints))
-            for server, tools in found.items():
-                self._records[server].recall(tools)
-        finally:
-            self._recalled.set()
+    def _is_written(self, server: str, catalogue: ServerCatalogue) -> bool:
+        # By identity: whether they are equal is found out in the thread.
+        known = self._written.get(server)
+        return known is not None and known.listed is catalogue.listed and known.accepted is catalogue.accepted
 
     async def _in_thread(self, job: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(job, abandon_on_cancel=True, limiter=self._threads)
 
 
 class MemoryActor(Actor):
-    """Runs the task that reads and writes. It takes no messages."""
+    """Runs the task that writes. It takes no messages."""
 
     def __init__(self, memory: CatalogMemory) -> None:
         self._memory = memory
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Read and write, beside the servers; at the end, write what is left."""
+        """Write, beside the servers; at the end, write what is left."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._memory.run, name=self.ref.name)
             yield
@@ -154,24 +162,22 @@ class MemoryActor(Actor):
 # --- in worker threads ----------------------------------------------------------------------------------------------
 
 
-def _load_all(store: CatalogStore, fingerprints: Mapping[str, str]) -> dict[str, tuple[Tool, ...]]:
-    """Read what is remembered of these servers."""
+def _load_all(store: CatalogStore, fingerprints: Mapping[str, str]) -> dict[str, _Known]:
+    """Read what is remembered of these servers. Whatever goes wrong is logged."""
     found = {}
     for server, key in fingerprints.items():
-        catalog = store.load(key)
-        if catalog is None:
-            continue
         try:
-            found[server] = tuple(Tool.model_validate(tool) for tool in catalog.tools)
-        except ValidationError:
+            if (catalog := store.load(key)) is not None:
+                found[server] = _Known(tuple(map(Tool.model_validate, catalog.tools)), catalog.pins)
+        except (ValidationError, RecursionError):
             logger.warning("the remembered catalogue %s is ignored: its tools are damaged", store.path(key))
     return found
 
 
-def _save(store: CatalogStore, key: str, server: str, tools: tuple[Tool, ...]) -> None:
+def _save(store: CatalogStore, key: str, server: str, known: _Known) -> None:
     """Remember what a server listed. Whatever goes wrong is logged."""
     try:
-        listed = tuple(tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools)
-        store.save(key, RememberedCatalog(server=server, tools=listed))
+        tools = tuple(tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in known.listed)
+        store.save(key, RememberedCatalog(server=server, tools=tools, pins=known.accepted))
     except Exception:
         logger.warning("server %r: what it listed is not remembered for the next run", server, exc_info=True)

@@ -91,12 +91,14 @@ async def open_servers(
     }
 
     memory = CatalogMemory(store, records.values()) if store is not None else None
-    gate = StartGate(records.values(), memory, start_gate)
+    gate = StartGate(records.values(), start_gate)
     for observer in (memory, gate):
         if observer is not None:
             hub.add(observer)
 
     try:
+        if memory is not None:
+            await memory.recall()
         with translated(records.values()) as phase:
             async with open_supervisor(
                 *group_specs(records.values(), memory=memory, gated=start_gate is not None),

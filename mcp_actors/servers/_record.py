@@ -144,7 +144,7 @@ class ServerRecord:
 
     @property
     def deferred(self) -> bool:
-        """True as long as these were listed in an earlier run, and it has listed none in this one (`recall`)."""
+        """True as long as these were listed in an earlier run, and it has listed none in this one."""
         return self.catalogue.deferred
 
     @property
@@ -179,15 +179,6 @@ class ServerRecord:
             self._lists_changed(ResourcesChanged)
         if self.info is not None and self.info.supports.prompts:
             self._lists_changed(PromptsChanged)
-
-    def recall(self, tools: tuple[Tool, ...]) -> None:
-        """Show what it listed in an earlier run, until it lists its tools in this one.
-
-        Nothing is checked against these: whether a tool still is as it was, the server will tell.
-        """
-        if self.info is None:
-            self.catalogue.recall(tools)
-            self._wake()
 
     async def wait_state(self, *states: ServerState) -> ServerState:
         """Wait until the state is one of these, and return it. A state that only flashes by may be missed.

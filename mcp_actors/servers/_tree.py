@@ -7,7 +7,7 @@
      │   ├─ time:deadlines        keeps the deadlines of its requests, whether it is connected or not
      │   └─ time                  the server actor
      ├─ ...
-     ├─ servers:memory            reads what servers listed in an earlier run, and writes it for the next one
+     ├─ servers:memory            writes what servers list, for the next run
      └─ servers:lifecycle         carries out stop(), start(), reconnect()
 """
 

@@ -269,9 +269,12 @@ async def test_a_memory_that_fails_altogether_leaves_the_group_alone(
     def broken(*_: object) -> None:
         raise RuntimeError("a mistake of ours")
 
-    monkeypatch.setattr(_memory, "_load_all", broken)
+    monkeypatch.setattr(_memory, "_save", broken)
     events = Events()
     async with open_servers(server("a"), catalog_store=tmp_path, observers=[events]) as group:
+        async with group.watch_events() as watched:
+            while not events.of(Crashed):
+                await anext(watched)
         assert text_of(await group.call_tool("mcp__a__add", {"a": 40, "b": 2})) == "42"
     assert [event.actor for event in events.of(Crashed)] == ["servers:memory"]
 
@@ -291,11 +294,7 @@ async def test_a_file_system_that_hangs_delays_a_start_by_its_bound_only(
     autojump_clock: MockClock,
     stuck: threading.Event,
 ) -> None:
-    def hang(*_: object) -> dict[str, tuple[Tool, ...]]:
-        stuck.wait()
-        return {}
-
-    monkeypatch.setattr(_memory, "_load_all", hang)
+    monkeypatch.setattr(_memory, "_load_all", lambda *_: stuck.wait())
     began = trio.current_time()
     async with open_servers(Fault().config(), catalog_store=tmp_path) as group:
         assert trio.current_time() == began + RECALL_WAIT
@@ -305,30 +304,6 @@ async def test_a_file_system_that_hangs_delays_a_start_by_its_bound_only(
     assert warnings(caplog) == [
         f"what is remembered in {tmp_path} is not read after {RECALL_WAIT:g} s; going on without it"
     ]
-
-
-async def test_what_is_read_late_is_shown_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a server that was not connected yet, and of no other."""
-    a, b = Server(tmp_path, "a"), server("b")
-    await a.run_once()
-    load_all, go = _memory._load_all, threading.Event()
-
-    def late(*arguments: Any) -> dict[str, tuple[Tool, ...]]:
-        go.wait()
-        found = load_all(*arguments)
-        return {**found, "b": found["a"][:1]}
-
-    monkeypatch.setattr(_memory, "_load_all", late)
-    monkeypatch.setattr(_memory, "RECALL_WAIT", 0.05)
-    async with open_servers(a.config(connect="lazy"), b, catalog_store=a.store) as group:
-        assert deferred(group) == {"b": False}
-        listed = len(group.tools)
-        go.set()
-        with trio.fail_after(BOUND):
-            while "a" not in deferred(group):  # noqa: ASYNC110 - a thread is on its way, and that is no event
-                await trio.sleep(0.005)
-        assert deferred(group) == {"a": True, "b": False}
-        assert len(group.tools.of("b")) == listed
 
 
 async def test_a_file_system_that_hangs_delays_the_end_by_its_bound_only(
@@ -343,7 +318,7 @@ async def test_a_file_system_that_hangs_delays_the_end_by_its_bound_only(
         await reach(group, "a", "ready")
         left = trio.current_time()
     assert 0.2 <= trio.current_time() - left < 0.2 + MARGIN
-    assert warnings(caplog) == [f"what these servers listed could not be written in time, to {tmp_path}: a"]
+    assert warnings(caplog) == [f"what was listed could not be written to {tmp_path} in time: by a"]
 
 
 async def test_what_was_listed_last_is_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
