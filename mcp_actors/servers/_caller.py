@@ -247,12 +247,6 @@ class Caller:
         except ActorStopped:
             raise self._record.group_left() from None
 
-    def tell(self, request: Request[Any]) -> None:
-        """Send a request for which nobody waits, if the server is connected and has room for it."""
-        if self._record.state in ACTIVE:
-            with suppress(ActorError):
-                self._actor.tell_nowait(request)
-
     def given_up(self) -> ServerUnavailable | None:
         """The error for whoever waits for something of the server, if it does not serve and will not by itself.
 

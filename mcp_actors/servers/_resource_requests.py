@@ -13,7 +13,7 @@ from ._asking import Asking
 from ._given import given_text, refused
 from ._pages import all_pages
 from ._requests import Request, meta_for
-from ._subscribing import Subscribe, Unsubscribe
+from ._subscribing import Subscribe
 from ._subscriptions import Subscription
 from ._supported import require
 
@@ -153,7 +153,8 @@ class ResourceFunctions(Asking):
 
         It is the same for servers of all versions of the protocol, and goes on across restarts of the server: the next
         connection subscribes again. Changes in between were not told by anybody, so then each of the resources is given
-        once as ``missed``: read it again.
+        once as ``missed``: read it again. Over HTTP, since 2026-07-28, it takes a connection (``max_connections``) for
+        as long as it lasts.
 
         **Cancellation**: while it subscribes the caller leaves at once.
 
@@ -180,7 +181,6 @@ class ResourceFunctions(Asking):
             yield subscription
         finally:
             subscriptions.remove(subscription)
-            self._caller.tell(Unsubscribe(given))
 
 
 def given_uri(server: str, method: str, uri: object) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import random
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVarTuple
@@ -34,7 +34,7 @@ from mcp.types import (
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from .._backoff import Backoff
-from .._errors import ActorCrashed, ActorStopped, ConnectionLost, NotSupported
+from .._errors import ActorCrashed, ActorError, ActorStopped, ConnectionLost, NotSupported
 from ..config import mask_url
 from ._connection_errors import problem_of
 from ._exchange import current_exchange, open_exchange
@@ -149,9 +149,11 @@ class Connection:
         return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     def forget(self, subscription: Subscription) -> None:
-        """Nobody wants to hear of it any more."""
-        stream = self._streams.pop(subscription, None)
-        if stream is not None:
+        """Nobody wants to hear of it any more. The server is told, but nobody waits for that."""
+        if not self.modern:
+            with suppress(ActorError):  # no place for it in the mailbox: then the server will tell in vain
+                self.actor.tell_nowait(Unsubscribe(subscription.uris))
+        elif (stream := self._streams.pop(subscription, None)) is not None:
             stream.scope.cancel("nobody wants to hear of it any more")
 
     # --- legacy: the server is told ---------------------------------------------------------------------------------
@@ -177,7 +179,7 @@ class Connection:
                     request = UnsubscribeRequest(params=UnsubscribeRequestParams(uri=uri))
                     try:
                         await self.client.session.send_request(request, EmptyResult)
-                    except MCPError as exc:
+                    except Exception as exc:  # if the connection has ended, others will find out
                         logger.debug("server %r: a subscription was not ended: %s", self.record.config.name, exc)
 
     # --- modern: a stream -------------------------------------------------------------------------------------------
@@ -285,7 +287,8 @@ class _Stream:
                             self.subscription.put(change.uri)
         except Exception as exc:
             self._error = exc
-        self.opened.set()
+        finally:
+            self.opened.set()
         self.connection.ended(self)
 
     def check(self, operation: str) -> None:

@@ -124,8 +124,9 @@ class Subscription:
             self.put(uri)
 
     def fail(self, error: Exception) -> None:
-        """The server refuses it now, and will again."""
+        """The server refuses it now, and would again."""
         self._error = error
+        self._stands = False
         self.wake()
 
     def close(self) -> None:

@@ -1,0 +1,69 @@
+"""What a server has beside tools: resources to read and to watch, and prompts.
+
+The server is `servers/notes.py`. In the block of `subscribe` each change of a resource is a reason to read it again; so
+is a restart of the server, during which nobody would have told of one.
+
+Prints::
+
+    supports resources: True prompts: True completions: True
+    note:///shopping: eggs
+    pages: ideas, shopping
+    Plan breakfast with what is on note:///shopping.
+    note:///shopping has changed: eggs, milk
+    note:///shopping may have changed: eggs
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import trio
+from mcp.types import ResourceTemplateReference, TextContent, TextResourceContents
+
+from mcp_actors import ServerConfig, ServerRef, Stdio, open_servers
+
+NOTES = Stdio(sys.executable, [str(Path(__file__).parent / "servers" / "notes.py")])
+
+
+async def text_of(server: ServerRef, uri: str) -> str:
+    """Read a resource that is a text."""
+    contents = (await server.read_resource(uri)).contents
+    return "".join(each.text for each in contents if isinstance(each, TextResourceContents))
+
+
+async def look(notes: ServerRef) -> None:
+    """See what there is."""
+    can = notes.info.supports
+    print("supports resources:", can.resources, "prompts:", can.prompts, "completions:", can.completions)
+    for resource in await notes.list_resources():
+        print(f"{resource.uri}: {await text_of(notes, resource.uri)}")
+    [template] = await notes.list_resource_templates()
+    page = ResourceTemplateReference(uri=template.uri_template)
+    found = await notes.complete(page, {"name": "page", "value": ""})
+    print("pages:", ", ".join(found.completion.values))
+    for message in (await notes.get_prompt("plan", {"meal": "breakfast"})).messages:
+        if isinstance(message.content, TextContent):
+            print(message.content.text)
+
+
+async def watch(notes: ServerRef, uri: str) -> None:
+    """Read a resource whenever it has changed, or may have."""
+    async with notes.subscribe(uri) as changes:
+        await notes.call_tool("add", {"page": "shopping", "line": "milk"})
+        async for change in changes:
+            what = "may have changed" if change.missed else "has changed"
+            print(f"{uri} {what}: {await text_of(notes, uri)}")
+            if change.missed:
+                break
+            await notes.restart()  # it forgets the milk
+
+
+async def main() -> None:
+    """Look at the notes, and watch one of them."""
+    async with open_servers(ServerConfig("notes", NOTES, required=True)) as servers:
+        await look(servers["notes"])
+        await watch(servers["notes"], "note:///shopping")
+
+
+trio.run(main)
