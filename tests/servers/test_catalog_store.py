@@ -24,6 +24,7 @@ from mcp_actors.servers._memory import RECALL_WAIT
 from .fleet import http_server
 from .groups import BOUND, LATER, Events, Fault, reach, server, state
 from .links import MARGIN, text_of
+from .processes import eventually
 from .remembering import Server, change, deferred, remembered
 from .scripted_server import TOOLS, command
 
@@ -38,8 +39,9 @@ def files(folder: Path) -> list[Path]:
 
 
 async def test_what_a_server_listed_is_remembered_as_it_was_on_the_wire(tmp_path: Path) -> None:
-    """S3-06: tools are remembered, before the group has been left."""
+    """S3-06: tools are remembered, and at once: the program may not come to its end."""
     async with open_servers(server("a"), catalog_store=tmp_path) as group:
+        await eventually(lambda: bool(files(tmp_path)) and files(tmp_path)[0].suffix == ".json")
         listed = await group["a"].list_tools()
     [path] = files(tmp_path)
     content = json.loads(path.read_text())
