@@ -24,7 +24,7 @@ from ._http_client import real_url
 from ._http_failures import HttpFailures
 from ._http_link import HttpLink
 from ._lifeline import Lifeline
-from ._streams import MessageReader, OpenStreams, Stream
+from ._streams import MessageReader, OpenStreams, Stream, with_result_type
 
 if TYPE_CHECKING:
     import contextvars
@@ -75,8 +75,10 @@ class _WatchedReader(MessageReader):
                     await self._transport_ended.wait()
                 self._lifeline.lose()
             raise
-        if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCError) and self.last_context:
-            self.last_context.run(self._note_bad_event, item.message.error.message)
+        if isinstance(item, SessionMessage):
+            if isinstance(item.message, JSONRPCError) and self.last_context:
+                self.last_context.run(self._note_bad_event, item.message.error.message)
+            with_result_type(item.message)
         return item
 
     def _note_bad_event(self, words: str) -> None:

@@ -25,7 +25,7 @@ from pydantic_core import from_json
 
 from .._errors import LimitExceeded
 from ._lines import LineSplitter, LineTooLong
-from ._streams import MessageReader, Stream
+from ._streams import MessageReader, Stream, with_result_type
 
 if TYPE_CHECKING:
     from ._background import Background
@@ -140,7 +140,7 @@ class PipeReader(MessageReader):
                 await self._read_more()
             elif (message := self._parse(line)) is not None:
                 self._notified = isinstance(message, JSONRPCNotification)
-                return SessionMessage(message)
+                return SessionMessage(with_result_type(message))
             else:
                 await self._checkpoint_sometimes()
 

@@ -15,8 +15,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import trio
+from mcp.types import (
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitRequestFormParams,
+    ElicitRequestParams,
+    ElicitResult,
+    ListRootsResult,
+    TextContent,
+)
 
-from mcp_actors import CatalogTool, Http, RestartPolicy, ServerConfig, ServerGroup, open_servers
+from mcp_actors import Callbacks, CatalogTool, Http, RestartPolicy, ServerConfig, ServerGroup, open_servers
+from mcp_actors.config import CallbackContext
 
 from .oauth import authorization
 
@@ -31,7 +41,27 @@ def configure(url: str, scenario: str, version: str, context: Mapping[str, Any])
         Http(url, auth=authorization(url, context) if scenario.startswith("auth/") else None),
         protocol="legacy" if version < "2026-07-28" else "auto",
         restart=RestartPolicy(max_restarts=0),
+        callbacks=Callbacks(sampling=write_message, elicitation=fill_in, roots=list_roots),
     )
+
+
+async def write_message(context: CallbackContext, params: CreateMessageRequestParams) -> CreateMessageResult:
+    """Write a message in the place of a model."""
+    content = TextContent(type="text", text="So be it.")
+    return CreateMessageResult(role="assistant", content=content, model="none", stop_reason="endTurn")
+
+
+async def fill_in(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+    """Accept in the place of a user who leaves everything in the form as it is."""
+    assert isinstance(params, ElicitRequestFormParams)
+    fields = params.requested_schema.get("properties", {})
+    content = {name: schema["default"] for name, schema in fields.items() if "default" in schema}
+    return ElicitResult(action="accept", content=content)
+
+
+async def list_roots(context: CallbackContext) -> ListRootsResult:
+    """Let the server look at nothing."""
+    return ListRootsResult(roots=[])
 
 
 def tool_calls(tools: Iterable[CatalogTool], context: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

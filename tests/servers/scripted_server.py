@@ -54,6 +54,7 @@ def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--era", choices=["legacy", "modern", "both"], default="legacy", help="which eras it speaks")
     parser.add_argument("--era-file", type=Path, metavar="PATH", help="read --era from this file at each start")
     parser.add_argument("--on-discover", choices=["die", "ignore"], help="instead of an answer to server/discover")
+    parser.add_argument("--untyped", action="store_true", help="leave resultType out of modern results")
     parser.add_argument("--handshake", action="store_true", help="refuse everything before initialize, as the SDK does")
     parser.add_argument("--exit-at-start", type=int, metavar="CODE", help="end at once with this code")
     parser.add_argument("--stderr", default="", metavar="TEXT", help="write this to stderr first")
@@ -189,7 +190,8 @@ class ScriptedServer:
         try:
             outcome: Json | None = self.result(request_id, method, params)
             if outcome is not None and self.flags.era != "legacy":
-                outcome |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+                outcome |= {"ttlMs": 0, "cacheScope": "private"}
+                outcome |= {} if self.flags.untyped else {"resultType": "complete"}
             reply = None if outcome is None else answer_to(request_id, outcome)
         except RpcError as error:
             details = {"code": error.code, "message": str(error), "data": error.data}

@@ -235,14 +235,15 @@ class FaultyServer:
     def _result(self, message: dict[str, Any]) -> dict[str, Any] | None:
         who = {"name": "faulty", "version": "1"}
         modern = {"resultType": "complete"} if self.era == "modern" else {}
+        kept = {"ttlMs": 0, "cacheScope": "private"} if self.era == "modern" else {}
         match message["method"]:
             case "server/discover" if self.era == "modern":
                 about = {"supportedVersions": [MODERN], "capabilities": {"tools": {}}, "serverInfo": who}
-                return {**modern, "ttlMs": 0, "cacheScope": "private", **about}
+                return {**modern, **kept, **about}
             case "initialize":
                 return {"protocolVersion": LEGACY, "capabilities": {"tools": {}}, "serverInfo": who}
             case "tools/list":
-                return {**modern, "ttlMs": 0, "cacheScope": "private", "tools": TOOLS}
+                return {**modern, **kept, "tools": TOOLS}
             case "tools/call":
                 text = self._use(message["params"]["name"], message["params"].get("arguments") or {})
                 return {**modern, "content": [{"type": "text", "text": text}], "isError": False}

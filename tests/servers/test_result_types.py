@@ -1,0 +1,27 @@
+"""A result that does not say of which type it is, is complete: so the specification says for all servers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from mcp_actors import Http, ServerConfig, open_servers
+
+from .faults.http_faults import MODERN, Raw, faulty_server, response
+from .links import text_of
+from .test_eras import auto
+
+
+async def test_it_is_over_pipes(tmp_path: Path) -> None:
+    async with open_servers(auto(tmp_path / "log", "--era", "modern", "--untyped"), strict=True) as servers:
+        assert servers["a"].info.protocol_version == MODERN
+        assert text_of(await servers["a"].call_tool("echo", {"text": "hi"})) == "hi"
+
+
+async def test_it_is_over_http() -> None:
+    result = {"content": [{"type": "text", "text": "hi"}]}
+    answer = json.dumps({"jsonrpc": "2.0", "id": "{id}", "result": result}).replace('"{id}"', "{id}")
+    with faulty_server("modern") as web:
+        async with open_servers(ServerConfig("web", Http(web.url())), strict=True) as servers:
+            assert servers["web"].info.protocol_version == MODERN
+            assert text_of(await servers["web"].call_tool("raw", Raw(response(200, answer), "keep")._asdict())) == "hi"
