@@ -123,11 +123,10 @@ async def test_what_the_server_finds_wrong_is_a_result_and_what_we_find_wrong_is
 async def test_a_tool_that_only_runs_as_a_task_says_so(everything: ServerConfig) -> None:
     """S4-34."""
     async with open_servers(everything, strict=True) as servers:
-        server = servers["everything"]
-        [tool] = [tool for tool in await server.list_tools() if tool.name == "simulate-research-query"]
-        assert tool.execution is not None
-        assert tool.execution.task_support == "required"
-        refused = await server.call_tool(tool.name, {"topic": "actors"})
+        await servers["everything"].list_tools()
+        tasks = {tool.name: tool.task_support for tool in servers.tools}
+        assert (tasks["simulate-research-query"], tasks["echo"]) == ("required", "forbidden")
+        refused = await servers["everything"].call_tool("simulate-research-query", {"topic": "actors"})
         assert refused.is_error
         assert "requires task augmentation" in text_of(refused)
 
