@@ -16,6 +16,7 @@ from ._callbacks import (
     effective_callbacks as effective_callbacks,
 )
 from ._endpoints import Http as Http, Sse as Sse, is_auth_flow as is_auth_flow, is_loopback as is_loopback
+from ._expand import expand as expand
 from ._limits import Limits as Limits
 from ._masking import mask_url as mask_url
 from ._middleware import (
@@ -27,17 +28,17 @@ from ._middleware import (
 from ._restart import RestartPolicy as RestartPolicy
 from ._retry import RetryBudget as RetryBudget, RetryPolicy as RetryPolicy
 from ._server import ServerConfig as ServerConfig, check_unique_names as check_unique_names
+from ._template import Transport as Transport, TransportTemplate as TransportTemplate, speaks_sse as speaks_sse
 from ._tool_filter import (
     ToolContext as ToolContext,
     ToolFilter as ToolFilter,
     ToolPredicate as ToolPredicate,
     permitted as permitted,
 )
-from ._transports import InProcess as InProcess, Stdio as Stdio, Transport as Transport
+from ._transports import InProcess as InProcess, Stdio as Stdio
 from ._values import (
     ConfigValue as ConfigValue,
     Secret as Secret,
-    expand as expand,
     resolve as resolve,
     resolve_env as resolve_env,
     resolve_headers as resolve_headers,
@@ -48,8 +49,10 @@ from ._within_limits import (
     check_number_of_tools as check_number_of_tools,
     within_limits as within_limits,
 )
+from .formats import Ask as Ask, Input as Input, LoadedConfig as LoadedConfig, load_config as load_config
 
 __all__ = [
+    "Ask",
     "BreakerPolicy",
     "CallNext",
     "CallbackContext",
@@ -59,8 +62,10 @@ __all__ = [
     "ElicitationCallback",
     "Http",
     "InProcess",
+    "Input",
     "LimitedListing",
     "Limits",
+    "LoadedConfig",
     "LoggingCallback",
     "MessageCallback",
     "Middleware",
@@ -78,18 +83,21 @@ __all__ = [
     "ToolPredicate",
     "ToolRequest",
     "Transport",
+    "TransportTemplate",
     "check_number_of_tools",
     "check_unique_names",
     "effective_callbacks",
     "expand",
     "is_auth_flow",
     "is_loopback",
+    "load_config",
     "mask_url",
     "permitted",
     "resolve",
     "resolve_env",
     "resolve_headers",
     "resolve_token",
+    "speaks_sse",
     "within_limits",
     "wrapped",
 ]
@@ -102,13 +110,16 @@ publish(
         "Http": Http,
         "InProcess": InProcess,
         "Limits": Limits,
+        "LoadedConfig": LoadedConfig,
         "RestartPolicy": RestartPolicy,
         "RetryPolicy": RetryPolicy,
+        "Secret": Secret,
         "ServerConfig": ServerConfig,
         "Sse": Sse,
         "Stdio": Stdio,
         "ToolFilter": ToolFilter,
         "ToolRequest": ToolRequest,
+        "load_config": load_config,
     },
 )
 publish(__name__, globals())

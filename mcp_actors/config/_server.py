@@ -19,7 +19,8 @@ from ._limits import Limits
 from ._middleware import Middleware, check_middleware, to_middleware
 from ._restart import RestartPolicy
 from ._retry import RetryPolicy
-from ._transports import InProcess, Stdio, Transport
+from ._template import Transport, TransportTemplate
+from ._transports import InProcess, Stdio
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DEFAULT_RESTART: Final = RestartPolicy()
@@ -34,6 +35,7 @@ _check_transport: Final = check.kind(
     Http,
     Sse,
     InProcess,
+    TransportTemplate,
     remedy='give Stdio("program"), Http("https://…"), Sse("https://…") or InProcess(server)',
 )
 _check_restart: Final = check.kind(
@@ -42,6 +44,7 @@ _check_restart: Final = check.kind(
 _check_retry: Final = check.kind(
     RetryPolicy, remedy="give a RetryPolicy(...); RetryPolicy(attempts=1) disables retrying"
 )
+_check_source: Final = check.kind(str, type(None), remedy="give the path of a file as a str, or None")
 _check_breaker: Final = check.kind(BreakerPolicy, type(None), remedy="give a BreakerPolicy(...), or None for none")
 
 _check_limits: Final = check.kind(Limits, remedy="give a Limits(...)")
@@ -82,7 +85,8 @@ class ServerConfig:
             revived by hand, while the others serve; ``"raise"`` ends the group.
         protocol: the protocol era to speak: ``"auto"`` (default) finds out and remembers it for restarts, ``"legacy"``
             and ``"2026-07-28"`` insist.
-        connect_timeout: seconds for one whole connect: process or socket, negotiation, tool list. Default 30.
+        connect_timeout: seconds for one whole connect: process or socket, negotiation, tool list; None: no bound.
+            Default 30.
         request_timeout: seconds for one request, from the call to its answer, the time in the queue included; None: no
             bound. Default 60.
         progress_timeout: seconds that a request may be with the server without an answer or a progress notice, under
@@ -112,6 +116,8 @@ class ServerConfig:
         extensions: objects of ``mcp.client.ClientExtension``: the extensions of the protocol that this side takes part
             in. The server is told of them, and they are given what it answers or sends in their terms. One object
             serves all connections to the server.
+        source: where this was written, for people to read: the path of a file. `load_config` sets it; two
+            configurations that differ in nothing else are equal. Default None.
 
     Raises:
         ConfigError: a value cannot be used; the message names the server, the field, the value and the remedy.
@@ -128,7 +134,7 @@ class ServerConfig:
     protocol: Literal["auto", "legacy", "2026-07-28"] = attrs.field(
         default="auto", validator=_check_protocol, kw_only=True
     )
-    connect_timeout: float = attrs.field(default=30.0, validator=_check_seconds, kw_only=True)
+    connect_timeout: float | None = attrs.field(default=30.0, validator=_check_optional_seconds, kw_only=True)
     request_timeout: float | None = attrs.field(default=60.0, validator=_check_optional_seconds, kw_only=True)
     progress_timeout: float | None = attrs.field(default=None, validator=_check_optional_seconds, kw_only=True)
     when_down: Literal["wait", "fail"] = attrs.field(
@@ -158,6 +164,7 @@ class ServerConfig:
     extensions: tuple[ClientExtension, ...] = attrs.field(
         default=(), converter=to_extensions, validator=check_extensions, kw_only=True
     )
+    source: str | None = attrs.field(default=None, validator=_check_source, eq=False, kw_only=True)
 
 
 def check_unique_names(configs: Iterable[ServerConfig]) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import attrs
 
 from . import _validators as check
-from ._endpoints import Http, Sse
 from ._masking import mask_args
 from ._values import NO_VALUES, ConfigValue, NamedValues, check_mapping, check_value, env_problem
 
@@ -155,7 +154,3 @@ class InProcess:
     """
 
     server: Any = attrs.field(validator=_check_server, eq=id, repr=_shown_server)
-
-
-Transport: TypeAlias = Stdio | Http | Sse | InProcess
-"""How a server is reached."""

@@ -8,11 +8,11 @@ token is seen by the next connect.
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final, TypeAlias, final
 
 from .._errors import ConfigError
+from ._expand import expand
 from ._masking import MASK
 from ._validators import a_type, refused
 
@@ -109,70 +109,6 @@ def check_mapping(owner: str, field: str, value: object) -> None:
     if not isinstance(value, Mapping):
         problem = f'{field} is {a_type(value)}; write {field}={{"NAME": "value"}}'
         raise refused(owner, field, problem)
-
-
-# --- Expansion ------------------------------------------------------------------------------------------------------
-
-_REFERENCE: Final = re.compile(r"\$?\$\{")
-_BRACE: Final = re.compile(r"\$\{|\}")
-_VARIABLE: Final = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
-
-
-def expand(text: str, environ: Mapping[str, str], *, where: str) -> str:
-    """Replace the variables in `text` by their values.
-
-    ``${VAR}`` is the variable's value and must be set (it may be empty). ``${VAR:-default}`` is the default if the
-    variable is unset or empty, as in a shell; a default may hold references itself. ``$${`` is a literal ``${``. Any
-    other ``$`` stands for itself. What a variable holds is not expanded again.
-
-    Args:
-        text: the text as it was configured.
-        environ: the variables, usually ``os.environ``.
-        where: the place in the configuration, for the message; for example ``"servers.docs.env.TOKEN"``.
-
-    Raises:
-        ConfigError: a variable is not set and has no default, or a reference is malformed. The message names the
-            variable and `where`, and shows nothing else of the text.
-    """
-    parts: list[str] = []
-    at = 0
-    while reference := _REFERENCE.search(text, at):
-        parts.append(text[at : reference.start()])
-        if reference[0] == "$${":
-            parts.append("${")
-            at = reference.end()
-        else:
-            end = _closing_brace(text, reference.end(), where)
-            parts.append(_look_up(text[reference.end() : end], environ, where))
-            at = end + 1
-    return "".join(parts) + text[at:]
-
-
-def _closing_brace(text: str, start: int, where: str) -> int:
-    """Return the index of the ``}`` that closes the reference whose inside begins at `start`."""
-    depth = 1
-    for brace in _BRACE.finditer(text, start):
-        depth += 1 if brace[0] == "${" else -1
-        if depth == 0:
-            return brace.start()
-    message = "a '${' has no closing '}'; add it, or write '$${' for the two characters"
-    raise ConfigError(f"{where}: {message}", path=where)
-
-
-def _look_up(reference: str, environ: Mapping[str, str], where: str) -> str:
-    variable = _VARIABLE.fullmatch(reference)
-    if variable is None:
-        # The inside is not shown: it may be a piece of a password that happens to hold these two characters.
-        message = "a '${…}' does not hold a variable; write ${VAR} or ${VAR:-default}, or '$${' for the two characters"
-        raise ConfigError(f"{where}: {message}", path=where)
-    name, default = variable["name"], variable["default"]
-    value = environ.get(name)
-    if default is not None and not value:
-        return expand(default, environ, where=where)
-    if value is None:
-        message = f"environment variable {name!r} is not set; set it, or give a default: ${{{name}:-default}}"
-        raise ConfigError(f"{where}: {message}", path=where)
-    return value
 
 
 # --- Resolving ------------------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ class ServerActor(Actor):
             raise IgnoreStart(keep_mailbox=self._record.dormant)
         config, negotiation = self._record.config, Negotiation(self._record)
         try:
-            with trio.CancelScope(deadline=trio.current_time() + config.connect_timeout) as connecting:
+            with trio.CancelScope(deadline=trio.current_time() + (config.connect_timeout or math.inf)) as connecting:
                 async with self._connection(negotiation):
                     connecting.deadline = math.inf
                     self._serving = True

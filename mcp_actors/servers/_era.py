@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -24,7 +25,7 @@ from attrs import frozen
 from mcp import Client, MCPError
 from mcp.types import UNSUPPORTED_PROTOCOL_VERSION, DiscoverResult, Implementation
 
-from ..config import Sse
+from ..config import speaks_sse
 from ._background import open_background
 from ._input_required import MAX_ROUNDS
 from ._stdio import StdioLink
@@ -50,6 +51,9 @@ ANSWER_SHARE: Final = 1 / 10
 """Part of it that a process has to answer once it has read the probe: 3 s of the default 30. It has started by then;
 what it may still have to do is to open a database. Servers made with the SDK before 1.9 read the probe, break, and stay
 silent until their input ends."""
+
+UNBOUNDED: Final = 30.0
+"""Seconds of which these parts are taken if the connect has no bound: a process may be silent for ever."""
 
 LOOK_EVERY: Final = 0.05
 """Seconds between two looks whether it has; there is no event for that."""
@@ -97,7 +101,7 @@ class Negotiation:
         if self._era != PROBE or not isinstance(link, StdioLink):
             yield lambda: None
             return
-        timeout = self._record.config.connect_timeout
+        timeout = self._record.config.connect_timeout or UNBOUNDED
         with trio.move_on_after(PROBE_SHARE * timeout) as scope:
             async with open_background() as background:
                 task = f"{self._record.config.name}:probe"
@@ -152,7 +156,7 @@ class Negotiation:
 
 def _first_era(config: ServerConfig) -> Era:
     """What the first connect begins with. HTTP with SSE is older than the question for the era."""
-    return LEGACY if isinstance(config.transport, Sse) else Era(config.protocol)
+    return LEGACY if speaks_sse(config.transport, os.environ) else Era(config.protocol)
 
 
 async def _hurry_when_heard(scope: trio.CancelScope, link: StdioLink, seconds: float) -> None:

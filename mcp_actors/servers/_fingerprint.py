@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..catalog._canonical import digest
-from ..config import Http, Sse, Stdio, is_auth_flow
+from ..config import Http, Sse, Stdio, TransportTemplate, is_auth_flow
 from ..config._masking import mask_args
 
 if TYPE_CHECKING:
@@ -38,4 +38,6 @@ def launch_identity(transport: Transport) -> dict[str, object] | None:
             scheme = None if auth is None else type(auth).__qualname__ if is_auth_flow(auth) else "bearer"
             names = sorted(name.lower() for name in headers)
             return {"kind": kind, "url": transport.display_url, "headers": names, "auth": scheme}
+        case TransportTemplate():
+            return {"kind": transport.kind, **transport.display_options}
     return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from .._errors import ToolNotFound
+from .._errors import ConfigError, ToolNotFound
 from ..catalog import CatalogSnapshot, Listing
 from ..kernel import SupervisorRef
 from ..kernel._events import EVENT_BUFFER
@@ -41,9 +41,16 @@ class ServerGroup(Mapping[str, ServerRef]):
     """
 
     def __init__(
-        self, records: Mapping[str, ServerRecord], supervisor: SupervisorRef, hub: EventHub, *, naming: str
+        self,
+        records: Mapping[str, ServerRecord],
+        supervisor: SupervisorRef,
+        hub: EventHub,
+        *,
+        naming: str,
+        failed: Mapping[str, ConfigError],
     ) -> None:
         self._records = records
+        self._not_loaded = {name: error for name, error in failed.items() if name not in records}
         self._hub = hub
         self._naming = naming
         self._lifecycle = supervisor.child(LIFECYCLE)
@@ -63,6 +70,8 @@ class ServerGroup(Mapping[str, ServerRef]):
         try:
             return self._refs[name]
         except KeyError:
+            if name in self._not_loaded:
+                raise KeyError(f"server {name!r} could not be loaded: {self._not_loaded[name]}") from None
             known = ", ".join(self._refs) or "none"
             raise KeyError(f"there is no server {name!r} in this group; its servers are: {known}") from None
 
@@ -96,8 +105,13 @@ class ServerGroup(Mapping[str, ServerRef]):
 
     @property
     def errors(self) -> Mapping[str, Exception]:
-        """What is wrong with which server, by name. An entry goes when its server is ready."""
-        return MappingProxyType({name: record.error for name, record in self._records.items() if record.error})
+        """What is wrong with which server, by name. An entry goes when its server is ready.
+
+        What could not be loaded comes first and stays: servers by name, and files of which nothing could be loaded by
+        their path.
+        """
+        errors = {name: record.error for name, record in self._records.items() if record.error}
+        return MappingProxyType({**self._not_loaded, **errors})
 
     def _in(self, states: frozenset[ServerState]) -> tuple[ServerRef, ...]:
         return tuple(ref for ref in self._refs.values() if ref.state in states)

@@ -17,6 +17,7 @@ from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 
 from ..config import Http, ServerConfig, Sse, Stdio
+from ._credentials import resolve_transport
 from ._http import StreamableHttpLink
 from ._http_link import open_link_over_http
 from ._in_process import open_in_process_link
@@ -84,7 +85,7 @@ def open_link(config: ServerConfig, *, on_lost: Callable[[], None]) -> AbstractA
     Raises:
         ConnectFailed: the transport cannot be opened; ``hopeless`` if it will not until something is changed.
     """
-    transport = config.transport
+    transport = resolve_transport(config)
     if isinstance(transport, Stdio):
         return open_stdio_link(config, transport, on_lost=on_lost)
     if isinstance(transport, Http):

@@ -12,8 +12,9 @@ from .._errors import ConfigError
 from ..catalog import check_naming
 from ..catalog._names import DEFAULT_NAMING
 from ..catalog._store import CatalogStore, default_directory
-from ..config import Callbacks, ServerConfig, check_unique_names, effective_callbacks
+from ..config import Callbacks, effective_callbacks
 from ..kernel import EventHub, open_supervisor
+from ._configs import Configured, read_configs
 from ._failures import translated
 from ._gate import StartGate, check_gate
 from ._group import ServerGroup
@@ -31,7 +32,7 @@ __all__ = ["open_servers"]
 
 @asynccontextmanager
 async def open_servers(
-    *configs: ServerConfig,
+    *configs: Configured,
     strict: bool = False,
     start_gate: float | None = None,
     catalog_store: str | os.PathLike[str] | bool | None = None,
@@ -50,7 +51,9 @@ async def open_servers(
     block, and the servers are disconnected as at a normal end.
 
     Args:
-        configs: the servers, in the order in which views, tools and errors show them. Disabled ones are left out.
+        configs: the servers, in the order in which views, tools and errors show them. Disabled ones are left out. The
+            path of a configuration file, a mapping of that form, and what `load_config` returned stand for the servers
+            in it; an entry that cannot be used is in ``errors``, and logged.
         strict: whether all servers are required for the start.
         start_gate: seconds after which the block begins in any case, but for servers that are required and those of
             which nothing is remembered in the ``catalog_store``. The others go on connecting; what is remembered of
@@ -73,23 +76,24 @@ async def open_servers(
             Everything that was started is closed.
         ServerUnavailable: while the block ran, a server with ``on_failure="raise"`` failed for good. The block was
             cancelled.
-        ConfigError: what is configured cannot work; nothing was started.
+        ConfigError: what is configured cannot work, a file cannot be read, or an entry cannot be used that is required
+            (all are if `strict`); nothing was started.
     """
-    _check(configs, naming, callbacks)
+    check_naming(naming)
+    fallback = _checked(callbacks)
     store = _store(catalog_store)
     check_gate(start_gate, remembers=store is not None)
+    given = await read_configs(configs, strict=strict)
     hub = EventHub(tuple(observers))
     records = {
         config.name: ServerRecord(
             config,
             hub.emit,
             required=config.connect == "eager" and (strict or config.required),
-            callbacks=effective_callbacks(config.callbacks, callbacks),
+            callbacks=effective_callbacks(config.callbacks, fallback),
         )
-        for config in configs
-        if config.enabled
+        for config in given.enabled
     }
-
     memory = CatalogMemory(store, records.values()) if store is not None else None
     gate = StartGate(records.values(), start_gate)
     for observer in (memory, gate):
@@ -110,7 +114,7 @@ async def open_servers(
             ) as supervisor:
                 await gate.wait()
                 phase.started = True
-                yield ServerGroup(records, supervisor, hub, naming=naming)
+                yield ServerGroup(records, supervisor, hub, naming=naming, failed=given.failed)
     finally:
         hub.close()
         for record in records.values():
@@ -159,23 +163,14 @@ def _store(catalog_store: object) -> CatalogStore | None:
     )
 
 
-def _check(configs: tuple[ServerConfig, ...], naming: str, callbacks: Callbacks | None) -> None:
-    """Refuse what cannot work, before anything is started.
+def _checked(callbacks: Callbacks | None) -> Callbacks | None:
+    """Return the callbacks of the group.
 
     Raises:
-        ConfigError: this is no configuration, two servers have one name, `naming` is no template, or `callbacks` are
-            none.
+        ConfigError: they are none.
     """
-    for config in configs:
-        if not isinstance(config, ServerConfig):
-            raise ConfigError(
-                f"open_servers takes ServerConfig objects, not {type(config).__name__}; "
-                'write ServerConfig("name", Stdio("command"))',
-                source="open_servers",
-            )
-    check_unique_names(configs)
-    check_naming(naming)
-    if callbacks is not None and not isinstance(callbacks, Callbacks):
-        raise ConfigError(
-            f"open_servers takes callbacks=Callbacks(...), not {type(callbacks).__name__}", source="open_servers"
-        )
+    if callbacks is None or isinstance(callbacks, Callbacks):
+        return callbacks
+    raise ConfigError(
+        f"open_servers takes callbacks=Callbacks(...), not {type(callbacks).__name__}", source="open_servers"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -56,7 +57,7 @@ def test_an_illegal_name_is_refused_with_the_rule(name: str, shown: str) -> None
     assert (caught.value.source, caught.value.path) == ("ServerConfig", "name")
 
 
-@pytest.mark.parametrize("field", ["connect_timeout", "stop_timeout"])
+@pytest.mark.parametrize(("field", "remedy"), [("connect_timeout", f"{POSITIVE}, or None"), ("stop_timeout", POSITIVE)])
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
@@ -65,16 +66,27 @@ def test_an_illegal_name_is_refused_with_the_rule(name: str, shown: str) -> None
         (True, "True"),
         (math.nan, "nan"),
         (math.inf, "inf"),
-        (None, "None"),
         ("30", "'30'"),
         ([30], "<list>"),
     ],
 )
-def test_a_timeout_is_a_positive_finite_number_of_seconds(field: str, value: object, shown: str) -> None:
+def test_a_timeout_is_a_positive_finite_number_of_seconds(field: str, remedy: str, value: object, shown: str) -> None:
     with pytest.raises(ConfigError) as caught:
         docs(**{field: value})
-    assert str(caught.value) == f"server 'docs': {field}={shown} is not possible; {POSITIVE}"
+    assert str(caught.value) == f"server 'docs': {field}={shown} is not possible; {remedy}"
     assert (caught.value.source, caught.value.path) == ("ServerConfig", f"servers.docs.{field}")
+
+
+def test_a_connect_may_be_unbounded_and_a_stop_may_not() -> None:
+    assert docs(connect_timeout=None).connect_timeout is None
+    with pytest.raises(ConfigError, match="stop_timeout=None is not possible"):
+        docs(stop_timeout=None)
+
+
+def test_where_it_was_written_makes_no_other_server() -> None:
+    assert docs(source="/etc/mcp.json") == docs()
+    with pytest.raises(ConfigError, match="source=<PosixPath> is not possible"):
+        docs(source=Path("/etc/mcp.json"))
 
 
 def test_a_timeout_that_no_float_can_hold_is_refused() -> None:

@@ -42,6 +42,11 @@ class TestSecret:
         assert caught.value.source == "Secret"
 
 
+def nested(depth: int) -> str:
+    """A text of `depth` defaults inside each other, and one outside them."""
+    return "${A:-" * depth + "x" + "}" * depth
+
+
 class TestExpand:
     @pytest.mark.parametrize(
         ("text", "expanded"),
@@ -60,6 +65,7 @@ class TestExpand:
             ("${UNSET:-${A}}", "1"),
             ("${UNSET:-<${ALSO:-${A}}>}", "<1>"),
             ("${A:-${UNSET}}", "1"),
+            ("${env:A}${env:UNSET:-x}", "1x"),
             ("$${A}", "${A}"),
             ("$${A", "${A"),
             ("$$${A}", "$${A}"),
@@ -72,6 +78,30 @@ class TestExpand:
 
     def test_what_a_variable_holds_is_not_expanded_again(self) -> None:
         assert expand("${A}", {"A": "${B} ${", "B": "x"}, where=WHERE) == "${B} ${"
+
+    def test_variables_that_hold_each_other_are_no_cycle(self) -> None:
+        assert expand("${A:-${B}}", {"A": "${B}", "B": "${A}"}, where=WHERE) == "${B}"
+
+    def test_defaults_may_be_nested_but_not_without_a_bound(self) -> None:
+        assert expand(nested(16), {}, where=WHERE) == "x"
+        for depth in (17, 20_000):
+            with pytest.raises(ConfigError, match="defaults are nested more than 16 deep"):
+                expand(nested(depth), {}, where=WHERE)
+
+    def test_a_text_that_would_become_very_long_is_refused(self) -> None:
+        environ = {"A": "x" * 100_000}
+        assert len(expand("${A}" * 10, environ, where=WHERE)) == 1_000_000
+        for text in ("${A}" * 100_000, "${B:-" + "${A}" * 100_000 + "}"):
+            with pytest.raises(ConfigError, match="longer than 1048576 characters"):
+                expand(text, environ, where=WHERE)
+
+    def test_further_variables_come_first(self) -> None:
+        variables = {"input:key": "k${A}", "A": "other"}
+        assert expand("${input:key} ${A} ${env:A}", {"A": "1"}, where=WHERE, variables=variables) == "k${A} other 1"
+
+    def test_an_input_that_nobody_was_asked_for_is_named(self) -> None:
+        with pytest.raises(ConfigError, match="nobody was asked for input 'key'"):
+            expand("${input:key}", {}, where=WHERE)
 
     @pytest.mark.parametrize("text", ["x${MISSING}", "${UNSET:-${MISSING}}"])
     def test_an_undefined_variable_is_named_with_its_place(self, text: str) -> None:
@@ -93,8 +123,8 @@ class TestExpand:
     def test_a_malformed_reference_is_refused_without_the_text(self, text: str) -> None:
         with pytest.raises(ConfigError) as caught:
             expand(text, {"A": "1"}, where=WHERE)
-        problem = "a '${…}' does not hold a variable; write ${VAR} or ${VAR:-default}, or '$${' for the two characters"
-        assert str(caught.value) == f"{WHERE}: {problem}"
+        remedy = "write ${VAR}, ${env:VAR} or ${VAR:-default}, or '$${' for the two characters"
+        assert str(caught.value) == f"{WHERE}: a '${{…}}' does not hold a variable; {remedy}"
 
     @given(st.text(alphabet="${}:-AB x", max_size=40))
     def test_any_text_expands_or_is_a_configuration_error(self, text: str) -> None:

@@ -1,0 +1,35 @@
+"""Servers out of a configuration file that other programs read too; what is wrong in it stops nobody else.
+
+The file is `mcp.json` beside this program. One server of it is disabled, and one has a key that is spelled wrong.
+
+Prints::
+
+    active: kitchen
+    cellar: ...mcp.json: mcpServers.cellar: neither 'command' nor 'url' is given; ...(did you mean 'command'?)
+    one omelette
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import trio
+
+from mcp_actors import open_servers, result_value
+
+FILE = Path(__file__).with_name("mcp.json")
+
+
+async def main() -> None:
+    """Say what is in the file, and have an omelette."""
+    async with open_servers(FILE) as servers:
+        print("active:", *(server.name for server in servers.active))
+        for name, error in servers.errors.items():
+            print(f"{name}: {error}")
+        print(result_value(await servers["kitchen"].call_tool("cook", {"dish": "omelette"})))
+
+
+# What is wrong with a file is logged as well; here it is printed.
+logging.getLogger("mcp_actors.servers").setLevel(logging.ERROR)
+trio.run(main)

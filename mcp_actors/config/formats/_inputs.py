@@ -1,0 +1,126 @@
+"""The inputs of VS Code's format: what a configuration wants to be told by a person, once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from ..._errors import ConfigError
+from .._values import Secret
+from ._places import child, found
+
+_ID: Final = re.compile(r"[\w.-]{1,64}")
+
+
+@attrs.frozen(kw_only=True)
+class Input:
+    """A question that a configuration file asks; the answer stands where the file says ``${input:id}``.
+
+    Attributes:
+        id: what the file calls it.
+        description: the question, for people.
+        default: the answer if none is given; None if there is none.
+        options: the answers to choose from; empty if any text will do.
+        password: whether the answer is not to be shown while it is typed.
+    """
+
+    id: str
+    description: str = ""
+    default: str | None = attrs.field(default=None, repr=False)
+    options: tuple[str, ...] = ()
+    password: bool = False
+
+
+Ask: TypeAlias = Callable[[Input], str | Secret | None]
+"""Puts an `Input` to a person and returns the answer; None: there is none."""
+
+
+class Inputs:
+    """The inputs of one file, each asked for at most once, and only if a server wants it."""
+
+    def __init__(self, described: object, ask: Ask | None) -> None:
+        self._described = _by_id(described)
+        self._ask = ask
+        self._answers: dict[str, str | ConfigError] = {}
+
+    def variable(self, name: str) -> str:
+        """Return the answer to the input of that id.
+
+        Raises:
+            ConfigError: there is none; the message is for a place of which it does not know.
+        """
+        if name not in self._answers:
+            self._answers[name] = self._asked(name)
+        answer = self._answers[name]
+        if isinstance(answer, ConfigError):
+            raise answer
+        return answer
+
+    def _asked(self, name: str) -> str | ConfigError:
+        described = self._described.get(name)
+        if described is None:
+            known = ", ".join(map(repr, self._described)) or "none"
+            return ConfigError(f"there is no input {name!r} in this file; its inputs are: {known}")
+        if isinstance(described, ConfigError):
+            return described
+        if self._ask is None and described.default is None:
+            return ConfigError(f"input {name!r} has to be asked for; read the file with load_config(…, ask=…)")
+        try:
+            answer: object = self._ask(described) if self._ask is not None else None
+        except Exception as error:
+            problem = f"the ask function raised {type(error).__name__} (the cause of this error) for input {name!r}"
+            failed = ConfigError(problem)
+            failed.__cause__ = error
+            return failed
+        return _checked(described, answer)
+
+
+def _checked(described: Input, answer: object) -> str | ConfigError:
+    text = answer.reveal() if isinstance(answer, Secret) else described.default if answer is None else answer
+    if text is None:
+        return ConfigError(f"input {described.id!r} was not answered")
+    if not isinstance(text, str):
+        return ConfigError(f"the ask function returned {found(text)} for input {described.id!r}; let it return a str")
+    if described.options and text not in described.options:
+        return ConfigError(f"the answer to input {described.id!r} is none of its options")
+    return text
+
+
+def _by_id(described: object) -> dict[str, Input | ConfigError]:
+    if not isinstance(described, Iterable) or isinstance(described, (str, bytes, Mapping)):
+        return {}
+    inputs: dict[str, Input | ConfigError] = {}
+    for index, each in enumerate(described):
+        name = each.get("id") if isinstance(each, Mapping) else None
+        if isinstance(name, str) and _ID.fullmatch(name):
+            twice = ConfigError(f"input {name!r} is described twice; rename one of them")
+            inputs[name] = twice if name in inputs else _input(name, each, child("inputs", index))
+    return inputs
+
+
+def _input(name: str, described: Mapping[str, Any], path: str) -> Input | ConfigError:
+    kind = described.get("type", "promptString")
+    if kind not in ("promptString", "pickString"):
+        return ConfigError(f"{path}.type: found {found(kind)}; only 'promptString' and 'pickString' can be asked for")
+    default, description = described.get("default"), described.get("description", "")
+    options = described.get("options", ())
+    values: list[Any] = [each.get("value") if isinstance(each, Mapping) else each for each in _items(options)]
+    for what, value in (("default", "" if default is None else default), ("description", description)):
+        if not isinstance(value, str):
+            return ConfigError(f"{path}.{what}: found {found(value)}; write a text")
+    if not all(isinstance(value, str) for value in values) or (kind == "pickString" and not values):
+        return ConfigError(f"{path}.options: write a list of texts to choose from")
+    return Input(
+        id=name,
+        description=description,
+        default=default,
+        options=tuple(values) if kind == "pickString" else (),
+        password=described.get("password") is True,
+    )
+
+
+def _items(value: object) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]

@@ -1,0 +1,202 @@
+"""From a configuration that somebody has to the servers that are in it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import attrs
+
+from ..._errors import ConfigError
+from .._server import ServerConfig
+from ._entry import is_enabled, read_entry
+from ._inputs import Ask, Inputs
+from ._keys import SETTINGS
+from ._places import bad, child, found
+from ._sections import find_sections, inputs_of, name_of, predefined
+from ._source import decode, file_name, permission_warnings, read_bytes
+from ._surroundings import Surroundings
+from ._syntax import parse, repeated_keys
+
+CONNECT_TIMEOUT: Final = "MCP_ACTORS_CONNECT_TIMEOUT"
+"""The environment variable with the seconds that every connect may take, whatever the file says; 0 means no bound."""
+
+
+def _frozen(failed: Mapping[str, ConfigError]) -> Mapping[str, ConfigError]:
+    return MappingProxyType(dict(failed))
+
+
+@attrs.frozen
+class LoadedConfig:
+    """What is in a configuration: the servers that can be used, and what is wrong with the others.
+
+    Attributes:
+        servers: the servers, in the order of the file, disabled ones too.
+        errors: one `ConfigError` for each entry that cannot be used, in the order of the file; or one for all of the
+            file, which then has no servers.
+        warnings: what has no effect, or is not safe.
+        source: the absolute path of the file; ``"a mapping"`` if it was none.
+        failed: the same errors by the name of the server, or by `source` if all of the file is concerned.
+        required: the names in `failed` that are required by their entry, and so for the start of a group.
+    """
+
+    servers: tuple[ServerConfig, ...]
+    errors: tuple[ConfigError, ...] = ()
+    warnings: tuple[str, ...] = ()
+    source: str = attrs.field(default="a mapping", kw_only=True)
+    failed: Mapping[str, ConfigError] = attrs.field(factory=dict, converter=_frozen, kw_only=True, repr=False)
+    required: frozenset[str] = attrs.field(default=frozenset(), kw_only=True, repr=False)
+
+
+def load_config(config: str | os.PathLike[str] | Mapping[str, Any], *, ask: Ask | None = None) -> LoadedConfig:
+    """Read the configuration of servers from a file as other programs write it, or from a mapping of that form.
+
+    Known are the ``mcpServers`` of Claude, Cursor and most others, the ``servers`` of VS Code, with comments and
+    trailing commas, the ``context_servers`` of Zed, and the ``[mcp_servers.…]`` of Codex in TOML. What only this
+    package knows stands in an entry under ``mcp_actors``. An entry that cannot be used is an error in the result, and
+    the others are loaded.
+
+    Nothing is connected or started. ``${VAR}`` stays as it is, and is replaced at each connect.
+
+    This reads a file, so from async code call it in a thread if the file may be slow; `open_servers` does.
+
+    Args:
+        config: the path of a file, in which ``~`` is replaced, or a mapping.
+        ask: a function that is given each `Input` that an enabled server needs (``${input:id}``), once, and returns
+            the answer as a str or `Secret`; None for no answer. Default None: an input has its default, or is an error.
+
+    Returns:
+        The servers, errors and warnings.
+
+    Raises:
+        ConfigError: the file cannot be read: it is not there, is no file, too long, or its permissions forbid it. (A
+            file that was read and cannot be understood is an error in the result.)
+    """
+    if ask is not None and not callable(ask):
+        raise ConfigError(f"load_config: ask is {found(ask)}; give a function (input) or None", source="load_config")
+    if isinstance(config, Mapping):
+        return _Loading("a mapping", None, ask).load(config)
+    name = file_name(config)
+    data, status = read_bytes(name)
+    loading = _Loading(name, name, ask)
+    loading.warnings += permission_warnings(name, status)
+    text = decode(name, data)
+    return loading.load(text if isinstance(text, ConfigError) else parse(name, text))
+
+
+@attrs.define
+class _Loading:
+    """What is known while one configuration is read."""
+
+    source: str
+    file: str | None
+    ask: Ask | None
+    servers: dict[str, ServerConfig] = attrs.field(factory=dict)
+    keys: dict[str, str] = attrs.field(factory=dict)
+    failed: dict[str, ConfigError] = attrs.field(factory=dict)
+    required: set[str] = attrs.field(factory=set)
+    warnings: list[str] = attrs.field(factory=list)
+
+    @property
+    def origin(self) -> str:
+        return self.source if self.file is None else os.path.abspath(self.file)
+
+    def load(self, document: Mapping[str, Any] | ConfigError) -> LoadedConfig:
+        """Read a document, or the error that it is not there for."""
+        try:
+            if isinstance(document, ConfigError):
+                raise document
+            around = self._surroundings(document)
+            for path, section in find_sections(self.source, document):
+                self._load_section(path, section, around)
+        except ConfigError as error:
+            self.servers, self.failed = {}, {self.origin: _alone(error)}
+        return LoadedConfig(
+            tuple(self.servers.values()),
+            tuple(self.failed.values()),
+            tuple(self.warnings),
+            source=self.origin,
+            failed=self.failed,
+            required=frozenset(self.required & self.failed.keys()),
+        )
+
+    def _surroundings(self, document: Mapping[str, Any]) -> Surroundings:
+        variables = predefined(self.file)
+        in_editor = self.file is not None and os.path.basename(os.path.dirname(self.origin)) == ".vscode"
+        return Surroundings(
+            self.source,
+            self.origin,
+            variables,
+            Inputs(inputs_of(document), self.ask),
+            lambda path, problem: self.warnings.append(f"{self.source}: {path}: {problem}"),
+            variables["workspaceFolder"] if in_editor else None,
+            dict(self._connect_timeout()),
+        )
+
+    def _connect_timeout(self) -> Iterator[tuple[str, float | None]]:
+        """What the environment says about every connect."""
+        text = os.environ.get(CONNECT_TIMEOUT)
+        if not text:
+            return
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = math.nan
+        if 0 <= seconds < math.inf:
+            yield "connect_timeout", seconds or None
+        else:
+            problem = "this is no number of seconds, and is ignored; write one, or 0 for no bound"
+            self.warnings.append(f"environment variable {CONNECT_TIMEOUT}: {problem}")
+
+    def _load_section(self, path: str, section: Mapping[str, Any], around: Surroundings) -> None:
+        twice = repeated_keys(section)
+        for key, entry in section.items():
+            place = child(path, key)
+            name = place
+            try:
+                name = name_of(self.source, path, key)
+                self._check_free(name, key, place)
+                if key in twice:
+                    raise bad(self.source, place, "there are two servers of this name; rename one of them")
+                if name != key:
+                    around.warn(place, f"this server is called {name!r} here, as names have no such characters")
+                self.servers[name] = read_entry(name, entry, place, around)
+            except ConfigError as error:
+                self._note_failure(name, entry, error)
+
+    def _check_free(self, name: str, key: str, place: str) -> None:
+        if name in self.keys:
+            raise bad(self.source, place, f"{self.keys[name]} is called {name!r} too; rename one of them")
+        self.keys[name] = place
+
+    def _note_failure(self, name: str, entry: object, error: ConfigError) -> None:
+        """Keep an error; of a server that is not wanted it is a warning only."""
+        if isinstance(entry, Mapping) and not _may_be_wanted(entry):
+            self.warnings.append(f"{error} (the server is disabled)")
+            return
+        if isinstance(entry, Mapping) and _is_required(entry):
+            self.required.add(name)
+        while name in self.failed:
+            name += "'"
+        self.failed[name] = _alone(error)
+
+
+def _alone(error: ConfigError) -> ConfigError:
+    """Return an error without the way it came, which would keep all that was read, credentials too."""
+    error.__context__ = None
+    return error.with_traceback(None)
+
+
+def _may_be_wanted(entry: Mapping[str, Any]) -> bool:
+    try:
+        return is_enabled(entry, "", "")
+    except ConfigError:
+        return True
+
+
+def _is_required(entry: Mapping[str, Any]) -> bool:
+    settings = entry.get(SETTINGS)
+    return entry.get("required") is True or (isinstance(settings, Mapping) and settings.get("required") is True)

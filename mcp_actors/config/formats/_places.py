@@ -1,0 +1,56 @@
+"""Where something stands in a configuration, and what may be shown of it."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from ..._errors import ConfigError
+from .._validators import a_type
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_$-]{1,64}")
+_SHOWN: Final = 40  # characters of a key that is no plain word
+
+
+def child(path: str, key: object) -> str:
+    """Return the place of `key` in what stands at `path`: ``"mcpServers.docs"``, ``'mcpServers["my docs"]'``."""
+    if isinstance(key, int):
+        return f"{path}[{key}]"
+    if isinstance(key, str) and _PLAIN.fullmatch(key):
+        return f"{path}.{key}" if path else key
+    return f"{path}[{shown_key(key)}]"
+
+
+def shown_key(key: object) -> str:
+    """Return a key for a message, in ASCII and shortened; of anything but a str only the type."""
+    if not isinstance(key, str):
+        return f"<{a_type(key)}>"
+    # What follows "=" or ":" may be a credential that was written where only its name belongs.
+    name = re.split(r"[=:]\s*", key, maxsplit=1)[0]
+    text = json.dumps(name[:_SHOWN])
+    return text if name[:_SHOWN] == key else f"{text[:-1]}…{text[-1]}"
+
+
+def found(value: object) -> str:
+    """Say what was found without showing it: ``"a str of 12 characters"``, ``"an int"``."""
+    if isinstance(value, str):
+        return f"a str of {len(value)} characters" if value else "an empty str"
+    return a_type(value)
+
+
+def did_you_mean(word: object, choices: Iterable[str]) -> str:
+    """Return ``" (did you mean 'url'?)"`` if `word` is nearly one of `choices`, else nothing."""
+    if not isinstance(word, str):
+        return ""
+    by_lower = {choice.lower(): choice for choice in choices}
+    near = difflib.get_close_matches(word.lower()[:64], by_lower, n=1, cutoff=0.75)
+    return f" (did you mean {by_lower[near[0]]!r}?)" if near else ""
+
+
+def bad(source: str, path: str, problem: str) -> ConfigError:
+    """Return the error for a place in a configuration."""
+    where = f"{source}: {path}" if path else source
+    return ConfigError(f"{where}: {problem}", source=source, path=path or None)

@@ -1,0 +1,94 @@
+"""Where in a document the servers are, and what the file is called by."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ._fields import repeated
+from ._places import bad, child, did_you_mean, found, shown_key
+from ._syntax import repeated_keys
+
+SECTIONS: Final[Mapping[str, str]] = {
+    "mcpServers": "Claude, Cursor and others",
+    "servers": "VS Code",
+    "context_servers": "Zed",
+    "mcp_servers": "Codex",
+}
+"""Top-level key → who writes it."""
+
+_LIKE_ENTRIES: Final = ("command", "url", "httpUrl", "serverUrl")
+_EDITOR_FOLDERS: Final = (".vscode", ".cursor", ".vs", ".claude", ".gemini", ".codex")
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+_LONGEST_NAME: Final = 64
+
+
+def find_sections(source: str, document: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the parts of a document that map names to entries, each with its place.
+
+    Raises:
+        ConfigError: there is none, or one is no mapping, or is there twice.
+    """
+    if twice := [key for key in repeated_keys(document) if key in SECTIONS]:
+        raise repeated(source, "", tuple(twice))
+    within = document.get("mcp")
+    if isinstance(within, Mapping) and isinstance(within.get("servers"), Mapping):
+        return [("mcp.servers", within["servers"])]  # VS Code's settings.json
+    given = [(key, document[key]) for key in SECTIONS if key in document]
+    if not given and document and all(map(_is_like_entry, document.values())):
+        return [("", document)]
+    if not given:
+        raise bad(source, "", _nothing_found(document))
+    for key, section in given:
+        if section is not None and not isinstance(section, Mapping):
+            raise bad(source, key, f'found {found(section)}; write an object: {{"name": {{"command": …}}}}')
+    return [(key, section) for key, section in given if section is not None]
+
+
+def inputs_of(document: Mapping[str, Any]) -> object:
+    """Return the description of the inputs that a document asks for; it stands beside the servers."""
+    within = document.get("mcp")
+    return document["inputs"] if "inputs" in document else within.get("inputs") if isinstance(within, Mapping) else None
+
+
+def _is_like_entry(value: object) -> bool:
+    return isinstance(value, Mapping) and any(key in value for key in _LIKE_ENTRIES)
+
+
+def _nothing_found(document: Mapping[str, Any]) -> str:
+    near = next(filter(None, (did_you_mean(key, SECTIONS) for key in document)), "")
+    expected = ", ".join(f"{key!r} ({who})" for key, who in SECTIONS.items())
+    keys = ", ".join(shown_key(key) for key in list(document)[:4]) or "none"
+    return f"there are no servers here; expected one of the keys {expected}, found {keys}{near}"
+
+
+def name_of(source: str, path: str, key: object) -> str:
+    """Return the name under which a server is run: its key, with other characters than a name may have replaced.
+
+    Raises:
+        ConfigError: the key is no str, or nothing of it is left.
+    """
+    if not isinstance(key, str):
+        raise bad(source, path, f"the name of a server is {shown_key(key)}; write a text")
+    name = _NOT_IN_NAMES.sub("_", key).strip("_") if _NOT_IN_NAMES.search(key) else key
+    if not name or len(name) > _LONGEST_NAME:
+        problem = "is empty" if not key else "is too long" if name else "has no letter that a name may have"
+        allowed = f"use 1 to {_LONGEST_NAME} of the characters A-Z a-z 0-9 _ . -"
+        raise bad(source, child(path, key), f"the name of this server {problem}; {allowed}")
+    return name
+
+
+def predefined(file: str | None) -> dict[str, str]:
+    """Return the variables that editors give to their files, as far as they mean something without the editor."""
+    folder = Path(os.path.abspath(file)).parent if file is not None else Path.cwd()
+    workspace = folder.parent if folder.name in _EDITOR_FOLDERS else folder
+    return {
+        "workspaceFolder": str(workspace),
+        "workspaceFolderBasename": workspace.name,
+        "userHome": os.path.expanduser("~"),
+        "pathSeparator": os.sep,
+        "/": os.sep,
+    }

@@ -1,0 +1,32 @@
+"""What an entry is read with: the file that it is in, and who is to be told or asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import attrs
+
+from ._inputs import Inputs
+
+
+@attrs.frozen
+class Surroundings:
+    """What an entry is read with.
+
+    Attributes:
+        source: the file, as messages call it.
+        origin: where it is, for `ServerConfig.source`.
+        variables: what ``${…}`` may name beside environment variables and inputs.
+        inputs: what a person is asked.
+        warn: takes a warning: the place, and what is to be said.
+        cwd: the directory in which commands start if their entry names none.
+        connect_timeout: what the environment says about it, as the argument of `ServerConfig`; empty if nothing.
+    """
+
+    source: str
+    origin: str
+    variables: Mapping[str, str]
+    inputs: Inputs
+    warn: Callable[[str, str], None]
+    cwd: str | None = None
+    connect_timeout: Mapping[str, float | None] = attrs.field(factory=dict)

@@ -1,0 +1,163 @@
+"""Whatever is at a path, reading it ends, and ends in servers or in one error."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_actors import ConfigError
+from mcp_actors.config import load_config
+from mcp_actors.config.formats import _source
+
+from .writing import load, write
+
+GOOD = '{"mcpServers": {"a": {"command": "ü"}}}'
+
+
+def refusal(path: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert caught.value.__cause__ is None
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        GOOD.encode(),
+        codecs.BOM_UTF8 + GOOD.encode(),
+        GOOD.encode("utf-16"),
+        codecs.BOM_UTF16_BE + GOOD.encode("utf-16-be"),
+        GOOD.encode("utf-32"),
+    ],
+)
+def test_a_file_that_says_its_encoding_may_have_any(tmp_path: Path, encoded: bytes) -> None:
+    [server] = load(tmp_path, encoded).servers
+    assert getattr(server.transport, "command") == "ü"  # noqa: B009 - the type is known by the line above
+
+
+def test_another_encoding_is_an_error_that_says_which_one_is_meant(tmp_path: Path) -> None:
+    for content in (GOOD.encode("latin-1"), codecs.BOM_UTF16_LE + b"x", b"\x80\0\0"):
+        [error] = load(tmp_path, content).errors
+        assert "save it as UTF-8" in str(error)
+    [error] = load(
+        tmp_path, GOOD.replace("ü", "u").encode("utf-16-le")
+    ).errors  # without a mark it is a text with many NULs
+    assert "the file is no JSON" in str(error)
+
+
+def test_a_missing_file_is_refused_with_its_name(tmp_path: Path) -> None:
+    """S4-41."""
+    path = tmp_path / "nowhere" / "mcp.json"
+    assert refusal(path) == f"{path}: there is no such file; correct the path, or create it"
+
+
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    folder = refusal(tmp_path)
+    assert folder == f"{tmp_path}: this is a folder; give the path of a file"
+    special = "this is a pipe, a device or a socket; give the path of a file"
+    for path in (tmp_path / "pipe", Path("/dev/null"), Path("/dev/zero")):
+        assert refusal(path) == f"{path}: {special}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        assert "cannot be read" in refusal(tmp_path / "socket")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_must_not_be_read_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD)
+    path.chmod(0)
+    assert "cannot be read (Permission denied)" in refusal(path)
+
+
+def test_a_path_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert "cannot be read" in refusal(tmp_path / "loop")
+    assert "cannot be read" in refusal("x" * 10_000)
+    assert "cannot be read" in refusal("\ud800")
+
+
+def test_a_file_of_100_megabytes_is_refused_without_being_read(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    with path.open("wb") as file:
+        file.truncate(100 * 1024**2)
+    assert refusal(path) == f"{path}: the file is longer than 16 MiB; is this the right one?"
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        (None, "a configuration is the path of a file or a mapping, not None"),
+        (3, "a configuration is the path of a file or a mapping, not an int"),
+        (b"mcp.json", "a configuration is the path of a file or a mapping, not a bytes"),
+        (["mcp.json"], "a configuration is the path of a file or a mapping, not a list"),
+        ("", "the path is empty; give the path of a file"),
+        ("a\0b", "the path holds a NUL character; give the path of a file"),
+        ("https://example.com/mcp", "this is a URL and not the path of a file; for one server write ServerConfig("),
+    ],
+)
+def test_what_is_no_path_is_refused(path: object, problem: str) -> None:
+    assert refusal(path).startswith(f"load_config: {problem}")
+
+
+def test_the_home_folder_may_be_written_as_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write(tmp_path, GOOD)
+    assert load_config("~/mcp.json").source == str(tmp_path / "mcp.json")
+
+
+@pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o644, False), (0o646, True), (0o666, True)])
+def test_a_file_that_others_can_write_is_a_warning(tmp_path: Path, mode: int, warned: bool) -> None:
+    path = write(tmp_path, GOOD)
+    path.chmod(mode)
+    loaded = load_config(path)
+    assert len(loaded.servers) == 1
+    expected = f"{path}: others can write this file, and so decide what is run; try: chmod o-w {path}"
+    assert loaded.warnings == ((expected,) if warned else ())
+
+
+def test_a_file_that_another_group_can_write_is_a_warning(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD)
+    path.chmod(0o660)
+    assert load_config(path).warnings == ()
+    status = os.stat_result((0o100660, 0, 0, 1, 0, os.getegid() + 1, 0, 0, 0, 0))
+    assert "its group can write this file" in _source.permission_warnings("mcp.json", status)[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        ("[" * 1_000_000, "mcp.json"),
+        ('{"a":' * 1_000_000, "mcp.json"),
+        ('{"mcpServers": ' + "[" * 50_000 + "]" * 50_000 + "}", "mcp.json"),
+        ("a = " + "[" * 100_000, "mcp.toml"),
+        ("a" + ".a" * 100_000 + " = 1", "mcp.toml"),
+        ('"\\""' + " . '\"'" * 100_000 + " = 1", "mcp.toml"),
+        ("[[a]]\n" * 200_000, "mcp.toml"),
+        ('{"a": ' + "9" * 1_000_000 + "}", "mcp.json"),
+        ("a = " + "9" * 1_000_000, "mcp.toml"),
+        ('"' + '\\"' * 1_000_000, "mcp.json"),
+        ("/*" * 1_000_000, "mcp.json"),
+        ("//" * 1_000_000, "mcp.json"),
+        ("{" + ", " * 1_000_000, "mcp.json"),
+        ("\0" * 1_000_000, "mcp.json"),
+        ('{"mcpServers": {"a": {"command": "' + "${A:-" * 200_000 + "}" * 200_000 + '"}}}', "mcp.json"),
+        ('{"mcpServers": {"a": {"command": "' + "${" * 200_000 + '"}}}', "mcp.json"),
+        ('{"mcpServers": {' + ", ".join(f'"{n}": 1' for n in range(5_000)) + "}}", "mcp.json"),
+    ],
+    ids=range(17),
+)
+def test_a_hostile_file_is_an_error_and_not_a_crash_or_a_wait(tmp_path: Path, content: str, name: str) -> None:
+    started = time.monotonic()
+    loaded = load(tmp_path, content, name)
+    assert time.monotonic() - started < 10
+    assert loaded.servers == ()
+    assert loaded.errors
+    assert all(len(str(error)) < 1000 for error in loaded.errors)

@@ -1,0 +1,345 @@
+"""Files as other programs write them load as they are."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_actors import Http, ServerConfig, Sse, Stdio
+from mcp_actors.config import ConfigValue, Input, Secret, TransportTemplate, load_config
+
+from .writing import load, one, warned, wrong
+
+CLAUDE: dict[str, Any] = {
+    "globalShortcut": "Ctrl+Space",
+    "mcpServers": {
+        "filesystem": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/tmp"]},
+        "github": {"command": "docker", "args": ["run", "-i"], "env": {"GITHUB_TOKEN": "${GITHUB_TOKEN}"}},
+        "sentry": {"type": "http", "url": "https://mcp.example.com/mcp"},
+        "asana": {"type": "sse", "url": "https://mcp.example.com/events"},
+        "api": {
+            "type": "http",
+            "url": "${API_BASE_URL:-https://api.example.com}/mcp",
+            "headers": {"Authorization": "Bearer ${API_KEY}"},
+        },
+    },
+}
+
+VS_CODE = """
+// Servers of this workspace
+{
+  "inputs": [
+    {"type": "promptString", "id": "api-key", "description": "The // key", "password": true,}, /* asked for once */
+  ],
+  "servers": {
+    "github/github-mcp-server": {"type": "http", "url": "https://api.example.com/mcp/", "gallery": true},
+    "weather": {
+      "type": "stdio",
+      "command": "${workspaceFolder}/server.sh",
+      "args": ["--url", "https://x.example/*,}*/",],
+      "env": {"KEY": "${input:api-key}", "PORT": 8080, "UNSET": null},
+    },
+  },
+}
+"""
+
+CODEX = """
+model = "some"
+
+[mcp_servers.docs]
+url = "https://docs.example.com/mcp"
+bearer_token_env_var = "DOCS_TOKEN"
+env_http_headers = { X-User = "USER_ID" }
+http_headers = { X-Region = "eu" }
+required = true
+startup_timeout_sec = 20.5
+tool_timeout_sec = 45
+
+[mcp_servers.local]
+command = "npx"
+args = ["-y", "server"]
+env_vars = ["LOCAL_TOKEN", { name = "OTHER" }]
+cwd = "/srv"
+startup_timeout_ms = 1500
+enabled = false
+[mcp_servers.local.env]
+MODE = "fast"
+"""
+
+
+def test_the_file_of_claude_and_of_most_others(tmp_path: Path) -> None:
+    """S4-39."""
+    loaded = load(tmp_path, CLAUDE, ".mcp.json")
+    assert (loaded.errors, loaded.warnings) == ((), ())
+    filesystem, github, sentry, asana, api = loaded.servers
+    args = ("-y", "@modelcontextprotocol/server-filesystem", "/tmp")
+    assert filesystem == ServerConfig("filesystem", Stdio("npx", args))
+    assert github.transport == Stdio("docker", ("run", "-i"), env={"GITHUB_TOKEN": "${GITHUB_TOKEN}"})
+    assert sentry.transport == Http("https://mcp.example.com/mcp")
+    assert asana.transport == Sse("https://mcp.example.com/events")
+    assert isinstance(api.transport, TransportTemplate)
+    resolved = api.transport.resolve({"API_KEY": "k"}, where="api")
+    assert resolved == Http("https://api.example.com/mcp", headers={"Authorization": Secret("Bearer k")})
+
+
+def test_where_a_server_comes_from_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3-01: also if the path was relative."""
+    load(tmp_path, CLAUDE)
+    monkeypatch.chdir(tmp_path)
+    loaded = load_config("mcp.json")
+    assert loaded.source == str(tmp_path / "mcp.json")
+    assert {server.source for server in loaded.servers} == {loaded.source}
+    assert {server.source for server in load_config(CLAUDE).servers} == {"a mapping"}
+
+
+def test_the_file_of_vs_code(tmp_path: Path) -> None:
+    """S4-39: with comments, trailing commas, inputs, null and numbers."""
+    asked = []
+
+    def ask(question: Input) -> str:
+        asked.append(question)
+        return "s3cret"
+
+    loaded = load(tmp_path, VS_CODE, ".vscode/mcp.json", ask=ask)
+    assert loaded.errors == ()
+    assert asked == [Input(id="api-key", description="The // key", password=True)]
+    github, weather = loaded.servers
+    assert (github.name, github.transport) == ("github_github-mcp-server", Http("https://api.example.com/mcp/"))
+    [warning] = loaded.warnings
+    assert "this server is called 'github_github-mcp-server' here" in warning
+    assert isinstance(weather.transport, TransportTemplate)
+    assert weather.transport.resolve({}, where="weather") == Stdio(
+        f"{tmp_path}/server.sh",
+        ("--url", "https://x.example/*,}*/"),
+        env={"KEY": Secret("s3cret"), "PORT": Secret("8080")},
+        cwd=tmp_path,
+    )
+    assert "s3cret" not in repr(loaded)
+
+
+def test_the_older_place_of_vs_code_in_its_settings(tmp_path: Path) -> None:
+    inputs = [{"id": "k", "type": "promptString", "description": "?", "default": "d"}]
+    content = {
+        "editor.tabSize": 2,
+        "mcp": {"inputs": inputs, "servers": {"a": {"command": "a", "args": ["${input:k}"]}}},
+    }
+    [server] = load(tmp_path, content, "settings.json").servers
+    assert isinstance(server.transport, TransportTemplate)
+    assert server.transport.resolve({}, where="a") == Stdio("a", ("d",))
+
+
+def test_the_file_of_codex(tmp_path: Path) -> None:
+    """S4-39."""
+    loaded = load(tmp_path, CODEX, "config.toml")
+    assert (loaded.errors, loaded.warnings) == ((), ())
+    docs, local = loaded.servers
+    assert docs == ServerConfig(
+        "docs",
+        Http(
+            "https://docs.example.com/mcp",
+            headers={"X-Region": "eu", "X-User": "${USER_ID}"},
+            auth="${DOCS_TOKEN}",
+        ),
+        required=True,
+        connect_timeout=20.5,
+        request_timeout=45,
+    )
+    transport = Stdio("npx", ("-y", "server"), env={"MODE": "fast"}, env_from=("LOCAL_TOKEN", "OTHER"), cwd="/srv")
+    assert local == ServerConfig("local", transport, enabled=False, connect_timeout=1.5)
+
+
+def test_the_settings_of_zed(tmp_path: Path) -> None:
+    content = """{
+      // Zed settings
+      "theme": "One",
+      "context_servers": {
+        "new": {"source": "custom", "command": "npx", "args": ["-y", "server"], "env": {}, "enabled": true},
+        "old": {"command": {"path": "/bin/old", "args": ["run"], "env": {"A": "1"}}, "settings": {}},
+        "remote": {"url": "https://example.com/mcp", "headers": {"X": "y"}},
+      },
+    }"""
+    loaded = load(tmp_path, content, "settings.json")
+    assert loaded.errors == ()
+    assert [server.transport for server in loaded.servers] == [
+        Stdio("npx", ("-y", "server")),
+        Stdio("/bin/old", ("run",), env={"A": "1"}),
+        Http("https://example.com/mcp", headers={"X": "y"}),
+    ]
+    [warning] = loaded.warnings
+    assert "context_servers.old.settings: this has no effect" in warning
+
+
+def test_the_keys_of_gemini_windsurf_cline_and_others(tmp_path: Path) -> None:
+    content = {
+        "mcpServers": {
+            "gemini": {"httpUrl": "https://example.com/sse", "trust": True, "description": "…"},
+            "windsurf": {"serverUrl": "https://example.com/mcp", "disabled": False},
+            "cline": {"type": "streamableHttp", "url": "https://example.com/mcp", "alwaysAllow": ["x"]},
+            "copilot": {"type": "local", "command": "x", "args": []},
+            "fastmcp": {"transport": "sse", "url": "https://example.com/mcp", "auth": "${TOKEN}"},
+        }
+    }
+    loaded = load(tmp_path, content)
+    assert (loaded.errors, loaded.warnings) == ((), ())
+    assert [server.transport for server in loaded.servers] == [
+        Http("https://example.com/sse"),
+        Http("https://example.com/mcp"),
+        Http("https://example.com/mcp"),
+        Stdio("x"),
+        Sse("https://example.com/mcp", auth="${TOKEN}"),
+    ]
+
+
+def test_servers_without_a_section_around_them(tmp_path: Path) -> None:
+    loaded = load(tmp_path, {"a": {"command": "x"}, "b": {"url": "https://example.com/sse"}})
+    assert loaded.servers == (ServerConfig("a", Stdio("x")), ServerConfig("b", Sse("https://example.com/sse")))
+
+
+class TestHowAServerIsReached:
+    @pytest.mark.parametrize(
+        ("url", "expected"),
+        [
+            ("https://example.com/sse", Sse),
+            ("https://example.com/v1/sse/", Sse),
+            ("https://example.com/sse?key=1", Sse),
+            ("https://example.com/mcp", Http),
+            ("https://example.com/notsse", Http),
+            ("https://example.com/sse/mcp", Http),
+            ("https://sse", Http),
+        ],
+    )
+    def test_the_end_of_a_url_says_which_transport_it_is(self, tmp_path: Path, url: str, expected: type) -> None:
+        """S4-27."""
+        assert isinstance(one(tmp_path, {"url": url}).transport, expected)
+        assert isinstance(one(tmp_path, url).transport, expected)
+
+    def test_a_type_says_it_before_the_url_does(self, tmp_path: Path) -> None:
+        """S4-41."""
+        assert one(tmp_path, {"type": "http", "url": "https://example.com/sse"}).transport == Http(
+            "https://example.com/sse"
+        )
+        assert one(tmp_path, {"type": "sse", "url": "https://example.com/mcp"}).transport == Sse(
+            "https://example.com/mcp"
+        )
+
+    def test_the_url_that_a_variable_holds_says_it_at_the_connect(self, tmp_path: Path) -> None:
+        """S4-27."""
+        transport = one(tmp_path, {"url": "${env:URL}"}).transport
+        assert isinstance(transport, TransportTemplate)
+        for url, kind in (("https://example.com/sse", Sse), ("https://example.com/mcp", Http)):
+            assert transport.resolve({"URL": url}, where="docs") == kind(url)
+
+    @pytest.mark.parametrize(
+        ("script", "interpreter"),
+        [("a/server.py", sys.executable), ("server.js", "node"), ("server.mjs", "node"), ("./server.sh", "sh")],
+    )
+    def test_a_script_is_run_by_its_interpreter(self, tmp_path: Path, script: str, interpreter: str) -> None:
+        """S4-27."""
+        assert one(tmp_path, script).transport == Stdio(interpreter, (script,))
+
+    @pytest.mark.parametrize(("mode", "by_itself"), [(0o755, True), (0o644, False)])
+    def test_a_command_that_is_a_script_runs_by_itself_if_it_can(
+        self, tmp_path: Path, mode: int, by_itself: bool
+    ) -> None:
+        """S4-27."""
+        script = tmp_path / "server.py"
+        script.touch()
+        script.chmod(mode)
+        transport = one(tmp_path, {"command": str(script), "args": ["-v"]}).transport
+        alone = Stdio(script, ("-v",))
+        assert transport == (alone if by_itself else Stdio(sys.executable, (str(script), "-v")))
+
+    def test_a_script_in_the_working_directory_needs_no_path(self, tmp_path: Path) -> None:
+        (tmp_path / "server.py").touch()
+        entry = {"command": "server.py", "cwd": str(tmp_path)}
+        assert one(tmp_path, entry).transport == Stdio(sys.executable, ("server.py",), cwd=tmp_path)
+
+    def test_a_command_that_is_no_script_of_ours_is_left_alone(self, tmp_path: Path) -> None:
+        assert one(tmp_path, {"command": "/nowhere/server.py"}).transport == Stdio("/nowhere/server.py")
+
+    def test_a_text_that_is_neither_is_an_error(self, tmp_path: Path) -> None:
+        assert wrong(tmp_path, "uvx server").startswith(
+            "mcpServers.docs: found a str of 10 characters; a text must be a URL or a script (.py, .js,"
+        )
+
+
+class TestDisabled:
+    @pytest.mark.parametrize("entry", [{"disabled": True}, {"enabled": False}, {"disabled": True, "enabled": False}])
+    def test_a_disabled_server_is_loaded_and_not_enabled(self, tmp_path: Path, entry: dict[str, Any]) -> None:
+        """S4-41."""
+        assert one(tmp_path, {"command": "x", **entry}) == ServerConfig("docs", Stdio("x"), enabled=False)
+
+    def test_what_is_wrong_with_it_is_only_a_warning(self, tmp_path: Path) -> None:
+        loaded = load(tmp_path, {"mcpServers": {"docs": {"disabled": True}}})
+        assert (loaded.servers, loaded.errors) == ((), ())
+        [warning] = loaded.warnings
+        assert "neither 'command' nor 'url' is given" in warning
+        assert warning.endswith("(the server is disabled)")
+
+    @pytest.mark.parametrize("word", [True, False])
+    def test_the_two_words_must_not_contradict_each_other(self, tmp_path: Path, word: bool) -> None:
+        """S4-26."""
+        said = wrong(tmp_path, {"command": "x", "enabled": word, "disabled": word})
+        both = f"'enabled' and 'disabled' are both {str(word).lower()}"
+        assert said == f"mcpServers.docs: {both}; remove one of them"
+
+
+class TestKeysThatChangeNothing:
+    def test_an_unknown_key_is_a_warning_that_names_the_nearest(self, tmp_path: Path) -> None:
+        server, warning = warned(tmp_path, {"command": "x", "arg": ["y"], "env": {}})
+        assert server == ServerConfig("docs", Stdio("x"))
+        assert warning == "mcpServers.docs: \"arg\" is not known here and changes nothing (did you mean 'args'?)"
+
+    @pytest.mark.parametrize(
+        ("extra", "remedy"),
+        [
+            ({"timeout": 60}, "say mcp_actors.request_timeout, in seconds"),
+            ({"envFile": ".env"}, "name those to pass on in mcp_actors.env_from"),
+            ({"oauth": {"client_id": "x"}}, "give headers or a bearer token"),
+            ({"auth": {"CLIENT_ID": "x"}}, "give headers or a bearer token"),
+            ({"auth": "oauth"}, "give headers or a bearer token"),
+        ],
+    )
+    def test_a_known_key_without_effect_is_a_warning_with_a_remedy(
+        self, tmp_path: Path, extra: dict[str, Any], remedy: str
+    ) -> None:
+        _, warning = warned(tmp_path, {"url": "https://example.com", **extra})
+        assert warning.startswith(f"mcpServers.docs.{next(iter(extra))}: this has no effect: ")
+        assert remedy in warning
+
+    @pytest.mark.parametrize(
+        ("entry", "key", "what"),
+        [
+            ({"command": "x", "headers": {"A": "b"}}, "headers", "a server with a URL"),
+            ({"url": "https://example.com", "args": ["b"]}, "args", "a server with a command"),
+            ({"url": "https://example.com", "env": {"A": "b"}}, "env", "a server with a command"),
+        ],
+    )
+    def test_what_is_for_the_other_kind_of_server_is_a_warning(
+        self, tmp_path: Path, entry: dict[str, Any], key: str, what: str
+    ) -> None:
+        _, warning = warned(tmp_path, entry)
+        assert warning == f"mcpServers.docs.{key}: this has no effect, as it is for {what}"
+
+    def test_if_it_is_empty_it_is_not_worth_a_warning(self, tmp_path: Path) -> None:
+        assert one(tmp_path, {"url": "https://example.com", "args": [], "env": {}}).transport == Http(
+            "https://example.com"
+        )
+
+    def test_a_variable_without_braces_is_a_warning(self, tmp_path: Path) -> None:
+        server, warning = warned(tmp_path, {"command": "x", "env": {"A": "$TOKEN", "B": "$1", "C": "a$B"}})
+        assert server.transport == Stdio("x", env={"A": "$TOKEN", "B": "$1", "C": "a$B"})
+        assert warning.startswith("mcpServers.docs.env.A: a variable is written ${NAME}")
+
+
+def test_a_mapping_may_hold_secrets_and_functions() -> None:
+    def token() -> str:
+        return "t"
+
+    headers: dict[str, ConfigValue] = {"Authorization": Secret("s"), "X": token}
+    [server] = load_config({"mcpServers": {"docs": {"url": "https://example.com/${V}", "headers": headers}}}).servers
+    assert isinstance(server.transport, TransportTemplate)
+    assert server.transport.resolve({"V": "mcp"}, where="docs") == Http("https://example.com/mcp", headers=headers)

@@ -1,0 +1,133 @@
+"""What only this package knows stands under ``mcp_actors``, and is checked as in Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from mcp_actors import Backoff, BreakerPolicy, Http, RestartPolicy, RetryPolicy, ServerConfig, Stdio
+from mcp_actors.config import RetryBudget, load_config
+from mcp_actors.config.formats._settings import SETTABLE
+
+from .writing import load, one, wrong
+
+HOST = "https://example.com"
+
+
+def test_every_setting_of_a_server_can_be_made(tmp_path: Path) -> None:
+    """S2-04: the fields of a configuration, the bearer token included."""
+    settings = {
+        "required": True,
+        "on_failure": "raise",
+        "protocol": "legacy",
+        "connect_timeout": 1.5,
+        "request_timeout": None,
+        "progress_timeout": 0,
+        "stop_timeout": 2,
+        "max_in_flight": 1,
+        "mailbox_size": 3,
+        "overflow": "fail",
+        "when_down": "fail",
+        "restart": {"max_restarts": 2, "reset_after": None, "backoff": {"initial": 1, "factor": 3}},
+        "retry": {"attempts": 2, "isolated": True, "budget": {"max_tokens": 5}},
+        "breaker": {"failures": 3},
+        "validate": "schema",
+        "trust_annotations": True,
+    }
+    http: dict[str, Any] = {
+        "auth": "${TOKEN}",
+        "max_connections": 7,
+        "keepalive": 8,
+        "max_body_bytes": 9,
+        "verify": "/ca.pem",
+    }
+    expected = ServerConfig(
+        "docs",
+        Http(HOST, **http),
+        required=True,
+        on_failure="raise",
+        protocol="legacy",
+        connect_timeout=1.5,
+        request_timeout=None,
+        progress_timeout=None,
+        stop_timeout=2,
+        max_in_flight=1,
+        mailbox_size=3,
+        overflow="fail",
+        when_down="fail",
+        restart=RestartPolicy(max_restarts=2, reset_after=None, backoff=Backoff(initial=1, factor=3)),
+        retry=RetryPolicy(attempts=2, isolated=True, budget=RetryBudget(max_tokens=5)),
+        breaker=BreakerPolicy(failures=3),
+        validate="schema",
+        trust_annotations=True,
+    )
+    assert one(tmp_path, {"url": HOST, "mcp_actors": {**settings, **http}}) == expected
+
+
+def test_so_can_those_of_a_command(tmp_path: Path) -> None:
+    settings = {"env_from": ["TOKEN"], "max_line_bytes": 100, "connect": "lazy", "breaker": None}
+    expected = ServerConfig("docs", Stdio("x", env_from=("TOKEN",), max_line_bytes=100), connect="lazy")
+    assert one(tmp_path, {"command": "x", "mcp_actors": settings}) == expected
+
+
+def test_what_is_not_encrypted_can_be_allowed(tmp_path: Path) -> None:
+    plain = "http://example.com/mcp"
+    assert one(tmp_path, {"url": plain, "mcp_actors": {"allow_insecure": True}}).transport == Http(
+        plain, allow_insecure=True
+    )
+
+
+def test_nothing_of_a_server_was_forgotten() -> None:
+    """Whatever a server can be configured with stands in the entry, under the key, or takes a function."""
+    elsewhere = {"name", "transport", "enabled", "source", "middleware", "callbacks", "extensions"}
+    assert {attribute.name for attribute in attrs.fields(ServerConfig)} - elsewhere <= SETTABLE
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"conect_timeout": 3}, "mcp_actors: \"conect_timeout\" is no setting (did you mean 'connect_timeout'?)"),
+        ([], "mcp_actors: found a list; write an object with settings"),
+        (None, "mcp_actors: found None; write an object with settings"),
+        ({"middleware": []}, "mcp_actors.middleware: no file can hold what this takes; set it in Python"),
+        ({"command": "y"}, "mcp_actors.command: this stands in the entry itself, beside 'mcp_actors'; move it there"),
+        ({"stop_timeout": 0}, "mcp_actors.stop_timeout: stop_timeout=0 is not possible; give a positive number of …"),
+        ({"restart": 3}, "mcp_actors.restart: found an int; write an object with settings"),
+        ({"restart": {"max": 3}}, 'mcp_actors.restart: "max" is no setting of this'),
+        ({"restart": {"backoff": {"factor": 0}}}, "mcp_actors.restart.backoff: factor=0 is not possible; give a …"),
+        (
+            {"retry": {"attempts": 0}},
+            "mcp_actors.retry: attempts=0 is not possible; give a whole number of 1 or more; …",
+        ),
+        ({"max_connections": 3}, "mcp_actors.max_connections: 'max_connections' means nothing to a server of this …"),
+        ({"validate": {}}, "mcp_actors.validate: validate=<JsonObject> is not possible; choose 'required' or …"),
+        ({"max_in_flight": [1]}, "mcp_actors.max_in_flight: max_in_flight=<tuple> is not possible; give a whole …"),
+    ],
+)
+def test_a_setting_that_is_wrong_is_an_error(tmp_path: Path, settings: Any, said: str) -> None:
+    text = wrong(tmp_path, {"command": "x", "mcp_actors": settings})
+    said = f"mcpServers.docs.{said}"
+    assert text == said or (said.endswith(" …") and text.startswith(said[:-1])), text
+
+
+def test_what_a_group_needs_is_known_also_if_it_could_not_be_loaded(tmp_path: Path) -> None:
+    servers = {
+        "a": {"required": True},
+        "b": {"mcp_actors": {"required": True}},
+        "c": {"mcp_actors": {"required": False}},
+        "d": {"mcp_actors": 3},
+        "e": {"required": True, "disabled": True},
+        "f": {"required": True, "command": "x"},
+    }
+    loaded = load(tmp_path, {"mcpServers": servers})
+    assert list(loaded.failed) == ["a", "b", "c", "d"]
+    assert loaded.required == {"a", "b"}
+
+
+def test_a_mapping_is_read_as_a_file_is() -> None:
+    loaded = load_config({"mcpServers": {"docs": {"command": "x", "mcp_actors": {"retry": {"attempts": 1}}}}})
+    assert loaded.servers == (ServerConfig("docs", Stdio("x"), retry=RetryPolicy(attempts=1)),)
+    assert loaded.source == "a mapping"
