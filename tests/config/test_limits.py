@@ -83,8 +83,8 @@ def test_too_many_tools_are_a_failure_of_the_listing() -> None:
 def test_a_value_that_is_nested_too_deeply_is_no_recursion_error(part: str, depth: int) -> None:
     [message] = left_out(Limits(), tool("read", **{part: nested(depth)}))
     assert message == (
-        f"server 'docs': tool 'read' is left out: the JSON of its {words(part)} is nested {depth} deep, and the limit is "
-        f"64; set limits=Limits(max_schema_depth=…) {TRUST}"
+        f"server 'docs': tool 'read' is left out: the JSON of its {words(part)} is nested {depth} deep, and the "
+        f"limit is 64; set limits=Limits(max_schema_depth=…) {TRUST}"
     )
     assert left_out(Limits(), tool("read", **{part: nested(64)})) == []
 
@@ -102,8 +102,8 @@ def test_a_value_of_too_many_bytes_is_told(part: str) -> None:
     assert left_out(limits, tool("read", **{part: {"a": "x" * 980}})) == []
     [message] = left_out(limits, tool("read", **{part: {"a": "é" * 500}}))
     assert message == (
-        f"server 'docs': tool 'read' is left out: the JSON of its {words(part)} takes about 1009 bytes, and the limit is "
-        f"1000; set limits=Limits(max_schema_bytes=…) {TRUST}"
+        f"server 'docs': tool 'read' is left out: the JSON of its {words(part)} takes about 1009 bytes, and the "
+        f"limit is 1000; set limits=Limits(max_schema_bytes=…) {TRUST}"
     )
 
 
