@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .._exports import publish
+from ._name_book import NameCollision as NameCollision
 from ._names import assign_names as assign_names, check_naming as check_naming, public_name as public_name
 from ._pins import (
     OnToolChange as OnToolChange,
@@ -21,6 +22,7 @@ __all__ = [
     "CatalogTool",
     "ListedTool",
     "Listing",
+    "NameCollision",
     "OnToolChange",
     "PinVerdict",
     "Pins",

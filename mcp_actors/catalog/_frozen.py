@@ -13,7 +13,9 @@ _ADVICE: Final = "this belongs to the tool catalogue and is shared; change a cop
 
 
 def freeze(value: Any) -> Any:
-    """Return JSON-like `value` with every dict and list in it copied into its frozen form."""
+    """Return JSON-like `value` with every dict and list in it copied into its frozen form; what is frozen stays."""
+    if isinstance(value, (FrozenDict, FrozenList)):
+        return value
     if isinstance(value, Mapping):
         return FrozenDict((key, freeze(each)) for key, each in value.items())
     if isinstance(value, (list, tuple)):

@@ -55,7 +55,12 @@ def public_name(server: str, tool: str, naming: str = DEFAULT_NAMING) -> str:
         ConfigError: `naming` is no such template.
     """
     check_naming(naming)
-    return _plain(server, tool, naming) or _hashed(server, tool, naming)
+    return base_name(server, tool, naming)
+
+
+def base_name(server: str, tool: str, naming: str) -> str:
+    """Return what `public_name` does, for a template that was checked already."""
+    return _plain(server, tool, naming) or hashed_name(server, tool, naming)
 
 
 def assign_names(tools: Iterable[ToolKey], naming: str = DEFAULT_NAMING) -> dict[ToolKey, str]:
@@ -73,13 +78,13 @@ def assign_names(tools: Iterable[ToolKey], naming: str = DEFAULT_NAMING) -> dict
     """
     check_naming(naming)
     keys = list(dict.fromkeys(tools))
-    names = {key: _plain(*key, naming) or _hashed(*key, naming) for key in keys}
+    names = {key: base_name(*key, naming) for key in keys}
     attempts: Counter[ToolKey] = Counter()
     # A plain name never looks hashed, so a group of equal names is all plain or all hashed. Plain ones are hashed;
     # equal hashes (one chance in four thousand millions, or a server's malice) are drawn again.
     while colliding := _colliding(names):
         for key in colliding:
-            names[key] = _hashed(*key, naming, attempts[key])
+            names[key] = hashed_name(*key, naming, attempts[key])
             attempts[key] += 1
     return names
 
@@ -124,7 +129,7 @@ def _plain(server: str, tool: str, naming: str) -> str | None:
     return name if legal and not blurred and not _LOOKS_HASHED.fullmatch(name) else None
 
 
-def _hashed(server: str, tool: str, naming: str, attempt: int = 0) -> str:
+def hashed_name(server: str, tool: str, naming: str, attempt: int = 0) -> str:
     """Return the name with a hash at its end; another `attempt` gives another hash."""
     # JSON keeps the parts apart whatever they hold.
     identity = json.dumps([server, tool, attempt] if attempt else [server, tool])

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from types import MappingProxyType
 from typing import overload
 
 import attrs
 
-from ._names import DEFAULT_NAMING, assign_names
+from ._name_book import NameBook, NameCollision
+from ._names import DEFAULT_NAMING, ToolKey, check_naming
+from ._pins import pin
 from ._tools import CatalogTool, ListedTool
 
 
@@ -37,12 +42,115 @@ class Listing:
     deferred: bool = False
 
 
-def _by_name(snapshot: CatalogSnapshot) -> dict[str, CatalogTool]:
-    found: dict[str, CatalogTool] = {}
-    for tool in snapshot.tools:
-        if found.setdefault(tool.public_name, tool) is not tool:
+@attrs.frozen(eq=False)
+class _Section:
+    """The part of one server in a snapshot.
+
+    Attributes:
+        listing: what it is made of; None if that is not known.
+        version: see `CatalogSnapshot.versions`.
+        tools: the tools by their own names, in listed order.
+    """
+
+    listing: Listing | None
+    version: int
+    tools: dict[str, CatalogTool]
+
+
+@attrs.frozen(eq=False)
+class _Parts:
+    """What a snapshot is made of, to make the next one of.
+
+    Attributes:
+        whole: all tools, in order.
+        sections: the parts of the servers by their names, in configured order.
+        book: the public names.
+    """
+
+    whole: tuple[CatalogTool, ...]
+    sections: dict[str, _Section]
+    book: NameBook
+
+
+def _taken_apart(tools: tuple[CatalogTool, ...], generation: int) -> _Parts:
+    """Return the parts of a snapshot that was made by hand."""
+    sections: dict[str, _Section] = {}
+    keys: dict[str, ToolKey] = {}
+    for tool in tools:
+        section = sections.setdefault(tool.server, _Section(None, generation, {}))
+        if section.tools.setdefault(tool.name, tool) is not tool:
+            raise ValueError(f"server {tool.server!r} has two tools {tool.name!r}; leave one of them out")
+        if keys.setdefault(tool.public_name, (tool.server, tool.name)) != (tool.server, tool.name):
             raise ValueError(f"two tools have the public name {tool.public_name!r}; give names with assign_names(...)")
-    return found
+    return _Parts(tools, sections, NameBook(names={key: name for name, key in keys.items()}, keys=keys))
+
+
+def _next(parts: _Parts, listings: Iterable[Listing], generation: int) -> _Parts:
+    """Return the parts of the next snapshot; those of servers that have not changed are the same objects."""
+    now: dict[str, Listing] = {}
+    for listing in listings:
+        if listing.server in now:
+            raise ValueError(f"there are two listings of server {listing.server!r}; give one")
+        now[listing.server] = listing
+    old = parts.sections
+    changed = {server for server, listing in now.items() if server not in old or not _is_same(old[server], listing)}
+    if not changed and list(old) == list(now):
+        return parts
+    before = {(server, name) for server in old if server not in now or server in changed for name in old[server].tools}
+    after = {(server, tool.name): None for server in now if server in changed for tool in now[server].tools}
+    book, renamed = parts.book.changed(before - after.keys(), [key for key in after if key not in before])
+    to_rename = {server for server, _ in renamed}
+    sections: dict[str, _Section] = {}
+    for server, listing in now.items():
+        if server in changed:
+            sections[server] = _Section(listing, generation, _tools_of(listing, old.get(server), book))
+        elif server in to_rename:
+            sections[server] = attrs.evolve(old[server], version=generation, tools=_renamed(old[server], book))
+        else:
+            sections[server] = old[server]
+    return _Parts(tuple(chain.from_iterable(each.tools.values() for each in sections.values())), sections, book)
+
+
+def _is_same(section: _Section, listing: Listing) -> bool:
+    """Whether a listing gives the section that there is."""
+    old = section.listing
+    return old is not None and _marks(old) == _marks(listing) and _same_tools(old.tools, listing.tools)
+
+
+def _same_tools(old: tuple[ListedTool, ...], new: tuple[ListedTool, ...]) -> bool:
+    # That they are equal is not enough: to Python, 1 and true are.
+    return old is new or (old == new and all(pin(one) == pin(other) for one, other in zip(old, new, strict=True)))
+
+
+def _marks(listing: Listing) -> tuple[bool, bool]:
+    return listing.available, listing.deferred
+
+
+def _tools_of(listing: Listing, old: _Section | None, book: NameBook) -> dict[str, CatalogTool]:
+    """Return the tools of a listing by name; made of the ones there are if only how they are marked has changed."""
+    available, deferred = _marks(listing)
+    if old is not None and old.listing is not None and old.listing.tools is listing.tools:
+        return {
+            name: attrs.evolve(tool, public_name=book.names[tool.server, name], available=available, deferred=deferred)
+            for name, tool in old.tools.items()
+        }
+    tools: dict[str, CatalogTool] = {}
+    for tool in listing.tools:
+        if tool.name not in tools:
+            public_name = book.names[listing.server, tool.name]
+            tools[tool.name] = CatalogTool.from_listing(
+                listing.server, tool, public_name, available=available, deferred=deferred
+            )
+    return tools
+
+
+def _renamed(section: _Section, book: NameBook) -> dict[str, CatalogTool]:
+    """Return the tools of a section under the names that they have now."""
+    names = {name: book.names[tool.server, name] for name, tool in section.tools.items()}
+    return {
+        name: tool if tool.public_name == names[name] else attrs.evolve(tool, public_name=names[name])
+        for name, tool in section.tools.items()
+    }
 
 
 @attrs.frozen(repr=False)
@@ -61,7 +169,16 @@ class CatalogSnapshot(Sequence[CatalogTool]):
 
     tools: tuple[CatalogTool, ...] = attrs.field(default=(), converter=_cataloged)
     generation: int = attrs.field(default=0, kw_only=True)
-    _index: dict[str, CatalogTool] = attrs.field(init=False, eq=False, default=attrs.Factory(_by_name, takes_self=True))
+    _made_of: _Parts | None = attrs.field(default=None, kw_only=True, eq=False, alias="_made_of")
+
+    def __attrs_post_init__(self) -> None:
+        _ = self._parts  # so that what cannot be is refused at once
+
+    @cached_property
+    def _parts(self) -> _Parts:
+        if self._made_of is not None and self._made_of.whole is self.tools:
+            return self._made_of
+        return _taken_apart(self.tools, self.generation)
 
     @classmethod
     def from_listings(
@@ -76,19 +193,45 @@ class CatalogSnapshot(Sequence[CatalogTool]):
 
         Raises:
             ConfigError: `naming` is no such template.
+            ValueError: there are two listings of one server.
         """
-        listed: dict[tuple[str, str], tuple[Listing, ListedTool]] = {}
-        for listing in listings:
-            for tool in listing.tools:
-                listed.setdefault((listing.server, tool.name), (listing, tool))
-        names = assign_names(listed, naming)
-        tools = (
-            CatalogTool.from_listing(
-                listing.server, tool, names[key], available=listing.available, deferred=listing.deferred
-            )
-            for key, (listing, tool) in listed.items()
-        )
-        return cls(tools, generation=generation)
+        check_naming(naming)
+        parts = _next(_Parts((), {}, NameBook(naming=naming)), listings, generation)
+        return cls(parts.whole, generation=generation, _made_of=parts)
+
+    def updated(self, listings: Iterable[Listing]) -> CatalogSnapshot:
+        """Return the next snapshot: what the servers list now. It is this one if nothing is different.
+
+        What that takes grows with what has changed, and hardly with how much there is: the tools of servers that list
+        what they did are the same objects as before.
+
+        The template of the names stays. (A snapshot that was made by hand has none; the next one has the default.)
+
+        Args:
+            listings: one per server, in configured order. A listing whose ``tools`` are the same object as before is
+                not looked at.
+
+        Raises:
+            ValueError: there are two listings of one server.
+        """
+        by_hand = self._parts is not self._made_of
+        parts = _next(_Parts((), {}, NameBook()) if by_hand else self._parts, listings, self.generation + 1)
+        if parts is self._parts:
+            return self
+        return CatalogSnapshot(parts.whole, generation=self.generation + 1, _made_of=parts)
+
+    @property
+    def versions(self) -> Mapping[str, int]:
+        """Of each server the generation in which its part changed last: its tools, their names or how they are marked.
+
+        While the version of a server is the same, ``of(server)`` is.
+        """
+        return MappingProxyType({name: section.version for name, section in self._parts.sections.items()})
+
+    @property
+    def collisions(self) -> tuple[NameCollision, ...]:
+        """The tools whose public names can be taken for one another; see `NameCollision`."""
+        return self._parts.book.collisions()
 
     def find(self, public_name: str) -> CatalogTool:
         """Return the tool of a public name.
@@ -96,11 +239,13 @@ class CatalogSnapshot(Sequence[CatalogTool]):
         Raises:
             KeyError: there is none.
         """
-        return self._index[public_name]
+        server, name = self._parts.book.keys[public_name]
+        return self._parts.sections[server].tools[name]
 
     def of(self, server: str) -> tuple[CatalogTool, ...]:
         """Return the tools of one server, in listed order; none if it is unknown."""
-        return tuple(tool for tool in self.tools if tool.server == server)
+        section = self._parts.sections.get(server)
+        return () if section is None else tuple(section.tools.values())
 
     def __len__(self) -> int:
         return len(self.tools)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trio
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from mcp.shared.dispatcher import ProgressFnT
-    from mcp.types import CallToolResult
+    from mcp.types import CallToolResult, Tool
 
     from ..catalog import CatalogTool
     from ..kernel import EventHub, EventStream
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
     from ._status import ServerStatus
 
 __all__ = ["ServerGroup"]
+
+logger = logging.getLogger("mcp_actors.servers")
+
+_Listed: TypeAlias = "tuple[str, tuple[Tool, ...], bool, bool]"
+"""What a `Listing` is made of."""
 
 
 class ServerGroup(Mapping[str, ServerRef]):
@@ -52,12 +58,11 @@ class ServerGroup(Mapping[str, ServerRef]):
         self._records = records
         self._not_loaded = {name: error for name, error in failed.items() if name not in records}
         self._hub = hub
-        self._naming = naming
         self._lifecycle = supervisor.child(LIFECYCLE)
         self._supervised = {name: _supervised(record, supervisor) for name, record in records.items()}
         self._refs = {name: ServerRef(server, self._lifecycle) for name, server in self._supervised.items()}
-        self._snapshot = CatalogSnapshot()
-        self._snapshot_of: tuple[object, ...] = ()
+        self._snapshot = CatalogSnapshot.from_listings((), naming=naming)
+        self._snapshot_of: list[_Listed] = []
 
     def __repr__(self) -> str:
         states = ", ".join(f"{name}: {record.state}" for name, record in self._records.items())
@@ -132,17 +137,11 @@ class ServerGroup(Mapping[str, ServerRef]):
         larger generation.
         """
         listed = [record for record in self._records.values() if record.state in _state.LISTED or record.returning]
-        # Comparing tuples compares identities first, so this is cheap while nothing has changed.
-        now = tuple(
-            (record.config.name, record.tools, record.state in _state.ACTIVE, record.deferred) for record in listed
-        )
-        if now != self._snapshot_of:
+        now = [(record.config.name, record.tools, record.state in _state.ACTIVE, record.deferred) for record in listed]
+        if not _are_same(now, self._snapshot_of):
             self._snapshot_of = now
-            self._snapshot = CatalogSnapshot.from_listings(
-                [Listing(*each) for each in now],
-                generation=self._snapshot.generation + 1,
-                naming=self._naming,
-            )
+            before, self._snapshot = self._snapshot, self._snapshot.updated(Listing(*each) for each in now)
+            _log_collisions(before, self._snapshot)
         return self._snapshot
 
     def find_tool(self, public_name: str) -> CatalogTool:
@@ -223,6 +222,22 @@ class ServerGroup(Mapping[str, ServerRef]):
             size: how many events may wait for the reader; one more drops the oldest (see ``EventStream.missed``).
         """
         return self._hub.subscribe(size=size)
+
+
+def _are_same(now: list[_Listed], before: list[_Listed]) -> bool:
+    """Whether nothing can have changed. By identity: comparing tools takes long, and this is asked at every call."""
+    return len(now) == len(before) and all(
+        tools is old_tools and name == old_name and marks == old_marks
+        for (name, tools, *marks), (old_name, old_tools, *old_marks) in zip(now, before, strict=True)
+    )
+
+
+def _log_collisions(before: CatalogSnapshot, now: CatalogSnapshot) -> None:
+    """Log which tools have come to have names that are alike."""
+    known = before.collisions
+    for each in now.collisions:
+        if each not in known:
+            logger.warning("%s; if that is confusing, rename a server or hide a tool (ToolFilter)", each)
 
 
 def _supervised(record: ServerRecord, group: SupervisorRef) -> Supervised:

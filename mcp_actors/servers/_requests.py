@@ -219,7 +219,7 @@ class ListTools(Request[tuple[Tool, ...]]):
         tools = await list_all_tools(client, record)
         await trio.lowlevel.checkpoint()  # a notice that came in the same burst is being passed on
         record.catalogue.offer(ticket, tools)
-        return tools
+        return tuple(tool.model_copy(deep=True) for tool in tools)  # the catalogue's own are nobody's to change
 
 
 async def list_all_tools(client: Client, record: ServerRecord) -> tuple[Tool, ...]:

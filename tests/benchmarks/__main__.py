@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from . import calls, imports, lifecycle, memory, peers, servers, starts
+from . import calls, catalog, imports, lifecycle, memory, peers, servers, starts
 from .figures import Figure, all_pass
 
 BENCHMARKS: Final[dict[str, Callable[[], list[Figure]]]] = {
     "calls": calls.figures,
     "memory": memory.figures,
     "imports": imports.figures,
+    "catalog": catalog.figures,
     "servers": servers.figures,
     "starts": starts.figures,
     "lifecycle": lifecycle.figures,

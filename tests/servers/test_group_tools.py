@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -158,3 +159,47 @@ async def test_the_tools_of_a_server_that_connects_for_the_first_time_late_appea
             await group.reconnect()
             seen.append(len(group.tools))
     assert seen == [len(TOOLS)]
+
+
+async def test_what_a_program_does_to_the_tools_that_it_listed_changes_nothing_for_others() -> None:
+    """S1-22: neither what is shown, nor what calls are checked against."""
+    async with open_servers(server("a"), server("b")) as group:
+        before = group.tools
+        for tool in await group["a"].list_tools():
+            tool.description = "mine"
+            tool.input_schema["required"] = ["mine"]
+        assert group.tools is before
+        await group["b"].stop()
+        assert [(tool.name, tool.description) for tool in group.tools] == [
+            (tool.name, tool.description) for tool in before.of("a")
+        ]
+        assert text_of(await group.call_tool("mcp__a__echo", {"text": "hello"})) == "hello"
+
+
+async def test_a_change_of_one_server_leaves_the_tools_of_the_others_alone() -> None:
+    async with open_servers(server("a"), server("b")) as group:
+        before = group.tools
+        await group["b"].stop()
+        after = group.tools
+        assert all(one is other for one, other in zip(after.of("a"), before.of("a"), strict=True))
+        assert after.versions["a"] == before.versions["a"]
+
+
+async def test_tools_whose_names_are_alike_are_logged_once_and_both_servers_are_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A-25: colliding tool names across servers, after case folding."""
+    caplog.set_level(logging.WARNING, "mcp_actors.servers")
+    async with open_servers(server("a"), server("A"), server("b")) as group:
+        assert len(group.tools.collisions) == len(TOOLS)
+        told = [each.getMessage() for each in caplog.records if "alike" in each.getMessage()]
+        assert len(told) == len(TOOLS)
+        assert (
+            "these tools have names that are alike: 'echo' of server 'A' (here 'mcp__A__echo'), 'echo' of server 'a' "
+            "(here 'mcp__a__echo'); if that is confusing, rename a server or hide a tool (ToolFilter)"
+        ) in told
+        await group["b"].stop()
+        assert len(group.tools.collisions) == len(TOOLS)
+        assert len([each for each in caplog.records if "alike" in each.getMessage()]) == len(TOOLS)
+        await group["A"].stop()
+        assert group.tools.collisions == ()
