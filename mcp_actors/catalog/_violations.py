@@ -14,6 +14,8 @@ from typing import Any, Final, Protocol
 
 import attrs
 
+from .._plain_text import plain_text
+
 __all__ = ["Path", "Violation", "dotted", "kind_of", "listed", "violation_of"]
 
 Path = tuple[str | int, ...]
@@ -199,7 +201,7 @@ def listed(values: Sequence[Any], prefix: str = "") -> str:
 
 
 def _clipped(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return plain_text(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
 
 
 def _kinds(rule: Any) -> list[str]:

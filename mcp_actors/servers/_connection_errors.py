@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 STDERR_IN_MESSAGE: Final = 400
 """Characters of stderr that an error's text shows: the last lines of a traceback. The attribute has the whole tail."""
 
+PROBLEM: Final = 2000
+"""Characters of an error within another message: more than any of ours has, and an end for those of servers."""
+
 _DOING: Final[dict[ConnectPhase, str]] = {
     "configure": "resolving its configuration",
     "open": "opening the connection",
@@ -97,13 +100,16 @@ def _misfit(exc: ValidationError) -> str:
     first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
     where = ".".join(str(step) for step in first["loc"]) or "its top"
     more = f", and {exc.error_count() - 1} more" if exc.error_count() > 1 else ""
-    return f"the answer is not what MCP asks for (at {where}: {first['msg'].lower()}{more})"
+    what = plain_text(f"at {where}: {first['msg'].lower()}", limit=STDERR_IN_MESSAGE)
+    return f"the answer is not what MCP asks for ({what}{more})"
 
 
 def problem_of(error: BaseException) -> str:
-    """The words of an error, without the name of the server, for a message that has named it already."""
+    """The words of an error in one line, without the name of the server, for a message that has named it already."""
     words = str(error) or type(error).__name__
-    return words.removeprefix(f"server {error.server!r}: ") if isinstance(error, ServerError) else words
+    if isinstance(error, ServerError):
+        words = words.removeprefix(f"server {error.server!r}: ")
+    return plain_text(words, limit=PROBLEM)
 
 
 def _with_last_words(config: ServerConfig, phase: ConnectPhase, link: Link | None, what: str) -> ConnectFailed:

@@ -16,6 +16,7 @@ from mcp import MCPError
 from mcp.types import ErrorData, JSONRPCError, JSONRPCResponse, RequestId
 
 from .._errors import ConnectionLost, HttpStatusError, LimitExceeded, ServerError
+from .._plain_text import plain_text
 from ._exchange import ConnectionOver
 from ._pipes import parse_message
 
@@ -150,7 +151,7 @@ class HttpFailures:
         """The server answered with a status that is no success; `body` is what it said in terms of MCP."""
         status = response.status_code
         wait = retry_after(response.headers.get("retry-after"), now)
-        said = f" ({body.message})" if body is not None else ""
+        said = f" ({plain_text(body.message)})" if body is not None else ""
         error = HttpStatusError(
             f"server {self.server!r}: {self.url} answered with {_title(status)}{said}; {_remedy(status, wait)}",
             server=self.server,
@@ -268,7 +269,7 @@ def describe(error: BaseException) -> str:
     text = ""
     if isinstance(error, httpx2.TransportError) and not isinstance(error, httpx2.LocalProtocolError):
         text = str(error) or str(_system_error(error) or "")
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"{type(error).__name__}: {plain_text(text)}" if text else type(error).__name__
 
 
 def _system_error(error: BaseException) -> OSError | None:

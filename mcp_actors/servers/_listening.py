@@ -24,6 +24,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from .._backoff import Backoff
 from .._errors import HttpStatusError
+from ._connection_errors import problem_of
 from ._exchange import ConnectionOver, open_exchange
 from ._incoming import Incoming, NoticesMissed
 
@@ -116,14 +117,17 @@ class Listening:
             if isinstance(error, ConnectionOver):
                 self.on_gone(error)
             if error is not None and _is_refusal(error):
-                logger.debug("server %r: gives no notice of changes: %s", self.server, error)
+                logger.debug("server %r: gives no notice of changes: %s", self.server, problem_of(error))
                 return
             ends = 1 if trio.current_time() - self._opened_at >= LASTING else ends + 1
             delay = AGAIN.delay(ends, random=random.random)
             if isinstance(error, HttpStatusError) and error.retry_after is not None:
                 delay = max(delay, error.retry_after)
             logger.debug(
-                "server %r: its notices ended (%s); asking for them again in %.3g s", self.server, error, delay
+                "server %r: its notices ended (%s); asking for them again in %.3g s",
+                self.server,
+                problem_of(error) if error is not None else "as they may",
+                delay,
             )
             await trio.sleep(delay)
 

@@ -19,6 +19,7 @@ from ._failures import translated
 from ._gate import StartGate, check_gate
 from ._group import ServerGroup
 from ._memory import CatalogMemory
+from ._plain_logs import keep_logs_plain
 from ._record import ServerRecord
 from ._tree import GROUP, group_specs
 
@@ -84,6 +85,7 @@ async def open_servers(
     store = _store(catalog_store)
     check_gate(start_gate, remembers=store is not None)
     given = await read_configs(configs, strict=strict)
+    keep_logs_plain()
     hub = EventHub(tuple(observers))
     records = {
         config.name: ServerRecord(

@@ -180,7 +180,8 @@ class Connection:
                     try:
                         await self.client.session.send_request(request, EmptyResult)
                     except Exception as exc:  # if the connection has ended, others will find out
-                        logger.debug("server %r: a subscription was not ended: %s", self.record.config.name, exc)
+                        name, problem = self.record.config.name, problem_of(exc)
+                        logger.debug("server %r: a subscription was not ended: %s", name, problem)
 
     # --- modern: a stream -------------------------------------------------------------------------------------------
 

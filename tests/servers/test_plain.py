@@ -1,0 +1,190 @@
+"""What servers say never acts on a terminal or forges a line of a log; and programs get it as it came."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import httpx2
+import pytest
+import trio
+from mcp import MCPError
+from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult, TextContent, Tool, ToolListChangedNotification
+from trio.testing import wait_all_tasks_blocked
+
+from mcp_actors import Callbacks, McpActorsError, StateChanged, open_servers
+from mcp_actors.servers._connection_errors import problem_of
+from mcp_actors.servers._http_failures import HttpFailures
+from mcp_actors.servers._plain_logs import keep_logs_plain
+
+from .asking import ELICIT, ask, asking
+from .groups import LATER, NEVER, Events, server
+from .library import Library
+from .links import text_of
+
+HOSTILE: Final = (
+    "\x1b[31mred\x1b[0m\x1b]0;title\x07 \x9b2J\u202eesrever\u2066 zero\u200bwidth\ufeff\x07\x08"
+    "\r\nWARNING forged line\u2028and another"
+)
+
+SCHEMA: Final = {
+    "type": "object",
+    "properties": {
+        HOSTILE: {"type": "string", "pattern": HOSTILE},
+        "kind": {"type": HOSTILE},
+        "one": {"enum": [HOSTILE]},
+    },
+    "required": [HOSTILE],
+}
+
+Shown = Callable[[], Awaitable[list[str]]]
+
+
+def texts(*errors: BaseException | None) -> list[str]:
+    """Return what people are shown of errors and of what is behind them, as far as it is ours."""
+    return [str(each) for each in errors if isinstance(each, McpActorsError)]
+
+
+async def failing_to_list() -> list[str]:
+    """Its tool list is an error at the start, and again when it is told to have changed."""
+    library, events = Library(), Events()
+    library.failing["tools/list"] = [MCPError(INTERNAL_ERROR, HOSTILE)]
+    async with open_servers(library.config(restart=NEVER, protocol="legacy"), observers=[events]) as servers:
+        ref = servers["library"]
+        shown = texts(ref.statistics().last_error)
+        with pytest.raises(McpActorsError) as caught:
+            await ref.call_tool("search")
+        shown += texts(caught.value)
+        await ref.start()
+        library.failing["tools/list"] = [MCPError(INTERNAL_ERROR, HOSTILE)]
+        ref._record.listeners.tell(ToolListChangedNotification())
+        await wait_all_tasks_blocked()
+    assert len(shown) == 2
+    return [*shown, *(event.reason for event in events.of(StateChanged))]
+
+
+async def dying_with_words() -> list[str]:
+    """It writes to stderr, and exits."""
+    config = server("a", "--stderr", HOSTILE, "--exit-at-start", "3", restart=LATER)
+    events = Events()
+    async with open_servers(config, observers=[events]) as servers:
+        error = servers["a"].statistics().last_error
+    assert error is not None
+    return [*texts(error), *(event.reason.replace("\n", "?") for event in events.of(StateChanged))]
+
+
+async def printing_what_is_no_message() -> list[str]:
+    async with open_servers(server("a", restart=NEVER)) as servers:
+        await servers["a"].call_tool("print_raw", {"text": "\x1b[31m\x07\x9b2J"})
+    return []
+
+
+async def answering_with_a_status() -> list[str]:
+    failures = HttpFailures("a", "https://example.com/mcp")
+    moved = httpx2.Response(307, request=httpx2.Request("POST", "https://example.com/mcp"))
+    moved.next_request = httpx2.Request("POST", "https://example.org/\u202e/%1b[31m")
+    errors = [
+        failures.status(httpx2.Response(503), datetime.now(UTC), MCPError(1, HOSTILE)),
+        failures.redirected(moved),
+        failures.broken(httpx2.RemoteProtocolError(HOSTILE)),
+        failures.no_stream(HOSTILE),
+        failures.endpoint_elsewhere(httpx2.URL("https://example.org/\u202e")),
+    ]
+    await trio.lowlevel.checkpoint()
+    return texts(*errors)
+
+
+async def with_odd_tools() -> list[str]:
+    """A tool's name, what its schema asks for, and what it returns."""
+    library = Library(on_call_tool=odd_result)
+    library.tools = [
+        Tool(name=HOSTILE, input_schema=SCHEMA, output_schema={**SCHEMA, "properties": {"x": {"const": HOSTILE}}}),
+        Tool(name="broken", input_schema={"type": "object", "properties": {"a": {"type": HOSTILE}}}),
+    ]
+    shown: list[str] = []
+    async with open_servers(library.config(validate="schema", protocol="legacy")) as servers:
+        ref = servers["library"]
+        for arguments in ({}, {HOSTILE: "x"}, {HOSTILE: 1}, {HOSTILE: "x", "one": 2}):
+            with pytest.raises(McpActorsError) as caught:
+                await ref.call_tool(HOSTILE, arguments)
+            shown += texts(caught.value)
+        with pytest.raises(McpActorsError) as caught:
+            servers.find_tool(HOSTILE)
+        shown += texts(caught.value)
+        await ref.call_tool("broken")
+        return [*shown, repr(servers), repr(ref)]
+
+
+async def odd_result(context: object, params: object) -> CallToolResult:
+    await trio.lowlevel.checkpoint()
+    return CallToolResult(content=[TextContent(type="text", text=HOSTILE)], structured_content={"x": HOSTILE})
+
+
+async def through_a_callback() -> list[str]:
+    """Its error comes out of a callback that has called it, so it is in the traceback that is logged."""
+
+    async def calls(context: object, params: object) -> Any:
+        await trio.lowlevel.checkpoint()
+        raise MCPError(INTERNAL_ERROR, HOSTILE)
+
+    async with open_servers(asking(callbacks=Callbacks(elicitation=calls))) as servers:
+        await ask(servers["a"], ELICIT)
+    return []
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        failing_to_list,
+        dying_with_words,
+        printing_what_is_no_message,
+        answering_with_a_status,
+        with_odd_tools,
+        through_a_callback,
+    ],
+    ids=lambda way: way.__name__,
+)
+async def test_what_a_server_says_is_shown_as_plain_text(way: Shown, caplog: pytest.LogCaptureFixture) -> None:
+    """In errors, reasons and logs, tracebacks included; and it begins no line."""
+    with caplog.at_level(logging.DEBUG, "mcp_actors"):
+        shown = await way()
+    ours = [record for record in caplog.records if record.name.startswith("mcp_actors")]
+    shown += [caplog.handler.format(record) for record in ours]
+    assert shown
+    for text in shown:
+        assert text.replace("\n", "").isprintable(), ascii(text)
+    for record in ours:
+        assert "\nWARNING forged" not in record.getMessage()
+
+
+async def test_programs_get_what_a_server_says_as_it_came() -> None:
+    """Results, definitions and errors of MCP: what is shown of them is for the program to say."""
+    library = Library(on_call_tool=odd_result)
+    library.tools = [Tool(name="tool", description=HOSTILE, input_schema={"type": "object"})]
+    library.failing["resources/list"] = [MCPError(INVALID_PARAMS, HOSTILE)]
+    async with open_servers(library.config(protocol="legacy")) as servers:
+        ref = servers["library"]
+        result = await ref.call_tool("tool")
+        assert (text_of(result), result.structured_content) == (HOSTILE, {"x": HOSTILE})
+        assert [tool.description for tool in servers.tools] == [HOSTILE]
+        with pytest.raises(MCPError) as caught:
+            await ref.list_resources()
+        assert caught.value.error.message == HOSTILE
+        assert problem_of(caught.value).isprintable()
+
+
+def test_a_record_that_is_plain_is_left_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    keep_logs_plain()
+    keep_logs_plain()
+    logger = logging.getLogger("mcp_actors.servers")
+    try:
+        raise ValueError("line\nanother")
+    except ValueError:
+        logger.exception("it says %s, and %d", "this", 3)
+    logger.warning("it says %s\n\x1b[31m", "this")
+    plain, odd = caplog.records
+    assert (plain.msg, plain.args) == ("it says %s, and %d", ("this", 3))
+    assert "ValueError: line\nanother" in caplog.text
+    assert odd.getMessage() == "it says this"
