@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import attrs
 from mcp.client import ClientExtension
+from mcp.types import Tool
 
 from .._errors import ConfigError
 from . import _validators as check
@@ -19,13 +20,16 @@ from ._limits import Limits
 from ._middleware import Middleware, check_middleware, to_middleware
 from ._restart import RestartPolicy
 from ._retry import RetryPolicy
+from ._static_tools import check_static_tools, to_static_tools
 from ._template import Transport, TransportTemplate
+from ._tool_filter import ToolFilter
 from ._transports import InProcess, Stdio
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DEFAULT_RESTART: Final = RestartPolicy()
 _DEFAULT_RETRY: Final = RetryPolicy()
 _DEFAULT_LIMITS: Final = Limits()
+_ALL_TOOLS: Final = ToolFilter()
 
 _check_seconds: Final = check.seconds()
 _check_optional_seconds: Final = check.seconds(optional=True)
@@ -47,6 +51,7 @@ _check_retry: Final = check.kind(
 _check_source: Final = check.kind(str, type(None), remedy="give the path of a file as a str, or None")
 _check_breaker: Final = check.kind(BreakerPolicy, type(None), remedy="give a BreakerPolicy(...), or None for none")
 
+_check_tools: Final = check.kind(ToolFilter, remedy="give a ToolFilter(allow=…, deny=…, patterns=…, predicate=…)")
 _check_limits: Final = check.kind(Limits, remedy="give a Limits(...)")
 _check_callbacks: Final = check.kind(Callbacks, type(None), remedy="give a Callbacks(...), or None for none")
 
@@ -107,10 +112,17 @@ class ServerConfig:
             there; ``"schema"``, all that the tool's schemas say, of its result too; ``"off"``, nothing.
         trust_annotations: True believes what the server says of its tools: one that is read-only or idempotent may be
             called again after a failure. Default False, as the specification wants it.
+        tools: which of its tools are shown, and may be called. Default: all of them.
+        static_tools: tools (``mcp.types.Tool``, or mappings as in the protocol) that are shown when the server is
+            connected but does not list its own; it is then ``degraded`` until it does. Default: none, so that a server
+            that does not list its tools is not connected.
+        on_tool_change: what becomes of a tool that is not what it was when the server was connected first, or was not
+            there: ``"allow"`` (default) shows it, ``"warn"`` shows it and tells, ``"block"`` hides it, and refuses to
+            call it, until it is approved (`ServerRef.approve_tools`).
+        limits: how much it may list and say unasked. Default ``Limits()``.
         middleware: async functions ``(request, call_next)`` around every tool call, the first outermost. They run in
             the request's own task and time, and hold one of `max_in_flight`. A request that is sent again (`retry`),
             or turns out not to have been sent when the connection ended, goes through them again.
-        limits: how much it may list, and how often it may speak up. Default ``Limits()``.
         callbacks: what answers what the server asks, and hears what it tells; what is not given here is taken from the
             group's. None (default): all of it.
         extensions: objects of ``mcp.client.ClientExtension``: the extensions of the protocol that this side takes part
@@ -156,10 +168,17 @@ class ServerConfig:
         default="required", validator=check.one_of("required", "schema", "off"), kw_only=True
     )
     trust_annotations: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
+    tools: ToolFilter = attrs.field(default=_ALL_TOOLS, validator=_check_tools, kw_only=True)
+    static_tools: tuple[Tool, ...] = attrs.field(
+        default=(), converter=to_static_tools, validator=check_static_tools, kw_only=True
+    )
+    on_tool_change: Literal["allow", "warn", "block"] = attrs.field(
+        default="allow", validator=check.one_of("allow", "warn", "block"), kw_only=True
+    )
+    limits: Limits = attrs.field(default=_DEFAULT_LIMITS, validator=_check_limits, kw_only=True)
     middleware: tuple[Middleware, ...] = attrs.field(
         default=(), converter=to_middleware, validator=check_middleware, kw_only=True
     )
-    limits: Limits = attrs.field(default=_DEFAULT_LIMITS, validator=_check_limits, kw_only=True)
     callbacks: Callbacks | None = attrs.field(default=None, validator=_check_callbacks, kw_only=True)
     extensions: tuple[ClientExtension, ...] = attrs.field(
         default=(), converter=to_extensions, validator=check_extensions, kw_only=True

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from .._errors import NotSupported as NotSupported
 from .._exports import publish
+from ._admission import ToolChanges as ToolChanges
 from ._events import (
     Flooded as Flooded,
+    LimitReached as LimitReached,
     PromptsChanged as PromptsChanged,
     ResourcesChanged as ResourcesChanged,
     ServerEvent as ServerEvent,
     StateChanged as StateChanged,
     ToolsChanged as ToolsChanged,
+    ToolsDiffer as ToolsDiffer,
 )
 from ._group import ServerGroup as ServerGroup
 from ._open import open_servers as open_servers
@@ -22,6 +25,7 @@ from ._supported import Supported as Supported
 
 __all__ = [
     "Flooded",
+    "LimitReached",
     "NotSupported",
     "PromptsChanged",
     "ResourceUpdated",
@@ -35,7 +39,9 @@ __all__ = [
     "StateChanged",
     "Subscription",
     "Supported",
+    "ToolChanges",
     "ToolsChanged",
+    "ToolsDiffer",
     "open_servers",
 ]
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 from contextlib import asynccontextmanager, closing
-from typing import TYPE_CHECKING, Any, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import anyio
 import trio
@@ -32,10 +33,11 @@ from ._connection_errors import (
     connection_lost,
     connection_over,
     session_failed,
+    tools_not_listed,
 )
 from ._departure import Departure
 from ._era import Negotiation
-from ._exchange import ConnectionOver, open_exchange
+from ._exchange import ConnectionOver, current_exchange, open_exchange
 from ._incoming import NoticesMissed, open_incoming
 from ._input_required import attend_to_questions, too_many_rounds
 from ._link import open_link
@@ -49,7 +51,7 @@ from ._subscribing import subscribing
 from ._unchecked import leave_results_unchecked
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractContextManager
 
     from ._exchange import Exchange
@@ -59,6 +61,9 @@ if TYPE_CHECKING:
     from ._requests import Request
 
 __all__ = ["ServerActor"]
+
+LIST_SHARE: Final = 1 / 2
+"""Part of the connect time-out that a server has to list its tools if there are static ones to do without."""
 
 
 class ServerActor(Actor):
@@ -153,10 +158,7 @@ class ServerActor(Actor):
         self._phase = "list_tools"
         await self._listen(incoming)
         self._record.listeners.tell(NoticesMissed())
-        ticket = self._record.catalogue.begin()
-        tools = await list_all_tools(self._client, self._record)
-        self._remember(link)
-        self._record.catalogue.replace(ticket, tools)
+        self._remember(link, await self._list_tools(link))
         incoming.tasks.start_soon(keep_refreshed, self._record, self.ref, name=f"{self._name}:refresh")
         negotiation.succeeded(self._client)
         if link.lost:
@@ -177,7 +179,29 @@ class ServerActor(Actor):
         if self._serving:  # else the handshake fails by itself
             self._departure.begin(connection_over(self._name, over))
 
-    def _remember(self, link: Link) -> None:
+    async def _list_tools(self, link: Link) -> Callable[[], None]:
+        """Ask for the tools. Returns how to show the outcome, once the rest is known.
+
+        A server with ``static_tools`` need not list its own, but only within half of the time that the connect has.
+        """
+        catalogue, config = self._record.catalogue, self._record.config
+        ticket = catalogue.begin()
+        if not config.static_tools:
+            return partial(catalogue.replace, ticket, await list_all_tools(self._client, self._record))
+        seconds = math.inf if config.connect_timeout is None else config.connect_timeout * LIST_SHARE
+        failure: Exception = tools_not_listed(self._name, seconds)
+        exchange = current_exchange()
+        with trio.move_on_after(seconds):
+            try:
+                return partial(catalogue.replace, ticket, await list_all_tools(self._client, self._record))
+            except Exception as exc:
+                failure = exchange.failure or exc
+                if link.lost or isinstance(failure, ConnectionOver):
+                    raise
+        exchange.failure = None
+        return partial(catalogue.fall_back, ticket, failure)
+
+    def _remember(self, link: Link, show_tools: Callable[[], None]) -> None:
         client = self._client
         identity = client.server_info
         self._record.pid = link.pid
@@ -188,6 +212,7 @@ class ServerActor(Actor):
             capabilities=client.server_capabilities,
             instructions=client.instructions,
         )
+        show_tools()
 
     def _lost(self) -> None:
         """The other side is gone. While connecting, the handshake fails by itself."""

@@ -6,21 +6,24 @@ server (the connection when it begins, requests, the task that refreshes it), ea
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 from attrs import frozen
 
 from ..catalog import ToolChecks
+from ._admission import Admission
 from ._currency import Currency
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
     from mcp.types import Tool
 
-    from ..catalog import Pins
+    from .._errors import LimitExceeded
+    from ..catalog import Pins, PinVerdict
     from ..config import ServerConfig
+    from ._admission import ToolChanges
     from ._currency import Ticket
 
 __all__ = ["Difference", "ServerCatalogue"]
@@ -36,6 +39,34 @@ class Difference:
     changed: tuple[str, ...]
 
 
+class Reporter(Protocol):
+    """Who is told of what happens to a catalogue."""
+
+    def changed(self, difference: Difference) -> None:
+        """Other tools are shown."""
+
+    def differs(self, verdict: PinVerdict) -> None:
+        """What is listed is not what was accepted."""
+
+    def listed_again(self) -> None:
+        """A server that did not list its tools has done so."""
+
+    def over_limit(self, error: LimitExceeded) -> None:
+        """Something of it is too much."""
+
+
+class _Silence:
+    """Tells nobody."""
+
+    def changed(self, difference: Difference) -> None: ...
+
+    def differs(self, verdict: PinVerdict) -> None: ...
+
+    def listed_again(self) -> None: ...
+
+    def over_limit(self, error: LimitExceeded) -> None: ...
+
+
 class ServerCatalogue:
     """The tools of one server.
 
@@ -45,21 +76,24 @@ class ServerCatalogue:
         version: how often that has changed.
         deferred: True as long as these were listed in an earlier run, and it has listed none in this one (`recall`).
         checks: what the tools ask of their arguments; follows `listed`.
-        accepted: what the next listing is to be judged against; None: there was no listing that counts. It is
-            remembered with what is listed.
+        admission: decides which of the listed tools are shown.
+        failure: why the server, which is connected, has not listed its tools on this connection; None: it has.
 
     Args:
         config: the server's configuration.
-        tell: called synchronously whenever what is shown has changed.
+        tell: told synchronously of what happens.
     """
 
-    def __init__(self, config: ServerConfig, tell: Callable[[Difference], None]) -> None:
+    def __init__(self, config: ServerConfig, tell: Reporter) -> None:
         self.listed: tuple[Tool, ...] = ()
         self.tools: tuple[Tool, ...] = ()
         self.version = 0
         self.deferred = False
         self.checks = ToolChecks(config.name, mode=config.validate)
-        self.accepted: Pins | None = None
+        self.admission = Admission(config)
+        self.failure: Exception | None = None
+        self._known = False
+        self._over_limit: frozenset[str] = frozenset()
         self._config = config
         self._tell = tell
         self._currency = Currency()
@@ -67,8 +101,9 @@ class ServerCatalogue:
 
     def lent(self) -> ServerCatalogue:
         """Return another one for a connection of somebody's own: what is known now, and nobody is told of changes."""
-        other = ServerCatalogue(self._config, lambda _: None)
+        other = ServerCatalogue(self._config, _Silence())
         other.listed, other.tools, other.checks = self.listed, self.tools, self.checks
+        other.admission = self.admission.lent()
         return other
 
     # --- listings ---------------------------------------------------------------------------------------------------
@@ -90,20 +125,62 @@ class ServerCatalogue:
         self._currency.show(ticket, trio.current_time())
         self.listed = listed
         self.checks = self.checks.updated(listed)  # also if they are equal: to Python, 1 and true are
-        self._show(listed)
+        self._known = True
+        verdict = self.admission.admit(listed)
+        self._show(self.admission.admitted())
+        if verdict is not None:
+            self._tell.differs(verdict)
+        if self.failure is not None:
+            self.failure = None
+            self._tell.listed_again()
+
+    @property
+    def accepted(self) -> Pins | None:
+        """What the next listing is to be judged against; None: there was none that counts. Remembered with `listed`."""
+        return self.admission.accepted
 
     def recall(self, listed: tuple[Tool, ...], accepted: Pins | None) -> None:
         """Show what was listed in an earlier run. Nothing is told, and no arguments are checked against it."""
-        self.listed = self.tools = listed
-        self.accepted = accepted
+        self.listed = listed
+        self.admission.recall(listed, accepted)
+        self.tools = self.admission.admitted()
         self.deferred = True
+
+    def fall_back(self, ticket: Ticket, failure: Exception) -> None:
+        """The server is connected, but does not list its tools: show what it listed before, or what is configured."""
+        self._currency.show(ticket, trio.current_time())
+        self.failure = failure
+        self.notice()
+        if not self._known:
+            declared = self._config.static_tools
+            self.checks = self.checks.updated(declared)
+            self._show(self.admission.filtered(declared))
+
+    def note_over_limit(self, errors: Sequence[LimitExceeded]) -> None:
+        """Tell what of a listing is too much, unless that was told of the one before."""
+        told, self._over_limit = self._over_limit, frozenset(map(str, errors))
+        for error in errors:
+            if str(error) not in told:
+                self._tell.over_limit(error)
+
+    # --- approval ---------------------------------------------------------------------------------------------------
+
+    def approve(self, changes: ToolChanges, names: tuple[str, ...]) -> None:
+        """Show what was hidden until somebody had looked at it.
+
+        Raises:
+            ToolNotFound: see `Admission.approve`.
+        """
+        self.admission.approve(changes, names)
+        if self._known:
+            self._show(self.admission.admitted())
 
     def _show(self, tools: tuple[Tool, ...]) -> None:
         before, self.tools = self.tools, tools
         recalled, self.deferred = self.deferred, False
         if tools != before or recalled:
             self.version += 1
-            self._tell(_difference(before, tools))
+            self._tell.changed(_difference(before, tools))
 
     # --- notices ----------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from mcp import MCPError
 from pydantic_core import ValidationError
 
 from .._collapse import collapse
-from .._errors import ConnectFailed, ConnectionLost, ConnectPhase, HttpStatusError, ServerError
+from .._errors import ConnectFailed, ConnectionLost, ConnectPhase, HttpStatusError, RequestTimedOut, ServerError
 from .._plain_text import plain_text
 from ._exchange import ConnectionOver
 from ._obituary import Obituary
@@ -60,6 +60,17 @@ def connect_timed_out(config: ServerConfig, phase: ConnectPhase, link: Link | No
         "see what it waits for, or raise connect_timeout"
     )
     return _with_last_words(config, phase, link, what)
+
+
+def tools_not_listed(server: str, seconds: float) -> RequestTimedOut:
+    """The error for a server that was asked for its tools when it was connected, and did not answer."""
+    return RequestTimedOut(
+        f"server {server!r}: tools/list: no answer within {seconds:g} s of being connected",
+        server=server,
+        operation="tools/list",
+        seconds=seconds,
+        limit="request_timeout",
+    )
 
 
 def connection_lost(server: str, link: Link) -> ConnectionLost:

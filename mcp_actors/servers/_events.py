@@ -9,9 +9,20 @@ from attrs import frozen
 from ..kernel import Event
 
 if TYPE_CHECKING:
+    from .._errors import LimitExceeded
     from ._state import ServerState
 
-__all__ = ["Flooded", "PromptsChanged", "ResourcesChanged", "ServerEvent", "StateChanged", "ToolsChanged"]
+__all__ = [
+    "Flooded",
+    "LimitReached",
+    "PromptsChanged",
+    "Recovered",
+    "ResourcesChanged",
+    "ServerEvent",
+    "StateChanged",
+    "ToolsChanged",
+    "ToolsDiffer",
+]
 
 
 @frozen(kw_only=True)
@@ -48,6 +59,37 @@ class ToolsChanged(ServerEvent):
     added: tuple[str, ...]
     removed: tuple[str, ...]
     changed: tuple[str, ...]
+
+
+@frozen(kw_only=True)
+class ToolsDiffer(ServerEvent):
+    """A server lists tools that are not what was accepted (``ServerConfig.on_tool_change``).
+
+    Attributes:
+        added: the names of those that were never accepted.
+        changed: the names of those that were accepted as something else.
+        removed: those that were accepted and are gone.
+        identity_changed: whether what the server is started from, or reached at, is not what it was.
+        blocked: whether what was added or changed is hidden until it is approved.
+    """
+
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+    identity_changed: bool
+    blocked: bool
+
+
+@frozen(kw_only=True)
+class LimitReached(ServerEvent):
+    """A server lists too much (``ServerConfig.limits``): a tool that was left out, or a list; ``error`` says which."""
+
+    error: LimitExceeded
+
+
+@frozen(kw_only=True)
+class Recovered(ServerEvent):
+    """A server that was degraded is not so any more. It is told as a `StateChanged`."""
 
 
 @frozen(kw_only=True)

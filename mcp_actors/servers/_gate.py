@@ -20,6 +20,7 @@ import trio
 from .._errors import ConfigError
 from ._connection_errors import problem_of
 from ._events import StateChanged
+from ._state import ACTIVE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -73,7 +74,7 @@ class StartGate:
         record = self._late.pop(event.server, None)
         if record is None:
             return
-        if event.new == "ready":
+        if event.new in ACTIVE:
             logger.info("server %r: after the start gate: %s", event.server, event.reason)
         elif record.error is not None:
             problem = problem_of(record.error)

@@ -12,6 +12,7 @@ import trio
 
 from .._errors import ConfigError, ToolNotFound
 from ..catalog import CatalogSnapshot, Listing
+from ..config import permitted
 from ..kernel import SupervisorRef
 from ..kernel._events import EVENT_BUFFER
 from . import _state
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from mcp.types import CallToolResult, Tool
 
     from ..catalog import CatalogTool
+    from ..config import ToolContext
     from ..kernel import EventHub, EventStream
     from ._record import ServerRecord
     from ._state import ServerState
@@ -175,6 +177,21 @@ class ServerGroup(Mapping[str, ServerRef]):
         tool = self.find_tool(public_name)
         server = self._refs[tool.server]
         return await server.call_tool(tool.name, arguments, progress=progress, meta=meta, idempotent=idempotent)
+
+    async def list_tools(self, context: ToolContext | None = None) -> tuple[CatalogTool, ...]:
+        """The tools of the catalogue that are to be shown to somebody: all those that no predicate hides from him.
+
+        Nothing is asked of the servers, and nothing is kept: the predicate of each `ToolFilter` is called for each
+        tool. One that raises hides that tool, and that is logged.
+
+        Args:
+            context: for whom. May be left out if no server has a predicate.
+
+        Raises:
+            ConfigError: a server has a predicate, and there is no context.
+        """
+        await trio.lowlevel.checkpoint()
+        return permitted(self.tools, {name: record.config.tools for name, record in self._records.items()}, context)
 
     # --- life -------------------------------------------------------------------------------------------------------
 

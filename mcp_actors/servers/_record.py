@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import trio
 from mcp.types import PromptListChangedNotification, ResourceListChangedNotification, ToolListChangedNotification
@@ -14,11 +14,12 @@ from ._breaker import Breaker
 from ._catalogue import ServerCatalogue
 from ._connection_errors import problem_of
 from ._deadlines import Deadlines
-from ._events import Flooded, PromptsChanged, ResourcesChanged, StateChanged, ToolsChanged
+from ._events import Flooded, PromptsChanged, Recovered, ResourcesChanged, ServerEvent, StateChanged
 from ._incoming import Listeners, NoticesMissed
 from ._latency import LatencyCounts
+from ._reporter import CatalogueReporter
 from ._retry import RetryTokens
-from ._state import ServerState, next_state
+from ._state import SETTLED, ServerState, next_state
 from ._subscriptions import Subscriptions
 
 if TYPE_CHECKING:
@@ -28,11 +29,12 @@ if TYPE_CHECKING:
 
     from ..catalog import ToolChecks
     from ..config import ServerConfig
-    from ._catalogue import Difference
     from ._era import Era
     from ._status import ServerInfo
 
 __all__ = ["ServerRecord"]
+
+E = TypeVar("E", bound=ServerEvent)
 
 
 class ServerRecord:
@@ -89,11 +91,11 @@ class ServerRecord:
         self.pid: int | None = None
         self.era: Era | None = None
         self.listeners = Listeners(config.name)
-        self.catalogue = ServerCatalogue(config, self._tools_changed)
+        self.catalogue = ServerCatalogue(config, CatalogueReporter(self))
         self.listeners.add(ToolListChangedNotification, self.catalogue.notice)
         self.listeners.add(NoticesMissed, self.catalogue.notice)
-        self.listeners.add(ResourceListChangedNotification, lambda _: self._lists_changed(ResourcesChanged))
-        self.listeners.add(PromptListChangedNotification, lambda _: self._lists_changed(PromptsChanged))
+        self.listeners.add(ResourceListChangedNotification, lambda _: self.tell(ResourcesChanged))
+        self.listeners.add(PromptListChangedNotification, lambda _: self.tell(PromptsChanged))
         self.listeners.add(NoticesMissed, lambda _: self._lists_may_have_changed())
         self.subscriptions = Subscriptions(self.listeners)
         self.callbacks = callbacks or EffectiveCallbacks()
@@ -126,10 +128,11 @@ class ServerRecord:
             case Starting():
                 self.connects += 1
                 self.returning = False
-            case Started():
+            case Started() | Recovered():
                 self.error = None
                 self.failures = 0
-        new = next_state(self.state, event)
+                self.note_failure(self.catalogue.failure)
+        new = next_state(self.state, event, degraded=self.catalogue.failure is not None)
         return self._become(new, event) if new != self.state else None
 
     def note_failure(self, error: BaseException | None) -> None:
@@ -144,7 +147,7 @@ class ServerRecord:
 
     @property
     def deferred(self) -> bool:
-        """True as long as these were listed in an earlier run, and it has listed none in this one."""
+        """True as long as these were listed in an earlier run, and it has listed none in this one (`recall`)."""
         return self.catalogue.deferred
 
     @property
@@ -152,33 +155,29 @@ class ServerRecord:
         """What its tools ask of their arguments."""
         return self.catalogue.checks
 
-    def _tools_changed(self, difference: Difference) -> None:
-        self._emit(
-            ToolsChanged(
-                actor=self.config.name,
-                incarnation=self.incarnation,
-                time=trio.current_time(),
-                tools=difference.tools,
-                added=difference.added,
-                removed=difference.removed,
-                changed=difference.changed,
-            )
-        )
+    def tell(self, kind: type[ServerEvent], **details: object) -> None:
+        """Emit an event about this server."""
+        self._emit(self._event(kind, **details))
 
-    def _lists_changed(self, kind: type[PromptsChanged | ResourcesChanged]) -> None:
-        self._emit(kind(actor=self.config.name, incarnation=self.incarnation, time=trio.current_time()))
+    def recover(self) -> None:
+        """It lists its tools, which it did not do when it was connected."""
+        if self.state == "degraded" and (changed := self.follow(self._event(Recovered))) is not None:
+            self._emit(changed)
+
+    def _event(self, kind: type[E], **details: object) -> E:
+        common = {"actor": self.config.name, "incarnation": self.incarnation, "time": trio.current_time()}
+        return kind(**common, **details)  # type: ignore[arg-type]  # each caller knows its kind's fields
 
     def note_flood(self, limit: int) -> None:
         """Tell that it sends more notifications a second than it may."""
-        name, now = self.config.name, trio.current_time()
-        self._emit(Flooded(actor=name, incarnation=self.incarnation, time=now, limit=limit))
+        self.tell(Flooded, limit=limit)
 
     def _lists_may_have_changed(self) -> None:
         """Notices were missed, unless there was nobody yet to give any."""
         if self.info is not None and self.info.supports.resources:
-            self._lists_changed(ResourcesChanged)
+            self.tell(ResourcesChanged)
         if self.info is not None and self.info.supports.prompts:
-            self._lists_changed(PromptsChanged)
+            self.tell(PromptsChanged)
 
     async def wait_state(self, *states: ServerState) -> ServerState:
         """Wait until the state is one of these, and return it. A state that only flashes by may be missed.
@@ -192,9 +191,9 @@ class ServerRecord:
         return self.state
 
     async def wait_settled(self) -> ServerState:
-        """Wait until it serves, or will not by itself: ``ready``, ``failed`` or ``stopped``."""
+        """Wait until it serves, or will not by itself: ``ready``, ``degraded``, ``failed`` or ``stopped``."""
         await trio.lowlevel.checkpoint()
-        while self.returning or self.state not in ("ready", "failed", "stopped"):
+        while self.returning or self.state not in SETTLED:
             await self.wait_change()
         return self.state
 
@@ -251,6 +250,10 @@ class ServerRecord:
             reason=reason,
         )
 
+    def _number_of_tools(self) -> str:
+        number = "1 tool" if len(self.tools) == 1 else f"{len(self.tools)} tools"
+        return number if self.error is None else f"{number}, as it does not list them: {problem_of(self.error)}"
+
     def _reason(self, event: Event) -> str:
         """Why the state changes, for people."""
         now = problem_of(self.error) if self.error is not None else "no error is known"
@@ -258,7 +261,9 @@ class ServerRecord:
             case Starting():
                 reason = "first connect" if self.connects == 1 else f"connect number {self.connects}"
             case Started():
-                reason = "connected, 1 tool" if len(self.tools) == 1 else f"connected, {len(self.tools)} tools"
+                reason = f"connected, {self._number_of_tools()}"
+            case Recovered():
+                reason = f"it lists its tools again: {self._number_of_tools()}"
             case Crashed():
                 reason = now
             case Restarting(delay=delay):

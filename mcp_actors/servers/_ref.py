@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 from .._errors import ServerUnavailable
 from .._states import check_states
 from ..config import ToolRequest
@@ -12,7 +14,7 @@ from ._log_level import SetLogLevel, given_level
 from ._prompt_requests import PromptFunctions
 from ._requests import CallTool, ListTools
 from ._resource_requests import ResourceFunctions
-from ._state import STATES
+from ._state import ACTIVE, STATES
 from ._status import ServerStatus
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from ..config import ServerConfig
     from ..kernel import ActorRef
+    from ._admission import ToolChanges
     from ._lifecycle import Supervised
     from ._state import ServerState
     from ._status import ServerInfo
@@ -58,7 +61,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
 
     @property
     def state(self) -> ServerState:
-        """``pending, connecting, ready, backoff, failed, stopping`` or ``stopped``."""
+        """``pending, connecting, ready, degraded, backoff, failed, stopping`` or ``stopped``."""
         return self._record.state
 
     @property
@@ -139,7 +142,8 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             The result as the SDK has it; one with ``is_error`` is returned, not raised.
 
         Raises:
-            ToolNotFound: the tool was ``deferred``, and once it was connected the server did not list it any more.
+            ToolNotFound: the server's ``tools`` filter hides it, or its ``on_tool_change`` until it is approved; or it
+                was ``deferred``, and once it was connected the server did not list it any more. Nothing was sent.
             InvalidArguments: the tool asks for other arguments (see ``ServerConfig.validate``); nothing was sent.
             RequestTimedOut: there was no answer within ``request_timeout``, or no progress within ``progress_timeout``.
             ConnectionLost: the connection ended while the request was with the server.
@@ -156,6 +160,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         """
         record = self._record
         record.checks.check_request(name, meta)
+        record.catalogue.admission.check_call(name)
         checks = None if record.config.middleware else record.checks  # middleware may add what is missing
         if checks is not None:
             arguments = checks.check_arguments(name, arguments)
@@ -168,6 +173,9 @@ class ServerRef(ResourceFunctions, PromptFunctions):
     async def list_tools(self) -> tuple[Tool, ...]:
         """Ask the server for all its tools, all pages of them; the group's catalogue follows.
 
+        Those that its filter hides, and those that wait for approval, are left out. If the server has said meanwhile
+        that they have changed, it is asked again in the background, and the catalogue waits for that answer.
+
         **Cancellation**: the caller leaves at once.
 
         Raises:
@@ -175,6 +183,26 @@ class ServerRef(ResourceFunctions, PromptFunctions):
                 mcp.MCPError: as for `call_tool`.
         """
         return await self._ask(ListTools())
+
+    @property
+    def tool_changes(self) -> ToolChanges:
+        """What of its tools waits for approval, with ``on_tool_change="block"``; false if nothing does."""
+        return self._record.catalogue.admission.changes()
+
+    async def approve_tools(self, changes: ToolChanges, *names: str) -> None:
+        """Accept tools that were added or changed; they are shown, and may be called, from now on.
+
+        What is accepted is what was looked at: a tool that has changed once more since then stays hidden.
+
+        Args:
+            changes: what `tool_changes` was when somebody looked at it.
+            names: the tools to accept. None given: all of it.
+
+        Raises:
+            ToolNotFound: there is no such tool among these changes; nothing was accepted.
+        """
+        await trio.lowlevel.checkpoint()
+        self._record.catalogue.approve(changes, names)
 
     async def set_log_level(self, level: LoggingLevel) -> None:
         """Have the server send log messages from a level on: by this connection, and by all that follow.
@@ -235,7 +263,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         await change(self._lifecycle, Start((self._server,)))
 
     async def wait_ready(self) -> None:
-        """Wait until the server is ready.
+        """Wait until the server serves: it is ready, or degraded.
 
         A lazy server that was not asked for yet is connected.
 
@@ -246,5 +274,5 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         """
         if self._record.dormant:
             self._caller.wake()
-        if await self._record.wait_settled() != "ready":
+        if await self._record.wait_settled() not in ACTIVE:
             raise self._caller.unavailable() from self._record.error

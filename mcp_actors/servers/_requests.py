@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import trio
 from attrs import evolve, field, frozen
 from mcp import MCPError
-from mcp.types import LOG_LEVEL_META_KEY, METHOD_NOT_FOUND, CallToolResult, Tool
+from mcp.types import LOG_LEVEL_META_KEY, METHOD_NOT_FOUND, CallToolResult, ListToolsResult, Tool
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
-from .._errors import NotSupported, ToolNotFound
-from ..config import Middleware, ToolRequest, wrapped
+from .._errors import LimitExceeded, NotSupported, ToolNotFound
+from ..config import Middleware, ToolRequest, check_number_of_tools, within_limits, wrapped
 from ..kernel import Call
 from ._background import open_background
 from ._pages import all_pages
@@ -132,11 +132,12 @@ class CallTool(Request[CallToolResult]):
         """``tools/call``, between the checks of its arguments and of its result.
 
         Raises:
-            ToolNotFound: it was only remembered, and the server does not list it any more.
+            ToolNotFound: it was only remembered, and the server does not list it any more; or it may not be called.
             InvalidArguments, InvalidResult: a check has found something.
             mcp.MCPError: as for `Request.send`.
         """
         config, arguments = record.config, self.tool.arguments
+        record.catalogue.admission.check_call(self.tool.name)
         if self.deferred and self._listed(record) is None:
             raise _gone(self.tool.name, record)
         if self.checked_by is not record.checks:
@@ -219,25 +220,41 @@ class ListTools(Request[tuple[Tool, ...]]):
         tools = await list_all_tools(client, record)
         await trio.lowlevel.checkpoint()  # a notice that came in the same burst is being passed on
         record.catalogue.offer(ticket, tools)
-        return tuple(tool.model_copy(deep=True) for tool in tools)  # the catalogue's own are nobody's to change
+        # Copies: the catalogue's own are nobody's to change.
+        return tuple(tool.model_copy(deep=True) for tool in record.catalogue.admission.admissible(tools))
 
 
 async def list_all_tools(client: Client, record: ServerRecord) -> tuple[Tool, ...]:
     """Ask the server for its tools, page by page; a server without the tools capability has none.
 
     Raises:
-        LimitExceeded: the pages do not end.
+        LimitExceeded: there are too many, or the pages do not end.
         mcp.MCPError: as for `Request.send`.
     """
     if client.server_capabilities.tools is None:
         return ()
-    meta = meta_for(client, record)
-    return await all_pages(
-        lambda cursor: client.list_tools(cursor=cursor, meta=meta, cache_mode="bypass"),
-        lambda page: page.tools,
-        server=record.config.name,
-        operation="tools/list",
-    )
+    meta, server, limits = meta_for(client, record), record.config.name, record.config.limits
+    number = 0
+
+    def tools_of(page: ListToolsResult) -> list[Tool]:
+        nonlocal number
+        number += len(page.tools)
+        check_number_of_tools(server, number, limits)
+        return page.tools
+
+    try:
+        tools = await all_pages(
+            lambda cursor: client.list_tools(cursor=cursor, meta=meta, cache_mode="bypass"),
+            tools_of,
+            server=server,
+            operation="tools/list",
+        )
+    except LimitExceeded as exc:
+        record.catalogue.note_over_limit([exc])
+        raise
+    listing = within_limits(server, tools, limits)
+    record.catalogue.note_over_limit(listing.left_out)
+    return listing.tools
 
 
 def meta_for(client: Client, record: ServerRecord, meta: Mapping[str, Any] | None = None) -> RequestParamsMeta | None:

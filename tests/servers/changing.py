@@ -25,15 +25,19 @@ class Changing:
         era: what is to be spoken with it.
         version: of its list; the list holds the tool ``v<version>``, and ``same`` in each version.
         answers: what it does when it is asked next, once it has read the version: wait, raise, or (None) answer.
+        descriptions: of its tools; a tool that is only named here is there too.
         asked: how often it was.
         until: what calls of tools wait for.
+        called: the tools that were.
     """
 
     era: Era = "legacy"
     version: int = 1
     answers: list[trio.Event | MCPError | None] = field(factory=list)
+    descriptions: dict[str, str] = field(factory=dict)
     asked: int = 0
     until: trio.Event | None = None
+    called: list[str] = field(factory=list)
     bus: InMemorySubscriptionBus = field(factory=InMemorySubscriptionBus)
     listening: ListenHandler = field(init=False)
     server: Server[Any] = field(init=False)
@@ -55,15 +59,18 @@ class Changing:
     async def list_tools(self, context: Any, _: object) -> ListToolsResult:
         self.session = context.session
         self.asked += 1
-        names = (f"v{self.version}", "same")
+        texts = {f"v{self.version}": None, "same": None, **self.descriptions}
         answer = self.answers.pop(0) if self.answers else None
         if isinstance(answer, trio.Event):
             await answer.wait()
         if isinstance(answer, MCPError):
             raise answer
-        return ListToolsResult(tools=[Tool(name=name, input_schema={"type": "object"}) for name in names])
+        return ListToolsResult(
+            tools=[Tool(name=name, description=text, input_schema={"type": "object"}) for name, text in texts.items()]
+        )
 
     async def call_tool(self, _: object, params: Any) -> CallToolResult:
+        self.called.append(params.name)
         if self.until is not None:
             await self.until.wait()
         return CallToolResult(content=[TextContent(text=params.name)])

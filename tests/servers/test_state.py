@@ -23,6 +23,7 @@ from mcp_actors.kernel import (
     Stopping,
 )
 from mcp_actors.servers import ServerState
+from mcp_actors.servers._events import Recovered
 from mcp_actors.servers._state import ACTIVE, CONNECTED, FAILED, LISTED, TRANSITIONS, next_state
 
 STATES: Final[tuple[ServerState, ...]] = get_args(ServerState)
@@ -39,7 +40,8 @@ MAPPING: Final[dict[str, ServerState]] = {
 
 EDGES: Final = """
 pending     connecting  stopped
-connecting  ready  backoff  failed  stopped
+connecting  ready  degraded  backoff  failed  stopped
+degraded    ready  backoff  failed  stopping
 ready       backoff  failed  stopping
 backoff     connecting  failed  stopping  stopped
 failed      connecting  stopped
@@ -84,8 +86,8 @@ def life(*kinds: type[Event]) -> list[ServerState]:
 
 
 def test_the_states_of_the_guides_have_their_counterparts_here() -> None:
-    """S2-02: every state there is one here; beyond those there is only the time a stop takes."""
-    assert {*MAPPING.values()} | {"stopping"} == {*STATES} == {*TRANSITIONS}
+    """S2-02: every state there is one here; beyond those there are the time a stop takes, and half a connect."""
+    assert {*MAPPING.values()} | {"stopping", "degraded"} == {*STATES} == {*TRANSITIONS}
 
 
 def test_the_table_of_transitions() -> None:
@@ -116,6 +118,13 @@ def test_an_event_leads_to_its_state_or_is_refused(kind: type[Event], fields: di
                 next_state(state, event)
 
 
+def test_a_connection_that_does_not_bring_all_is_degraded_until_it_does() -> None:
+    """S2-03, S2-23: it never was ready before."""
+    assert next_state("connecting", make(Started, {}), degraded=True) == "degraded"
+    assert next_state("degraded", make(Recovered, {})) == "ready"
+    assert next_state("degraded", make(Crashed, {"error": None})) == "backoff"
+
+
 def test_other_events_change_nothing() -> None:
     for kind, fields in WITHOUT_MEANING:
         for state in STATES:
@@ -133,9 +142,10 @@ def test_the_views_are_made_of_states() -> None:
     """S2-02: what is connected, active, failed and listed, state by state."""
     views = {state: [view for view in (CONNECTED, ACTIVE, FAILED, LISTED) if state in view] for state in STATES}
     assert views == {
-        "pending": [],
+        "pending": [LISTED],
         "connecting": [LISTED],
         "ready": [CONNECTED, ACTIVE, LISTED],
+        "degraded": [CONNECTED, ACTIVE, LISTED],
         "backoff": [FAILED, LISTED],
         "failed": [FAILED],
         "stopping": [],

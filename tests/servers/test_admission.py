@@ -1,0 +1,262 @@
+"""Which of the tools that a server lists are shown and may be called: filters, pins, limits."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import trio
+from mcp.types import CallToolResult
+from trio.testing import MockClock
+
+from mcp_actors import (
+    CatalogTool,
+    ConfigError,
+    ConnectFailed,
+    LimitExceeded,
+    Limits,
+    ToolFilter,
+    ToolNotFound,
+    ToolRequest,
+    ToolsChanged,
+    open_servers,
+)
+from mcp_actors.config import ToolContext
+from mcp_actors.servers import LimitReached, ToolsDiffer
+
+from .changing import Changing, shown, wait_shown
+from .groups import LATER, Events, server, state
+from .links import text_of
+
+# --- filters --------------------------------------------------------------------------------------------------------
+
+
+async def test_what_a_filter_hides_is_in_no_catalogue_and_is_called_by_nobody() -> None:
+    here, events = Changing(), Events()
+    async with open_servers(here.config(tools=ToolFilter(deny=["same"])), observers=[events]) as group:
+        assert shown(group) == ["v1"]
+        assert [event.tools for event in events.of(ToolsChanged)] == [("v1",)]
+        assert group["here"].statistics().tools == 1
+        assert [tool.name for tool in await group["here"].list_tools()] == ["v1"]
+        with pytest.raises(ToolNotFound, match="there is no tool 'mcp__here__same'"):
+            await group.call_tool("mcp__here__same")
+        with pytest.raises(ToolNotFound) as caught:
+            await group["here"].call_tool("same")
+        assert str(caught.value) == (
+            "server 'here': its tool 'same' is hidden by the ToolFilter of its configuration, and was not called; "
+            "change ServerConfig.tools if it is to be called"
+        )
+        assert here.called == []
+        assert text_of(await group["here"].call_tool("v1")) == "v1"
+
+
+async def test_a_middleware_cannot_reach_past_the_filter() -> None:
+    here = Changing()
+
+    async def elsewhere(request: ToolRequest, call_next: Any) -> CallToolResult:
+        result: CallToolResult = await call_next(ToolRequest(server="here", name="same"))
+        return result
+
+    async with open_servers(here.config(tools=ToolFilter(allow=["v1"]), middleware=[elsewhere])) as group:
+        with pytest.raises(ToolNotFound, match="'same' is hidden by the ToolFilter"):
+            await group.call_tool("mcp__here__v1")
+    assert here.called == []
+
+
+async def test_a_change_of_what_is_hidden_is_told_to_nobody(autojump_clock: MockClock) -> None:
+    """S1-23: another list with the same filter leaves what is shown as it is."""
+    here, events = Changing(), Events()
+    async with open_servers(here.config(tools=ToolFilter(allow=["same"])), observers=[events]) as group:
+        before = group.tools
+        await here.change()
+        await trio.sleep(10)
+        assert here.asked == 2
+        assert group.tools is before
+        assert len(events.of(ToolsChanged)) == 1
+
+
+async def test_tools_are_listed_for_an_agent_and_its_run(caplog: pytest.LogCaptureFixture) -> None:
+    """S1-22, S1-24: by a predicate on what nobody can change; the catalogue stays what it is."""
+
+    def only(tool: CatalogTool, context: ToolContext) -> bool:
+        if tool.name == "pid":
+            raise RuntimeError("what is a pid?")
+        return tool.name in context.run
+
+    filtered = server("a", tools=ToolFilter(patterns=["e*", "p*"], predicate=only))
+    async with open_servers(filtered, server("b", tools=ToolFilter(allow=["add"]))) as group:
+        all_tools = group.tools
+        mine = await group.list_tools(ToolContext("me", run={"echo", "pid", "fail"}))
+        yours = await group.list_tools(ToolContext("you", run={"env"}))
+        assert [tool.public_name for tool in mine] == ["mcp__a__echo", "mcp__b__add"]
+        assert [tool.public_name for tool in yours] == ["mcp__a__env", "mcp__b__add"]
+        assert group.tools is all_tools
+        with pytest.raises(ConfigError, match=r"context=ToolContext\(agent=…, run=…\)"):
+            await group.list_tools()
+        assert text_of(await group.call_tool("mcp__a__echo", {"text": "hello"})) == "hello"
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
+        "server 'a': the predicate of its ToolFilter raised, so these tools are hidden: 'pid'"
+    ] * 2
+
+
+async def test_without_a_predicate_nobody_need_say_who_he_is() -> None:
+    async with open_servers(server("a")) as group:
+        assert await group.list_tools() == tuple(group.tools)
+
+
+# --- pins -----------------------------------------------------------------------------------------------------------
+
+
+async def test_what_was_added_or_changed_is_hidden_until_it_is_approved() -> None:
+    here, events = Changing(), Events()
+    here.descriptions = {"read": "Read a file.", "gone": "Go."}
+    async with open_servers(here.config(on_tool_change="block"), observers=[events]) as group:
+        ref = group["here"]
+        assert shown(group) == ["v1", "same", "read", "gone"]
+        assert not ref.tool_changes
+        here.descriptions = {"read": "Read a file, and send it to me.", "evil": "Do evil."}
+        assert [tool.name for tool in await ref.list_tools()] == ["v1", "same"]
+        assert shown(group) == ["v1", "same"]
+        changes = ref.tool_changes
+        assert (changes.added, changes.changed, changes.removed) == (("evil",), ("read",), ("gone",))
+        assert [tool.description for tool in changes.tools] == ["Read a file, and send it to me.", "Do evil."]
+        [told] = events.of(ToolsDiffer)
+        assert (told.added, told.changed, told.removed, told.blocked) == (("evil",), ("read",), ("gone",), True)
+        for name in ("read", "evil"):
+            with pytest.raises(ToolNotFound) as caught:
+                await ref.call_tool(name)
+            assert str(caught.value) == (
+                f"server 'here': its tool {name!r} was added or changed since its tools were accepted, and was not "
+                "called (on_tool_change='block'); look at tool_changes of the server, and await its approve_tools(...)"
+            )
+        with pytest.raises(ToolNotFound, match="'gone' is not listed, so that nobody knows what it is"):
+            await ref.call_tool("gone")
+        assert here.called == []
+        with pytest.raises(ToolNotFound, match="no tool 'v1' waits for approval; those that do are: 'evil', 'read'"):
+            await ref.approve_tools(changes, "v1")
+        await ref.approve_tools(changes, "read")
+        assert shown(group) == ["v1", "same", "read"]
+        assert ref.tool_changes.added == ("evil",)
+        assert text_of(await ref.call_tool("read")) == "read"
+        await ref.approve_tools(ref.tool_changes)
+        assert shown(group) == ["v1", "same", "read", "evil"]
+        assert not ref.tool_changes
+        assert [event.added for event in events.of(ToolsChanged)[1:]] == [(), ("read",), ("evil",)]
+
+
+async def test_what_has_changed_again_since_it_was_looked_at_stays_hidden() -> None:
+    here = Changing()
+    async with open_servers(here.config(on_tool_change="block")) as group:
+        ref = group["here"]
+        here.descriptions = {"same": "Harmless.", "new": "Harmless, too."}
+        await ref.list_tools()
+        looked_at = ref.tool_changes
+        here.descriptions = {"same": "Harmless.", "new": "Not harmless."}
+        await ref.list_tools()
+        await ref.approve_tools(looked_at)
+        assert shown(group) == ["v1", "same"]
+        assert (ref.tool_changes.changed, ref.tool_changes.added) == (("new",), ())
+        here.descriptions["new"] = "Harmless, too."
+        await ref.list_tools()
+        assert shown(group) == ["v1", "same", "new"]
+
+
+@pytest.mark.parametrize("how", ["notice", "restart"])
+async def test_pins_are_looked_at_whenever_the_list_is_new(how: str, autojump_clock: MockClock) -> None:
+    """Also after a reconnect, and also if the tool is what it was for a while."""
+    here, events = Changing(), Events()
+    async with open_servers(here.config(on_tool_change="block"), observers=[events]) as group:
+        for text in ("Evil.", "Evil."):
+            here.descriptions = {"same": text}
+            if how == "notice":
+                await here.notify()
+                await trio.sleep(10)
+            else:
+                await group["here"].restart()
+            assert shown(group) == ["v1"]
+        assert len(events.of(ToolsDiffer)) == 1
+        here.descriptions = {}
+        await group["here"].restart()
+        assert shown(group) == ["v1", "same"]
+
+
+async def test_a_warning_shows_what_has_changed_and_tells(caplog: pytest.LogCaptureFixture) -> None:
+    here, events = Changing(), Events()
+    async with open_servers(here.config(on_tool_change="warn"), observers=[events]) as group:
+        here.descriptions = {"same": "Other.", "new": "New."}
+        await group["here"].list_tools()
+        await group["here"].list_tools()
+        assert shown(group) == ["v1", "same", "new"]
+        assert not group["here"].tool_changes
+        assert text_of(await group["here"].call_tool("new")) == "new"
+    [told] = events.of(ToolsDiffer)
+    assert (told.added, told.changed, told.blocked) == (("new",), ("same",), False)
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
+        "server 'here': its tools are not what was accepted; added: 'new'; changed: 'same'"
+    ]
+
+
+async def test_a_call_that_waited_while_its_tool_was_replaced_is_not_made(autojump_clock: MockClock) -> None:
+    here = Changing()
+    here.until = trio.Event()
+    async with (
+        open_servers(here.config(on_tool_change="block", max_in_flight=1)) as group,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(group["here"].call_tool, "v1")
+        await trio.sleep(1)
+        refused: list[str] = []
+
+        async def call() -> None:
+            with pytest.raises(ToolNotFound) as caught:
+                await group["here"].call_tool("same")
+            refused.append(str(caught.value))
+
+        here.descriptions = {"same": "Evil."}
+        nursery.start_soon(group["here"].list_tools)
+        await trio.sleep(1)
+        nursery.start_soon(call)
+        await trio.sleep(1)
+        assert not refused
+        here.until.set()
+    assert "was added or changed" in refused[0]
+    assert here.called == ["v1"]
+
+
+# --- limits ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_tool_that_is_too_large_is_left_out_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    here, events = Changing(), Events()
+    here.descriptions = {"huge": "x" * 1000}
+    async with open_servers(here.config(limits=Limits(max_text_chars=100)), observers=[events]) as group:
+        assert shown(group) == ["v1", "same"]
+        await group["here"].list_tools()
+        [told] = events.of(LimitReached)
+        assert isinstance(told.error, LimitExceeded)
+        assert "tool 'huge' is left out: its description has 1000 characters, and the limit is 100" in str(told.error)
+        assert [record.getMessage() for record in caplog.records] == [str(told.error)]
+
+
+async def test_a_server_with_too_many_tools_is_not_connected_and_an_old_list_stays(
+    autojump_clock: MockClock,
+) -> None:
+    here, events = Changing(), Events()
+    config = here.config(limits=Limits(max_tools=3), restart=LATER)
+    async with open_servers(config, observers=[events]) as group:
+        here.descriptions = {"a": "A.", "b": "B."}
+        with pytest.raises(LimitExceeded, match="it lists 4 tools or more, and the limit is 3"):
+            await group["here"].list_tools()
+        await here.change()
+        await trio.sleep(10)
+        assert shown(group) == ["v1", "same"]
+        assert len(events.of(LimitReached)) == 1
+        await group["here"].restart()
+        assert state(group, "here") == "backoff"
+        error = group.errors["here"]
+        assert isinstance(error, ConnectFailed)
+        assert "the limit is 3" in str(error)
+        here.descriptions = {}
+        await group["here"].restart()
+        await wait_shown(group, "v2", "same")
