@@ -38,7 +38,7 @@ def plan(meal: str) -> str:
     return f"Plan {meal} with what is on note:///shopping."
 
 
-@notes.completion()
+@notes.completion()  # type: ignore[no-untyped-call, untyped-decorator]  # the SDK has no types here
 async def complete(ref: PromptReference | ResourceTemplateReference, argument: Any, context: Any) -> Completion:
     """Complete the name of a page."""
     return Completion(values=[page for page in sorted(pages) if page.startswith(argument.value)])

@@ -15,8 +15,6 @@ from __future__ import annotations
 import logging
 import random
 from contextlib import contextmanager, suppress
-from contextvars import copy_context
-from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVarTuple
 
 import trio
@@ -44,7 +42,6 @@ from ._supported import require
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
-    from contextvars import Context
 
     from mcp import Client
 
@@ -141,7 +138,6 @@ class Connection:
     _streams: dict[Subscription, _Stream] = field(factory=dict, init=False)
     _early_ends: dict[Subscription, int] = field(factory=dict, init=False)
     _turn: trio.Lock = field(factory=trio.Lock, init=False)
-    _context: Context = field(factory=copy_context, init=False)
 
     @property
     def modern(self) -> bool:
@@ -150,6 +146,7 @@ class Connection:
 
     def forget(self, subscription: Subscription) -> None:
         """Nobody wants to hear of it any more. The server is told, but nobody waits for that."""
+        self._early_ends.pop(subscription, None)
         if not self.modern:
             with suppress(ActorError):  # no place for it in the mailbox: then the server will tell in vain
                 self.actor.tell_nowait(Unsubscribe(subscription.uris))
@@ -246,9 +243,8 @@ class Connection:
         return final
 
     def _start(self, fn: Callable[[*Args], Awaitable[None]], *args: *Args) -> None:
-        """Start a task of the connection; in the context of that, and not of the request which needs it."""
-        name = f"{self.record.config.name}:subscription"
-        self._context.copy().run(partial(self.tasks.start_soon, fn, *args, name=name))
+        """Start a task of the connection."""
+        self.tasks.start_soon(fn, *args, name=f"{self.record.config.name}:subscription")
 
 
 @define(eq=False)

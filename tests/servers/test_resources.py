@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pytest
 import trio
 from mcp import MCPError
+from mcp.server.caching import CacheHint
 from mcp.types import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
@@ -26,6 +27,7 @@ from mcp_actors import (
     RequestTimedOut,
     RetryPolicy,
     ServerRef,
+    ServerUnavailable,
     open_servers,
 )
 from mcp_actors.servers import NotSupported
@@ -79,8 +81,9 @@ async def test_nothing_is_asked_of_a_server_that_does_not_have_it(era: Protocol)
 
 
 async def test_each_list_is_asked_for_anew() -> None:
-    """S4-10: nothing is cached."""
-    library = Library()
+    """S4-10: nothing is cached, also if the server says that it may be."""
+    hint = CacheHint(ttl_ms=60_000)
+    library = Library(cache_hints={"resources/templates/list": hint, "resources/read": hint})
     async with open_servers(library.config()) as servers:
         for _ in range(2):
             await servers["library"].list_resource_templates()
@@ -218,16 +221,35 @@ async def test_what_a_server_does_not_have_is_not_asked_for(era: Protocol) -> No
 @both_eras
 async def test_what_can_be_done_is_told_in_booleans(era: Protocol) -> None:
     """S4-02: beside what the SDK has of it."""
-    async with open_servers(Library().config(protocol=era), Library(on_completion=None).config("poor")) as servers:
+    poor = Library(on_completion=None, on_subscribe_resource=None, on_subscriptions_listen=None)
+    async with open_servers(Library().config(protocol=era), poor.config("poor", protocol=era)) as servers:
         can = servers["library"].info.supports
         assert (can.tools, can.resources, can.prompts, can.completions, can.logging) == (True,) * 5
         modern = era != "legacy"  # where the library can be listened to
         changes = (can.tools_list_changed, can.resources_list_changed, can.prompts_list_changed)
         assert (*changes, can.resources_subscribe) == (modern, modern, modern, True)
-        assert not servers["poor"].info.supports.completions
+        cannot = servers["poor"].info.supports
+        assert (cannot.tools, cannot.resources, cannot.prompts) == (True,) * 3
+        assert not any((cannot.completions, cannot.resources_subscribe, cannot.resources_list_changed))
     async with open_servers(server("bare", "--no-tools-capability")) as servers:
         bare = servers["bare"].info.supports
         assert not any((bare.tools, bare.resources, bare.prompts, bare.tools_list_changed, bare.resources_subscribe))
+
+
+async def test_what_a_server_says_of_itself_is_not_known_before_it_was_connected() -> None:
+    """S4-07: the error says so, and what to do; afterwards it stays known."""
+    async with open_servers(Library().config(connect="lazy")) as servers:
+        ref = servers["library"]
+        with pytest.raises(ServerUnavailable) as caught:
+            _ = ref.info
+        assert str(caught.value) == (
+            "server 'library': was never connected, so nothing is known about it (it is pending); "
+            "await wait_state('ready') first"
+        )
+        await ref.list_prompts()
+        assert ref.info.name == "library"
+        await ref.stop()
+        assert ref.info.supports.prompts
 
 
 @both_eras

@@ -17,10 +17,12 @@ from mcp import MCPError
 from mcp.types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
+    EmptyResult,
     SubscriptionFilter,
     SubscriptionsAcknowledgedNotification,
     SubscriptionsAcknowledgedNotificationParams,
     SubscriptionsListenResult,
+    UnsubscribeRequestParams,
 )
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -151,6 +153,34 @@ async def test_one_who_comes_while_the_last_one_leaves_still_hears() -> None:
                 assert await next_of(changes) == ResourceUpdated(A)
 
 
+async def test_who_comes_while_the_server_forgets_is_not_forgotten() -> None:
+    """Of two messages about one resource the second waits for the answer to the first."""
+    forgetting, forget = trio.Event(), trio.Event()
+
+    class Slow(Library):
+        async def unsubscribe(self, ctx: Any, params: UnsubscribeRequestParams) -> EmptyResult:
+            forgetting.set()
+            await forget.wait()
+            return await super().unsubscribe(ctx, params)
+
+    library = Slow()
+    async with open_servers(library.config(protocol="legacy")) as servers, trio.open_nursery() as nursery:
+        ref = servers["library"]
+
+        async def hear() -> None:
+            async with ref.subscribe(A) as changes:
+                assert await next_of(changes) == ResourceUpdated(A)
+
+        async with ref.subscribe(A):
+            pass
+        await forgetting.wait()
+        nursery.start_soon(hear)
+        await wait_all_tasks_blocked()
+        forget.set()
+        await wait_all_tasks_blocked()
+        await library.change(A)
+
+
 async def test_a_stream_is_closed_with_its_block() -> None:
     library = Library()
     async with open_servers(library.config(protocol="2026-07-28")) as servers:
@@ -232,7 +262,7 @@ async def test_a_subscription_that_cannot_be_renewed_changes_no_state(
             await ref.restart()
             assert ref.state == "ready"
             assert (await ref.call_tool("search")).structured_content == {"found": 1}
-            assert await anext(changes) == ResourceUpdated(A, missed=True)
+            assert await next_of(changes) == ResourceUpdated(A, missed=True)
             assert 1 + 2 + 4 <= trio.current_time() - began < 10
             assert (ref.state, ref.statistics().last_error) == ("ready", None)
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
@@ -263,17 +293,17 @@ async def test_who_has_subscribed_is_told_that_the_server_refuses_it_now(
 async def test_a_stream_that_the_server_ends_is_opened_again(autojump_clock: MockClock) -> None:
     """At once if it has lasted; with growing pauses if it did not."""
     library = Library()
-    async with open_servers(library.config(protocol="2026-07-28")) as servers:
+    async with open_servers(library.config(protocol="2026-07-28", max_in_flight=1)) as servers:
         async with servers["library"].subscribe(A) as changes:
             pauses = []
             for lasted in (0, 0, 100, 0):
                 await trio.sleep(lasted)
                 began = trio.current_time()
                 library.listening.close()
-                assert await anext(changes) == ResourceUpdated(A, missed=True)
+                assert await next_of(changes) == ResourceUpdated(A, missed=True)
                 pauses.append(math.floor(trio.current_time() - began))
             await library.change(A)
-            assert await anext(changes) == ResourceUpdated(A)
+            assert await next_of(changes) == ResourceUpdated(A)
         assert servers["library"].statistics().restarts == 0
     assert pauses == [1, 2, 0, 1]
 
@@ -288,7 +318,7 @@ async def test_a_server_that_is_down_for_good_is_told_to_who_waits(era: Protocol
 
             async def wait_for_the_end() -> None:
                 with pytest.raises(ServerUnavailable, match="server 'library': is stopped"):
-                    await anext(changes)
+                    await next_of(changes)
                 await ref.start()
                 assert await next_of(changes) == ResourceUpdated(A, missed=True)
 
@@ -306,8 +336,10 @@ async def test_it_ends_with_its_group(era: Protocol) -> None:
             task_status.started()
             heard.extend([change async for change in changes])
 
-    async with trio.open_nursery() as nursery, open_servers(Library().config(protocol=era)) as servers:
-        await nursery.start(listen, servers["library"])
+    with trio.fail_after(BOUND):
+        async with trio.open_nursery() as nursery, open_servers(Library().config(protocol=era)) as servers:
+            await nursery.start(listen, servers["library"])
+    assert heard == []
 
 
 async def test_what_has_come_before_the_end_is_still_given() -> None:
