@@ -14,6 +14,7 @@ from ._log_level import SetLogLevel, given_level
 from ._prompt_requests import PromptFunctions
 from ._requests import CallTool, ListTools
 from ._resource_requests import ResourceFunctions
+from ._roots import TellRootsChanged
 from ._state import ACTIVE, STATES
 from ._status import ServerStatus
 
@@ -223,6 +224,23 @@ class ServerRef(ResourceFunctions, PromptFunctions):
                 `call_tool`.
         """
         await self._ask(SetLogLevel(given_level(self.name, level)))
+
+    async def send_roots_list_changed(self) -> None:
+        """Tell the server that ``Callbacks.roots`` would answer differently now, so that it asks again.
+
+        There is nothing to tell a server that is not connected, as it will ask when it is; nor one that speaks
+        2026-07-28, which asks whenever it wants to know.
+
+        **Cancellation**: the caller leaves at once.
+
+        Raises:
+            NotSupported: it has no such callback.
+            RequestTimedOut, ConnectionLost, ServerUnavailable, LimitExceeded, HttpStatusError: as for `call_tool`.
+        """
+        if self._record.state in ACTIVE:
+            await self._ask(TellRootsChanged())
+        else:
+            await trio.lowlevel.checkpoint()
 
     # --- life -------------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import Callbacks, ConfigError, LimitExceeded, open_servers
 from mcp_actors.config import CallbackContext, ElicitationCallback
-from mcp_actors.servers import ServerGroup
+from mcp_actors.servers import NotSupported, ServerGroup
 from mcp_actors.servers._callbacks import MAX_QUESTIONS
 
 from .asking import (
@@ -263,6 +263,26 @@ async def test_what_a_server_asks_while_it_is_connected_is_answered() -> None:
         with trio.fail_after(BOUND):
             while await call(servers["a"], "answers") != [wire(FOLDERS)]:
                 await wait_all_tasks_blocked(0.001)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_server_is_told_when_the_roots_have_changed(era: Era) -> None:
+    """Since 2026-07-28 there is no such message."""
+    async with open_servers(asking(era, callbacks=Callbacks(roots=folders))) as servers:
+        ref = servers["a"]
+        await ref.send_roots_list_changed()
+        methods = (await call(ref, "seen"))["methods"]
+        assert methods.count("notifications/roots/list_changed") == (era == "legacy")
+        await ref.stop()
+        await ref.send_roots_list_changed()
+        assert ref.state == "stopped"
+
+
+async def test_a_server_that_may_not_ask_for_roots_is_not_told_of_them() -> None:
+    async with open_servers(asking()) as servers:
+        with pytest.raises(NotSupported, match=r"as it has no callback for them; give it Callbacks\(roots=\.\.\.\)"):
+            await servers["a"].send_roots_list_changed()
+        assert "notifications/roots/list_changed" not in (await call(servers["a"], "seen"))["methods"]
 
 
 async def test_a_server_that_asks_more_than_anybody_can_answer_is_refused() -> None:
