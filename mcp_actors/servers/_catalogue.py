@@ -71,7 +71,8 @@ class ServerCatalogue:
     """The tools of one server.
 
     Attributes:
-        listed: what the server has listed, all of it.
+        known: True once the server has listed its tools in this run.
+        listed: what it has listed, all of it.
         tools: which of these are shown.
         version: how often that has changed.
         deferred: True as long as these were listed in an earlier run, and it has listed none in this one (`recall`).
@@ -85,6 +86,7 @@ class ServerCatalogue:
     """
 
     def __init__(self, config: ServerConfig, tell: Reporter) -> None:
+        self.known = False
         self.listed: tuple[Tool, ...] = ()
         self.tools: tuple[Tool, ...] = ()
         self.version = 0
@@ -92,7 +94,6 @@ class ServerCatalogue:
         self.checks = ToolChecks(config.name, mode=config.validate)
         self.admission = Admission(config)
         self.failure: Exception | None = None
-        self._known = False
         self._over_limit: frozenset[str] = frozenset()
         self._config = config
         self._tell = tell
@@ -125,7 +126,7 @@ class ServerCatalogue:
         self._currency.show(ticket, trio.current_time())
         self.listed = listed
         self.checks = self.checks.updated(listed)  # also if they are equal: to Python, 1 and true are
-        self._known = True
+        self.known = True
         verdict = self.admission.admit(listed)
         self._show(self.admission.admitted())
         if verdict is not None:
@@ -151,7 +152,7 @@ class ServerCatalogue:
         self._currency.show(ticket, trio.current_time())
         self.failure = failure
         self.notice()
-        if not self._known:
+        if not self.known:
             declared = self._config.static_tools
             self.checks = self.checks.updated(declared)
             self._show(self.admission.filtered(declared))
@@ -172,13 +173,13 @@ class ServerCatalogue:
             ToolNotFound: see `Admission.approve`.
         """
         self.admission.approve(changes, names)
-        if self._known:
-            self._show(self.admission.admitted())
+        if self.known or self.deferred:
+            self._show(self.admission.admitted(), deferred=self.deferred)
 
-    def _show(self, tools: tuple[Tool, ...]) -> None:
+    def _show(self, tools: tuple[Tool, ...], *, deferred: bool = False) -> None:
         before, self.tools = self.tools, tools
-        recalled, self.deferred = self.deferred, False
-        if tools != before or recalled:
+        were_deferred, self.deferred = self.deferred, deferred
+        if tools != before or deferred != were_deferred:
             self.version += 1
             self._tell.changed(_difference(before, tools))
 

@@ -71,7 +71,7 @@ class CatalogMemory:
         known = {record.config.name: (record, fingerprint(record.config)) for record in records}
         self._records = {server: record for server, (record, key) in known.items() if key is not None}
         self._fingerprints = {server: key for server, (_, key) in known.items() if key is not None}
-        self._written: dict[str, _Known] = {}
+        self._kept: dict[str, _Known] = {}
         self._news = trio.Event()
         self._closed = False
         # So that no other thread of the program can keep this one waiting, and this one waits for no more than one.
@@ -85,6 +85,7 @@ class CatalogMemory:
         with trio.move_on_after(RECALL_WAIT) as patience:
             for server, known in (await self._in_thread(partial(_load_all, self._store, self._fingerprints))).items():
                 self._records[server].catalogue.recall(known.listed, known.accepted)
+                self._kept[server] = known
         if patience.cancelled_caught:
             logger.warning(
                 "what is remembered in %s is not read after %g s; going on without it",
@@ -103,7 +104,7 @@ class CatalogMemory:
             self._news = trio.Event()
             for server, known in self._unwritten().items():
                 await self._in_thread(partial(_save, self._store, self._fingerprints[server], server, known))
-                self._written[server] = known
+                self._kept[server] = known
             if self._closed and not self._unwritten():
                 return
             await self._news.wait()
@@ -121,17 +122,19 @@ class CatalogMemory:
             logger.warning("what was listed could not be written to %s in time: by %s", self._store.directory, servers)
 
     def _unwritten(self) -> dict[str, _Known]:
-        """What servers have listed in this run, as far as that is something else than was written last."""
+        """What is known of servers, as far as it is something else than what is kept."""
         return {
             server: _Known(record.catalogue.listed, record.catalogue.accepted)
             for server, record in self._records.items()
-            if record.info is not None and not self._is_written(server, record.catalogue)
+            if self._is_to_be_written(record.catalogue, self._kept.get(server))
         }
 
-    def _is_written(self, server: str, catalogue: ServerCatalogue) -> bool:
+    @staticmethod
+    def _is_to_be_written(catalogue: ServerCatalogue, kept: _Known | None) -> bool:
+        if kept is None:
+            return catalogue.known
         # By identity: whether they are equal is found out in the thread.
-        known = self._written.get(server)
-        return known is not None and known.listed is catalogue.listed and known.accepted is catalogue.accepted
+        return catalogue.listed is not kept.listed or catalogue.accepted is not kept.accepted
 
     async def _in_thread(self, job: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(job, abandon_on_cancel=True, limiter=self._threads)

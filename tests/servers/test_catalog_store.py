@@ -14,7 +14,18 @@ import trio
 from mcp.types import Tool
 from trio.testing import MockClock
 
-from mcp_actors import ConfigError, Http, InProcess, ServerConfig, Sse, Stdio, ToolsChanged, open_servers
+from mcp_actors import (
+    ConfigError,
+    Http,
+    InProcess,
+    ServerConfig,
+    ServerGroup,
+    Sse,
+    Stdio,
+    ToolNotFound,
+    ToolsChanged,
+    open_servers,
+)
 from mcp_actors.config import ConfigValue, Secret
 from mcp_actors.kernel import Crashed
 from mcp_actors.servers import _memory
@@ -137,6 +148,62 @@ async def test_what_is_no_directory_is_refused(store: Any) -> None:
     with pytest.raises(ConfigError, match=r"catalog_store=.* is no directory; give its path, or True for the one of"):
         async with open_servers(server("a"), catalog_store=store):
             pytest.fail("the block must not run")
+
+
+# --- pins -----------------------------------------------------------------------------------------------------------
+
+
+def names(group: ServerGroup) -> set[str]:
+    return {tool.name for tool in group.tools}
+
+
+async def test_what_was_accepted_is_what_the_next_run_judges_by(tmp_path: Path) -> None:
+    """A tool that was added between two runs is hidden, also as a deferred one, until somebody approves of it."""
+    a = Server(tmp_path)
+    config = a.config(on_tool_change="block")
+    async with open_servers(config, catalog_store=a.store) as group:
+        assert names(group) == set(TOOLS)
+    for _ in range(2):
+        a.behave("--tools", "1")
+        async with open_servers(config, catalog_store=a.store) as group:
+            assert (deferred(group), names(group)) == ({"a": False}, set(TOOLS))
+            assert group["a"].tool_changes.added == ("tool_0",)
+            with pytest.raises(ToolNotFound, match=r"tool 'tool_0' was added or changed since its tools were accepted"):
+                await group["a"].call_tool("tool_0")
+        a.hold()
+        async with open_servers(config, catalog_store=a.store, start_gate=0) as group:
+            assert (deferred(group), names(group)) == ({"a": True}, set(TOOLS))
+    a.behave("--tools", "1")
+    async with open_servers(config, catalog_store=a.store) as group:
+        await group["a"].approve_tools(group["a"].tool_changes)
+        assert names(group) == {*TOOLS, "tool_0"}
+    async with open_servers(config, catalog_store=a.store) as group:
+        assert not group["a"].tool_changes
+        assert names(group) == {*TOOLS, "tool_0"}
+
+
+async def test_what_is_approved_before_its_server_is_connected_is_remembered(tmp_path: Path) -> None:
+    a = Server(tmp_path)
+    config = a.config(on_tool_change="block", stop_timeout=0.5)
+    for flags in ((), ("--tools", "1")):
+        a.behave(*flags)
+        async with open_servers(config, catalog_store=a.store):
+            pass
+    a.hold()
+    async with open_servers(config, catalog_store=a.store, start_gate=0) as group:
+        await group["a"].approve_tools(group["a"].tool_changes)
+        assert (deferred(group), names(group)) == ({"a": True}, {*TOOLS, "tool_0"})
+    async with open_servers(config, catalog_store=a.store, start_gate=0) as group:
+        assert (deferred(group), names(group)) == ({"a": True}, {*TOOLS, "tool_0"})
+
+
+async def test_what_is_declared_of_a_server_is_not_remembered_as_listed(tmp_path: Path) -> None:
+    a = Server(tmp_path)
+    declared = Tool(name="echo", input_schema={"type": "object"})
+    a.behave("--error-on-list")
+    async with open_servers(a.config(static_tools=(declared,)), catalog_store=a.store) as group:
+        assert (state(group, "a"), names(group)) == ("degraded", {"echo"})
+    assert not a.store.exists()
 
 
 # --- credentials ----------------------------------------------------------------------------------------------------
