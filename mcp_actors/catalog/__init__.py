@@ -14,6 +14,7 @@ from ._pins import (
 )
 from ._results import result_value as result_value
 from ._snapshot import CatalogSnapshot as CatalogSnapshot, Listing as Listing
+from ._strict import StrictSchema as StrictSchema, strict_schema as strict_schema
 from ._tools import CatalogTool as CatalogTool, ListedTool as ListedTool
 from ._validation import ToolChecks as ToolChecks, Validation as Validation
 
@@ -26,6 +27,7 @@ __all__ = [
     "OnToolChange",
     "PinVerdict",
     "Pins",
+    "StrictSchema",
     "ToolChecks",
     "Validation",
     "assign_names",
@@ -34,6 +36,7 @@ __all__ = [
     "pins_of",
     "public_name",
     "result_value",
+    "strict_schema",
 ]
 
 publish("mcp_actors", {"CatalogSnapshot": CatalogSnapshot, "CatalogTool": CatalogTool})
