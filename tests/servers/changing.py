@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
 import trio
@@ -29,6 +30,7 @@ class Changing:
         asked: how often it was.
         until: what calls of tools wait for.
         called: the tools that were.
+        before_answer: awaited when it has read the version, before it answers.
     """
 
     era: Era = "legacy"
@@ -38,6 +40,7 @@ class Changing:
     asked: int = 0
     until: trio.Event | None = None
     called: list[str] = field(factory=list)
+    before_answer: Callable[[], Awaitable[None]] | None = None
     bus: InMemorySubscriptionBus = field(factory=InMemorySubscriptionBus)
     listening: ListenHandler = field(init=False)
     server: Server[Any] = field(init=False)
@@ -65,6 +68,8 @@ class Changing:
             await answer.wait()
         if isinstance(answer, MCPError):
             raise answer
+        if self.before_answer is not None:
+            await self.before_answer()
         return ListToolsResult(
             tools=[Tool(name=name, description=text, input_schema={"type": "object"}) for name, text in texts.items()]
         )

@@ -119,7 +119,7 @@ async def test_a_process_that_does_not_say_that_its_tools_change_is_not_listened
 
 
 async def test_to_listen_does_not_make_the_end_longer(tmp_path: Path) -> None:
-    """S4-21: the server reads nothing any more, and the pipe to it is full."""
+    """The server reads nothing any more, and the pipe to it is full."""
     program, args = command("--era", "modern", "--notices", "1", "--ignore-eof")
     config = ServerConfig("a", Stdio(program, args), protocol=MODERN, stop_timeout=0.5)
     async with open_servers(config) as group:
