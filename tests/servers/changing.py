@@ -28,6 +28,7 @@ class Changing:
         answers: what it does when it is asked next, once it has read the version: wait, raise, or (None) answer.
         descriptions: of its tools; a tool that is only named here is there too.
         asked: how often it was.
+        before_reading: what it waits for when it is asked next, before it reads the version.
         until: what calls of tools wait for.
         called: the tools that were.
         before_answer: awaited when it has read the version, before it answers.
@@ -38,6 +39,7 @@ class Changing:
     answers: list[trio.Event | MCPError | None] = field(factory=list)
     descriptions: dict[str, str] = field(factory=dict)
     asked: int = 0
+    before_reading: trio.Event | None = None
     until: trio.Event | None = None
     called: list[str] = field(factory=list)
     before_answer: Callable[[], Awaitable[None]] | None = None
@@ -62,6 +64,9 @@ class Changing:
     async def list_tools(self, context: Any, _: object) -> ListToolsResult:
         self.session = context.session
         self.asked += 1
+        if self.before_reading is not None:
+            wait, self.before_reading = self.before_reading, None
+            await wait.wait()
         texts = {f"v{self.version}": None, "same": None, **self.descriptions}
         answer = self.answers.pop(0) if self.answers else None
         if isinstance(answer, trio.Event):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +29,8 @@ from mcp_actors.servers import LimitReached, ToolsDiffer
 from .changing import Changing, shown, wait_shown
 from .groups import LATER, Events, server, state
 from .links import text_of
+from .remembering import Server
+from .scripted_server import TOOLS
 
 # --- filters --------------------------------------------------------------------------------------------------------
 
@@ -222,6 +225,24 @@ async def test_a_call_that_waited_while_its_tool_was_replaced_is_not_made(autoju
         here.until.set()
     assert "was added or changed" in refused[0]
     assert here.called == ["v1"]
+
+
+async def test_what_changed_between_two_runs_is_hidden_until_it_is_approved(tmp_path: Path) -> None:
+    """The pins are remembered with the tools: what was not approved is not trusted because it was there before."""
+    there = Server(tmp_path / "there")
+    config = there.config(required=True, on_tool_change="block")
+    for flags, waiting in ((), ()), (("--tools", "1"), ("tool_0",)), (("--tools", "1"), ("tool_0",)):
+        there.behave(*flags)
+        async with open_servers(config, catalog_store=there.store) as group:
+            assert group["a"].tool_changes.added == waiting
+            assert shown(group) == list(TOOLS)
+            changes = group["a"].tool_changes
+    async with open_servers(config, catalog_store=there.store) as group:
+        await group["a"].approve_tools(changes)
+        assert shown(group) == [*TOOLS, "tool_0"]
+    async with open_servers(config, catalog_store=there.store) as group:
+        assert shown(group) == [*TOOLS, "tool_0"]
+        assert not group["a"].tool_changes
 
 
 # --- limits ---------------------------------------------------------------------------------------------------------

@@ -180,7 +180,7 @@ def refused(port: int) -> bool:
 
 
 async def test_a_list_of_an_http_server_that_came_back_is_the_new_one() -> None:
-    """A-20, S3-10: what the server offers after it was replaced takes the place of what it offered before."""
+    """A-20, S1-23: what the server offers after it was replaced takes the place of what it offered before."""
     events = Events()
     with http_server() as (port, process):
         async with open_servers(web(port, MODERN, restart=LATER), observers=[events]) as group:

@@ -85,6 +85,7 @@ async def test_a_list_that_was_asked_for_by_hand_is_not_shown_either_if_it_was_o
     here, events, slow = Changing(era), Events(), trio.Event()
     async with open_servers(here.config(), observers=[events]) as group, trio.open_nursery() as nursery:
         here.answers = [slow]
+        here.version = 2
         answers: list[str] = []
 
         async def ask() -> None:
@@ -93,13 +94,14 @@ async def test_a_list_that_was_asked_for_by_hand_is_not_shown_either_if_it_was_o
         nursery.start_soon(ask)
         await wait_all_tasks_blocked()
         await here.change()
+        await wait_all_tasks_blocked()
         slow.set()
-        await wait_shown(group, "v2", "same")
-        assert answers == ["v1", "same"]
-        assert [event.tools[0] for event in events.of(ToolsChanged)] == ["v1", "v2"]
+        await wait_shown(group, "v3", "same")
+        assert answers == ["v2", "same"]
+        assert [event.tools[0] for event in events.of(ToolsChanged)] == ["v1", "v3"]
 
 
-async def test_of_two_answers_that_have_crossed_the_second_is_shown_only_after_it_was_confirmed(
+async def test_of_two_answers_that_have_crossed_the_later_one_is_not_taken_for_the_newer_one(
     autojump_clock: MockClock,
 ) -> None:
     """A-20: an answer that took longer is not newer."""
@@ -114,6 +116,20 @@ async def test_of_two_answers_that_have_crossed_the_second_is_shown_only_after_i
         slow.set()
         await trio.sleep(60)
         assert [event.tools[0] for event in events.of(ToolsChanged)] == ["v1", "v2"]
+
+
+async def test_of_two_answers_that_have_crossed_and_differ_a_third_one_decides(autojump_clock: MockClock) -> None:
+    """A-20: nor is it older."""
+    here, slow = Changing(), trio.Event()
+    async with open_servers(here.config()) as group, trio.open_nursery() as nursery:
+        here.before_reading = slow
+        nursery.start_soon(group["here"].list_tools)
+        await wait_all_tasks_blocked()
+        await group["here"].list_tools()
+        here.version = 2  # and no notice
+        slow.set()
+        await wait_shown(group, "v2", "same")
+        assert here.asked == 4
 
 
 async def test_a_server_that_changes_without_pause_is_followed_all_the_same(
