@@ -1,4 +1,6 @@
-"""The server over each transport. A process that speaks HTTP serves all tests, one that speaks stdio only its own."""
+"""The server over each transport. A process that speaks HTTP serves the tests of this folder, one that speaks stdio
+only its own.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from ..node.packages import NodeMissing
 from .server import command, over_http
 
 
-@pytest.fixture(scope="session", params=["stdio", "streamableHttp", "sse"])
+@pytest.fixture(scope="package", params=["stdio", "streamableHttp", "sse"])
 def everything(request: pytest.FixtureRequest) -> Iterator[ServerConfig]:
     """How to connect to the server over one of its transports; a test that uses this runs once for each."""
     try:
