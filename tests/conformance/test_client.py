@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from .conftest import RunScenario
+from ..node.packages import NodeMissing, fetch
+from .suite import play
+
+
+@pytest.fixture(scope="module", autouse=True)
+def suite() -> None:
+    """See to it that the suite is there."""
+    try:
+        fetch()
+    except NodeMissing as error:
+        pytest.fail(str(error), pytrace=False)
 
 
 @pytest.mark.parametrize(
@@ -15,17 +27,13 @@ from .conftest import RunScenario
         ("json-schema-2020-12-preservation", "2026-07-28", 8),  # that the catalogue keeps all keywords of a schema
     ],
 )
-def test_a_scenario_is_passed(scenario: str, revision: str, successes: int, run_scenario: RunScenario) -> None:
-    exit_code, outcome = run_scenario(scenario, revision)
+def test_a_scenario_is_passed(scenario: str, revision: str, successes: int, tmp_path: Path) -> None:
+    outcome = play(scenario, revision, tmp_path)
     assert outcome.complaints == ()
     assert outcome.checks["SUCCESS"] >= successes
-    assert exit_code == 0
 
 
-def test_a_client_that_does_nothing_passes_nothing_though_the_suite_finds_nothing_wrong(
-    run_scenario: RunScenario,
-) -> None:
-    exit_code, outcome = run_scenario("initialize", "2025-11-25", client="true")
-    assert exit_code == 0
+def test_a_client_that_does_nothing_passes_nothing_though_the_suite_finds_nothing_wrong(tmp_path: Path) -> None:
+    outcome = play("initialize", "2025-11-25", tmp_path, client="true")
     assert outcome.complaints == ()
     assert not outcome.passed
