@@ -14,8 +14,8 @@ Which task enters, which leaves: the owner task of the server's actor opens a `C
 closes it after it.
 
 A callback runs in the context variables of the task that waits for it. Since 2026-07-28, and over HTTP, these are those
-of whoever made the request that it is for; over stdio in the legacy era nobody knows which request that is, and they
-are those in which the group was opened.
+of whoever made the request that it is for; over stdio in the legacy era, and over HTTP with SSE, nobody knows which
+request that is, and they are those in which the group was opened.
 
 What a server tells (logging, any message) goes through a `NoticeFeed` per callback, in which it waits for its turn.
 """

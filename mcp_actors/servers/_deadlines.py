@@ -48,6 +48,7 @@ class Deadline:
         idle_at: when it expires unless there is progress; infinite unless that is limited and it was sent.
         call: the message of the attempt that is on, or was the last.
         again: True once an attempt has failed and another is to be made.
+        asked_back: True while the server waits for an answer to what it asks for the sake of this request.
         expired: True once it has.
     """
 
@@ -57,6 +58,7 @@ class Deadline:
     idle_at: float = math.inf
     call: PendingCall[Any] | None = None
     again: bool = False
+    asked_back: bool = False
     expired: bool = False
 
     def renew(self) -> None:
@@ -189,6 +191,8 @@ class Deadlines:
         where = "waiting to be sent again" if deadline.again else "not sent"
         if sent:
             where = "with the server, which is told to cancel it and may have acted on it"
+            if deadline.asked_back or self._holds:
+                where += "; it waited for a callback, whose time counts: see how long that takes, or raise the limit"
         assert seconds is not None
         return RequestTimedOut(
             f"server {self._server!r}: {deadline.operation}: {limit} of {seconds:g} s is over {what}; it was {where}",

@@ -50,12 +50,14 @@ class Exchange:
         deadline = self.request.deadline if self.request is not None else None
         self._questions += 1
         if deadline is not None:
+            deadline.asked_back = True
             deadline.suspend()
         try:
             yield
         finally:
             self._questions -= 1
             if deadline is not None and not self._questions:
+                deadline.asked_back = False
                 deadline.renew()
 
 

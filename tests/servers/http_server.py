@@ -1,7 +1,7 @@
 """A real streamable HTTP server on the loopback interface, with the SDK's own server; run as a process.
 
 It prints its port as the first line on stdout. ``--require-header NAME=VALUE`` answers everything else with 401;
-``--sse`` speaks HTTP with SSE, at ``/sse``.
+``--sse`` speaks HTTP with SSE, at ``/sse``. ``--asks`` offers a tool that asks the user and logs.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import argparse
 import os
 import socket
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
 import uvicorn
-from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver import Context, Elicit, MCPServer, Resolve
+from pydantic import BaseModel
 
 
 def command(*flags: str) -> list[str]:
@@ -58,6 +59,23 @@ def make_server() -> MCPServer:
     return server
 
 
+class Name(BaseModel):
+    """What a tool wants to know."""
+
+    name: str
+
+
+def ask_for_name() -> Elicit[Name]:
+    """Ask, in the way of the era."""
+    return Elicit("Who are you?", Name)
+
+
+async def greet(who: Annotated[Name, Resolve(ask_for_name)], ctx: Context[Any, Any]) -> str:
+    """Ask who somebody is, and say so in a log too."""
+    await ctx.info(who.name)
+    return f"hello {who.name}"
+
+
 class RequireHeader:
     """Lets only requests through that have a certain header."""
 
@@ -80,8 +98,12 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--require-header", metavar="NAME=VALUE")
     parser.add_argument("--sse", action="store_true")
+    parser.add_argument("--asks", action="store_true")
     flags = parser.parse_args()
-    app: Any = make_server().sse_app() if flags.sse else make_server().streamable_http_app()
+    server = make_server()
+    if flags.asks:
+        server.add_tool(greet)
+    app: Any = server.sse_app() if flags.sse else server.streamable_http_app()
     if flags.require_header is not None:
         app = RequireHeader(app, flags.require_header)
     # With its protocol named, asyncio switches off the delay of small packets, which would cost 40 ms per answer.

@@ -203,7 +203,7 @@ async def test_the_time_of_a_callback_counts_for_the_request(era: Era) -> None:
     watched = Watched()
     config = asking(era, callbacks=Callbacks(elicitation=watched), request_timeout=0.3)
     async with open_servers(config) as servers:
-        with pytest.raises(RequestTimedOut):
+        with pytest.raises(RequestTimedOut, match="; it waited for a callback, whose time counts: see how long"):
             await ask(servers["a"], ELICIT)
         if era == "modern":
             await until(lambda: watched.ended)

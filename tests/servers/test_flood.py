@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+import trio
 from hypothesis import given, strategies as st
 from mcp.types import ToolListChangedNotification
 from trio.testing import wait_all_tasks_blocked
@@ -15,7 +16,8 @@ from mcp_actors.servers import Flooded
 from mcp_actors.servers._flood import NotificationMeter
 
 from .asking import ERAS, Era, Heard, asking, call, log
-from .groups import Events
+from .groups import Events, server
+from .links import text_of
 from .test_incoming import listeners_of
 
 
@@ -56,6 +58,20 @@ def test_of_any_sequence_no_second_window_takes_more_than_twice_the_limit(limit:
         if meter.admit(now):
             taken.append(now)
     assert all(sum(at <= each < at + 1 for each in taken) <= 2 * limit for at in taken)
+
+
+async def test_progress_is_not_lost_in_a_flood() -> None:
+    """Nor is the answer."""
+    seen: list[float] = []
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        await trio.lowlevel.checkpoint()
+        seen.append(progress)
+
+    config = server("a", "--progress", "300", limits=Limits(max_notifications=5), callbacks=Callbacks(message=Heard()))
+    async with open_servers(config) as servers:
+        assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2}, progress=note)) == "3"
+    assert seen == [float(number) for number in range(1, 301)]
 
 
 @pytest.mark.parametrize("era", ERAS)
