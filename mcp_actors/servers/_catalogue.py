@@ -86,13 +86,13 @@ class ServerCatalogue:
     """
 
     def __init__(self, config: ServerConfig, tell: Reporter) -> None:
-        self.known = False
+        self.known: bool = False
         self.listed: tuple[Tool, ...] = ()
         self.tools: tuple[Tool, ...] = ()
-        self.version = 0
-        self.deferred = False
-        self.checks = ToolChecks(config.name, mode=config.validate)
-        self.admission = Admission(config)
+        self.version: int = 0
+        self.deferred: bool = False
+        self.checks: ToolChecks = ToolChecks(config.name, mode=config.validate)
+        self.admission: Admission = Admission(config)
         self.failure: Exception | None = None
         self._over_limit: frozenset[str] = frozenset()
         self._config = config

@@ -90,21 +90,21 @@ class ServerRecord:
         self.info: ServerInfo | None = None
         self.pid: int | None = None
         self.era: Era | None = None
-        self.listeners = Listeners(config.name)
-        self.catalogue = ServerCatalogue(config, CatalogueReporter(self))
+        self.listeners: Listeners = Listeners(config.name)
+        self.catalogue: ServerCatalogue = ServerCatalogue(config, CatalogueReporter(self))
         self.listeners.add(ToolListChangedNotification, self.catalogue.notice)
         self.listeners.add(NoticesMissed, self.catalogue.notice)
         self.listeners.add(ResourceListChangedNotification, lambda _: self.tell(ResourcesChanged))
         self.listeners.add(PromptListChangedNotification, lambda _: self.tell(PromptsChanged))
         self.listeners.add(NoticesMissed, lambda _: self._lists_may_have_changed())
-        self.subscriptions = Subscriptions(self.listeners)
-        self.callbacks = callbacks or EffectiveCallbacks()
+        self.subscriptions: Subscriptions = Subscriptions(self.listeners)
+        self.callbacks: EffectiveCallbacks = callbacks or EffectiveCallbacks()
         self.log_level: LoggingLevel | None = self.callbacks.log_level if self.callbacks.logging is not None else None
-        self.deadlines = Deadlines(config.name, config.request_timeout, config.progress_timeout)
-        self.tokens = RetryTokens(config.retry.budget)
-        self.breaker = Breaker(config.name, config.breaker) if config.breaker is not None else None
-        self.latency = LatencyCounts()
-        self.wanted = config.connect == "eager"
+        self.deadlines: Deadlines = Deadlines(config.name, config.request_timeout, config.progress_timeout)
+        self.tokens: RetryTokens = RetryTokens(config.retry.budget)
+        self.breaker: Breaker | None = Breaker(config.name, config.breaker) if config.breaker is not None else None
+        self.latency: LatencyCounts = LatencyCounts()
+        self.wanted: bool = config.connect == "eager"
         self.returning: bool = False
         self.left: bool = False
         self._emit = emit
