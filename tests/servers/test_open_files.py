@@ -238,3 +238,11 @@ async def test_a_server_that_is_mute_about_its_era_is_asked_once_more_also_witho
     with trio.fail_after(BOUND):
         async with open_servers(write(tmp_path, {"a": entry})) as servers:
             assert [ref.name for ref in servers.active] == ["a"]
+
+
+async def test_tools_that_a_file_hides_are_not_there(tmp_path: Path) -> None:
+    entry = {**scripted("--tools", "3"), "disabled_tools": ["tool_1"]}
+    async with open_servers(write(tmp_path, {"a": entry})) as servers:
+        names = {tool.name for tool in servers.tools}
+        assert "tool_0" in names
+        assert "tool_1" not in names

@@ -17,6 +17,7 @@ from ._places import bad, child, did_you_mean, found, shown_key
 from ._settings import read_settings
 from ._surroundings import Surroundings
 from ._syntax import repeated_keys
+from ._tools import read_tools
 from ._variables import transport_of
 
 _ENVIRONMENT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -34,6 +35,7 @@ def read_entry(name: str, entry: object, path: str, around: Surroundings) -> Ser
     server, transport = Fields(around.source, path), Fields(around.source, path)
     for key, value in entry.items():
         _read_key(key, value, server, transport, around)
+    read_tools(entry, server)
     _read_credentials(entry, transport)
     if _keys.SETTINGS in entry:
         read_settings(entry[_keys.SETTINGS], server, transport)

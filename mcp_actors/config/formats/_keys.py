@@ -44,8 +44,6 @@ SERVER: Final[Mapping[str, str]] = {
 }
 """Key → the field of `ServerConfig` that it is."""
 
-_ALL_SHOWN: Final = "all tools of the server are shown"
-
 SHOWN_TOOLS: Final = ("enabled_tools", "includeTools", "tools")
 HIDDEN_TOOLS: Final = ("disabled_tools", "excludeTools", "disabledTools")
 
@@ -100,7 +98,6 @@ NOT_DONE: Final[Mapping[str, str]] = {
     "sandbox": "the server is not confined",
     "sandboxEnabled": "the server is not confined",
     "settings": "what Zed passes to its extensions cannot be passed on",
-    **dict.fromkeys((*SHOWN_TOOLS, *HIDDEN_TOOLS), _ALL_SHOWN),
     "timeout": (
         "it means seconds to some programs and milliseconds to others; say mcp_actors.request_timeout, in seconds"
     ),

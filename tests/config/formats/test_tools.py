@@ -1,0 +1,77 @@
+"""Lists of tools in other programs' words make a filter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_actors import ToolFilter
+
+from .writing import load, one, wrong
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({}, ToolFilter()),
+        ({"enabled_tools": ["a", "b"]}, ToolFilter(allow=["a", "b"])),
+        ({"disabled_tools": ["c"]}, ToolFilter(deny=["c"])),
+        ({"enabled_tools": ["a", "b"], "disabled_tools": ["b", "c"]}, ToolFilter(allow=["a"], deny=["b", "c"])),
+        ({"enabled_tools": []}, ToolFilter(allow=[])),
+        ({"includeTools": ["a"], "excludeTools": ["b"]}, ToolFilter(allow=["a"], deny=["b"])),
+        ({"disabledTools": ["a"]}, ToolFilter(deny=["a"])),
+        ({"tools": ["a"]}, ToolFilter(allow=["a"])),
+        ({"tools": {"a": {"approval_mode": "approve"}}}, ToolFilter()),
+        ({"mcp_actors": {"tools": {"allow": ["a"], "patterns": ["b*"]}}}, ToolFilter(allow=["a"], patterns=["b*"])),
+    ],
+)
+def test_the_tools_that_a_file_names_are_those_that_are_shown(
+    tmp_path: Path, entry: dict[str, Any], expected: ToolFilter
+) -> None:
+    assert one(tmp_path, {"command": "x", **entry}).tools == expected
+
+
+def test_a_star_shows_all_and_a_pattern_hides_what_it_matches(tmp_path: Path) -> None:
+    everything = one(tmp_path, {"command": "x", "tools": ["*"]}).tools
+    assert everything.shows("anything")
+    some = one(tmp_path, {"command": "x", "enabled_tools": ["read_*", "a"], "disabled_tools": ["*_all"]}).tools
+    assert [name for name in ("a", "read_one", "read_all", "b") if some.shows(name)] == ["a", "read_one"]
+
+
+def test_the_lists_of_codex_in_toml(tmp_path: Path) -> None:
+    content = '[mcp_servers.a]\ncommand = "x"\nenabled_tools = ["a", "b"]\ndisabled_tools = ["b"]\n'
+    [server] = load(tmp_path, content, "config.toml").servers
+    assert [name for name in ("a", "b", "c") if server.tools.shows(name)] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        (
+            {"enabled_tools": "a"},
+            "mcpServers.docs.enabled_tools: found a str of 1 characters; write a list of names of tools",
+        ),
+        ({"disabledTools": [3]}, "mcpServers.docs.disabledTools: found a list; write a list of names of tools"),
+        (
+            {"enabled_tools": ["a"], "includeTools": ["b"]},
+            "mcpServers.docs: 'enabled_tools' and 'includeTools' say the same thing; remove one of them",
+        ),
+        (
+            {"disabled_tools": ["a"], "mcp_actors": {"tools": {}}},
+            "mcpServers.docs: 'disabled_tools' and 'mcp_actors.tools' say the same thing; remove one of them",
+        ),
+        (
+            {"mcp_actors": {"tools": {"allow": ["a"], "deny": ["a"]}}},
+            "mcpServers.docs.mcp_actors.tools: 'a' is both in allow and in deny; remove it from one of them",
+        ),
+        (
+            {"mcp_actors": {"tools": {"predicate": "x"}}},
+            "mcpServers.docs.mcp_actors.tools.predicate: no file can hold what this takes; set it in Python",
+        ),
+    ],
+)
+def test_a_list_that_is_none_or_says_it_twice_is_an_error(tmp_path: Path, entry: dict[str, Any], said: str) -> None:
+    """S4-26."""
+    assert wrong(tmp_path, {"command": "x", **entry}) == said
