@@ -128,6 +128,7 @@ async def test_the_server_is_told_the_roots_and_logs_that_it_has_them(everything
 async def test_a_burst_of_notices_after_the_connect_is_heard_and_the_tools_are_asked_for_once(asked: Asked) -> None:
     """A-20: five tools come with the callbacks, each with a notice of its own, while the first listing is under way."""
     heard: list[str] = []
+    later = trio.Event()
 
     async def message(context: CallbackContext, notice: Any) -> None:
         heard.append(notice.method)
@@ -135,9 +136,12 @@ async def test_a_burst_of_notices_after_the_connect_is_heard_and_the_tools_are_a
     async def answer(*_: object) -> Any:
         raise NotImplementedError  # the capability is what counts
 
-    callbacks = Callbacks(sampling=answer, elicitation=answer, roots=answer, message=message)
-    async with open_servers(evolve(asked.config, callbacks=callbacks, stop_timeout=0.5), strict=True) as servers:
-        server = servers["everything"]
+    async def roots(context: CallbackContext) -> ListRootsResult:
+        later.set()  # the server asks for them 350 ms after the connect
+        return ListRootsResult(roots=[])
+
+    callbacks = Callbacks(sampling=answer, elicitation=answer, roots=roots, message=message)
+    async with open_servers(evolve(asked.config, callbacks=callbacks), strict=True) as servers:
         await eventually(lambda: heard.count("notifications/tools/list_changed") == 5)
         assert {tool.name for tool in servers.tools} == ALWAYS | {
             "get-roots-list",
@@ -146,7 +150,7 @@ async def test_a_burst_of_notices_after_the_connect_is_heard_and_the_tools_are_a
             "trigger-url-elicitation",
         }
         await eventually(lambda: asked.count("tools/list") == 2)
-        await server.call_tool("echo", {"message": "whatever was under way has been carried out"})
+        await later.wait()
     assert asked.count("tools/list") == 2
 
 
