@@ -1,6 +1,4 @@
-"""The server over each transport. A process that speaks HTTP serves the tests of this folder, one that speaks stdio
-only its own.
-"""
+"""The server over each transport: over HTTP one process for the tests of this folder, over stdio one for each test."""
 
 from __future__ import annotations
 
