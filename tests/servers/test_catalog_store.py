@@ -96,7 +96,7 @@ async def test_that_a_server_has_no_tools_is_remembered_too(tmp_path: Path) -> N
     assert list(remembered(a.file())) == []
     a.hold()
     with trio.fail_after(BOUND):
-        async with open_servers(a.config(stop_timeout=0.5), catalog_store=a.store, start_gate=0) as group:
+        async with open_servers(a.config(), catalog_store=a.store, start_gate=0) as group:
             assert (state(group, "a"), len(group.tools)) == ("connecting", 0)
 
 
@@ -184,7 +184,7 @@ async def test_what_was_accepted_is_what_the_next_run_judges_by(tmp_path: Path) 
 
 async def test_what_is_approved_before_its_server_is_connected_is_remembered(tmp_path: Path) -> None:
     a = Server(tmp_path)
-    config = a.config(on_tool_change="block", stop_timeout=0.5)
+    config = a.config(on_tool_change="block")
     for flags in ((), ("--tools", "1")):
         a.behave(*flags)
         async with open_servers(config, catalog_store=a.store):

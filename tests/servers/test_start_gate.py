@@ -62,7 +62,7 @@ async def test_the_start_waits_for_the_gate_and_no_longer(tmp_path: Path) -> Non
     await a.run_once()
     a.hold()
     began = trio.current_time()
-    async with open_servers(a.config(stop_timeout=0.5), catalog_store=a.store, start_gate=0.25) as group:
+    async with open_servers(a.config(), catalog_store=a.store, start_gate=0.25) as group:
         assert 0.25 <= trio.current_time() - began < 0.25 + MARGIN
         assert deferred(group) == {"a": True}
 
@@ -123,13 +123,14 @@ async def test_a_server_that_comes_late_replaces_its_tools_and_what_is_remembere
 async def test_a_deferred_tool_that_is_not_there_any_more_says_so_and_is_not_called(tmp_path: Path) -> None:
     a = Server(tmp_path)
     await a.run_once("--tools", "1")
-    a.hold()()
+    go = a.hold()
     async with open_servers(a.config(), catalog_store=a.store, start_gate=0) as group:
-        # So that both are asked before the server is connected.
         async with trio.open_nursery() as nursery:
             gone, unknown = Outcome(), Outcome()
             nursery.start_soon(gone.of, group.call_tool, "mcp__a__tool_0")
             nursery.start_soon(unknown.of, group["a"].call_tool, "tool_9")
+            await wait_all_tasks_blocked()
+            go()
         error = gone.error
         assert isinstance(error, ToolNotFound)
         assert error.server == "a"
@@ -151,12 +152,14 @@ async def test_arguments_are_checked_by_what_the_tool_asks_for_now(tmp_path: Pat
         schemas["echo"]["required"], schemas["pid"]["required"] = [], ["something"]
 
     change(a.file(), swap_requirements)
-    a.hold()()
+    go = a.hold()
     async with open_servers(a.config(), catalog_store=a.store, start_gate=0) as group:
         async with trio.open_nursery() as nursery:
             echo, pid = Outcome(), Outcome()
             nursery.start_soon(echo.of, group.call_tool, "mcp__a__echo")
             nursery.start_soon(pid.of, group.call_tool, "mcp__a__pid")
+            await wait_all_tasks_blocked()
+            go()
         assert isinstance(echo.error, InvalidArguments)
         assert text_of(pid.value) == str(group["a"].statistics().pid)
 
@@ -167,11 +170,10 @@ async def test_a_failure_after_the_gate_is_recorded_and_logged(
     """S3-10: late failures are logged."""
     a = Server(tmp_path)
     await a.run_once()
-    go, up = tmp_path / "go", tmp_path / "up"
-    a.behave("--exit-at-start", "3", first=f"while [ ! -e {go} ]; do sleep 0.01; done; [ ! -e {up} ] || exec cat")
+    go = a.hold("--exit-at-start", "3")
     async with open_servers(a.config(restart=LATER), catalog_store=a.store, start_gate=0) as group:
         assert dict(group.errors) == {}
-        go.write_text("")
+        go()
         await reach(group, "a", "backoff")
         assert isinstance(group.errors["a"], ConnectFailed)
         assert deferred(group) == {"a": True}
@@ -185,10 +187,15 @@ async def test_a_failure_after_the_gate_is_recorded_and_logged(
 async def test_a_late_server_that_is_given_up_shows_no_tools_any_more(tmp_path: Path) -> None:
     a = Server(tmp_path)
     await a.run_once()
-    a.behave("--exit-at-start", "3", "--start-delay", "0.1")
-    async with open_servers(a.config(restart=NEVER, stop_timeout=0.5), catalog_store=a.store, start_gate=0) as group:
-        with pytest.raises(ServerUnavailable, match="exited with code 3"):
-            await group.call_tool("mcp__a__add", CALL)
+    go = a.hold("--exit-at-start", "3")
+    async with open_servers(a.config(restart=NEVER), catalog_store=a.store, start_gate=0) as group:
+        async with trio.open_nursery() as nursery:
+            call = Outcome()
+            nursery.start_soon(call.of, group.call_tool, "mcp__a__add", CALL)
+            await wait_all_tasks_blocked()
+            go()
+        assert isinstance(call.error, ServerUnavailable)
+        assert "exited with code 3" in str(call.error)
         assert state(group, "a") == "failed"
         assert len(group.tools) == 0
         a.hold()
@@ -203,9 +210,14 @@ async def test_what_was_remembered_serves_while_a_server_is_tried_again(tmp_path
     """S3-12: also a call that was made before the first of several attempts."""
     a = Server(tmp_path)
     await a.run_once()
-    a.behave("--fail-first", "2", str(tmp_path / "starts"))
+    go = a.hold("--fail-first", "2", str(tmp_path / "starts"))
     async with open_servers(a.config(restart=AT_ONCE), catalog_store=a.store, start_gate=0) as group:
-        assert text_of(await group.call_tool("mcp__a__add", CALL)) == "42"
+        async with trio.open_nursery() as nursery:
+            call = Outcome()
+            nursery.start_soon(call.of, group.call_tool, "mcp__a__add", CALL)
+            await wait_all_tasks_blocked()
+            go()
+        assert text_of(call.value) == "42"
 
 
 async def test_a_server_can_be_stopped_and_reconnected_while_its_first_connect_hangs(tmp_path: Path) -> None:
@@ -214,7 +226,7 @@ async def test_a_server_can_be_stopped_and_reconnected_while_its_first_connect_h
     await b.run_once()
     for each in (a, b):
         each.hold()
-    configs = (a.config(stop_timeout=0.5), b.config(stop_timeout=0.5))
+    configs = (a.config(), b.config())
     async with open_servers(*configs, catalog_store=a.store, start_gate=0) as group:
         with trio.fail_after(BOUND):
             await group["a"].stop()
@@ -238,7 +250,7 @@ async def test_a_deadline_around_a_start_with_a_gate_fires_at_once(tmp_path: Pat
     began = trio.current_time()
     with trio.move_on_after(0.3) as scope:
         gate = math.inf if known else 0
-        async with open_servers(a.config(stop_timeout=0.5), catalog_store=a.store, start_gate=min(gate, 3600)):
+        async with open_servers(a.config(), catalog_store=a.store, start_gate=min(gate, 3600)):
             pytest.fail("the block must not run")
     assert scope.cancelled_caught
     assert trio.current_time() - began < 0.3 + 0.5 + MARGIN
@@ -255,12 +267,11 @@ async def test_a_server_that_ends_its_group_does_so_as_without_a_gate(tmp_path: 
             async with open_servers(a.config(**options), catalog_store=a.store, start_gate=gate):
                 pytest.fail("the block must not run")
     await a.run_once()
-    go = tmp_path / "go"
-    a.behave("--exit-at-start", "3", first=f"while [ ! -e {go} ]; do sleep 0.01; done")
+    go = a.hold("--exit-at-start", "3")
 
     async def run() -> None:
         async with open_servers(a.config(**options), catalog_store=a.store, start_gate=0):
-            go.write_text("")
+            go()
             await trio.sleep_forever()
 
     with pytest.raises(ServerUnavailable, match=r"which ends the group: .*exited with code 3"):
@@ -273,7 +284,7 @@ async def test_a_required_server_that_fails_takes_those_along_that_were_not_wait
     a.hold()
     broken = server("b", "--exit-at-start", "3", required=True)
     with pytest.raises(ConnectFailed, match="server 'b': its process exited with code 3"):
-        async with open_servers(a.config(stop_timeout=0.5), broken, catalog_store=a.store, start_gate=0):
+        async with open_servers(a.config(), broken, catalog_store=a.store, start_gate=0):
             pytest.fail("the block must not run")
 
 
