@@ -1,0 +1,77 @@
+"""Which tools of a server are shown, and to whom; and what happens when one is not what it was any more.
+
+The server is `servers/mail.py`. Its tools are looked at whenever they are listed: when it is connected, and when it
+says that they have changed. A tool that is new or different stays hidden until somebody has looked at it.
+
+Prints::
+
+    in the catalogue: read, update, send
+    for a guest: read
+    server 'mail': its tool 'wipe' is hidden by the ToolFilter ...
+    changed: send (Send a mail, and a copy to the author of this server.)
+    in the catalogue: read, update
+    in the catalogue: read, update, send
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import trio
+
+from mcp_actors import CatalogTool, ServerConfig, ServerRef, Stdio, ToolFilter, ToolNotFound, open_servers
+from mcp_actors.config import ToolContext
+from mcp_actors.servers import ToolsDiffer
+
+
+def shown_to(tool: CatalogTool, context: ToolContext) -> bool:
+    """Whether somebody is shown a tool: guests only read."""
+    return context.agent != "guest" or tool.name == "read"
+
+
+MAIL = ServerConfig(
+    "mail",
+    Stdio(sys.executable, [str(Path(__file__).parent / "servers" / "mail.py")]),
+    tools=ToolFilter(deny=["wipe"], predicate=shown_to),
+    on_tool_change="block",
+)
+
+
+def names(tools: Iterable[CatalogTool]) -> str:
+    """The names of tools, as their server calls them."""
+    return ", ".join(tool.name for tool in tools)
+
+
+async def look_at_changes(mail: ServerRef) -> None:
+    """Look at what waits for approval, and approve it. A program would ask somebody."""
+    changes = mail.tool_changes
+    for tool in changes.tools:
+        print(f"changed: {tool.name} ({tool.description})")
+    await mail.approve_tools(changes)
+
+
+async def main() -> None:
+    """See which tools there are, before and after the server was updated."""
+    async with open_servers(MAIL) as servers, servers.watch_events() as events:
+        mail = servers["mail"]
+        print("in the catalogue:", names(servers.tools))
+        print("for a guest:", names(await servers.list_tools(ToolContext("guest"))))
+        try:
+            await mail.call_tool("wipe")
+        except ToolNotFound as refusal:
+            print(refusal)
+        await mail.call_tool("update")
+        async for event in events:
+            if isinstance(event, ToolsDiffer):
+                hidden = names(servers.tools)
+                await look_at_changes(mail)
+                print("in the catalogue:", hidden)
+                print("in the catalogue:", names(servers.tools))
+                break
+
+
+logging.getLogger("mcp_actors").addHandler(logging.NullHandler())  # a program would have its log somewhere
+trio.run(main)
