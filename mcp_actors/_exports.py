@@ -29,12 +29,15 @@ def publish(module: str, namespace: Mapping[str, object]) -> None:
         namespace: name → thing.
     """
     # The façade is the package that contains this file, so it has been imported; it lists its names as plain text.
-    facade = frozenset(sys.modules[_PACKAGE].__all__)
+    homes: Mapping[str, str] = sys.modules[_PACKAGE]._HOMES
     for name, thing in namespace.items():
         if name.startswith("_") or not isinstance(thing, (type, FunctionType)):
             continue
         if _is_private(thing.__module__):
-            thing.__module__ = _PACKAGE if name in facade else module
+            # What the façade offers under this name may be another thing: there are doors for Trio and for asyncio.
+            home = homes.get(name)
+            offered = home is not None and f"{thing.__module__}.".startswith(f"{home}.")
+            thing.__module__ = _PACKAGE if offered else module
 
 
 def _is_private(module: str) -> bool:

@@ -47,7 +47,10 @@ KERNEL_NEEDS: Final = {"attr", "attrs", "outcome", "trio"}
 """What the kernel may import besides the standard library and layer 0."""
 
 ONLY_IN_BRIDGE: Final = {"asyncio", "trio_asyncio"}
-"""Imported in functions of the bridge and nowhere else: importing `trio_asyncio` changes asyncio for the process."""
+"""Imported in functions of the bridge and nowhere else: importing `trio_asyncio` changes asyncio for the process.
+
+For type checkers only, the bridge may import them anywhere.
+"""
 
 
 class Import(NamedTuple):
@@ -59,6 +62,8 @@ class Import(NamedTuple):
     target: str
     """Dotted and absolute: ``"mcp_actors.kernel._ref"``, ``"trio"``."""
     in_function: bool
+    for_types: bool = False
+    """Under ``if TYPE_CHECKING``."""
 
     @property
     def place(self) -> str:
@@ -86,13 +91,19 @@ def imports_of(path: Path, package: Path) -> Iterator[Import]:
     home = (package.name, *importer) if is_folder else (package.name, *importer[:-1])
     tree = parse(path)
     inside = {id(node) for function in ast.walk(tree) if _is_function(function) for node in ast.walk(function)}
+    typing = {id(node) for block in ast.walk(tree) if _is_for_types(block) for node in ast.walk(block)}
     for node in ast.walk(tree):
         for target in _targets(node, home):
-            yield Import(".".join(importer), getattr(node, "lineno", 0), target, id(node) in inside)
+            place = ".".join(importer), getattr(node, "lineno", 0)
+            yield Import(*place, target, in_function=id(node) in inside, for_types=id(node) in typing)
 
 
 def _is_function(node: ast.AST) -> bool:
     return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
 def _targets(node: ast.AST, home: tuple[str, ...]) -> Iterator[str]:
@@ -134,7 +145,7 @@ def foreign_problem(found: Import, declared: set[str], optional: set[str]) -> st
     name = found.target.partition(".")[0]
     if found.goes_to is not None or name == "__future__":
         return None
-    if name in ONLY_IN_BRIDGE and not (found.place == "bridge" and found.in_function):
+    if name in ONLY_IN_BRIDGE and not (found.place == "bridge" and (found.in_function or found.for_types)):
         return f"{found}: that belongs into a function of the bridge"
     if name in sys.stdlib_module_names:
         return None
@@ -204,6 +215,7 @@ def test_the_diagram_in_the_facade_shows_every_layer() -> None:
         ("servers/_a.py", "import pytest", "declare its distribution"),
         ("servers/_a.py", "def f():\n    import asyncio", "a function of the bridge"),
         ("bridge/_a.py", "import trio_asyncio", "a function of the bridge"),
+        ("servers/_a.py", "if TYPE_CHECKING:\n    import asyncio", "a function of the bridge"),
     ],
 )
 def test_a_forbidden_import_is_found(tmp_path: Path, path: str, code: str, complaint: str) -> None:
@@ -219,6 +231,7 @@ def test_a_forbidden_import_is_found(tmp_path: Path, path: str, code: str, compl
         ("servers/_a.py", "import mcp.types\nfrom ..kernel import x\nfrom mcp_actors.config import y"),
         ("adapters/_a.py", "from ..bridge import x"),
         ("bridge/_a.py", "def f():\n    import asyncio\n    import trio_asyncio"),
+        ("bridge/_a.py", "if TYPE_CHECKING:\n    import asyncio"),
         ("__init__.py", "from mcp_actors.servers import x as x"),
     ],
 )

@@ -45,7 +45,7 @@ def test_ci_runs_the_readmes_test_command_and_nothing_else() -> None:
     assert script == ["set -euo pipefail", 'cd "$(dirname "$0")/.."', commands()[1]]
 
 
-@pytest.mark.parametrize("module", ["mcp_actors", "mcp_actors.kernel"])
+@pytest.mark.parametrize("module", ["mcp_actors", "mcp_actors.kernel", "mcp_actors.bridge"])
 def test_the_reference_names_the_aliases_that_sphinx_cannot_find_by_itself(module: str) -> None:
     public = vars(import_module(module))["__all__"]
     aliases = [name for name in public if not isinstance(getattr(import_module(module), name), type | FunctionType)]

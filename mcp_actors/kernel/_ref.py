@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import trio
 
@@ -13,6 +13,10 @@ from ._mailbox import Envelope
 from ._record import STATES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import outcome
+
     from ._messages import Call, Message
     from ._record import ActorState, ActorStatistics, Record
 
@@ -37,6 +41,15 @@ class PendingCall(Protocol[T_co]):
 
         **Cancellation**: as for `ActorRef.call`.
         """
+
+    def on_answer(self, fn: Callable[[outcome.Value[Any] | outcome.Error], object]) -> None:
+        """Have a function called with the answer, in the step in which it is given, instead of waiting for it.
+
+        For callers that are no tasks of Trio's. It must not raise. If there is an answer already, it is called at once.
+        """
+
+    def withdraw(self) -> None:
+        """Want the answer no more, as a task that is cancelled while it waits: the function is not called any more."""
 
     def expire(self, exc: BaseException) -> bool:
         """Answer in the actor's place: who waits gets this exception at once.

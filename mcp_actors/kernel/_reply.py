@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
 import outcome
@@ -27,11 +28,11 @@ class Reply(Generic[T]):
 
     def __init__(self) -> None:
         self.open = True
-        self._waiter: trio.lowlevel.Task | None = None
+        self._waiter: trio.lowlevel.Task | Callable[[Any], object] | None = None
 
     @property
     def awaited(self) -> bool:
-        """True once somebody waits, or has waited, for the answer."""
+        """True once somebody waits, or has waited, for the answer, or wants to be told it."""
         return self._waiter is not None
 
     def settle(self, answer: outcome.Value[T] | outcome.Error) -> bool:
@@ -39,11 +40,30 @@ class Reply(Generic[T]):
         if not self.open:
             return False
         self.open = False
-        if self._waiter is None:
+        waiter = self._waiter
+        if waiter is None:
             self._answer = answer
+        elif isinstance(waiter, trio.lowlevel.Task):
+            trio.lowlevel.reschedule(waiter, answer)
         else:
-            trio.lowlevel.reschedule(self._waiter, answer)
+            waiter(answer)
         return True
+
+    def on_answer(self, fn: Callable[[outcome.Value[T] | outcome.Error], object]) -> None:
+        """Have a function called with the answer, in the step in which it is given, instead of waiting for it.
+
+        It must not raise. If there is an answer already, it is called at once.
+        """
+        if self.open:
+            self._waiter = fn
+        else:
+            fn(self._answer)
+
+    def withdraw(self) -> None:
+        """Whoever wanted the answer has left; the slot takes none any more."""
+        if self.open:
+            self.open = False
+            self.abandoned()
 
     @trio.lowlevel.enable_ki_protection
     async def wait(self) -> T:
@@ -58,8 +78,7 @@ class Reply(Generic[T]):
         return cast("T", await trio.lowlevel.wait_task_rescheduled(self._abort))
 
     def _abort(self, _: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
-        self.open = False
-        self.abandoned()
+        self.withdraw()
         return trio.lowlevel.Abort.SUCCEEDED
 
     def abandoned(self) -> None:

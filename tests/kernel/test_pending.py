@@ -112,3 +112,37 @@ async def test_an_actor_may_not_wait_for_itself() -> None:
     async with open_actor(Host(), name="host") as ref:
         with pytest.raises(Exception, match="called itself while it handles Do"):
             await ref.call(Do(lambda: call_oneself(ref)))
+
+
+async def test_an_answer_may_be_told_to_a_function_when_it_comes_or_afterwards() -> None:
+    gate = Gate()
+    answers: list[object] = []
+    async with open_actor(Host(), name="host") as ref:
+        call = ref.send_request(Do(gate))
+        call.on_answer(lambda answer: answers.append(answer.unwrap()))
+        await settle()
+        assert answers == []
+        gate.open()
+        await settle()
+        assert answers == ["through"]
+        later = ref.send_request(Get(1))
+        await settle()
+        later.on_answer(lambda answer: answers.append(answer.unwrap()))
+    assert answers == ["through", 1]
+
+
+async def test_a_call_that_is_withdrawn_is_cancelled_and_its_function_never_called() -> None:
+    host, gate = Host(), Gate()
+    answers: list[object] = []
+    async with open_actor(host, name="host") as ref:
+        calls = [ref.send_request(Do(gate)), ref.send_request(Get(1))]
+        for call in calls:
+            call.on_answer(answers.append)
+        await settle()
+        for call in (*calls, *calls):
+            call.withdraw()
+        await settle()
+        assert (gate.entered, gate.left) == (1, 1)
+        assert ref.statistics().queued == 0
+    assert answers == []
+    assert host.seen == []

@@ -53,10 +53,10 @@ class Program:
 
 
 @asynccontextmanager
-async def program(folder: Path, what: str, *flags: str) -> AsyncIterator[Program]:
+async def program(folder: Path, *arguments: str, module: str = "tests.servers.interruptible") -> AsyncIterator[Program]:
     """Run the program in a process group of its own."""
     it = Program(folder)
-    command = [sys.executable, "-m", "tests.servers.interruptible", what, *flags]
+    command = [sys.executable, "-m", module, *arguments]
     paths = ["--pid-file", str(it.pids), "--log-file", str(it.log)]
     with it.said.open("w") as said, it.complained.open("w") as complained:
         options: dict[str, Any] = {"stdout": said, "stderr": complained, "cwd": ROOT, "start_new_session": True}

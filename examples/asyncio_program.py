@@ -1,0 +1,50 @@
+"""A program on asyncio: the servers run on Trio, in a thread of their own, and are used as if they did not.
+
+`mcp_actors.bridge.open_servers` takes what `mcp_actors.open_servers` takes. What it gives is awaited on the program's
+own event loop; cancellation, time-outs and progress cross over.
+
+Prints::
+
+    kitchen is ready
+    one omelette and one soup
+    no time for a roast
+    thrown away: roast
+    kitchen is stopped
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from mcp_actors import ServerConfig, Stdio, result_value
+from mcp_actors.bridge import AsyncioServerRef, open_servers
+
+KITCHEN = Stdio(sys.executable, [str(Path(__file__).parent / "servers" / "kitchen.py")])
+
+
+async def cook(kitchen: AsyncioServerRef, dish: str, seconds: float = 0.0) -> str:
+    """Have a dish."""
+    return str(result_value(await kitchen.call_tool("cook", {"dish": dish, "seconds": seconds})))
+
+
+async def main() -> None:
+    """Have several dishes at the same time, and one that takes too long."""
+    async with open_servers(ServerConfig("kitchen", KITCHEN, required=True)) as servers:
+        kitchen = servers["kitchen"]
+        print(f"{kitchen.name} is {kitchen.state}")
+        async with asyncio.TaskGroup() as tasks:
+            dishes = [tasks.create_task(cook(kitchen, dish)) for dish in ("omelette", "soup")]
+        print(" and ".join(dish.result() for dish in dishes))
+
+        try:
+            async with asyncio.timeout(0.2):
+                await cook(kitchen, "roast", seconds=60)
+        except TimeoutError:
+            print("no time for a roast")
+        print("thrown away:", result_value(await kitchen.call_tool("clean_up")))
+    print(f"{kitchen.name} is {kitchen.state}")
+
+
+asyncio.run(main())

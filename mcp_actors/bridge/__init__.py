@@ -1,0 +1,33 @@
+"""Actors and servers for programs on asyncio, and asyncio code in programs on Trio.
+
+Nothing of asyncio is imported before it is needed.
+"""
+
+from __future__ import annotations
+
+from .._exports import publish
+from ._asyncio_loop import AsyncioLoop as AsyncioLoop, open_asyncio_loop as open_asyncio_loop
+from ._hosts import Host as Host
+from ._open import open_servers as open_servers, open_supervisor as open_supervisor
+from ._streams import AsyncioStream as AsyncioStream
+from ._views import (
+    AsyncioActorRef as AsyncioActorRef,
+    AsyncioServerGroup as AsyncioServerGroup,
+    AsyncioServerRef as AsyncioServerRef,
+    AsyncioSupervisorRef as AsyncioSupervisorRef,
+)
+
+__all__ = [
+    "AsyncioActorRef",
+    "AsyncioLoop",
+    "AsyncioServerGroup",
+    "AsyncioServerRef",
+    "AsyncioStream",
+    "AsyncioSupervisorRef",
+    "Host",
+    "open_asyncio_loop",
+    "open_servers",
+    "open_supervisor",
+]
+
+publish(__name__, globals())

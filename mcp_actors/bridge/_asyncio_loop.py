@@ -1,0 +1,119 @@
+"""asyncio code inside a Trio program, in the same thread: an event loop on trio-asyncio."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar, TypeVarTuple, overload
+
+import trio
+
+from .._collapse import collapse
+from ..kernel import ActorRef, SupervisorRef
+from ..servers import ServerGroup, ServerRef
+from ._bridge import Bridge
+from ._lane import at_once
+from ._views import AsyncioActorRef, AsyncioServerGroup, AsyncioServerRef, AsyncioSupervisorRef, view_of
+
+__all__ = ["AsyncioLoop", "open_asyncio_loop"]
+
+R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
+
+
+class AsyncioLoop:
+    """An asyncio event loop inside a Trio program."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge = bridge
+
+    async def run(self, async_fn: Callable[[*Ts], Awaitable[R]], *args: *Ts) -> R:
+        """Run an async function that is written for asyncio, in a task of the event loop, and wait for its result.
+
+        Any task of Trio's may, as many at a time as one likes.
+
+        **Cancellation**: cancels the asyncio task, and waits until it has ended.
+
+        Raises:
+            Exception: what the function raised.
+        """
+        loop: Any = self._bridge.loop
+        result: R = await loop.run_aio_coroutine(_awaited(async_fn, *args))
+        return result
+
+    @overload
+    def view(self, thing: ServerGroup) -> AsyncioServerGroup: ...
+    @overload
+    def view(self, thing: ServerRef) -> AsyncioServerRef: ...
+    @overload
+    def view(self, thing: SupervisorRef) -> AsyncioSupervisorRef: ...
+    @overload
+    def view(self, thing: ActorRef) -> AsyncioActorRef: ...
+    def view(self, thing: Any) -> Any:
+        """The asyncio side of a group, a server or an actor, to be used by what runs on this event loop.
+
+        Raises:
+            TypeError: it is none of these.
+        """
+        return view_of(self._bridge, thing)
+
+
+async def _awaited(async_fn: Callable[[*Ts], Awaitable[R]], *args: *Ts) -> R:
+    return await async_fn(*args)
+
+
+@asynccontextmanager
+async def open_asyncio_loop() -> AsyncIterator[AsyncioLoop]:
+    """Have an asyncio event loop in a Trio program, in the same thread, around a block of code.
+
+    It runs on trio-asyncio, whose import changes asyncio for the whole process; so that is imported here, and only when
+    this is called. It needs Python 3.13 or older.
+
+    **Cancellation**: reaches the block. Tasks that still run on the event loop when the block ends are cancelled and
+    awaited.
+
+    Yields:
+        The event loop.
+
+    Raises:
+        RuntimeError: Python is too new.
+        Exception: what an asyncio callback raised, which ends the block.
+    """
+    if sys.version_info >= (3, 14):
+        raise RuntimeError(
+            "open_asyncio_loop needs trio-asyncio, which does not work on Python 3.14 or newer; let asyncio be the "
+            "outer one: asyncio.run, and in it mcp_actors.bridge.open_servers or open_supervisor"
+        )
+    import trio_asyncio
+
+    from_block: BaseException | None = None
+    try:
+        # Requests outlive the event loop, so that what cleans up there is still answered.
+        async with trio.open_nursery() as nursery:
+            async with trio_asyncio.open_loop() as loop:
+                try:
+                    yield AsyncioLoop(_bridge(loop, nursery))
+                except trio.Cancelled:
+                    raise
+                except BaseException as exc:
+                    from_block = exc
+            nursery.cancel_scope.cancel("the event loop has ended")
+    except BaseExceptionGroup as group:
+        if from_block is None:
+            raise collapse(group) from None
+        raise
+    try:
+        if from_block is not None:
+            raise from_block
+    finally:
+        del from_block  # whose traceback refers to this frame
+
+
+def _bridge(loop: Any, nursery: trio.Nursery) -> Bridge:
+    """Both sides are in one thread, and in one Trio run, so nothing needs to be handed over."""
+    bridge = Bridge(loop)
+    bridge.nursery = nursery
+    bridge.to_loop = bridge.to_trio = at_once
+    bridge.serving = True
+    return bridge

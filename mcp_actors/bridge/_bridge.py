@@ -1,0 +1,251 @@
+"""What goes between one Trio run and one event loop: requests, and their answers.
+
+Who owns what
+-------------
+*On the event loop's side* the task of each caller owns the future that it waits for; nobody else sets or cancels it.
+The callbacks of callers run in tasks of their own there, which whoever opened the bridge cancels and awaits at its end.
+
+*On Trio's side* a request is a task in `Bridge.nursery`, which encloses whatever the requests are for. So it outlives
+that, and every request is answered by whom it asked; what would wait for ever even then is cancelled.
+
+Nothing is touched from the wrong side. What one side wants of the other is a function that it posts: ``to_trio`` and
+``to_loop``. Between threads these are lanes, which wake the other side; where both sides share a thread (a guest run, a
+loop on trio-asyncio) the function is just called. A request is one function posted each way.
+
+A caller that is cancelled leaves at once, and its request is told so by another function. An answer that still comes
+finds the future done and is dropped.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import outcome
+import trio
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ..kernel import PendingCall
+    from ._lane import Step
+
+__all__ = ["Bridge", "Over"]
+
+T = TypeVar("T")
+
+Over = Callable[[], Exception]
+"""Makes the error for a request that comes to nothing because Trio's side has ended."""
+
+
+class Bridge:
+    """One Trio run and one event loop.
+
+    Attributes:
+        loop: the event loop.
+        nursery: where requests run.
+        to_trio: has a function called on Trio's side, in a step of no particular task.
+        to_loop: has a function called on the event loop's side.
+        callbacks: the tasks in which callbacks run. Event loop's side only.
+        serving: True while Trio's side takes requests. Written there only.
+        over: True once nothing comes from Trio's side any more. Written on the event loop's side only.
+        why_over: the failure that ended it, if one did.
+    """
+
+    nursery: trio.Nursery
+    to_trio: Callable[[Step], object]
+    to_loop: Callable[[Step], object]
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        import asyncio
+
+        self.loop: Final = loop
+        self.callbacks: Final[set[asyncio.Task[Any]]] = set()
+        self.serving = False
+        self.over = False
+        self.why_over: BaseException | None = None
+        self._running_loop = asyncio.get_running_loop
+        self._waiting: set[_Request[Any]] = set()
+
+    async def call(self, who: str, over: Over, fn: Callable[[], Awaitable[T]]) -> T:
+        """Have an async function called on Trio's side, in the context of the calling task, and wait for its result.
+
+        **Cancellation**: the caller leaves at once, and the function is cancelled.
+
+        Args:
+            who: whom this is about, for errors: ``"server 'github'"``.
+            over: makes the error if Trio's side has ended, or ends before there is a result.
+            fn: what is called.
+
+        Raises:
+            Exception: what the function raised, or what `over` has made.
+            RuntimeError: this is not the event loop of the bridge.
+        """
+        self.check_loop(who)
+        return await self._answer_to(_Task(self, over, fn))
+
+    async def send(self, who: str, over: Over, fn: Callable[[], PendingCall[T]]) -> T:
+        """Have a message sent on Trio's side, in the context of the calling task, and wait for its answer.
+
+        As `call`, with a function that sends at once: it takes no task, and half the time.
+        """
+        self.check_loop(who)
+        return await self._answer_to(_Message(self, over, fn))
+
+    async def _answer_to(self, request: _Request[T]) -> T:
+        self._waiting.add(request)
+        try:
+            self._post(request)
+            return await request.future
+        finally:
+            self._waiting.discard(request)
+            if not request.answered:
+                request.withdraw()
+            del request  # whose future may hold an exception that refers to this frame
+
+    def _post(self, request: _Request[Any]) -> None:
+        try:
+            if self.over:
+                raise RuntimeError
+            self.to_trio(request.begin)
+        except RuntimeError:
+            request.settle(outcome.Error(request.failure()))
+
+    def check_loop(self, who: str) -> None:
+        """Refuse whoever is not on the event loop of the bridge."""
+        try:
+            running = self._running_loop()
+        except RuntimeError:
+            raise RuntimeError(
+                f"{who}: was opened on an asyncio event loop, and is used from where none runs; from a thread use "
+                "asyncio.run_coroutine_threadsafe(..., loop), and from Trio what mcp_actors itself offers"
+            ) from None
+        if running is not self.loop:
+            raise RuntimeError(
+                f"{who}: was opened on another event loop than the one it is used from; hand the call over with "
+                "asyncio.run_coroutine_threadsafe(..., loop), or open it on this one too"
+            )
+
+    def end(self, why: BaseException | None) -> None:
+        """Nothing comes from Trio's side any more: fail what still waits. Called on the event loop's side."""
+        self.over = True
+        self.why_over = why
+        for request in tuple(self._waiting):
+            if not request.answered:
+                request.settle(outcome.Error(request.failure()))
+
+
+class _Request(ABC, Generic[T]):
+    """One request: made in its caller's task, answered once.
+
+    Attributes:
+        future: what the caller waits for.
+        answered: True once it was answered. Event loop's side only.
+    """
+
+    __slots__ = ("_bridge", "_context", "_over", "answered", "future")
+
+    def __init__(self, bridge: Bridge, over: Over) -> None:
+        self._bridge = bridge
+        self._over = over
+        self._context = contextvars.copy_context()  # posting a function loses it
+        self.future: asyncio.Future[T] = bridge.loop.create_future()
+        self.answered = False
+
+    def failure(self) -> Exception:
+        """The error for a request that comes to nothing because Trio's side has ended."""
+        failure = self._over()
+        failure.__cause__ = self._bridge.why_over
+        return failure
+
+    # --- on the event loop's side -----------------------------------------------------------------------------------
+
+    def settle(self, answer: outcome.Value[T] | outcome.Error) -> None:
+        """Give the caller its answer, if it has not left."""
+        self.answered = True
+        if self.future.done():
+            return
+        if isinstance(answer, outcome.Value):
+            self.future.set_result(answer.value)
+        else:
+            self.future.set_exception(answer.error)
+
+    def withdraw(self) -> None:
+        """The caller leaves without an answer."""
+        self.future.cancel()
+        with suppress(RuntimeError):  # Trio's side has ended, and the request with it
+            self._bridge.to_trio(self._cancel)
+
+    # --- on Trio's side ---------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """See to it that there will be an answer."""
+        try:
+            if not self._bridge.serving:
+                raise self.failure()
+            self._context.run(self._begin)
+        except Exception as exc:
+            self._answer(outcome.Error(exc))
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """The same, in the caller's context, while Trio's side takes requests. What it raises is the answer."""
+
+    @abstractmethod
+    def _cancel(self) -> None:
+        """The caller has left."""
+
+    def _answer(self, answer: outcome.Value[T] | outcome.Error) -> None:
+        with suppress(RuntimeError):  # the event loop is closed, and nobody waits there
+            self._bridge.to_loop(partial(self.settle, answer))
+
+
+class _Task(_Request[T]):
+    """A request that is a task: an async function."""
+
+    __slots__ = ("_fn", "_scope")
+
+    def __init__(self, bridge: Bridge, over: Over, fn: Callable[[], Awaitable[T]]) -> None:
+        super().__init__(bridge, over)
+        self._fn = fn
+        self._scope = trio.CancelScope()
+
+    def _begin(self) -> None:
+        self._bridge.nursery.start_soon(self._serve)
+
+    def _cancel(self) -> None:
+        self._scope.cancel("its caller on the event loop has left")
+
+    async def _serve(self) -> None:
+        with self._scope:
+            try:
+                self._answer(outcome.Value(await self._fn()))
+            except Exception as exc:
+                self._answer(outcome.Error(exc))
+            except BaseException:
+                # Its caller has left, or the bridge is taken down.
+                self._answer(outcome.Error(self.failure()))
+                raise
+
+
+class _Message(_Request[T]):
+    """A request that is a message to an actor, which answers it."""
+
+    __slots__ = ("_call", "_fn")
+
+    def __init__(self, bridge: Bridge, over: Over, fn: Callable[[], PendingCall[T]]) -> None:
+        super().__init__(bridge, over)
+        self._fn = fn
+        self._call: PendingCall[T] | None = None
+
+    def _begin(self) -> None:
+        self._call = self._fn()
+        self._call.on_answer(self._answer)
+
+    def _cancel(self) -> None:
+        if self._call is not None:
+            self._call.withdraw()

@@ -1,0 +1,167 @@
+"""The asyncio side of a block: entered by one task, left by the same or another, and nothing is left after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+from ._block import BlockProxy
+from ._bridge import Bridge
+from ._hosts import Host, TrioRun, trio_run
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["Door"]
+
+T = TypeVar("T")
+V_co = TypeVar("V_co", covariant=True)
+
+
+class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
+    """Starts a Trio run, opens something in it around a block, and ends both with the block.
+
+    The Trio run is owned by this object, and ends before ``__aexit__`` (or an ``__aenter__`` that fails) returns. That
+    it does is waited for without being cancelled; the cancellation is raised after it.
+
+    Args:
+        open_: what opens it, on Trio's side.
+        view: what the block gets of it.
+        host: where Trio runs.
+    """
+
+    _bridge: Bridge
+    _block: BlockProxy[T]
+    _run: TrioRun
+    _task: asyncio.Task[Any]
+    _opened: asyncio.Future[T]
+    _ended: asyncio.Future[BaseException | None]
+
+    def __init__(
+        self,
+        open_: Callable[[Bridge], AbstractAsyncContextManager[T]],
+        view: Callable[[Bridge, T], V_co],
+        host: Host,
+    ) -> None:
+        self._open = open_
+        self._view = view
+        self._host: Host = host
+        self._entered = False
+        self._leaving = False
+        self._cancelled_block = False
+
+    # --- the block --------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> V_co:
+        import asyncio
+
+        if self._entered:
+            raise RuntimeError(
+                "this block was entered before; call the function that gave it once for each 'async with'"
+            )
+        self._entered = True
+        self._task = _current_task()
+        self._cancels = self._task.cancelling()
+        loop = asyncio.get_running_loop()
+        self._opened, self._ended = loop.create_future(), loop.create_future()
+        self._bridge = bridge = Bridge(loop)
+        self._block = BlockProxy(bridge, lambda: self._open(bridge), self)
+        self._run = trio_run(self._host, bridge, self._block, self.on_ended)
+        self._run.start()
+        first: list[asyncio.Future[Any]] = [self._opened, self._ended]
+        try:
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        except GeneratorExit:
+            self._run.abandon()
+            raise
+        except BaseException:
+            self._run.abort()
+            await self._wait_ended()
+            raise
+        if not self._opened.done():
+            await self._wait_ended()
+            self._raise(self._ended.result())
+        return self._view(bridge, self._opened.result())
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        if isinstance(exc, GeneratorExit):
+            self._run.abandon()  # the event loop has dropped this task, so nothing can be awaited
+            return False
+        task = _current_task()
+        cancels = self._cancels if task is self._task else task.cancelling()
+        if self._cancelled_block and task is self._task:
+            task.uncancel()
+        with suppress(RuntimeError):  # it has ended by itself
+            self._bridge.to_trio(partial(self._block.leave, None if self._is_ours(exc, task, cancels) else exc))
+        interruption = await self._wait_ended()
+        if exc is not None:
+            exc.__traceback__ = traceback  # without its way through Trio's side
+        error = self._ended.result()
+        if error is not None and error is not exc:
+            self._raise(error)
+        if exc is None and interruption is not None and task.cancelling() > cancels:
+            raise interruption
+        return False
+
+    def _is_ours(self, exc: BaseException | None, task: asyncio.Task[Any], cancels: int) -> bool:
+        """Whether the block ended because of our own cancellation, and of no other."""
+        import asyncio
+
+        return self._cancelled_block and isinstance(exc, asyncio.CancelledError) and task.cancelling() <= cancels
+
+    async def _wait_ended(self) -> asyncio.CancelledError | None:
+        """Wait until nothing is left, whatever happens meanwhile; return a cancellation that did."""
+        import asyncio
+
+        self._leaving = True
+        interruption = None
+        while not self._ended.done() or self._bridge.callbacks:
+            try:
+                await asyncio.wait([self._ended] if not self._ended.done() else self._bridge.callbacks)
+            except asyncio.CancelledError as exc:
+                interruption = exc
+        self._run.finish()
+        return interruption
+
+    @staticmethod
+    def _raise(error: BaseException | None) -> NoReturn:
+        assert error is not None, "without an error the block would have begun"
+        try:
+            raise error from error.__cause__
+        finally:
+            del error  # whose traceback refers to this frame
+
+    # --- what Trio's side tells -------------------------------------------------------------------------------------
+
+    def on_opened(self, thing: T) -> None:
+        """It is open."""
+        self._opened.set_result(thing)
+
+    def on_failing(self) -> None:
+        """It fails while the block runs."""
+        if not self._leaving:
+            self._cancelled_block = self._task.cancel("what this block uses has failed")
+
+    def on_ended(self, error: BaseException | None) -> None:
+        """The Trio run has ended."""
+        self._bridge.end(error)
+        for task in self._bridge.callbacks:
+            task.cancel("nobody waits for it any more")
+        self._ended.set_result(error)
+
+
+def _current_task() -> asyncio.Task[Any]:
+    import asyncio
+
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    if task is None:
+        raise RuntimeError("this is for programs on asyncio; in one on Trio use what mcp_actors itself offers")
+    return task

@@ -1,0 +1,12 @@
+"""What is there once per process, and so is not left behind by the test that happens to be the first."""
+
+from __future__ import annotations
+
+import pytest
+import uvloop
+
+
+@pytest.fixture(scope="session", autouse=True)
+def libuv_has_its_pipe() -> None:
+    """The library below uvloop keeps a pipe for signals from the first event loop on."""
+    uvloop.new_event_loop().close()

@@ -1,0 +1,78 @@
+"""An asyncio program that uses the scripted server, for tests that end it: ``python -m tests.bridge.interruptible``.
+
+Its arguments are where Trio runs, what runs the event loop, what the program does, and the flags of the server. It says
+on stdout when it has come to where it is to be ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+import uvloop
+
+from mcp_actors.bridge import AsyncioServerRef, Host, open_servers
+from tests.servers.groups import server
+
+Main = Coroutine[Any, Any, None]
+
+
+async def call_for_ever(ref: AsyncioServerRef) -> None:
+    """Keep a server, and everything between, busy."""
+    while True:
+        await ref.call_tool("echo", {"text": "busy"})
+
+
+async def main(host: Host, what: str, *flags: str) -> None:
+    """Come to a certain point and stay there."""
+    async with open_servers(server("a", *flags, stop_timeout=0.5), host=host) as servers:
+        print("ready", flush=True)
+        match what:
+            case "load":
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(16):
+                        group.create_task(call_for_ever(servers["a"]))
+            case "call":
+                await servers["a"].call_tool("sleep", {"seconds": 600})
+            case "idle":
+                await asyncio.Event().wait()
+        print("leaving", flush=True)
+
+
+def run_bare(main: Main) -> None:
+    """As programs did before there was `asyncio.run`: nobody cancels anything."""
+    asyncio.new_event_loop().run_until_complete(main)
+
+
+def run_and_drop(main: Main) -> None:
+    """Close the event loop while its task still waits."""
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(main)
+    loop.run_until_complete(asyncio.wait([task], timeout=0.5))
+    loop.close()
+    print("closed", flush=True)
+
+
+def run_and_forget(main: Main) -> None:
+    """Stop the event loop while its task still waits, and never close it."""
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(main)
+    loop.run_until_complete(asyncio.wait([task], timeout=0.5))
+    sys.modules["tests"].kept = loop, task  # type: ignore[attr-defined]  # so that nothing is collected before the end
+
+
+RUNNERS: dict[str, Callable[[Main], None]] = {
+    "run": asyncio.run,
+    "bare": run_bare,
+    "uvloop": uvloop.run,
+    "drop": run_and_drop,
+    "forget": run_and_forget,
+}
+
+if __name__ == "__main__":
+    logging.getLogger("mcp_actors").addHandler(logging.NullHandler())  # a warning is no part of what is looked at
+    host, runner, *rest = sys.argv[1:]
+    RUNNERS[runner](main(cast("Host", host), *rest))

@@ -1,0 +1,220 @@
+"""What a program on asyncio hands over is called on its event loop, in a task of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+
+import attrs
+import pytest
+from mcp.types import (
+    CallToolResult,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitRequestParams,
+    ElicitResult,
+)
+
+from mcp_actors import Callbacks, RequestTimedOut, ServerConfig, StateChanged, Stdio, ToolRequest
+from mcp_actors.bridge import Host, open_servers, open_supervisor
+from mcp_actors.config import CallbackContext, Secret
+from mcp_actors.config._values import ConfigValue
+from mcp_actors.kernel import ChildSpec, Event, RequestStarted
+from mcp_actors.servers import ResourceUpdated
+from tests.servers.asking import ACCEPTED, ELICIT, SAID, SAMPLE, asking
+from tests.servers.groups import server
+from tests.servers.library import Library
+from tests.servers.links import text_of
+from tests.servers.scripted_server import command
+
+from .actors import Echo, Worker, caller
+
+A = "file:///a"
+
+HOSTS: list[Host] = ["thread", "guest"]
+pytestmark = pytest.mark.parametrize("host", HOSTS)
+
+CallNext = Callable[[ToolRequest], Awaitable[CallToolResult]]
+
+
+def test_middleware_runs_on_the_event_loop_in_the_callers_context(host: Host) -> None:
+    """And so does what it awaits; what it lets go on reaches the server."""
+    heard: list[str] = []
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def shout(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        heard.append(f"{caller.get()} {threading.current_thread().name} {asyncio.get_running_loop() is loops[0]}")
+        await asyncio.sleep(0)
+        assert request.arguments is not None
+        return await call_next(attrs.evolve(request, arguments={"text": request.arguments["text"].upper()}))
+
+    async def main() -> None:
+        loops.append(asyncio.get_running_loop())
+        caller.set("ann")
+        async with open_servers(server("a", middleware=[shout]), host=host) as servers:
+            assert text_of(await servers["a"].call_tool("echo", {"text": "hi"})) == "HI"
+        assert heard == [f"ann {threading.current_thread().name} True"]
+
+    asyncio.run(main())
+
+
+def test_what_a_server_asks_is_answered_on_the_event_loop(host: Host) -> None:
+    """Callbacks of the group and of one server alike."""
+    threads: list[str] = []
+
+    async def say(context: CallbackContext, params: CreateMessageRequestParams) -> CreateMessageResult:
+        await asyncio.sleep(0)
+        threads.append(threading.current_thread().name)
+        return SAID
+
+    async def accept(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+        await asyncio.sleep(0)
+        threads.append(threading.current_thread().name)
+        return ACCEPTED
+
+    async def main() -> None:
+        config = asking(callbacks=Callbacks(elicitation=accept))
+        async with open_servers(config, callbacks=Callbacks(sampling=say), host=host) as servers:
+            for question in (SAMPLE, ELICIT):
+                result = await servers["a"].call_tool("ask", {"questions": [question]})
+                assert not result.is_error
+        assert threads == [threading.current_thread().name] * 2
+
+    asyncio.run(main())
+
+
+def test_changes_of_resources_are_an_async_iterator(host: Host) -> None:
+    library = Library()
+
+    async def main() -> None:
+        async with open_servers(library.config(), host=host) as servers:
+            async with servers["library"].subscribe(A) as changes:
+                await servers._bridge.call("the test", RuntimeError, lambda: library.change(A))
+                assert await anext(changes) == ResourceUpdated(A)
+            assert [change async for change in changes] == []
+
+    asyncio.run(main())
+
+
+def test_what_middleware_raises_reaches_the_caller(host: Host) -> None:
+    async def refuse(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        raise PermissionError(request.name)
+
+    async def main() -> None:
+        async with open_servers(server("a", middleware=[refuse]), host=host) as servers:
+            with pytest.raises(PermissionError, match="echo"):
+                await servers["a"].call_tool("echo", {"text": "hi"})
+
+    asyncio.run(main())
+
+
+def test_middleware_is_cancelled_with_its_request(host: Host) -> None:
+    ended: list[str] = []
+
+    async def dawdle(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(request.name)
+        raise AssertionError("nobody lets it go on")
+
+    async def main() -> None:
+        async with open_servers(server("a", middleware=[dawdle], request_timeout=0.05), host=host) as servers:
+            with pytest.raises(RequestTimedOut):
+                await servers["a"].call_tool("echo", {"text": "hi"})
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await servers["a"].call_tool("sleep", {"seconds": 1})
+        assert ended == ["echo", "sleep"]
+
+    asyncio.run(main())
+
+
+def test_functions_that_give_a_value_are_called_on_the_event_loop(host: Host) -> None:
+    asked: list[bool] = []
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def token() -> str:
+        await asyncio.sleep(0)
+        asked.append(asyncio.get_running_loop() is loops[0])
+        return "async"
+
+    def plain() -> str:
+        asked.append(asyncio.get_running_loop() is loops[0])
+        return "plain"
+
+    program, args = command()
+    env: dict[str, ConfigValue] = {"ONE": token, "TWO": plain, "THREE": Secret("x"), "FOUR": "y"}
+    config = ServerConfig("a", Stdio(program, args, env=env), protocol="legacy")
+
+    async def main() -> None:
+        loops.append(asyncio.get_running_loop())
+        async with open_servers(config, host=host, strict=True):
+            assert asked == [True, True]
+
+    asyncio.run(main())
+
+
+def test_observers_are_called_on_the_event_loop_with_every_event_in_order(
+    host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[Event] = []
+    threads: set[str] = set()
+
+    def observe(event: Event) -> None:
+        threads.add(threading.current_thread().name)
+        seen.append(event)
+
+    def broken(event: Event) -> None:
+        raise ValueError("an observer of no use")
+
+    async def main() -> None:
+        async with open_servers(server("a"), observers=[broken, observe], host=host):
+            pass
+        assert [event.new for event in seen if isinstance(event, StateChanged)] == [
+            "connecting",
+            "ready",
+            "stopping",
+            "stopped",
+        ]
+        assert threads == {threading.current_thread().name}
+
+    asyncio.run(main())
+    assert "an observer of no use" in caplog.text
+
+
+class Uninterested:
+    """An observer that does not want to hear of single requests."""
+
+    wants_requests = False
+
+    def __init__(self) -> None:
+        self.seen: list[Event] = []
+
+    def __call__(self, event: Event, /) -> None:
+        self.seen.append(event)
+
+
+def test_an_observer_that_wants_no_requests_hears_of_none(host: Host) -> None:
+    observer = Uninterested()
+
+    async def main() -> None:
+        async with open_supervisor(ChildSpec("worker", Worker), observers=[observer], host=host) as supervisor:
+            assert await supervisor.child("worker").call(Echo(1)) == 1
+
+    asyncio.run(main())
+    assert observer.seen
+    assert not any(isinstance(event, RequestStarted) for event in observer.seen)
+
+
+def test_a_callback_that_ends_as_cancelled_fails_the_request(host: Host) -> None:
+    async def give_up(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        raise asyncio.CancelledError
+
+    async def main() -> None:
+        async with open_servers(server("a", middleware=[give_up]), host=host) as servers:
+            with pytest.raises(RuntimeError, match=r"give_up was cancelled on its event loop"):
+                await servers["a"].call_tool("echo", {"text": "hi"})
+
+    asyncio.run(main())

@@ -1,0 +1,258 @@
+"""The block: what leaves it, how it is cancelled, and which task may enter and leave it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from mcp_actors import ConnectFailed, ServerConfig, ServerUnavailable, Stdio
+from mcp_actors.bridge import AsyncioActorRef, Host, open_servers, open_supervisor
+from mcp_actors.kernel import Actor, ActorStartError, ChildSpec, RestartLimitReached
+from tests.kernel.actors import leaving
+from tests.servers.groups import NEVER, server
+
+from .actors import Boom, Count, Echo, Fail, Fatal, Nap, Worker
+
+HOSTS: list[Host] = ["thread", "guest"]
+pytestmark = pytest.mark.parametrize("host", HOSTS)
+
+
+def worker() -> ChildSpec:
+    return ChildSpec("worker", Worker)
+
+
+async def fail(ref: AsyncioActorRef) -> None:
+    """Have an actor crash."""
+    with leaving(Fatal):
+        await ref.call(Fail(Fatal()))
+
+
+class SlowToStart(Actor):
+    """Takes for ever to start, and tells when that was cancelled."""
+
+    def __init__(self, cancelled: threading.Event) -> None:
+        self.cancelled = cancelled
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        try:
+            await self._start()
+        finally:
+            self.cancelled.set()
+        yield
+
+    async def _start(self) -> None:
+        await trio.sleep_forever()
+
+    async def handle(self, message: object) -> None: ...
+
+
+class SlowToStop(Worker):
+    """Stops when it is told to by another thread."""
+
+    def __init__(self, may_stop: threading.Event, stopping: threading.Event) -> None:
+        super().__init__()
+        self.may_stop = may_stop
+        self.stopping = stopping
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        yield
+        self.stopping.set()
+        while not self.may_stop.is_set():
+            await trio.lowlevel.checkpoint()
+
+
+def test_a_start_that_fails_is_one_exception(host: Host) -> None:
+    missing = ServerConfig("gone", Stdio("mcp-server-that-there-is-not"))
+
+    async def main() -> None:
+        with leaving(ConnectFailed, match="'mcp-server-that-there-is-not'"):
+            async with open_servers(missing, strict=True, host=host):
+                raise AssertionError("it cannot be opened")
+
+    asyncio.run(main())
+
+
+def test_a_cancellation_while_it_opens_ends_that_at_once(host: Host) -> None:
+    """A-27."""
+    cancelled = threading.Event()
+
+    async def main() -> None:
+        with leaving(TimeoutError):
+            async with asyncio.timeout(0.05):
+                async with open_supervisor(ChildSpec("slow", lambda: SlowToStart(cancelled)), host=host):
+                    raise AssertionError("it cannot be opened")
+        assert cancelled.is_set()
+
+    asyncio.run(main())
+
+
+def test_a_task_that_is_cancelled_before_it_has_begun_to_open_opens_nothing(host: Host) -> None:
+    async def main() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        with leaving(asyncio.CancelledError):
+            async with open_supervisor(worker(), host=host):
+                raise AssertionError("it was cancelled before")
+        task.uncancel()
+
+    asyncio.run(main())
+
+
+def test_a_failure_while_the_block_runs_cancels_it_and_leaves_alone(host: Host) -> None:
+    async def main() -> None:
+        with leaving(RestartLimitReached) as caught:
+            async with open_supervisor(worker(), max_restarts=0, host=host) as supervisor:
+                ref = supervisor.child("worker")
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(fail(ref))
+                    await asyncio.Event().wait()
+        assert isinstance(caught.value.__cause__, Fatal)
+        assert caught.value.__suppress_context__
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+        await asyncio.sleep(0)  # nobody is cancelled any more
+
+    asyncio.run(main())
+
+
+def test_a_server_that_ends_its_group(host: Host) -> None:
+    config = server("a", on_failure="raise", restart=NEVER)
+
+    async def main() -> None:
+        with leaving(ServerUnavailable, match="server 'a': has failed for good"):
+            async with open_servers(config, host=host) as servers:
+                pid = servers["a"].statistics().pid
+                assert pid is not None
+                os.kill(pid, 9)
+                await asyncio.Event().wait()
+
+    asyncio.run(main())
+
+
+def test_a_failure_and_one_of_the_blocks_own_come_together(host: Host) -> None:
+    boom = Boom("mine")
+
+    async def main() -> None:
+        with leaving(BaseExceptionGroup) as caught:
+            async with open_supervisor(worker(), max_restarts=0, host=host) as supervisor:
+                failing = asyncio.create_task(fail(supervisor.child("worker")))
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    await failing
+                    raise boom
+        assert {type(exc) for exc in caught.value.exceptions} == {RestartLimitReached, Boom}
+
+    asyncio.run(main())
+
+
+def test_a_cancellation_from_outside_is_not_taken_for_our_own(host: Host) -> None:
+    async def main() -> None:
+        with leaving(TimeoutError):
+            async with asyncio.timeout(0.05):
+                async with open_supervisor(worker(), host=host) as supervisor:
+                    await supervisor.child("worker").call(Nap())
+
+    asyncio.run(main())
+
+
+def test_a_stop_is_not_cut_short_by_a_cancellation_which_comes_after_it(host: Host) -> None:
+    may_stop, stopping = threading.Event(), threading.Event()
+
+    async def block() -> None:
+        async with open_supervisor(ChildSpec("slow", lambda: SlowToStop(may_stop, stopping)), host=host):
+            pass
+
+    async def main() -> None:
+        task = asyncio.create_task(block())
+        await asyncio.to_thread(stopping.wait)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0)
+        assert not task.done()
+        may_stop.set()
+        with leaving(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
+def test_clean_up_in_the_block_is_still_answered(host: Host) -> None:
+    async def main() -> None:
+        answers = []
+        with leaving(TimeoutError):
+            async with asyncio.timeout(0.05):
+                async with open_supervisor(worker(), host=host) as supervisor:
+                    ref = supervisor.child("worker")
+                    try:
+                        await ref.call(Nap())
+                    finally:
+                        answers.append(await ref.call(Echo(1)))
+        assert answers == [1]
+
+    asyncio.run(main())
+
+
+def test_it_may_be_entered_and_left_by_different_tasks(host: Host) -> None:
+    """A-01: "exit cancel scope in a different task" does not exist here."""
+
+    async def main() -> None:
+        door = open_supervisor(worker(), host=host)
+
+        async def enter() -> AsyncioActorRef:
+            return (await door.__aenter__()).child("worker")
+
+        async def leave() -> None:
+            await door.__aexit__(None, None, None)
+
+        worker_ref = await asyncio.create_task(enter())
+        assert await asyncio.create_task(worker_ref.call(Echo(1))) == 1
+        await asyncio.create_task(leave())
+
+    asyncio.run(main())
+
+
+def test_calls_that_wait_when_the_block_ends_get_one_outcome_each(host: Host) -> None:
+    async def main() -> None:
+        async with open_supervisor(worker(), host=host) as supervisor:
+            ref = supervisor.child("worker")
+            naps = [asyncio.create_task(ref.call(Nap())) for _ in range(50)]
+            while await ref.call(Count()) != (50, 0):
+                pass
+            waiting = [asyncio.create_task(ref.wait_state("failed")), asyncio.create_task(ref.wait_stopped())]
+        ends = await asyncio.gather(*naps, *waiting, return_exceptions=True)
+        assert [type(end).__name__ for end in ends] == ["ActorStopped"] * 51 + ["NoneType"]
+
+    asyncio.run(main())
+
+
+def test_a_start_of_a_child_that_fails_is_told(host: Host) -> None:
+    def broken() -> Actor:
+        raise Boom("no")
+
+    async def main() -> None:
+        async with open_supervisor(worker(), host=host) as supervisor:
+            with leaving(ActorStartError) as caught:
+                await supervisor.start_child(ChildSpec("broken", broken))
+            assert isinstance(caught.value.__cause__, Boom)
+
+    asyncio.run(main())
+
+
+def test_exits_leave_as_themselves(host: Host) -> None:
+    async def main() -> None:
+        async with open_supervisor(worker(), host=host):
+            raise SystemExit(3)
+
+    with leaving(SystemExit, match="3"):
+        asyncio.run(main())

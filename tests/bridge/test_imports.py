@@ -1,0 +1,34 @@
+"""Importing this package changes nothing: what does is imported when it is asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+CODE = """
+import asyncio, sys
+before = {name: getattr(asyncio, name) for name in dir(asyncio)}
+policy = asyncio.get_event_loop_policy()
+import MODULE
+assert "trio_asyncio" not in sys.modules
+assert {name: getattr(asyncio, name) for name in dir(asyncio)} == before
+assert asyncio.get_event_loop_policy() is policy
+
+async def main():
+    return type(asyncio.get_running_loop()).__module__
+
+assert asyncio.run(main()) == "asyncio.unix_events"
+"""
+
+
+@pytest.mark.parametrize("module", ["mcp_actors", "mcp_actors.bridge", "mcp_actors.servers"])
+def test_importing_it_leaves_asyncio_as_it_is(module: str) -> None:
+    subprocess.run([sys.executable, "-W", "error", "-c", CODE.replace("MODULE", module)], check=True)
+
+
+def test_the_bridge_imports_asyncio_only_when_it_is_used() -> None:
+    code = "import sys, trio, mcp; known = set(sys.modules); import mcp_actors.bridge; print(*set(sys.modules) - known)"
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert not {"trio_asyncio", "uvloop"} & set(run.stdout.split())

@@ -1,0 +1,76 @@
+"""The end of an asyncio program: by Ctrl-C, or because its event loop just ends. Nothing hangs, and no child is left.
+
+Each test is about a real process, and about both places in which Trio may run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.servers.fleet import PROMPT, wait_calls
+from tests.servers.groups import pids_in
+from tests.servers.interruptible import SLOW_TO_STOP
+from tests.servers.links import MARGIN, wait_for_line
+from tests.servers.processes import wait_ended
+from tests.servers.test_interrupt import Program, program
+
+HOSTS = ["thread", "guest"]
+STOP = 0.5
+
+
+@asynccontextmanager
+async def asyncio_program(folder: Path, *arguments: str) -> AsyncIterator[Program]:
+    async with program(folder, *arguments, module="tests.bridge.interruptible") as it:
+        yield it
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("runner", ["run", "bare", "uvloop"])
+async def test_ctrl_c_during_a_call(host: str, runner: str, tmp_path: Path) -> None:
+    async with asyncio_program(tmp_path, host, runner, "call", "--spawn-grandchild") as it:
+        await wait_calls(it.log, 1)
+        it.interrupt()
+        await it.ends_as_interrupted(short=False)
+        assert "eof" in it.log.read_text().splitlines()
+
+
+@pytest.mark.parametrize("host", HOSTS)
+async def test_ctrl_c_while_a_server_starts(host: str, tmp_path: Path) -> None:
+    async with asyncio_program(tmp_path, host, "run", "idle", "--never-answer") as it:
+        await wait_for_line(it.log, "initialize")
+        it.interrupt()
+        await it.ends_as_interrupted(short=False)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+async def test_ctrl_c_while_sixteen_tasks_call_a_server(host: str, tmp_path: Path) -> None:
+    async with asyncio_program(tmp_path, host, "run", "load") as it:
+        await it.wait_said("ready")
+        it.interrupt()
+        await it.ends_as_interrupted(short=False)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+async def test_ctrl_c_and_a_server_that_does_not_want_to_stop(host: str, tmp_path: Path) -> None:
+    async with asyncio_program(tmp_path, host, "bare", "idle", *SLOW_TO_STOP) as it:
+        await it.wait_said("ready")
+        began = trio.current_time()
+        it.interrupt()
+        await it.ends_as_interrupted(short=False)
+        assert trio.current_time() - began < STOP + MARGIN
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("runner", ["drop", "forget"])
+async def test_an_event_loop_that_ends_while_a_call_is_pending(host: str, runner: str, tmp_path: Path) -> None:
+    async with asyncio_program(tmp_path, host, runner, "call", *SLOW_TO_STOP) as it:
+        with trio.fail_after(8):
+            code = await it.process.wait()
+        assert code == 0, it.complained.read_text()
+        await wait_ended(pids_in(it.pids), within=PROMPT)
+        assert "eof" in it.log.read_text().splitlines()

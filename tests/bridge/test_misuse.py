@@ -1,0 +1,158 @@
+"""Who uses a view where it cannot work is told so, and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+
+from mcp_actors import ConfigError, ServerUnavailable
+from mcp_actors.bridge import Host, _asyncio_loop, open_asyncio_loop, open_servers, open_supervisor
+from mcp_actors.kernel import ActorStopped, ChildSpec
+from tests.servers.groups import server
+
+from .actors import Count, Echo, Worker
+
+HOSTS: list[Host] = ["thread", "guest"]
+
+
+def worker() -> ChildSpec:
+    return ChildSpec("worker", Worker)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_use_after_the_end(host: Host) -> None:
+    async def main() -> None:
+        async with open_supervisor(worker(), host=host) as supervisor:
+            ref = supervisor.child("worker")
+        with pytest.raises(
+            ActorStopped, match="actor 'worker': has stopped, because the block that opened it was left"
+        ):
+            await ref.call(Echo(1))
+        with pytest.raises(ActorStopped, match="actor 'supervisor'"):
+            await supervisor.which_children()
+        assert ref.state == "stopped"
+        async with open_servers(server("a"), host=host) as servers:
+            pass
+        with pytest.raises(ServerUnavailable, match=r"server 'a': its group was left.*open_servers again"):
+            await servers["a"].list_tools()
+        with pytest.raises(ServerUnavailable, match="this group of servers was left"):
+            await servers.reconnect()
+        with pytest.raises(ServerUnavailable, match="this group of servers was left"):
+            async with servers.watch_events():
+                pass
+
+    asyncio.run(main())
+
+
+def in_a_loop_of_its_own(make: Callable[[], Any]) -> None:
+    async def main() -> None:
+        await make()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_use_from_a_second_event_loop(host: Host) -> None:
+    async def main() -> None:
+        async with open_supervisor(worker(), host=host) as supervisor:
+            ref = supervisor.child("worker")
+            with pytest.raises(
+                RuntimeError, match=r"actor 'worker': was opened on another event loop.*run_coroutine_thr"
+            ):
+                await asyncio.to_thread(in_a_loop_of_its_own, lambda: ref.call(Echo(1)))
+            with pytest.raises(RuntimeError, match="actor 'supervisor': was opened on another event loop"):
+                await asyncio.to_thread(in_a_loop_of_its_own, supervisor.which_children)
+            loop = asyncio.get_running_loop()
+
+            def as_told() -> int:
+                return asyncio.run_coroutine_threadsafe(ref.call(Echo(2)), loop).result()
+
+            assert await asyncio.to_thread(as_told) == 2
+
+    asyncio.run(main())
+
+
+def test_use_from_a_plain_thread_and_from_trio() -> None:
+    async def main() -> None:
+        async with open_supervisor(worker()) as supervisor:
+            ref = supervisor.child("worker")
+
+            def step() -> None:
+                ref.call(Count()).send(None)
+
+            message = "actor 'worker': was opened on an asyncio event loop, and is used from where none runs"
+            with pytest.raises(RuntimeError, match=message):
+                await asyncio.to_thread(step)
+            with pytest.raises(RuntimeError, match=message):
+                await asyncio.to_thread(trio.run, ref.call, Count())
+
+    asyncio.run(main())
+
+
+def test_a_block_is_entered_once() -> None:
+    async def main() -> None:
+        door = open_supervisor(worker())
+        async with door:
+            pass
+        with pytest.raises(RuntimeError, match="this block was entered before"):
+            async with door:
+                pass
+
+    asyncio.run(main())
+
+
+def test_one_thread_has_room_for_one_guest() -> None:
+    async def main() -> None:
+        async with open_supervisor(worker(), host="guest") as supervisor:
+            with pytest.raises(RuntimeError, match="host='guest': another Trio run is a guest of this thread already"):
+                async with open_supervisor(worker(), host="guest"):
+                    pass
+            async with open_supervisor(worker(), host="thread") as second:
+                assert await second.child("worker").call(Echo(1)) == 1
+            assert await supervisor.child("worker").call(Echo(2)) == 2
+
+    asyncio.run(main())
+
+
+def test_a_host_that_there_is_not() -> None:
+    async def main() -> None:
+        async with open_supervisor(worker(), host="process"):  # type: ignore[arg-type]  # that is what is tested
+            pass
+
+    with pytest.raises(ValueError, match="host='process': Trio runs in a 'thread' of its own, or as a 'guest'"):
+        asyncio.run(main())
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_what_is_configured_wrong_is_refused_as_for_trio(host: Host) -> None:
+    async def main() -> None:
+        with pytest.raises(ConfigError, match="open_servers takes"):
+            async with open_servers(3, host=host):  # type: ignore[arg-type]  # that is what is tested
+                pass
+        with pytest.raises(ValueError, match="max_restarts"):
+            async with open_supervisor(worker(), max_restarts=-1, host=host):
+                pass
+
+    asyncio.run(main())
+
+
+def test_a_bridge_is_not_for_programs_on_trio() -> None:
+    async def main() -> None:
+        async with open_supervisor(worker()):
+            pass
+
+    with pytest.raises(RuntimeError, match="this is for programs on asyncio; in one on Trio use"):
+        trio.run(main)
+
+
+async def test_there_is_no_trio_asyncio_on_python_3_14(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_asyncio_loop, "sys", type("Python", (), {"version_info": (3, 14, 0)}))
+    with pytest.raises(RuntimeError, match=r"does not work on Python 3.14 or newer; let asyncio be the outer one"):
+        async with open_asyncio_loop():
+            pass
+    assert "trio_asyncio" not in sys.modules

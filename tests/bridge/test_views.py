@@ -1,0 +1,139 @@
+"""A view offers what the Trio object offers: everything, with the same arguments."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mcp_actors import ServerGroup, ServerRef, bridge, kernel, open_servers
+from mcp_actors.bridge import AsyncioActorRef, AsyncioServerGroup, AsyncioServerRef, AsyncioSupervisorRef
+from mcp_actors.bridge._views import view_of
+from mcp_actors.kernel import ActorRef, ChildSpec, SupervisorRef
+from tests.servers.groups import server
+
+from .actors import Echo, Worker
+
+PAIRS: list[tuple[type, type]] = [
+    (ActorRef, AsyncioActorRef),
+    (SupervisorRef, AsyncioSupervisorRef),
+    (ServerRef, AsyncioServerRef),
+    (ServerGroup, AsyncioServerGroup),
+]
+
+NOT_NEEDED = {"send_request"}
+"""asyncio has `asyncio.create_task` for that."""
+
+METHODS = [
+    pytest.param(original, view, name, id=f"{original.__name__}.{name}")
+    for original, view in PAIRS
+    for name in dir(original)
+    if (not name.startswith("_") or name in ("__getitem__", "__iter__", "__len__")) and name not in NOT_NEEDED
+]
+
+
+@pytest.mark.parametrize(("original", "view", "name"), METHODS)
+def test_a_view_offers_all_that_the_object_offers(original: type, view: type, name: str) -> None:
+    """If this fails, a method is new: add ``name: Final = awaited(Class.name)`` to its view, see ``_crossing``."""
+    ours = inspect.getattr_static(view, name)
+    theirs = inspect.getattr_static(original, name)
+    assert isinstance(ours, property) == isinstance(theirs, property)
+    if not isinstance(theirs, property):
+        assert parameters(ours) == parameters(theirs)
+        assert bool(ours.__doc__) == bool(theirs.__doc__)
+    assert not inspect.iscoroutinefunction(theirs) or inspect.iscoroutinefunction(ours)
+
+
+@pytest.mark.parametrize(
+    ("door", "original"), [(bridge.open_servers, open_servers), (bridge.open_supervisor, kernel.open_supervisor)]
+)
+def test_a_door_takes_all_that_the_door_for_trio_takes(door: Callable[..., Any], original: Callable[..., Any]) -> None:
+    ours = parameters(door)
+    assert ours.pop("host").default == "thread"
+    assert ours == parameters(original)
+
+
+def parameters(fn: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a function, without ``self``."""
+    found = dict(inspect.signature(fn).parameters)
+    found.pop("self", None)
+    return found
+
+
+def test_views_of_one_object_are_equal() -> None:
+    async def main() -> None:
+        async with bridge.open_servers(server("a"), server("b")) as servers:
+            assert servers["a"] == servers.configured[0]
+            assert len({servers["a"], servers.active[0], servers["b"]}) == 2
+            assert servers["a"] != "a"
+            assert list(servers) == ["a", "b"]
+            assert len(servers) == 2
+            assert "a" in servers
+            assert servers == servers
+            assert repr(servers) == "<ServerGroup a: ready, b: ready>"
+            assert repr(servers["a"]) == "<ServerRef 'a' ready, 0 in flight, 0 queued>"
+            with pytest.raises(KeyError, match="its servers are: a, b"):
+                servers["c"]
+
+    asyncio.run(main())
+
+
+def test_there_is_no_view_of_what_is_no_ref() -> None:
+    with pytest.raises(TypeError, match="there is no asyncio side of 3; give a ServerGroup"):
+        view_of(None, 3)  # type: ignore[call-overload]  # that is what is tested
+
+
+def test_a_supervisor_that_is_a_child_has_a_view_of_a_supervisor() -> None:
+    async def main() -> None:
+        inner = ChildSpec("inner", lambda: kernel.Supervisor(ChildSpec("worker", Worker)))
+        async with bridge.open_supervisor(inner) as outer:
+            supervisor = outer.child("inner")
+            assert isinstance(supervisor, AsyncioSupervisorRef)
+            worker = supervisor.child("worker")
+            assert not isinstance(worker, AsyncioSupervisorRef)
+            await worker.tell_nowait(Echo(1))
+            assert worker.name == "worker"
+            started = await supervisor.start_child(ChildSpec("more", Worker))
+            assert await started.call(Echo(7)) == 7
+            assert (await supervisor.count_children()).specs == 2
+
+    asyncio.run(main())
+
+
+def test_looking_from_another_thread_never_fails_whatever_happens_meanwhile() -> None:
+    """What a view shows without being awaited is read while Trio's thread changes it."""
+    looks = [look for look in dir(AsyncioServerGroup) if isinstance(getattr(AsyncioServerGroup, look), property)]
+    looks = [name for name in looks if not name.startswith("_")]
+
+    async def main() -> int:
+        done, times = False, 0
+
+        async def change() -> None:
+            nonlocal done
+            for _ in range(3):
+                await servers.reconnect(failed_only=False)
+                await asyncio.gather(*(servers[name].call_tool("echo", {"text": "x"}) for name in "abab"))
+            done = True
+
+        async with bridge.open_servers(server("a", "--tools", "20"), server("b")) as servers, asyncio.TaskGroup() as tg:
+            tg.create_task(change())
+            while not done:
+                for name in looks:
+                    getattr(servers, name)
+                for ref in servers.values():
+                    assert all([repr(ref), ref.state, ref.statistics()])
+                assert servers.status()
+                times += 1
+                await asyncio.sleep(0)
+        return times
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        assert asyncio.run(main()) > 10
+    finally:
+        sys.setswitchinterval(interval)
