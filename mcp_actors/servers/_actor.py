@@ -38,6 +38,7 @@ from ._connection_errors import (
 from ._departure import Departure
 from ._era import Negotiation
 from ._exchange import ConnectionOver, current_exchange, open_exchange
+from ._http_link import HttpLink
 from ._incoming import NoticesMissed, open_incoming
 from ._input_required import attend_to_questions, too_many_rounds
 from ._link import open_link
@@ -172,6 +173,8 @@ class ServerActor(Actor):
 
     async def _listen(self, incoming: Incoming) -> None:
         """Ask for notices of changes, if the server gives them only then."""
+        if isinstance(self._link, HttpLink):
+            self._link.hear_of_gaps(partial(incoming.listeners.tell, NoticesMissed()))
         if lists := lists_that_change(self._client):
             await Listening(self._name, self._client, incoming, lists, self._endpoint_gone).begin()
 

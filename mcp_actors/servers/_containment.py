@@ -34,6 +34,7 @@ from ._exchange import ConnectionOver, Exchange, current_exchange
 from ._http_bodies import BodyTooLong, WatchedRequestBody, WatchedResponseBody, media_type, read_body, read_short
 from ._http_failures import OF_HTTP, UNREACHED, HttpFailures, NoAnswer, is_forgotten, nameless_error
 from ._lifeline import Lifeline
+from ._notice_stream import NoticeStream
 from ._reach import Reach
 
 __all__ = ["ContainedClient", "posted"]
@@ -90,7 +91,7 @@ class ContainedClient(httpx2.AsyncClient):
         self._reach = Reach(inner, url, failures, lifeline, background)
         self._negotiated = False
         self._forgotten = False
-        self._streamed = False
+        self._notices = NoticeStream(failures.server, lifeline, background)
 
     def build_request(self, method: str, url: httpx2.URL | str, **options: Any) -> httpx2.Request:
         """Build a request as the real client does, to where it really goes."""
@@ -121,13 +122,13 @@ class ContainedClient(httpx2.AsyncClient):
             raise
         if response.is_error:
             response.request = httpx2.Request(request.method, self._shown)  # the SDK logs its URL
-            if self._streamed and SESSION in request.headers and is_forgotten(response.status_code, None):
+            if self._notices.opened and SESSION in request.headers and is_forgotten(response.status_code, None):
                 self._forgotten = True
                 self._lifeline.lose(self._failures.forgotten(None))
         elif isinstance(message, JSONRPCRequest) and RESUMED in request.headers:
             self._watch(request, response, current_exchange())
         elif request.method == "GET":
-            self._streamed = True  # a server without such a stream may answer 404 too
+            self._notices.open(response)  # a server without such a stream may answer 404 too
         return response
 
     # --- messages without an answer ---------------------------------------------------------------------------------

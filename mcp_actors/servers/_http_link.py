@@ -75,6 +75,10 @@ class HttpLink(ABC, Generic[Configured]):
         """Why it was lost."""
         return self._lifeline.failure
 
+    def hear_of_gaps(self, on_gap: Callable[[], None]) -> None:
+        """Have a function called, synchronously, whenever notices of the server may have been missed."""
+        self._lifeline.on_gap = on_gap
+
     def obituary(self) -> Obituary:
         """Return an empty one: there is no process of ours."""
         return Obituary()

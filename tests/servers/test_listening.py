@@ -18,6 +18,7 @@ from mcp_actors import Http, ServerConfig, ServerUnavailable, Stdio, ToolsChange
 from mcp_actors.servers._listening import HEAD_START
 
 from .changing import Changing, shown, wait_shown
+from .faults.http_faults import Raw, faulty_server, stream
 from .fleet import PROMPT, http_server
 from .groups import LATER, NEVER, Events, lines_of, reach
 from .links import MARGIN
@@ -195,3 +196,18 @@ async def test_a_list_of_an_http_server_that_came_back_is_the_new_one() -> None:
                 assert shown(group) == plain
     removed = [event.removed for event in events.of(ToolsChanged)]
     assert removed == [(), (), ("extra",)]
+
+
+# --- over HTTP, in the legacy era -----------------------------------------------------------------------------------
+
+
+async def test_a_stream_of_notices_that_breaks_is_opened_anew_and_what_was_missed_is_asked_for() -> None:
+    """A-20: however often it breaks, and not without pause."""
+    with faulty_server("legacy") as web:
+        event = 'retry: 20\ndata: {"jsonrpc": "2.0", "method": "notifications/prompts/list_changed"}\n\n'
+        web.scripts["GET"] = Raw(stream(event), "reset")
+        async with open_servers(ServerConfig("web", Http(web.url()), protocol="legacy")) as group:
+            await eventually(lambda: web.methods().count("GET") > 10)
+            await eventually(lambda: web.methods().count("tools/list") > 1)
+            assert web.methods().count("tools/list") <= 3
+            assert group["web"].statistics().restarts == 0

@@ -46,7 +46,7 @@ def config() -> Iterator[ServerConfig]:
 async def test_a_session_on_a_link_lists_and_calls_tools(config: ServerConfig) -> None:
     """S2-01."""
     async with open_link(config, on_lost=never_lost) as link, open_session(link) as client:
-        assert {tool.name for tool in (await client.list_tools()).tools} == {"echo", "pid", "add", "sleep"}
+        assert {tool.name for tool in (await client.list_tools()).tools} == {"echo", "pid", "add", "sleep", "grow"}
         assert text_of(await client.call_tool("add", {"a": 2, "b": 3})) == "5"
         assert (link.pid, link.lost, link.failure) == (None, False, None)
         assert "open" in repr(link)
@@ -56,7 +56,7 @@ async def test_a_session_on_a_link_lists_and_calls_tools(config: ServerConfig) -
 async def test_it_is_not_asked_for_an_era_that_is_younger_than_its_transport(config: ServerConfig) -> None:
     async with open_servers(config) as servers:
         assert servers["old"].info.protocol_version < "2026"
-        assert servers["old"].statistics().tools == 4
+        assert servers["old"].statistics().tools == 5
 
 
 async def test_many_calls_go_side_by_side(config: ServerConfig) -> None:
