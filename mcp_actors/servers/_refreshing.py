@@ -9,6 +9,7 @@ connected, and none is needed: a connect lists the tools.
 from __future__ import annotations
 
 import logging
+import math
 import random
 from typing import TYPE_CHECKING, Final
 
@@ -57,9 +58,15 @@ async def keep_refreshed(record: ServerRecord, actor: ActorRef) -> None:
 
 
 async def _refresh(record: ServerRecord, actor: ActorRef) -> None:
-    with record.deadlines.begin("tools/list") as deadline:
+    """Ask once, within the time that requests have; if that is unbounded, that a connect has, which asks for it too."""
+    config, bound = record.config, math.inf
+    if config.request_timeout is None and config.connect_timeout is not None:
+        bound = config.connect_timeout
+    with trio.move_on_after(bound), record.deadlines.begin("tools/list") as deadline:
         deadline.call = call = actor.send_request(ListTools(deadline=deadline))
         await call.wait()
+        return
+    raise TimeoutError(f"no answer within {bound:g} s")
 
 
 def _told_delay(record: ServerRecord, error: Exception, failures: int) -> float:

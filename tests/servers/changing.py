@@ -75,9 +75,8 @@ class Changing:
             raise answer
         if self.before_answer is not None:
             await self.before_answer()
-        return ListToolsResult(
-            tools=[Tool(name=name, description=text, input_schema={"type": "object"}) for name, text in texts.items()]
-        )
+        tools = [Tool(name=name, description=text, input_schema={"type": "object"}) for name, text in texts.items()]
+        return ListToolsResult(tools=tools, ttl_ms=3_600_000)
 
     async def call_tool(self, _: object, params: Any) -> CallToolResult:
         self.called.append(params.name)

@@ -54,7 +54,6 @@ async def test_who_listens_hears_what_the_server_sends_until_he_leaves() -> None
 
 
 async def test_who_listens_still_does_after_a_reconnect() -> None:
-    """S3-18: he need not do anything for it."""
     heard: list[object] = []
     async with open_servers(ServerConfig("here", InProcess(telling()), protocol="legacy")) as group:
         listeners_of(group).add(ToolListChangedNotification, heard.append)

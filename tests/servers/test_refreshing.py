@@ -174,6 +174,29 @@ async def test_a_refresh_that_fails_keeps_the_old_list_and_is_tried_again(
     )
 
 
+async def test_a_refresh_that_is_never_answered_is_given_up_although_requests_have_no_bound(
+    era: Era, autojump_clock: MockClock
+) -> None:
+    here = Changing(era)
+    async with open_servers(here.config(request_timeout=None, connect_timeout=20)) as group:
+        here.answers = [trio.Event()]
+        await here.change()
+        await wait_shown(group, "v2", "same")
+        assert 20 < trio.current_time() < 25
+
+
+async def test_a_list_by_hand_is_asked_of_the_server_each_time(era: Era, autojump_clock: MockClock) -> None:
+    """S4-10: whatever the server says about how long an answer may be kept."""
+    here = Changing(era)
+    async with open_servers(here.config()) as group:
+        for _ in range(3):
+            await group["here"].list_tools()
+        here.version = 2  # and no notice
+        assert [tool.name for tool in await group["here"].list_tools()] == ["v2", "same"]
+        assert shown(group) == ["v2", "same"]
+        assert here.asked == 5
+
+
 async def test_a_refresh_waits_for_its_turn_on_a_session_that_is_serialized(
     era: Era, autojump_clock: MockClock
 ) -> None:
