@@ -50,6 +50,7 @@ from ._requests import list_all_tools
 from ._status import ServerInfo
 from ._subscribing import subscribing
 from ._unchecked import leave_results_unchecked
+from ._unreadable import refuse_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -246,6 +247,7 @@ class ServerActor(Actor):
         except MCPError as exc:
             if exc.code == CONNECTION_CLOSED and self._connection_is_gone(exc):
                 raise self._died() from exc
+            refuse_unreadable(self._name, message.operation, exc)
             if exchange.failure is None:
                 raise
         except InputRequiredRoundsExceededError as exc:

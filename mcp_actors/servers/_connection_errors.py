@@ -14,6 +14,7 @@ from .._errors import ConnectFailed, ConnectionLost, ConnectPhase, HttpStatusErr
 from .._plain_text import plain_text
 from ._exchange import ConnectionOver
 from ._obituary import Obituary
+from ._unreadable import is_unreadable
 
 if TYPE_CHECKING:
     from ..config import ServerConfig
@@ -154,6 +155,8 @@ def _signal_name(number: int) -> str:
 
 
 def _words(cause: BaseException) -> str:
+    if isinstance(cause, MCPError) and is_unreadable(cause):
+        return cause.message
     if isinstance(cause, MCPError):
         return f"the server answered with error {cause.code}: {plain_text(cause.message)}"
     if isinstance(cause, ValidationError):

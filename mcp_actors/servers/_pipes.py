@@ -26,6 +26,7 @@ from pydantic_core import from_json
 from .._errors import LimitExceeded
 from ._lines import LineSplitter, LineTooLong
 from ._streams import MessageReader, Stream, with_result_type
+from ._unreadable import unreadable_answer
 
 if TYPE_CHECKING:
     from ._background import Background
@@ -195,7 +196,7 @@ class PipeReader(MessageReader):
                 len(line),
                 line[:SHOWN_BYTES],
             )
-            return None
+            return unreadable_answer(line)
 
     async def aclose(self) -> None:
         """Stop reading; the pipe stays, the link still has to empty it. No checkpoint: this is part of clean-ups."""

@@ -46,6 +46,7 @@ from ._lifeline import Lifeline
 from ._pipes import parse_message
 from ._reach import Reach
 from ._streams import MessageReader, OpenStreams, Stream
+from ._unreadable import unreadable_answer
 
 __all__ = ["SseLink"]
 
@@ -167,12 +168,16 @@ class SseLink(HttpLink[Sse]):
             self._endpoint = self._checked(event.data)
             self._opened.set()
         elif event.event == "message" and event.data:
+            data = event.data.encode()
             try:
-                message = parse_message(event.data.encode())
+                message = parse_message(data)
             except ValueError:
                 self.malformed_lines += 1
                 logger.warning("%s: skipped an event that is no message of MCP", self._name)
-                return
+                answer = unreadable_answer(data)
+                if answer is None:
+                    return
+                message = answer
             if isinstance(message, JSONRPCResponse | JSONRPCError):
                 self._answered(message.id)
             await self._inbox.send(SessionMessage(message))

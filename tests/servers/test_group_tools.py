@@ -24,6 +24,7 @@ def listed(group: ServerGroup) -> dict[str, bool]:
 
 
 async def test_tools_are_called_by_their_public_names() -> None:
+    """S4-05, S4-06: the names have a prefix here, and the server is asked by its own."""
     async with open_servers(server("a", "--name", "x"), server("b")) as group:
         tool = group.find_tool("mcp__b__add")
         assert (tool.server, tool.name, tool.description, tool.available) == ("b", "add", "Add two integers.", True)
@@ -36,6 +37,16 @@ async def test_tools_are_called_by_their_public_names() -> None:
 async def test_the_naming_template_decides_the_public_names() -> None:
     async with open_servers(server("a"), naming="{server}-{tool}") as group:
         assert text_of(await group.call_tool("a-echo", {"text": "hello"})) == "hello"
+
+
+async def test_a_tool_whose_name_cannot_be_public_is_called_by_its_own() -> None:
+    """S4-06: nothing of the public name goes over the wire."""
+    mine = MCPServer("mine")
+    mine.add_tool(lambda: "read", name="files.read", description="Read.")
+    async with open_servers(ServerConfig("my.own", InProcess(mine))) as group:
+        [tool] = group.tools
+        assert tool.public_name.startswith("mcp__my_own__files_read_")
+        assert text_of(await group.call_tool(tool.public_name)) == "read"
 
 
 async def test_a_name_that_no_tool_has_gets_a_hint(tmp_path: Path) -> None:
