@@ -34,10 +34,11 @@ LAYERS: Final = {
     "adapters": 3,
     "testing": 3,
     "cli": 4,
+    "__main__": 4,
 }
 """The folders and top-level modules of the package, and the layer each is in. The diagram is in ``__init__.py``."""
 
-SIDEWAYS: Final = {("adapters", "bridge")}
+SIDEWAYS: Final = {("adapters", "bridge"), ("__main__", "cli")}
 """Which folder may import which in its own layer. The single files of layer 0 may import each other."""
 
 FACADE: Final = {"_backoff", "_errors", "_exports", "catalog", "config", "kernel", "servers"}
@@ -153,7 +154,7 @@ def foreign_problem(found: Import, declared: set[str], optional: set[str]) -> st
         return f"{found}: the kernel does without"
     if found.place == "_errors" and name != "trio":
         return f"{found}: errors need the standard library and trio only"
-    allowed = declared | optional if found.place == "adapters" else declared
+    allowed = declared | optional if found.place in ("adapters", "cli") else declared
     distributions = {_normal(name) for name in installed().get(name, [name])}
     return None if distributions & allowed else f"{found}: declare its distribution in pyproject.toml"
 

@@ -1,0 +1,32 @@
+"""The command line: ``mcp-actors``, or ``python -m mcp_actors``."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from importlib.util import find_spec
+
+from .._exports import publish
+
+__all__ = ["main"]
+
+_NEEDS = ("cyclopts", "rich")
+
+
+def main() -> None:
+    """Run the command that the arguments of this process name, and exit with its code.
+
+    0 is success; 1 a server, a tool or a file that failed; 2 arguments that cannot be understood; 130 a Ctrl-C.
+    """
+    missing = [name for name in _NEEDS if find_spec(name) is None]
+    if missing:
+        sys.stderr.write(f"error: mcp-actors needs {' and '.join(missing)}; try: pip install 'mcp-actors[cli]'\n")
+        sys.exit(1)
+    from ._app import run
+
+    # What the servers write and what happens to them is in the results; a log would come in between.
+    logging.getLogger().addHandler(logging.NullHandler())
+    sys.exit(run(sys.argv[1:]))
+
+
+publish(__name__, globals())

@@ -1,0 +1,96 @@
+"""The commands, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib.metadata import version
+from typing import Any, Final
+
+import trio
+from cyclopts import App, CycloptsError
+from mcp import MCPError
+
+from .._collapse import collapse
+from .._errors import McpActorsError
+from ._arguments import ArgumentProblem
+from ._call import ToolUnknown, call
+from ._check import check
+from ._output import Output
+from ._tools import tools
+from ._watch import watch
+
+__all__ = ["run"]
+
+FAILED: Final = 1
+MISUSED: Final = 2
+INTERRUPTED: Final = 130
+
+EXAMPLES: Final[Mapping[Callable[..., Any], str]] = {
+    check: "mcp-actors check --config ~/.cursor/mcp.json",
+    tools: "mcp-actors tools time --json",
+    call: "mcp-actors call time get_current_time timezone=Europe/Paris",
+    watch: "mcp-actors watch",
+}
+
+
+def make_app() -> App:
+    """Make the parser of the command line."""
+    app = App(
+        name="mcp-actors",
+        help="Use the MCP servers of a configuration file as Claude, Cursor, VS Code and others write it.",
+        help_epilogue=_examples(*EXAMPLES.values()),
+        help_format="plaintext",
+        version=version("mcp-actors"),
+    )
+    for command, example in EXAMPLES.items():
+        app.command(command, help_epilogue=_examples(example))
+    return app
+
+
+def _examples(*lines: str) -> str:
+    return "Example:\n\n" + "\n\n".join(f"    {line}" for line in lines)
+
+
+def run(words: Sequence[str]) -> int:
+    """Run a command, and return the exit code."""
+    output = Output()
+    try:
+        return _run(words)
+    except CycloptsError as error:
+        output.error(f"{_one_line(error)}; see mcp-actors --help")
+        return MISUSED
+    except (ArgumentProblem, ToolUnknown) as error:
+        output.error(error)
+        return MISUSED
+    except McpActorsError as error:
+        output.error(error)
+    except MCPError as error:
+        output.error(f"the server answered with an error: {error.message} (code {error.code})")
+    except KeyboardInterrupt:
+        output.messages.print("cancelled")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output has enough. What is still buffered must not fail at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return FAILED
+
+
+def _run(words: Sequence[str]) -> int:
+    command, bound, _ = make_app().parse_args(list(words), exit_on_error=False, print_error=False)
+    if not inspect.iscoroutinefunction(command):
+        command(*bound.args, **bound.kwargs)  # --help and --version
+        return 0
+    try:
+        code: Any = trio.run(partial(command, *bound.args, **bound.kwargs))
+    except BaseExceptionGroup as group:
+        raise collapse(group) from None
+    sys.stdout.flush()
+    return int(code)
+
+
+def _one_line(error: CycloptsError) -> str:
+    return " ".join(str(error).split()).rstrip(".")

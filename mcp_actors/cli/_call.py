@@ -1,0 +1,117 @@
+"""``mcp-actors call``: one tool, called once."""
+
+from __future__ import annotations
+
+import difflib
+import json as json_module
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.types import CallToolResult, EmbeddedResource, TextContent, TextResourceContents
+from rich.progress import BarColumn, Progress, TextColumn
+
+from ..catalog import CatalogTool
+from ._arguments import parse_arguments
+from ._configuration import load
+from ._options import AsJson, ConfigFile
+from ._output import Output
+from ._session import open_once
+
+__all__ = ["call"]
+
+
+class ToolUnknown(Exception):
+    """The server has no tool of that name."""
+
+
+async def call(
+    server: str,
+    tool: str,
+    /,
+    *arguments: str,
+    args: str | None = None,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> int:
+    """Call a tool, and print what it returns.
+
+    On a terminal the progress that the server reports is a bar. Ctrl-C cancels the call at the server too.
+
+    Args:
+        server: the server, as it is called in the configuration.
+        tool: the tool, as the server calls it.
+        arguments: key=value, typed by the tool's schema: numbers, true and false, JSON for objects and arrays.
+        args: all arguments as one JSON object.
+        config: the configuration file.
+        json: whether to print JSON.
+
+    Returns:
+        0, or 1 if the tool failed.
+    """
+    output = Output(as_json=json)
+    loaded = load(config, [server])
+    for error in loaded.errors:
+        output.error(error)
+        return 1
+    async with open_once(loaded, strict=True) as group:
+        found = _find([each for each in group.tools if each.server == server], server, tool)
+        given = parse_arguments(arguments, args, found.input_schema)
+        async with _progress_bar(output) as report:
+            result = await group[server].call_tool(tool, given, progress=report)
+    output.json(result.model_dump(mode="json", by_alias=True, exclude_none=True))
+    if result.is_error:
+        output.error(f"tool {tool!r} failed: {_text_of(result) or 'it does not say why'}")
+        return 1
+    output.line(_text_of(result))
+    return 0
+
+
+def _find(tools: list[CatalogTool], server: str, name: str) -> CatalogTool:
+    for tool in tools:
+        if tool.name == name:
+            return tool
+    names = [tool.name for tool in tools]
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"its tools are: {', '.join(names) or 'none'}"
+    raise ToolUnknown(f"server {server!r} has no tool {name!r}; {hint}")
+
+
+@asynccontextmanager
+async def _progress_bar(output: Output) -> AsyncIterator[ProgressFnT]:
+    """Show a bar on stderr as soon as there is progress; nothing if that is no terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    # It would refresh from a thread of its own.
+    bar = Progress(*columns, console=output.messages, auto_refresh=False, transient=True)
+    task = bar.add_task("", total=None)
+
+    async def report(progress: float, total: float | None = None, message: str | None = None) -> None:
+        if output.messages.is_terminal:
+            bar.start()
+            bar.update(task, completed=progress, total=total, description=message or "", refresh=True)
+
+    try:
+        yield report
+    finally:
+        if bar.live.is_started:
+            bar.stop()
+
+
+def _text_of(result: CallToolResult) -> str:
+    """Return a result for people: its texts, else its structured content; other parts by their kind and size."""
+    parts = [_part(part) for part in result.content]
+    if not parts and result.structured_content is not None:
+        return json_module.dumps(result.structured_content, indent=2, ensure_ascii=False)
+    return "\n".join(parts)
+
+
+def _part(part: Any) -> str:
+    if isinstance(part, TextContent):
+        return part.text
+    if isinstance(part, EmbeddedResource) and isinstance(part.resource, TextResourceContents):
+        return part.resource.text
+    data = getattr(part, "data", "")
+    size = f", {len(data) * 3 // 4} bytes" if data else ""
+    where = getattr(part, "uri", None) or getattr(part, "mime_type", None) or ""
+    return f"[{part.type} {where}{size}; see it with --json]"

@@ -1,0 +1,78 @@
+"""Which file a command reads, and which servers of it it is about."""
+
+from __future__ import annotations
+
+import difflib
+import getpass
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from .._errors import ConfigError
+from ..config import Input, LoadedConfig, ServerConfig, load_config
+
+__all__ = ["load"]
+
+PLACES: Final = (".mcp.json", "mcp.json", ".vscode/mcp.json", ".cursor/mcp.json")
+"""Where a configuration is looked for if none is named, in this order."""
+
+
+def load(file: Path | None, names: Sequence[str]) -> LoadedConfig:
+    """Load a configuration, or the one that is found. Who sits at a terminal is asked for its inputs.
+
+    Args:
+        file: its path; None: the first of `PLACES` that there is.
+        names: the servers to load; empty: all.
+
+    Returns:
+        What was loaded, with the servers of these names only.
+
+    Raises:
+        ConfigError: the file cannot be read, or there is no such server in it.
+    """
+    loaded = load_config(find_file() if file is None else file, ask=_ask if sys.stdin.isatty() else None)
+    if not names:
+        return loaded
+    known = {server.name: server for server in loaded.servers}
+    for name in names:
+        if name not in known and name not in loaded.failed:
+            raise ConfigError(_unknown(name, [*known, *loaded.failed], loaded), source=loaded.source)
+    failed = {name: error for name, error in loaded.failed.items() if name in names}
+    servers = tuple(_wanted(known[name]) for name in dict.fromkeys(names) if name in known)
+    return attrs.evolve(loaded, servers=servers, failed=failed, errors=tuple(failed.values()))
+
+
+def find_file() -> Path:
+    """Return the configuration of the current folder.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    for place in PLACES:
+        if Path(place).exists():
+            return Path(place)
+    raise ConfigError(f"there is no {', '.join(PLACES[:-1])} or {PLACES[-1]} here; name a file with --config FILE")
+
+
+def _wanted(server: ServerConfig) -> ServerConfig:
+    """Return a server that was asked for by name, and so is wanted also if its entry says otherwise."""
+    return attrs.evolve(server, enabled=True)
+
+
+def _unknown(name: str, known: list[str], loaded: LoadedConfig) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"its servers are: {', '.join(known) or 'none'}"
+    return f"{loaded.source}: there is no server {name!r}; {hint}"
+
+
+def _ask(question: Input) -> str | None:
+    """Put a question to who sits at the terminal; an empty answer is none."""
+    choices = f" ({', '.join(question.options)})" if question.options else ""
+    prompt = f"{question.description or question.id}{choices}: "
+    sys.stderr.write("" if question.password else prompt)
+    sys.stderr.flush()
+    answer = getpass.getpass(prompt) if question.password else sys.stdin.readline().rstrip("\n")
+    return answer or None

@@ -1,0 +1,59 @@
+"""``mcp-actors tools``: what the servers offer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._configuration import load
+from ._options import AsJson, ConfigFile
+from ._output import Output
+from ._session import open_once
+
+__all__ = ["tools"]
+
+
+async def tools(
+    *servers: str,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> int:
+    """List the tools of all servers.
+
+    Args:
+        servers: the servers whose tools are listed. Default: all that are enabled.
+        config: the configuration file.
+        json: whether to print JSON.
+
+    Returns:
+        0 if all servers could be asked, 1 if not.
+    """
+    output = Output(as_json=json)
+    loaded = load(config, servers)
+    async with open_once(loaded) as group:
+        listed: list[dict[str, Any]] = []
+        for tool in group.tools:
+            takes = ", ".join(_words(tool.input_schema))
+            output.line((tool.server, "dim"), " ", (tool.name, "bold"), f"({takes})")
+            for line in (tool.description or "").strip().splitlines()[:1]:
+                output.line(f"    {line.strip()}")
+            listed.append(
+                {
+                    "server": tool.server,
+                    "name": tool.name,
+                    "public_name": tool.public_name,
+                    "description": tool.description,
+                    "input_schema": tool.input_schema,
+                }
+            )
+        output.json(listed)
+        errors = [*loaded.errors, *group.errors.values()]
+    for error in errors:
+        output.error(error)
+    return 1 if errors else 0
+
+
+def _words(schema: Any) -> list[str]:
+    """Return the arguments of a tool, those in brackets that need not be given."""
+    required = schema.get("required", ())
+    names = schema.get("properties") or {}
+    return [name if name in required else f"[{name}]" for name in names]

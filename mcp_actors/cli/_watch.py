@@ -1,0 +1,117 @@
+"""``mcp-actors watch``: what the servers do, as it happens."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from functools import partial
+from typing import Any, NoReturn
+
+import trio
+from rich.live import Live
+from rich.table import Table
+
+from ..kernel import Event
+from ..servers import ServerGroup, ServerStatus, StateChanged, open_servers
+from ._configuration import load
+from ._options import AsJson, ConfigFile
+from ._output import Output
+
+__all__ = ["watch"]
+
+_STYLES = {"ready": "green", "degraded": "yellow", "failed": "red", "backoff": "red", "stopped": "dim"}
+
+
+async def watch(
+    *servers: str,
+    config: ConfigFile = None,
+    json: AsJson = False,
+    every: float = 1.0,
+) -> int:
+    """Keep the servers connected and show their state, until Ctrl-C. On a terminal it is a live table.
+
+    Elsewhere, and with --json, it is one line for each change of a state.
+
+    Args:
+        servers: the servers to watch. Default: all that are enabled.
+        config: the configuration file.
+        json: whether to print JSON.
+        every: seconds after which the table is made anew, also if no state has changed.
+
+    Returns:
+        Never, but by Ctrl-C.
+    """
+    output = Output(as_json=json)
+    loaded = load(config, servers)
+    for error in loaded.errors:
+        output.error(error)
+    if output.results.is_terminal and not json:
+        async with open_servers(*loaded.servers) as group:
+            await _show(group, output, every)
+    # An observer is told of the first connects too, but must not be kept waiting by who reads the output.
+    told, changes = trio.open_memory_channel[StateChanged](math.inf)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_tell, changes, output)
+            async with open_servers(*loaded.servers, observers=[partial(_pass_on, told)]):
+                await trio.sleep_forever()
+    finally:
+        with suppress(trio.WouldBlock):
+            while True:  # what happened while it ended
+                _tell_one(changes.receive_nowait(), output)
+    raise AssertionError("unreachable")
+
+
+def _pass_on(told: trio.MemorySendChannel[StateChanged], event: Event) -> None:
+    if isinstance(event, StateChanged):
+        told.send_nowait(event)
+
+
+async def _tell(changes: trio.MemoryReceiveChannel[StateChanged], output: Output) -> None:
+    """Print one line for each change."""
+    async for event in changes:
+        _tell_one(event, output)
+
+
+def _tell_one(event: StateChanged, output: Output) -> None:
+    change = {"server": event.server, "old": event.old, "new": event.new, "reason": event.reason}
+    output.line((event.server, "bold"), f"  {event.old} -> {event.new}  {event.reason}")
+    output.json({**change, "incarnation": event.incarnation})
+    output.results.file.flush()
+
+
+async def _show(group: ServerGroup, output: Output, every: float) -> NoReturn:
+    """Keep a table of the servers on the terminal up to date."""
+    async with group.watch_events() as events:
+        # It would refresh from a thread of its own.
+        with Live(_table(group), console=output.results, auto_refresh=False) as live:
+            while True:
+                live.update(_table(group), refresh=True)
+                with trio.move_on_after(every):
+                    await anext(events)
+
+
+def _table(group: ServerGroup) -> Table:
+    """Make the table of this moment."""
+    table = Table()
+    for heading in ("server", "state", "run", "pid", "for", "in flight", "queued", "restarts", "last error"):
+        table.add_column(heading, overflow="ellipsis", no_wrap=heading != "last error")
+    now = trio.current_time()
+    for status in group.status().values():
+        table.add_row(*_row(status, now), style=None)
+    return table
+
+
+def _row(status: ServerStatus, now: float) -> list[Any]:
+    style = _STYLES.get(status.state, "")
+    return [
+        status.name,
+        f"[{style}]{status.state}[/]" if style else status.state,
+        str(status.incarnation),
+        "" if status.pid is None else str(status.pid),
+        f"{now - status.since:.0f} s",
+        str(status.in_flight),
+        str(status.queued),
+        str(status.restarts),
+        "" if status.last_error is None else str(status.last_error).replace("[", r"\["),
+    ]

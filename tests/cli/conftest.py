@@ -1,0 +1,35 @@
+"""Running a command in this process: the servers are real, and only the interpreter is not started anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import pytest
+
+
+class Done(NamedTuple):
+    """What came of a command."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Run: TypeAlias = Callable[..., Done]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command in `tmp_path`."""
+    from mcp_actors.cli import _app
+
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> Done:
+        capsys.readouterr()
+        code = _app.run(words)
+        return Done(code, *capsys.readouterr())
+
+    return run

@@ -1,0 +1,122 @@
+"""The command line as people use it: in a pseudo-terminal, and with pipes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from ..servers.scripted_server import command
+
+PROGRAM: Final = (sys.executable, "-m", "mcp_actors")
+PATIENCE: Final = 30.0
+"""Seconds for what takes one or two: it is for a machine that is busy with other things."""
+
+_ESCAPE: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def scripted(*flags: str, **settings: Any) -> dict[str, Any]:
+    """Return the entry of a scripted server."""
+    program, args = command(*flags)
+    return {"command": program, "args": args, "mcp_actors": {"protocol": "legacy", **settings}}
+
+
+def write(folder: Path, servers: dict[str, Any], **more: Any) -> None:
+    """Write the configuration that is found in a folder."""
+    (folder / ".mcp.json").write_text(json.dumps({"mcpServers": servers, **more}))
+
+
+def piped(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own, with pipes."""
+    return subprocess.run(
+        [*PROGRAM, *words],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+
+
+class Terminal:
+    """A command in a terminal of 100 columns. `text` is what it has shown, without colours."""
+
+    def __init__(self, master: int, process: subprocess.Popen[bytes]) -> None:
+        self._master = master
+        self.process = process
+        self.raw = b""
+
+    @property
+    def text(self) -> str:
+        return _ESCAPE.sub("", self.raw.decode(errors="replace")).replace("\r\n", "\n")
+
+    def type(self, keys: str) -> None:
+        """Type some keys, of which the one of code 3 is Ctrl-C."""
+        os.write(self._master, keys.encode())
+
+    def wait_for(self, pattern: str) -> None:
+        """Wait until something has been shown."""
+        deadline = time.monotonic() + PATIENCE
+        while not re.search(pattern, self.text):
+            assert time.monotonic() < deadline, self.text
+            assert self._read(), f"it ended, and showed: {self.text}"
+
+    def wait(self) -> int:
+        """Wait until the command has ended, and return its exit code."""
+        while self._read():
+            pass
+        return self.process.wait(PATIENCE)
+
+    def _read(self) -> bool:
+        ready, _, _ = select.select([self._master], [], [], PATIENCE)
+        assert ready, f"nothing more came after: {self.text}"
+        try:
+            piece = os.read(self._master, 65536)
+        except OSError:
+            return False  # so Linux says that nobody has the other side open any more
+        self.raw += piece
+        return bool(piece)
+
+
+@contextmanager
+def terminal(folder: Path, *words: str) -> Iterator[Terminal]:
+    """Run a command in a pseudo-terminal."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    environment.pop("NO_COLOR", None)
+    try:
+        with subprocess.Popen(
+            [*PROGRAM, *words],
+            cwd=folder,
+            env=environment,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=_take_terminal,
+        ) as process:
+            os.close(slave)
+            try:
+                yield Terminal(master, process)
+            finally:
+                process.kill()
+    finally:
+        os.close(master)
+
+
+def _take_terminal() -> None:
+    """Make the terminal that of this session, so that a Ctrl-C in it becomes a signal."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

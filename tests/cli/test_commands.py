@@ -1,0 +1,211 @@
+"""The commands with pipes: what they print, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Run
+from .terminal import PATIENCE, PROGRAM, piped, scripted, write
+
+pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
+
+ESCAPE = "\x1b"
+
+
+class TestCheck:
+    def test_it_says_of_every_server_what_it_is(self, tmp_path: Path, run: Run) -> None:
+        write(
+            tmp_path,
+            {
+                "a": scripted(),
+                "longer": scripted("--name", "other", "--tools", "2"),
+                "off": {"command": "x", "disabled": True},
+            },
+        )
+        done = run("check")
+        assert (done.returncode, done.stderr) == (0, "")
+        a, longer, off = done.stdout.splitlines()
+        assert a.startswith("a       ready     scripted 1.0, 2025-")
+        assert longer.startswith("longer  ready     other 1.0, 2025-")
+        assert off == "off     disabled  [x]"
+        assert ESCAPE not in done.stdout
+
+    def test_it_says_what_is_wrong_and_what_to_do(self, tmp_path: Path, run: Run) -> None:
+        servers = {
+            "missing": {"command": "no-such-program"},
+            "exits": scripted("--exit-at-start", "7", "--stderr", "no licence"),
+            "refused": {"url": "http://127.0.0.1:1/mcp"},
+            "unset": {"command": "x", "env": {"A": "${NO_SUCH_VARIABLE}"}},
+            "typo": {"comand": "x"},
+            "good": scripted(),
+        }
+        write(tmp_path, servers)
+        done = run("check")
+        assert done.returncode == 1
+        lines = {line.split()[0]: line for line in done.stdout.splitlines()}
+        assert list(lines) == ["typo", "missing", "exits", "refused", "unset", "good"]
+        assert "(did you mean 'command'?)" in lines["typo"]
+        assert "command 'no-such-program' not found; install it or set an absolute path" in lines["missing"]
+        assert "exited with code 7" in lines["exits"]
+        assert "no licence" in lines["exits"]
+        assert "http://127.0.0.1:1/mcp" in lines["refused"]
+        assert "environment variable 'NO_SUCH_VARIABLE' is not set; set it" in lines["unset"]
+        assert " ready " in lines["good"]
+        assert done.stderr.splitlines()[-1] == "error: 5 of 6 servers cannot be used"
+
+    def test_its_json_is_nothing_but_json(self, tmp_path: Path, run: Run) -> None:
+        write(tmp_path, {"a": scripted("--tools", "1"), "bad": {"command": "no-such-program"}})
+        done = run("check", "--json")
+        assert done.returncode == 1
+        a, bad = json.loads(done.stdout)
+        assert (a["name"], a["state"], a["server"], a["error"]) == ("a", "ready", "scripted", None)
+        assert a["tools"] > 1
+        assert a["seconds"] > 0
+        assert (bad["state"], bad["tools"]) == ("failed", None)
+        assert "not found" in bad["error"]
+
+    def test_only_the_servers_that_are_named_are_checked(self, tmp_path: Path, run: Run) -> None:
+        write(tmp_path, {"a": scripted(), "bad": {}, "off": {**scripted(), "disabled": True}})
+        done = run("check", "off", "a")
+        assert [line.split()[:2] for line in done.stdout.splitlines()] == [["off", "ready"], ["a", "ready"]]
+        assert done.returncode == 0
+        unknown = run("check", "ba")
+        assert unknown.returncode == 1
+        assert unknown.stderr.endswith(".mcp.json: there is no server 'ba'; did you mean 'bad'?\n")
+
+    def test_no_credential_is_shown(self, tmp_path: Path, run: Run) -> None:
+        servers = {
+            "a": {"url": "http://user:s3cret@127.0.0.1:1/mcp?key=s3cret", "headers": {"X": "s3cret"}},
+            "b": {"command": "no-such-program", "args": ["--token", "s3cret"], "env": {"A": "s3cret"}},
+            "c": {"command": "no-such-program", "args": ["--token", "s3cret", "${HOME}"]},
+        }
+        write(tmp_path, servers)
+        for words in (["check"], ["check", "--json"], ["tools"], ["call", "a", "b"]):
+            done = run(*words)
+            assert done.returncode == 1
+            assert "s3cret" not in done.stdout + done.stderr
+
+
+class TestTools:
+    def test_it_lists_them_with_their_arguments(self, tmp_path: Path, run: Run) -> None:
+        write(tmp_path, {"a": scripted()})
+        done = piped(tmp_path, "tools")
+        assert (done.returncode, done.stderr) == (0, "")
+        lines = done.stdout.splitlines()
+        assert lines[lines.index("a echo(text)") + 1] == "    Return the text."
+
+    def test_its_json_has_the_schemas(self, tmp_path: Path, run: Run) -> None:
+        write(tmp_path, {"a": scripted()})
+        tools = {tool["name"]: tool for tool in json.loads(run("tools", "--json").stdout)}
+        assert tools["echo"]["public_name"] == "mcp__a__echo"
+        assert tools["echo"]["input_schema"]["properties"] == {"text": {"type": "string"}}
+
+    def test_servers_that_do_not_answer_are_named(self, tmp_path: Path, run: Run) -> None:
+        write(tmp_path, {"a": scripted(), "bad": {"command": "no-such-program"}, "worse": {}})
+        done = run("tools")
+        assert done.returncode == 1
+        assert "a echo(text)" in done.stdout
+        first, second = done.stderr.splitlines()
+        assert "mcpServers.worse: neither 'command' nor 'url' is given" in first
+        assert second.startswith("error: server 'bad': command 'no-such-program' not found")
+
+
+class TestCall:
+    def test_it_prints_what_the_tool_returns(self, tmp_path: Path, run: Run) -> None:
+        write(tmp_path, {"a": scripted(), "broken": {"command": "no-such-program"}})
+        done = run("call", "a", "echo", "text=007 = [bold]James[/]")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "007 = [bold]James[/]\n", "")
+
+    def test_arguments_may_be_json_and_so_may_the_result(self, tmp_path: Path, run: Run) -> None:
+        write(tmp_path, {"a": scripted()})
+        done = run("call", "a", "echo", "--args", '{"text": "é"}', "--json")
+        assert json.loads(done.stdout)["content"] == [{"type": "text", "text": "é"}]
+
+    @pytest.mark.parametrize(
+        ("words", "code", "said"),
+        [
+            (["a", "ecko"], 2, "server 'a' has no tool 'ecko'; did you mean 'echo'?"),
+            (["a", "echo", "txt=x"], 2, "the tool has no argument 'txt'; did you mean 'text'?"),
+            (["a", "echo", "x"], 2, "'x' is no argument; write key=value, or --args '{…}'"),
+            (["a", "sleep", "seconds=soon"], 2, "argument 'seconds': 'soon' is no number"),
+            (["a", "echo", "--args", "{"], 2, "--args is no JSON: Expecting property name"),
+            (["a", "echo"], 1, "arguments.text is missing"),
+            (["b", "echo"], 1, "there is no server 'b'; its servers are: a, gone"),
+            (["gone", "echo"], 1, "server 'gone': command 'no-such-program' not found; install it"),
+        ],
+    )
+    def test_what_is_wrong_is_said_in_one_line(
+        self, tmp_path: Path, run: Run, words: list[str], code: int, said: str
+    ) -> None:
+        write(tmp_path, {"a": scripted(), "gone": {"command": "no-such-program"}})
+        done = run("call", *words)
+        assert (done.returncode, done.stdout) == (code, "")
+        [line] = done.stderr.splitlines()
+        assert line.startswith("error: ")
+        assert said in line
+
+    def test_an_error_of_the_server_is_told_as_such(self, tmp_path: Path, run: Run) -> None:
+        write(tmp_path, {"a": scripted("--error-on-call", "-32050", "out of paper")})
+        done = run("call", "a", "echo", "text=x")
+        assert done.returncode == 1
+        assert done.stderr == "error: the server answered with an error: out of paper (code -32050)\n"
+
+
+class TestWatch:
+    def test_it_prints_a_line_of_json_for_each_change_until_it_is_interrupted(self, tmp_path: Path, run: Run) -> None:
+        write(tmp_path, {"a": scripted()})
+        with subprocess.Popen(
+            [*PROGRAM, "watch", "--json"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as watching:
+            assert watching.stdout is not None
+            changes = [json.loads(watching.stdout.readline()) for _ in range(2)]
+            assert [(change["server"], change["new"]) for change in changes] == [("a", "connecting"), ("a", "ready")]
+            watching.send_signal(signal.SIGINT)
+            output, errors = watching.communicate(timeout=PATIENCE)
+        assert (watching.returncode, errors) == (130, "cancelled\n")
+        assert [json.loads(line)["new"] for line in output.splitlines()] == ["stopping", "stopped"]
+
+
+class TestMisuse:
+    def test_a_wrong_command_names_the_nearest(self, tmp_path: Path, run: Run) -> None:
+        done = run("chek")
+        assert done.returncode == 2
+        assert done.stderr.startswith('error: Unknown command "chek". Did you mean "check"?')
+
+    def test_without_a_file_it_says_where_it_looked(self, tmp_path: Path, run: Run) -> None:
+        done = run("check")
+        assert (done.returncode, done.stdout) == (1, "")
+        places = ".mcp.json, mcp.json, .vscode/mcp.json or .cursor/mcp.json"
+        assert done.stderr == f"error: there is no {places} here; name a file with --config FILE\n"
+
+    def test_a_file_that_is_named_must_be_there(self, tmp_path: Path, run: Run) -> None:
+        done = run("check", "--config", "other.json")
+        assert done.stderr == "error: other.json: there is no such file; correct the path, or create it\n"
+        (tmp_path / "other.json").write_text("{")
+        assert "other.json: the file is no JSON, see line 1" in run("check", "-c", "other.json").stdout
+
+    @pytest.mark.parametrize("words", [["--help"], ["check", "--help"], ["call", "--help"], []])
+    def test_help_has_an_example(self, tmp_path: Path, run: Run, words: list[str]) -> None:
+        done = run(*words)
+        assert done.returncode == 0
+        assert "Example:" in done.stdout
+        assert "mcp-actors " in done.stdout.partition("Example:")[2]
+
+    def test_who_reads_no_further_is_no_error(self, tmp_path: Path, run: Run) -> None:
+        write(tmp_path, {"a": scripted("--tools", "900")})
+        shell = f"{' '.join(PROGRAM)} tools | head -n 1"
+        done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+        assert done.stdout.startswith("a ")
+        assert done.stderr == ""
+
+
+def test_an_input_that_nobody_can_be_asked_for_is_an_error(tmp_path: Path, run: Run) -> None:
+    inputs: list[dict[str, Any]] = [{"id": "key", "type": "promptString", "description": "The key"}]
+    write(tmp_path, {"a": {"command": "x", "args": ["${input:key}"]}}, inputs=inputs)
+    assert "input 'key' has to be asked for" in run("check").stdout

@@ -1,0 +1,85 @@
+"""The commands in a real pseudo-terminal: colours, a bar, a live table, questions and Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from .terminal import PATIENCE, scripted, terminal, write
+
+pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
+
+CTRL_C = "\x03"
+GREEN = b"\x1b[32m"
+
+
+def test_check_is_in_colour(tmp_path: Path) -> None:
+    write(tmp_path, {"a": scripted()})
+    with terminal(tmp_path, "check") as shown:
+        assert shown.wait() == 0
+        assert GREEN in shown.raw
+        assert "a  ready     scripted 1.0" in shown.text
+
+
+def test_progress_is_a_bar_that_leaves_the_result_alone(tmp_path: Path) -> None:
+    write(tmp_path, {"a": scripted("--progress", "3")})
+    with terminal(tmp_path, "call", "a", "echo", "text=done") as shown:
+        assert shown.wait() == 0
+        assert "━" in shown.text
+        assert shown.text.endswith("done\n")
+
+
+def test_ctrl_c_cancels_the_call_at_the_server(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    write(tmp_path, {"a": scripted("--log-file", str(log))})
+    with terminal(tmp_path, "call", "a", "sleep", "seconds=600") as shown:
+        deadline = time.monotonic() + PATIENCE
+        while not (log.exists() and "tools/call sleep" in log.read_text()):
+            assert time.monotonic() < deadline, shown.text
+            time.sleep(0.02)
+        shown.type(CTRL_C)
+        assert shown.wait() == 130
+        assert shown.text.endswith("cancelled\n")
+        assert "Traceback" not in shown.text
+    assert "notifications/cancelled" in log.read_text()
+
+
+def test_watch_is_a_live_table(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    backoff = {"first": 600}
+    write(
+        tmp_path,
+        {"a": scripted("--pid-file", str(pids), restart={"backoff": backoff}), "b": {"command": "no-such-program"}},
+    )
+    with terminal(tmp_path, "watch", "--every", "0.1") as shown:
+        shown.wait_for(r"a +│ ready +│ 1 +│ \d+")
+        assert re.search(r"b +│ failed", shown.text)
+        os.kill(int(pids.read_text().split()[0]), signal.SIGKILL)
+        shown.wait_for(r"a +│ backoff")
+        shown.type(CTRL_C)
+        assert shown.wait() == 130
+        assert "Traceback" not in shown.text
+
+
+def test_questions_are_asked_and_a_password_is_not_shown(tmp_path: Path) -> None:
+    inputs = [
+        {"id": "name", "type": "promptString", "description": "Your name"},
+        {"id": "key", "type": "promptString", "description": "Your key", "password": True},
+    ]
+    entry = scripted()
+    entry["env"] = {"NAME": "${input:name}", "KEY": "${input:key}"}
+    write(tmp_path, {"a": entry}, inputs=inputs)
+    with terminal(tmp_path, "call", "a", "env", "name=NAME") as shown:
+        # Each text is asked for in the order of their names.
+        shown.wait_for("Your key: ")
+        shown.type("s3cret\n")
+        shown.wait_for("Your name: ")
+        shown.type("Ada\n")
+        assert shown.wait() == 0
+        assert shown.text.endswith("Ada\n")
+        assert "s3cret" not in shown.text
