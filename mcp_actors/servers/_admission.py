@@ -123,6 +123,11 @@ class Admission:
     def _hidden(self) -> frozenset[str]:
         return frozenset() if self._verdict is None else self._verdict.hidden
 
+    @property
+    def waiting(self) -> int:
+        """How many tools are hidden until they are approved."""
+        return len(self._hidden)
+
     def check_call(self, name: str) -> None:
         """Refuse a call of a tool that may not be called.
 

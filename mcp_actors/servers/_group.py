@@ -156,7 +156,13 @@ class ServerGroup(Mapping[str, ServerRef]):
             return self.tools.find(public_name)
         except KeyError:
             silent = [f"{ref.name} ({ref.state})" for ref in self.configured if ref.state not in _state.ACTIVE]
-            raise _tool_not_found(public_name, [tool.public_name for tool in self.tools], silent) from None
+            hidden = [
+                f"{name} ({number})"
+                for name, record in self._records.items()
+                if (number := record.catalogue.admission.waiting)
+            ]
+            known = [tool.public_name for tool in self.tools]
+            raise _tool_not_found(public_name, known, silent=silent, hidden=hidden) from None
 
     async def call_tool(
         self,
@@ -263,16 +269,21 @@ def _supervised(record: ServerRecord, group: SupervisorRef) -> Supervised:
     return Supervised(record, own)
 
 
-def _tool_not_found(public_name: str, known: Sequence[str], silent: Sequence[str]) -> ToolNotFound:
+def _tool_not_found(
+    public_name: str, known: Sequence[str], *, silent: Sequence[str], hidden: Sequence[str]
+) -> ToolNotFound:
     """The error for a name that no tool has.
 
     Args:
         public_name: what was asked for.
         known: the names there are.
         silent: the servers that show no tools now, and in which state they are.
+        hidden: the servers of which tools wait for approval, and how many.
     """
     near = difflib.get_close_matches(public_name, known, n=3)
     hints = [f"did you mean {' or '.join(map(repr, near))}?" if near else f"{len(known)} tools are known"]
     if silent:
         hints.append(f"servers that do not serve now: {', '.join(silent)}")
+    if hidden:
+        hints.append(f"tools that are hidden until they are approved (see tool_changes): {', '.join(hidden)}")
     return ToolNotFound(f"there is no tool {public_name!r}; {'; '.join(hints)}", server="*")

@@ -135,6 +135,8 @@ async def test_what_was_added_or_changed_is_hidden_until_it_is_approved() -> Non
             )
         with pytest.raises(ToolNotFound, match="'gone' is not listed, so that nobody knows what it is"):
             await ref.call_tool("gone")
+        with pytest.raises(ToolNotFound, match=r"are hidden until they are approved \(see tool_changes\): here \(2\)"):
+            await group.call_tool("mcp__here__evil")
         assert here.called == []
         with pytest.raises(ToolNotFound, match="no tool 'v1' waits for approval; those that do are: 'evil', 'read'"):
             await ref.approve_tools(changes, "v1")

@@ -10,9 +10,19 @@ from mcp import MCPError
 from mcp.types import INTERNAL_ERROR, Tool
 from trio.testing import MockClock
 
-from mcp_actors import ConfigError, ConnectFailed, ServerConfig, StateChanged, Stdio, open_servers
+from mcp_actors import (
+    ConfigError,
+    ConnectFailed,
+    Http,
+    HttpStatusError,
+    ServerConfig,
+    StateChanged,
+    Stdio,
+    open_servers,
+)
 
 from .changing import Changing, shown, wait_shown
+from .faults.http_faults import Raw, faulty_server, response
 from .groups import LATER, NEVER, Events, crash, reach, server, state
 from .links import text_of
 
@@ -81,6 +91,22 @@ async def test_declared_tools_do_not_take_the_place_of_what_the_server_listed_be
         await group["here"].list_tools()
         assert state(group, "here") == "ready"
         assert shown(group) == ["v2", "same"]
+
+
+async def test_over_http_too() -> None:
+    """S2-23: the server answers, but not with its list."""
+    with faulty_server() as web:
+        web.scripts["tools/list"] = Raw(response(503, "", "Retry-After: 1"), "keep")
+        config = ServerConfig("web", Http(web.url()), static_tools=[{"name": "sleep", "inputSchema": {}}])
+        async with open_servers(config) as group:
+            assert state(group, "web") == "degraded"
+            error = group.errors["web"]
+            assert isinstance(error, HttpStatusError)
+            assert error.status == 503
+            assert text_of(await group.call_tool("mcp__web__sleep", {"seconds": 0})) == "slept 0"
+            del web.scripts["tools/list"]
+            await wait_shown(group, "sleep", "hold", "raw", "slowly")
+            assert state(group, "web") == "ready"
 
 
 async def test_a_server_that_dies_when_it_is_asked_is_not_connected() -> None:
