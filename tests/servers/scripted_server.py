@@ -265,9 +265,9 @@ class ScriptedServer:
             raise RpcError(INTERNAL_ERROR, "the list of tools is lost")
         if self.flags.hang_on_list:
             return None
-        deep: Json = {}
-        for _ in range(1, self.flags.deep_list):
-            deep = {"not": deep}
+        deep: Json = schema()
+        for _ in range(self.flags.deep_list):
+            deep = {"type": "object", "not": deep}
         extra = {f"tool_{number}": (f"Tool number {number}.", schema()) for number in range(self.flags.tools)}
         return {
             "tools": [
