@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
-from typing import Final
+from typing import Final, Self
 
 import httpx2
 import trio
@@ -83,14 +83,20 @@ class WatchedResponseBody(httpx2.AsyncByteStream):
         self._on_end = on_end
         self._on_close = on_close
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    def __aiter__(self) -> Self:
+        self._chunks = aiter(self._inner)
+        return self
+
+    async def __anext__(self) -> bytes:
+        # Not a generator: older versions of httpx2 would leave its end to the garbage collector.
         try:
-            async for chunk in self._inner:
-                yield chunk
+            return await anext(self._chunks)
+        except StopAsyncIteration:
+            self._on_end(None)
+            raise
         except Exception as error:
             self._on_end(error)
             raise
-        self._on_end(None)
 
     async def aclose(self) -> None:
         self._on_close()
