@@ -190,12 +190,13 @@ def check_unique_names(configs: Iterable[ServerConfig]) -> None:
     """Refuse two servers of one name, disabled ones included.
 
     Raises:
-        ConfigError: a name is taken twice; the message names it and both positions, counted from 1.
+        ConfigError: a name is taken twice; the message names it and both positions, counted from 1, and files.
     """
-    seen: dict[str, int] = {}
+    seen: dict[str, str] = {}
     for position, config in enumerate(configs, start=1):
-        first = seen.setdefault(config.name, position)
-        if first != position:
-            problem = f"configurations {first} and {position} have this name; rename one of them"
+        place = f"{position}" if config.source is None else f"{position} (from {config.source})"
+        first = seen.setdefault(config.name, place)
+        if first is not place:
+            problem = f"configurations {first} and {place} have this name; rename one of them"
             message = f"server {config.name!r}: {problem}"
             raise ConfigError(message, source="ServerConfig", path=f"servers.{config.name}")

@@ -209,9 +209,11 @@ async def test_files_mappings_and_configurations_go_together(tmp_path: Path) -> 
 async def test_but_not_two_of_one_name(tmp_path: Path) -> None:
     """S2-07."""
     path = write(tmp_path, {"a": scripted()})
-    with pytest.raises(ConfigError, match="server 'a': configurations 1 and 2 have this name"):
+    with pytest.raises(ConfigError) as caught:
         async with open_servers(path, path):
             raise AssertionError("the block must not begin")
+    both = f"configurations 1 (from {path}) and 2 (from {path}) have this name"
+    assert str(caught.value) == f"server 'a': {both}; rename one of them"
 
 
 async def test_what_is_no_configuration_is_refused() -> None:
