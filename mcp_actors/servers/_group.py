@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Iterator, Mapping
+from operator import is_
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -38,9 +39,6 @@ __all__ = ["ServerGroup"]
 
 logger = logging.getLogger("mcp_actors.servers")
 
-_Listed: TypeAlias = "tuple[str, tuple[Tool, ...], bool, bool]"
-"""What a `Listing` is made of."""
-
 
 class ServerGroup(Mapping[str, ServerRef]):
     """The servers of an ``open_servers`` block: a mapping of names to `ServerRef`, in configured order.
@@ -64,7 +62,9 @@ class ServerGroup(Mapping[str, ServerRef]):
         self._supervised = {name: _supervised(record, supervisor) for name, record in records.items()}
         self._refs = {name: ServerRef(server, self._lifecycle) for name, server in self._supervised.items()}
         self._snapshot = CatalogSnapshot.from_listings((), naming=naming)
-        self._snapshot_of: list[_Listed] = []
+        # What the snapshot is of: the tools of each server, whose they are, and how they are marked.
+        self._tools: list[tuple[Tool, ...]] = []
+        self._marks: list[tuple[str, bool, bool]] = []
 
     def __repr__(self) -> str:
         states = ", ".join(f"{name}: {record.state}" for name, record in self._records.items())
@@ -139,10 +139,18 @@ class ServerGroup(Mapping[str, ServerRef]):
         larger generation.
         """
         listed = [record for record in self._records.values() if record.state in _state.LISTED or record.returning]
-        now = [(record.config.name, record.tools, record.state in _state.ACTIVE, record.deferred) for record in listed]
-        if not _are_same(now, self._snapshot_of):
-            self._snapshot_of = now
-            before, self._snapshot = self._snapshot, self._snapshot.updated(Listing(*each) for each in now)
+        tools = [record.tools for record in listed]
+        marks = [(record.config.name, record.state in _state.ACTIVE, record.deferred) for record in listed]
+        # By identity: to compare tools takes long, and this is asked at every call.
+        if marks != self._marks or not all(map(is_, tools, self._tools)):
+            self._tools, self._marks = tools, marks
+            before, self._snapshot = (
+                self._snapshot,
+                self._snapshot.updated(
+                    Listing(name, shown, available, deferred)
+                    for shown, (name, available, deferred) in zip(tools, marks, strict=True)
+                ),
+            )
             _log_collisions(before, self._snapshot)
         return self._snapshot
 
@@ -245,14 +253,6 @@ class ServerGroup(Mapping[str, ServerRef]):
             size: how many events may wait for the reader; one more drops the oldest (see ``EventStream.missed``).
         """
         return self._hub.subscribe(size=size)
-
-
-def _are_same(now: list[_Listed], before: list[_Listed]) -> bool:
-    """Whether nothing can have changed. By identity: comparing tools takes long, and this is asked at every call."""
-    return len(now) == len(before) and all(
-        tools is old_tools and name == old_name and marks == old_marks
-        for (name, tools, *marks), (old_name, old_tools, *old_marks) in zip(now, before, strict=True)
-    )
 
 
 def _log_collisions(before: CatalogSnapshot, now: CatalogSnapshot) -> None:
