@@ -90,6 +90,8 @@ class Subscribe(Request[None]):
             NotSupported: it does not tell of changes, or not of these.
             mcp.MCPError: as for `Request.send`.
         """
+        if self.subscription not in record.subscriptions:
+            return  # it was left while this waited for its turn
         require("resources_subscribe", client, record, self.operation)
         connection = record.subscriptions.connection
         assert connection is not None  # requests are served only while it stands
@@ -161,7 +163,7 @@ class Connection:
         """Tell the server of the resources that it was not told of yet."""
         async with self._turn:
             for uri in subscription.uris:
-                if uri not in self._subscribed:
+                if uri not in self._subscribed and self.record.subscriptions.wants(uri):
                     # The SDK's own function for it warns that it is of the legacy era.
                     request = SubscribeRequest(params=SubscribeRequestParams(uri=uri))
                     await self.client.session.send_request(request, EmptyResult)
@@ -228,7 +230,7 @@ class Connection:
                 return  # the connection has ended
             except Exception as exc:
                 failures += 1
-                if self._is_final(exc):
+                if subscription in self.record.subscriptions and self._is_final(exc):
                     subscription.fail(exc)
                     return
             else:

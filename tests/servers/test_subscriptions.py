@@ -17,6 +17,7 @@ from mcp import MCPError
 from mcp.types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
+    CallToolResult,
     EmptyResult,
     SubscriptionFilter,
     SubscriptionsAcknowledgedNotification,
@@ -40,6 +41,7 @@ from mcp_actors import (
 )
 from mcp_actors.servers import NotSupported, ResourceUpdated, ServerRef, Subscription
 
+from .fleet import Outcome
 from .groups import AT_ONCE, BOUND
 from .library import Library, command
 from .test_resources import Protocol, both_eras
@@ -231,6 +233,34 @@ async def test_it_goes_on_across_restarts_and_says_that_changes_may_have_been_mi
         await wait_all_tasks_blocked()
         method = "resources/subscribe" if era == "legacy" else "subscriptions/listen"
         assert library.methods().count(method) == (6 if era == "legacy" else 3)
+
+
+@both_eras
+async def test_one_that_was_left_before_it_was_its_turn_is_not_renewed(era: Protocol) -> None:
+    """What waits in the mailbox for that finds out, and nothing is left with the server."""
+    release = trio.Event()
+
+    async def wait(ctx: Any, params: Any) -> CallToolResult:
+        await release.wait()
+        return CallToolResult(content=[])
+
+    library, call = Library(on_call_tool=wait), Outcome()
+    async with open_servers(library.config(protocol=era, max_in_flight=1)) as servers, trio.open_nursery() as nursery:
+        ref = servers["library"]
+        async with ref.subscribe(A):
+            nursery.start_soon(Outcome().of, ref.call_tool, "search")
+            await wait_all_tasks_blocked()
+            nursery.start_soon(call.of, ref.call_tool, "search")
+            await wait_all_tasks_blocked()
+            await ref.restart()
+            await wait_all_tasks_blocked()
+            assert (ref.statistics().in_flight, ref.statistics().queued) == (1, 1)
+        before = len(library.asked)
+        release.set()
+        await call.result()
+        await wait_all_tasks_blocked()
+        assert (ref.statistics().in_flight, ref.statistics().queued) == (0, 0)
+        assert len(library.asked) == before
 
 
 @both_eras
