@@ -29,7 +29,7 @@ from .changing import Changing, shown
 from .groups import Events
 from .memory_link import Machine
 
-PROGRAMS: Final = 3_000 if os.environ.get("CI") else 100
+PROGRAMS: Final = 1_000 if os.environ.get("CI") else 100
 SEED: Final = int(os.environ.get("PROGRAMS_SEED") or random.SystemRandom().getrandbits(32))
 
 CALM: Final = 1000.0
