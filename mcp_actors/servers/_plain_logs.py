@@ -43,7 +43,9 @@ def _plain(text: str) -> str:
 
 
 _FILTER: Final = _PlainText()
-_LOGGERS: Final = ("mcp_actors.kernel", "mcp_actors.servers", "mcp_actors.servers.http", "mcp_actors.servers.stderr")
+_LOGGERS: Final = tuple(
+    f"mcp_actors.{name}" for name in ("catalog", "config", "kernel", "servers", "servers.http", "servers.stderr")
+)
 
 
 def keep_logs_plain() -> None:

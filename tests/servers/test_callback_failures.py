@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import outcome
@@ -113,10 +114,10 @@ async def test_a_callback_that_cannot_be_cancelled_holds_up_neither_the_server_n
         await trio.to_thread.run_sync(read.wait)
         return ACCEPTED
 
-    try:
-        config = asking(era, callbacks=Callbacks(elicitation=blocks, timeout=0.05), stop_timeout=1)
-        async with open_servers(config) as servers:
-            began = trio.current_time()
+    config = asking(era, callbacks=Callbacks(elicitation=blocks, timeout=0.05), stop_timeout=1)
+    async with open_servers(config) as servers:
+        began = trio.current_time()
+        with freed(read), trio.fail_after(BOUND):
             if era == "legacy":
                 [answer] = await ask(servers["a"], ELICIT)
                 assert answer["error"]["code"] == -32001
@@ -124,9 +125,15 @@ async def test_a_callback_that_cannot_be_cancelled_holds_up_neither_the_server_n
                 with pytest.raises(ServerError, match="took longer"):
                     await ask(servers["a"], ELICIT)
             assert trio.current_time() - began < MARGIN
-            read.set()
+
+
+@contextmanager
+def freed(event: threading.Event) -> Iterator[None]:
+    """Let a thread go on in any case, also if the test fails: nothing else could end it."""
+    try:
+        yield
     finally:
-        read.set()
+        event.set()
 
 
 async def test_a_process_ends_though_a_callback_does_not() -> None:
@@ -144,9 +151,9 @@ async def test_a_process_ends_though_a_callback_does_not() -> None:
         assert pid is not None
         await call(servers["a"], "ask_later", questions=[ELICIT])
         await asked.wait()
-        nursery.start_soon(servers["a"].stop)
-        await until(lambda: gone(pid))
-        read.set()
+        with freed(read):
+            nursery.start_soon(servers["a"].stop)
+            await until(lambda: gone(pid))
 
 
 def gone(pid: int) -> bool:

@@ -14,7 +14,7 @@ from mcp import MCPError
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult, TextContent, Tool, ToolListChangedNotification
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors import Callbacks, McpActorsError, StateChanged, open_servers
+from mcp_actors import Callbacks, InvalidArguments, McpActorsError, StateChanged, ToolNotFound, open_servers
 from mcp_actors.servers._connection_errors import problem_of
 from mcp_actors.servers._http_failures import HttpFailures
 from mcp_actors.servers._plain_logs import keep_logs_plain
@@ -32,8 +32,7 @@ HOSTILE: Final = (
 SCHEMA: Final = {
     "type": "object",
     "properties": {
-        HOSTILE: {"type": "string", "pattern": HOSTILE},
-        "kind": {"type": HOSTILE},
+        HOSTILE: {"type": "string", "pattern": "\u202e\x07a"},
         "one": {"enum": [HOSTILE]},
     },
     "required": [HOSTILE],
@@ -106,13 +105,13 @@ async def with_odd_tools() -> list[str]:
     shown: list[str] = []
     async with open_servers(library.config(validate="schema", protocol="legacy")) as servers:
         ref = servers["library"]
-        for arguments in ({}, {HOSTILE: "x"}, {HOSTILE: 1}, {HOSTILE: "x", "one": 2}):
-            with pytest.raises(McpActorsError) as caught:
+        for arguments in ({}, {HOSTILE: "x"}, {HOSTILE: 1}, {HOSTILE: "\u202e\x07a", "one": 2}):
+            with pytest.raises(InvalidArguments) as caught:
                 await ref.call_tool(HOSTILE, arguments)
             shown += texts(caught.value)
-        with pytest.raises(McpActorsError) as caught:
+        with pytest.raises(ToolNotFound) as missing:
             servers.find_tool(HOSTILE)
-        shown += texts(caught.value)
+        shown += texts(missing.value)
         await ref.call_tool("broken")
         return [*shown, repr(servers), repr(ref)]
 
