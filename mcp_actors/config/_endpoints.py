@@ -50,14 +50,14 @@ def _shown_url(url: str) -> str:
 
 
 def _bad_url(owner: str, url: str, problem: str) -> ConfigError:
-    return check.refused(owner, "url", f"url {mask_url(url)!r} {problem}")
+    return check.refused(owner, "url", f"url {_NOT_IN_URL.sub('', mask_url(url))!r} {problem}")
 
 
 def _split_url(owner: str, url: str) -> SplitResult:
     """Return the parts of an http or https URL with a host, or refuse it."""
     if _NOT_IN_URL.search(url):
         remedy = "holds white space, a control character or a backslash; remove it"
-        raise _bad_url(owner, _NOT_IN_URL.sub("", url), remedy)
+        raise _bad_url(owner, url, remedy)
     if "${" in url:
         raise _bad_url(owner, url, "holds '${', but variables are expanded in headers only; build the URL in Python")
     try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Self
 from urllib.parse import urlsplit
 
 MASK: Final = "…"
@@ -22,12 +22,26 @@ _NAME_AND_VALUE: Final = re.compile(r"(?P<name>-{0,2}[A-Za-z_][\w.-]*)(?P<separa
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
+class ExpandedUrl(str):
+    """A URL whose variables have been replaced, by what may be credentials; `written` is what it was before."""
+
+    written: str
+
+    def __new__(cls, url: str, *, written: str) -> Self:
+        """Make one of the URL and of what was written."""
+        made = super().__new__(cls, url)
+        made.written = written
+        return made
+
+
 def mask_url(url: str) -> str:
-    """Return `url` without user-info and fragment, every query value masked.
+    """Return `url` without user-info and fragment, every query value masked; its variables as they were written.
 
     All query values, because no list of names that hold a secret is complete. A text that cannot be split into the
     parts of a URL loses everything up to its last ``@`` and everything from its first ``?`` on.
     """
+    if isinstance(url, ExpandedUrl):
+        url = url.written
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -19,7 +19,7 @@ import attrs
 from .._errors import ConfigError
 from ._endpoints import Http, Sse
 from ._expand import expand
-from ._masking import MASK, mask_args, mask_url
+from ._masking import MASK, ExpandedUrl, mask_args, mask_url
 from ._transports import InProcess, Stdio
 from ._validators import refused
 from ._values import NO_VALUES, NamedValues, Secret
@@ -172,18 +172,13 @@ class TransportTemplate:
             return expand(text, environ, where=f"{where}.{field}", variables=self.variables)
 
         options = self._with(filled)
+        if "url" in options:
+            options["url"] = ExpandedUrl(options["url"], written=self.options["url"])
         try:
             return make_transport(self.kind, options)
         except ConfigError as error:
-            raise self._without_values(error, options, where) from None
-
-    def _without_values(self, error: ConfigError, options: Mapping[str, Any], where: str) -> ConfigError:
-        """Return an error about what came of the variables, without what came of them: it may be anything."""
-        said = str(error).removeprefix(f"{error.source}: ")
-        if error.path == "url":
-            _, _, reason = said.partition(f"url {mask_url(options['url'])!r} ")
-            said = f"url {mask_url(self.options['url'])!r} {reason or 'cannot be used'}, as its variables are now"
-        return ConfigError(f"{where}: {said}", path=f"{where}.{error.path}")
+            problem = str(error).removeprefix(f"{error.source}: ")
+            raise ConfigError(f"{where}: {problem}", path=f"{where}.{error.path}") from None
 
     def _with(self, filled: Callable[[str, str], str]) -> dict[str, Any]:
         """Return the options with every text replaced by ``filled(field, text)``."""

@@ -11,10 +11,12 @@ from typing import Final
 import httpx2
 
 from ..config import mask_url
+from ..config._masking import ExpandedUrl
 
 __all__ = ["discreet", "install_filters"]
 
-_ours: Final[ContextVar[bool]] = ContextVar("ours", default=False)
+_ours: Final[ContextVar[str | None]] = ContextVar("ours", default=None)
+"""The URL that the requests of this task go to, if they are ours."""
 
 
 class _MaskUrls(logging.Filter):
@@ -22,17 +24,23 @@ class _MaskUrls(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Let every record through, masked where it must be."""
-        if _ours.get() and isinstance(record.args, tuple):
-            record.args = tuple(mask_url(str(each)) if isinstance(each, httpx2.URL) else each for each in record.args)
+        ours = _ours.get()
+        if ours is not None and isinstance(record.args, tuple):
+            record.args = tuple(_shown(each, ours) if isinstance(each, httpx2.URL) else each for each in record.args)
         return True
 
 
+def _shown(url: httpx2.URL, ours: str) -> str:
+    # What came of variables may be a credential anywhere in it, so what was written is shown in its place.
+    return mask_url(ours if isinstance(ours, ExpandedUrl) else str(url))
+
+
 class _DropSessions(logging.Filter):
-    """Drops the record in which the SDK tells a session id of ours: it is all that a stranger needs to join in."""
+    """Drops the records in which the SDK tells a URL or session id of ours: all that a stranger needs to join in."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Drop that record, and no other."""
-        return not (_ours.get() and record.getMessage().startswith("Received session ID"))
+        """Drop those records, and no others."""
+        return not (_ours.get() is not None and record.getMessage().startswith(_WITH_SESSION_OR_URL))
 
 
 class _DropHeaders(logging.Filter):
@@ -40,9 +48,10 @@ class _DropHeaders(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Drop those records, and no others."""
-        return not (_ours.get() and record.getMessage().startswith(_WITH_HEADERS))
+        return not (_ours.get() is not None and record.getMessage().startswith(_WITH_HEADERS))
 
 
+_WITH_SESSION_OR_URL: Final = ("Received session ID", "Connecting to StreamableHTTP endpoint")
 _WITH_HEADERS: Final = ("receive_response_headers.complete", "send_request_headers.failed")
 
 _FILTERS: Final = (
@@ -60,9 +69,13 @@ def install_filters() -> None:
 
 
 @contextmanager
-def discreet() -> Iterator[None]:
-    """See to it that the libraries log no credential in this block, nor in any task that is started from it."""
-    token = _ours.set(True)
+def discreet(url: str) -> Iterator[None]:
+    """See to it that the libraries log no credential in this block, nor in any task that is started from it.
+
+    Args:
+        url: the configured URL that the requests go to.
+    """
+    token = _ours.set(url)
     try:
         yield
     finally:

@@ -97,15 +97,16 @@ class _WatchedReader(MessageReader):
 class _WatchedWriter(Stream):
     """The SDK's stream of outgoing messages, which also notes that this side has begun to close."""
 
-    def __init__(self, inner: WriteStream[SessionMessage], lifeline: Lifeline) -> None:
+    def __init__(self, inner: WriteStream[SessionMessage], lifeline: Lifeline, url: str) -> None:
         self._inner = inner
         self._lifeline = lifeline
+        self._url = url
 
     async def send(self, item: SessionMessage, /) -> None:
         """Hand one message to the SDK's transport, and let the context in which it posts know what it is."""
         token = posted.set(item.message)
         try:
-            with discreet():
+            with discreet(self._url):
                 await self._inner.send(item)
         finally:
             posted.reset(token)
@@ -135,7 +136,9 @@ class StreamableHttpLink(HttpLink[Http]):
         async with streamable_http_client(
             shown, http_client=contained, max_sse_event_size=self._transport.max_body_bytes
         ) as (reader, writer):
-            self.target = OpenStreams(self._watched(reader), _WatchedWriter(writer, self._lifeline))
+            self.target = OpenStreams(
+                self._watched(reader), _WatchedWriter(writer, self._lifeline, self.configured_url)
+            )
             self._opened.set()
             await self._left.wait()
 

@@ -61,6 +61,11 @@ class HttpLink(ABC, Generic[Configured]):
         self._left = trio.Event()
         self._ended = trio.Event()
 
+    @property
+    def configured_url(self) -> str:
+        """The URL as it is configured, credentials included."""
+        return self._transport.url
+
     def __repr__(self) -> str:
         state = "closed" if self._left.is_set() else "lost" if self.lost else "open"
         return f"<{type(self).__name__} {self._name!r} {self.endpoint}, {state}>"
@@ -99,7 +104,7 @@ class HttpLink(ABC, Generic[Configured]):
         """Own the client and the connection, from here until the link is left or something fails."""
         install_filters()
         try:
-            with discreet():
+            with discreet(self.configured_url):
                 async with self._client, open_background() as self._background:
                     await self.live()
         except Exception as error:

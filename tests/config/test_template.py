@@ -48,7 +48,9 @@ def test_what_comes_of_it_is_checked_as_if_it_had_been_written() -> None:
     assert made == Http("https://example.com/mcp", headers={"A": Secret("a")}, auth=Secret("t"))
     for change, problem in (
         ({"URL": "http://example.com"}, "would send everything unencrypted"),
-        ({"URL": "x"}, "is not an http or https URL"),
+        ({"URL": "s3cret"}, r"docs: url '\${URL}' is not an http or https URL"),
+        ({"URL": "https://s3cret .com"}, r"docs: url '\${URL}' holds white space"),
+        ({"URL": "https://[s3cret"}, r"docs: url '\${URL}' is malformed"),
         ({"A": "s3cret\n"}, "the value holds a line break"),
         ({"TOKEN": "Bearer s3cret"}, "begins with the name of a scheme"),
     ):
@@ -83,6 +85,15 @@ def test_its_repr_shows_no_credential() -> None:
     assert "${HOST}/mcp" in shown
     assert "s3cret" not in repr(TransportTemplate("http", {"url": "${A}", "auth": "s3cret"}))
     assert "s3cret" not in repr(TransportTemplate("stdio", {"command": "${A}", "args": ["--token", "s3cret"]}))
+
+
+def test_what_came_of_a_url_is_shown_as_it_was_written() -> None:
+    template = TransportTemplate("http", {"url": "https://${HOST}/${TOKEN}/mcp?key=${TOKEN}"})
+    made = template.resolve({"HOST": "example.com", "TOKEN": "s3cret"}, where="docs")
+    assert isinstance(made, Http)
+    assert made.url == "https://example.com/s3cret/mcp?key=s3cret"
+    assert made.display_url == "https://${HOST}/${TOKEN}/mcp?key=…"
+    assert "s3cret" not in repr(made)
 
 
 def test_two_of_the_same_are_equal_and_hashable() -> None:

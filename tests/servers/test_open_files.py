@@ -248,3 +248,26 @@ async def test_tools_that_a_file_hides_are_not_there(tmp_path: Path) -> None:
         names = {tool.name for tool in servers.tools}
         assert "tool_0" in names
         assert "tool_1" not in names
+
+
+@pytest.mark.parametrize("flag", ["", "--sse"])
+async def test_a_token_in_the_path_of_a_url_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, flag: str
+) -> None:
+    """S3-25: neither in errors nor in logs of the HTTP library; the variable is shown as it was written."""
+    end = "sse" if flag else "mcp"
+    monkeypatch.setenv("PATH_TOKEN", end)
+    settings = {"restart": {"max_restarts": 0}}
+    with http(*filter(None, [flag])) as port, caplog.at_level(logging.DEBUG):
+        url = f"http://127.0.0.1:{port}/${{PATH_TOKEN}}"
+        entry = {"type": "sse" if flag else "http", "url": url, "mcp_actors": settings}
+        async with open_servers(write(tmp_path, {"web": entry})) as servers:
+            assert [ref.name for ref in servers.active] == ["web"]
+            await servers["web"].call_tool("add", {"a": 2, "b": 3})
+            monkeypatch.setenv("PATH_TOKEN", "s3cret")
+            await servers["web"].restart()
+            assert f"{url} answered with 404" in str(servers.errors["web"])
+            shown = [repr(servers.status()), str(servers.errors["web"]), repr(servers["web"])]
+    assert [record.getMessage() for record in caplog.records if "s3cret" in record.getMessage()] == []
+    assert any(record.name == "httpx2" for record in caplog.records)
+    assert "s3cret" not in "".join(shown)
