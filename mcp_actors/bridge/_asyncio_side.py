@@ -100,14 +100,25 @@ def _middleware(bridge: Bridge, middleware: Middleware) -> Middleware:
     on_loop: Callable[..., Awaitable[CallToolResult]] = called_on_loop(bridge, middleware)
 
     async def call(request: ToolRequest, call_next: CallNext) -> CallToolResult:
-        def over() -> Exception:
-            return ServerUnavailable(
-                f"server {request.server!r}: its group was left", server=request.server, state="stopped"
-            )
+        asker = _Middleware(request.server)
 
         async def call_next_from_loop(request: ToolRequest) -> CallToolResult:
-            return await bridge.call(f"server {request.server!r}", over, partial(call_next, request))
+            return await bridge.call(asker, partial(call_next, request))
 
         return await on_loop(request, call_next_from_loop)
 
     return call
+
+
+@frozen
+class _Middleware:
+    """Who lets a request to a server go on."""
+
+    server: str
+
+    @property
+    def _who(self) -> str:
+        return f"server {self.server!r}"
+
+    def _over(self) -> Exception:
+        return ServerUnavailable(f"{self._who}: its group was left", server=self.server, state="stopped")

@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import outcome
 import trio
@@ -34,12 +34,20 @@ if TYPE_CHECKING:
     from ..kernel import PendingCall
     from ._lane import Step
 
-__all__ = ["Bridge", "Over"]
+__all__ = ["Asker", "Bridge"]
 
 T = TypeVar("T")
 
-Over = Callable[[], Exception]
-"""Makes the error for a request that comes to nothing because Trio's side has ended."""
+
+class Asker(Protocol):
+    """On whose behalf a request is made."""
+
+    @property
+    def _who(self) -> str:
+        """Whom errors are about: ``"server 'github'"``."""
+
+    def _over(self) -> Exception:
+        """Make the error for a request that comes to nothing because Trio's side has ended."""
 
 
 class Bridge:
@@ -71,32 +79,30 @@ class Bridge:
         self._running_loop = asyncio.get_running_loop
         self._waiting: set[_Request[Any]] = set()
 
-    async def call(self, who: str, over: Over, fn: Callable[[], Awaitable[T]]) -> T:
+    async def call(self, asker: Asker, fn: Callable[[], Awaitable[T]]) -> T:
         """Have an async function called on Trio's side, in the context of the calling task, and wait for its result.
 
         **Cancellation**: the caller leaves at once, and the function is cancelled.
 
         Args:
-            who: whom this is about, for errors: ``"server 'github'"``.
-            over: makes the error if Trio's side has ended, or ends before there is a result.
+            asker: on whose behalf.
             fn: what is called.
 
         Raises:
-            Exception: what the function raised, or what `over` has made.
+            Exception: what the function raised, or what `asker` says about Trio's side having ended.
             RuntimeError: this is not the event loop of the bridge.
         """
-        self.check_loop(who)
-        return await self._answer_to(_Task(self, over, fn))
+        return await self._answer_to(_Task(self, asker, fn))
 
-    async def send(self, who: str, over: Over, fn: Callable[[], PendingCall[T]]) -> T:
+    async def send(self, asker: Asker, fn: Callable[[], PendingCall[T]]) -> T:
         """Have a message sent on Trio's side, in the context of the calling task, and wait for its answer.
 
         As `call`, with a function that sends at once: it takes no task, and half the time.
         """
-        self.check_loop(who)
-        return await self._answer_to(_Message(self, over, fn))
+        return await self._answer_to(_Message(self, asker, fn))
 
     async def _answer_to(self, request: _Request[T]) -> T:
+        self.check_loop(request.asker)
         self._waiting.add(request)
         try:
             self._post(request)
@@ -113,20 +119,20 @@ class Bridge:
                 raise RuntimeError
             self.to_trio(request.begin)
         except RuntimeError:
-            request.settle(outcome.Error(request.failure()))
+            request.fail(request.failure())
 
-    def check_loop(self, who: str) -> None:
+    def check_loop(self, asker: Asker) -> None:
         """Refuse whoever is not on the event loop of the bridge."""
         try:
             running = self._running_loop()
         except RuntimeError:
             raise RuntimeError(
-                f"{who}: was opened on an asyncio event loop, and is used from where none runs; from a thread use "
-                "asyncio.run_coroutine_threadsafe(..., loop), and from Trio what mcp_actors itself offers"
+                f"{asker._who}: was opened on an asyncio event loop, and is used from where none runs; from a thread "
+                "use asyncio.run_coroutine_threadsafe(..., loop), and from Trio what mcp_actors itself offers"
             ) from None
         if running is not self.loop:
             raise RuntimeError(
-                f"{who}: was opened on another event loop than the one it is used from; hand the call over with "
+                f"{asker._who}: was opened on another event loop than the one it is used from; hand the call over with "
                 "asyncio.run_coroutine_threadsafe(..., loop), or open it on this one too"
             )
 
@@ -136,43 +142,46 @@ class Bridge:
         self.why_over = why
         for request in tuple(self._waiting):
             if not request.answered:
-                request.settle(outcome.Error(request.failure()))
+                request.fail(request.failure())
 
 
 class _Request(ABC, Generic[T]):
     """One request: made in its caller's task, answered once.
 
     Attributes:
+        asker: on whose behalf it is made.
         future: what the caller waits for.
         answered: True once it was answered. Event loop's side only.
     """
 
-    __slots__ = ("_bridge", "_context", "_over", "answered", "future")
+    __slots__ = ("_bridge", "_context", "answered", "asker", "future")
 
-    def __init__(self, bridge: Bridge, over: Over) -> None:
+    def __init__(self, bridge: Bridge, asker: Asker) -> None:
         self._bridge = bridge
-        self._over = over
         self._context = contextvars.copy_context()  # posting a function loses it
+        self.asker = asker
         self.future: asyncio.Future[T] = bridge.loop.create_future()
         self.answered = False
 
     def failure(self) -> Exception:
         """The error for a request that comes to nothing because Trio's side has ended."""
-        failure = self._over()
+        failure = self.asker._over()
         failure.__cause__ = self._bridge.why_over
         return failure
 
     # --- on the event loop's side -----------------------------------------------------------------------------------
 
-    def settle(self, answer: outcome.Value[T] | outcome.Error) -> None:
-        """Give the caller its answer, if it has not left."""
+    def succeed(self, value: T) -> None:
+        """Give the caller the result, if it has not left."""
         self.answered = True
-        if self.future.done():
-            return
-        if isinstance(answer, outcome.Value):
-            self.future.set_result(answer.value)
-        else:
-            self.future.set_exception(answer.error)
+        if not self.future.done():
+            self.future.set_result(value)
+
+    def fail(self, error: BaseException) -> None:
+        """Give the caller an exception, if it has not left."""
+        self.answered = True
+        if not self.future.done():
+            self.future.set_exception(error)
 
     def withdraw(self) -> None:
         """The caller leaves without an answer."""
@@ -189,7 +198,7 @@ class _Request(ABC, Generic[T]):
                 raise self.failure()
             self._context.run(self._begin)
         except Exception as exc:
-            self._answer(outcome.Error(exc))
+            self._answer(partial(self.fail, exc))
 
     @abstractmethod
     def _begin(self) -> None:
@@ -199,9 +208,9 @@ class _Request(ABC, Generic[T]):
     def _cancel(self) -> None:
         """The caller has left."""
 
-    def _answer(self, answer: outcome.Value[T] | outcome.Error) -> None:
+    def _answer(self, step: Step) -> None:
         with suppress(RuntimeError):  # the event loop is closed, and nobody waits there
-            self._bridge.to_loop(partial(self.settle, answer))
+            self._bridge.to_loop(step)
 
 
 class _Task(_Request[T]):
@@ -209,13 +218,13 @@ class _Task(_Request[T]):
 
     __slots__ = ("_fn", "_scope")
 
-    def __init__(self, bridge: Bridge, over: Over, fn: Callable[[], Awaitable[T]]) -> None:
-        super().__init__(bridge, over)
+    def __init__(self, bridge: Bridge, asker: Asker, fn: Callable[[], Awaitable[T]]) -> None:
+        super().__init__(bridge, asker)
         self._fn = fn
         self._scope = trio.CancelScope()
 
     def _begin(self) -> None:
-        self._bridge.nursery.start_soon(self._serve)
+        self._bridge.nursery.start_soon(self._serve, name="a request from asyncio")
 
     def _cancel(self) -> None:
         self._scope.cancel("its caller on the event loop has left")
@@ -223,12 +232,12 @@ class _Task(_Request[T]):
     async def _serve(self) -> None:
         with self._scope:
             try:
-                self._answer(outcome.Value(await self._fn()))
+                self._answer(partial(self.succeed, await self._fn()))
             except Exception as exc:
-                self._answer(outcome.Error(exc))
+                self._answer(partial(self.fail, exc))
             except BaseException:
                 # Its caller has left, or the bridge is taken down.
-                self._answer(outcome.Error(self.failure()))
+                self._answer(partial(self.fail, self.failure()))
                 raise
 
 
@@ -237,14 +246,20 @@ class _Message(_Request[T]):
 
     __slots__ = ("_call", "_fn")
 
-    def __init__(self, bridge: Bridge, over: Over, fn: Callable[[], PendingCall[T]]) -> None:
-        super().__init__(bridge, over)
+    def __init__(self, bridge: Bridge, asker: Asker, fn: Callable[[], PendingCall[T]]) -> None:
+        super().__init__(bridge, asker)
         self._fn = fn
         self._call: PendingCall[T] | None = None
 
     def _begin(self) -> None:
         self._call = self._fn()
-        self._call.on_answer(self._answer)
+        self._call.on_answer(self._on_answer)
+
+    def _on_answer(self, answer: outcome.Value[T] | outcome.Error) -> None:
+        if isinstance(answer, outcome.Value):
+            self._answer(partial(self.succeed, answer.value))
+        else:
+            self._answer(partial(self.fail, answer.error))
 
     def _cancel(self) -> None:
         if self._call is not None:

@@ -58,10 +58,7 @@ class View(ABC, Generic[T_co]):
 
     @abstractmethod
     def _over(self) -> Exception:
-        """The error for a request that comes when Trio's side has ended."""
-
-    async def _call(self, fn: Callable[[], Awaitable[R]]) -> R:
-        return await self._bridge.call(self._who, self._over, fn)
+        """Make the error for a request that comes when Trio's side has ended."""
 
 
 def awaited(
@@ -80,7 +77,7 @@ def awaited(
             callback: Any = kwargs.get(name)
             if callback is not None:
                 kwargs[name] = called_on_loop(view._bridge, callback)
-        return await view._call(partial(method, view._target, *args, **kwargs))
+        return await view._bridge.call(view, partial(method, view._target, *args, **kwargs))
 
     return crossed
 
@@ -96,7 +93,7 @@ def awaited_step(
             await trio.lowlevel.checkpoint_if_cancelled()
             return method(view._target, *args, **kwargs)
 
-        return await view._call(step)
+        return await view._bridge.call(view, step)
 
     return crossed
 
@@ -120,6 +117,6 @@ def streaming(
     def subscribe(
         view: View[Any], /, *args: P.args, **kwargs: P.kwargs
     ) -> AbstractAsyncContextManager[AsyncioStream[R]]:
-        return open_stream(view._bridge, view._who, view._over, partial(method, view._target, *args, **kwargs))
+        return open_stream(view._bridge, view, partial(method, view._target, *args, **kwargs))
 
     return subscribe

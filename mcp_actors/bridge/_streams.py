@@ -8,11 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import trio
+from attrs import frozen
 
 if TYPE_CHECKING:
     import asyncio
 
-    from ._bridge import Bridge, Over
+    from ._bridge import Asker, Bridge
 
 __all__ = ["AsyncioStream", "open_stream"]
 
@@ -25,9 +26,9 @@ class AsyncioStream(Generic[T]):
     It ends when the block that opened it does, or with what it tells of.
     """
 
-    def __init__(self, bridge: Bridge, who: str, stream: AsyncIterator[T]) -> None:
+    def __init__(self, bridge: Bridge, opener: Asker, stream: AsyncIterator[T]) -> None:
         self._bridge = bridge
-        self._who = who
+        self._asker = _Reader(opener)
         self._stream = stream
         self._next: asyncio.Task[T] | None = None
 
@@ -40,7 +41,7 @@ class AsyncioStream(Generic[T]):
 
         # What Trio's side has already given away must not be lost if this task is cancelled in that moment; so it is
         # another task that reads, and the next call finds what that has read.
-        self._bridge.check_loop(self._who)
+        self._bridge.check_loop(self._asker)
         if self._next is None:
             self._next = self._bridge.loop.create_task(self._read())
         if not self._next.done():
@@ -55,16 +56,30 @@ class AsyncioStream(Generic[T]):
         return missed
 
     async def _read(self) -> T:
-        return await self._bridge.call(self._who, StopAsyncIteration, self._stream.__anext__)
+        return await self._bridge.call(self._asker, self._stream.__anext__)
 
     def _close(self) -> None:
         if self._next is not None:
             self._next.cancel("the stream is left")
 
 
+@frozen
+class _Reader:
+    """Who reads a stream. When Trio's side has ended, so has the stream."""
+
+    opener: Asker
+
+    @property
+    def _who(self) -> str:
+        return self.opener._who
+
+    def _over(self) -> Exception:
+        return StopAsyncIteration()
+
+
 @asynccontextmanager
 async def open_stream(
-    bridge: Bridge, who: str, over: Over, open_: Callable[[], AbstractAsyncContextManager[AsyncIterator[T]]]
+    bridge: Bridge, opener: Asker, open_: Callable[[], AbstractAsyncContextManager[AsyncIterator[T]]]
 ) -> AsyncIterator[AsyncioStream[T]]:
     """Have a stream of Trio's side around a block of asyncio code.
 
@@ -73,7 +88,7 @@ async def open_stream(
     """
     import asyncio
 
-    bridge.check_loop(who)
+    bridge.check_loop(opener)
     opened: asyncio.Future[AsyncIterator[T]] = bridge.loop.create_future()
     leave = trio.Event()
 
@@ -82,7 +97,7 @@ async def open_stream(
             bridge.to_loop(partial(_tell, opened, stream))
             await leave.wait()
 
-    holding = bridge.loop.create_task(bridge.call(who, over, hold), name=f"{who}: a stream")
+    holding = bridge.loop.create_task(bridge.call(opener, hold), name=f"{opener._who}: a stream")
     first: list[asyncio.Future[Any]] = [opened, holding]
     try:
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
@@ -91,7 +106,7 @@ async def open_stream(
         holding.cancel("whoever opened the stream has left")
         raise
     if opened.done():
-        stream = AsyncioStream(bridge, who, opened.result())
+        stream = AsyncioStream(bridge, opener, opened.result())
         try:
             yield stream
         finally:

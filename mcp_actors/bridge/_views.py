@@ -54,7 +54,7 @@ class AsyncioActorRef(View[ActorRef]):
         **Cancellation**: the caller leaves at once: a message that still waits is never served, one that is being
         handled has its handler cancelled.
         """
-        return await self._bridge.send(self._who, self._over, lambda: self._target.send_request(message))
+        return await self._bridge.send(self, lambda: self._target.send_request(message))
 
     async def wait_stopped(self) -> None:
         """Wait until the actor has stopped and will not come back by itself (state ``stopped`` or ``failed``).
@@ -62,7 +62,7 @@ class AsyncioActorRef(View[ActorRef]):
         **Cancellation**: only ends the waiting.
         """
         with suppress(ActorStopped):  # because Trio's side has ended, and all actors with it
-            await self._call(self._target.wait_stopped)
+            await self._bridge.call(self, self._target.wait_stopped)
 
     tell: Final = awaited(ActorRef.tell)
     tell_nowait: Final = awaited_step(ActorRef.tell_nowait)
@@ -83,11 +83,11 @@ class AsyncioSupervisorRef(AsyncioActorRef):
 
     async def start_child(self, spec: ChildSpec) -> AsyncioActorRef:
         """Add a child at the end of the table and start it, as `mcp_actors.kernel.SupervisorRef.start_child`."""
-        return view_of(self._bridge, await self._call(lambda: self._target.start_child(spec)))
+        return view_of(self._bridge, await self._bridge.call(self, lambda: self._target.start_child(spec)))
 
     async def restart_child(self, id: str) -> AsyncioActorRef:
         """Start a child that does not run, as `mcp_actors.kernel.SupervisorRef.restart_child`."""
-        return view_of(self._bridge, await self._call(lambda: self._target.restart_child(id)))
+        return view_of(self._bridge, await self._bridge.call(self, lambda: self._target.restart_child(id)))
 
     stop_child: Final = awaited(SupervisorRef.stop_child)
     delete_child: Final = awaited(SupervisorRef.delete_child)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from . import calls, catalog, imports, lifecycle, memory, peers, servers, starts
+from . import bridge, calls, catalog, imports, lifecycle, memory, peers, servers, starts
 from .figures import Figure, all_pass
 
 BENCHMARKS: Final[dict[str, Callable[[], list[Figure]]]] = {
@@ -18,6 +18,7 @@ BENCHMARKS: Final[dict[str, Callable[[], list[Figure]]]] = {
     "servers": servers.figures,
     "starts": starts.figures,
     "lifecycle": lifecycle.figures,
+    "bridge": bridge.figures,
     "peers": peers.figures,
 }
 

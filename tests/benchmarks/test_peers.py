@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from .peers import BRIDGED
 from .peers.contest import enter, enter_all, play_rounds
 
 
@@ -12,6 +13,12 @@ def test_contestants_play_in_turns() -> None:
         seconds = play_rounds(contestants, 2, 2, 4)
     assert [len(rounds) for rounds in seconds.values()] == [2, 2]
     assert all(0 < each < 1 for rounds in seconds.values() for each in rounds)
+
+
+def test_programs_on_asyncio_play_too() -> None:
+    with enter_all("calls", BRIDGED) as contestants:
+        seconds = play_rounds(contestants, 1, 2, 4)
+    assert all(0 < rounds[0] < 5 for rounds in seconds.values())
 
 
 def test_the_longest_steps_of_a_long_answer_are_told() -> None:

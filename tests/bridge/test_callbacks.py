@@ -90,7 +90,7 @@ def test_changes_of_resources_are_an_async_iterator(host: Host) -> None:
     async def main() -> None:
         async with open_servers(library.config(), host=host) as servers:
             async with servers["library"].subscribe(A) as changes:
-                await servers._bridge.call("the test", RuntimeError, lambda: library.change(A))
+                await servers._bridge.call(servers, lambda: library.change(A))
                 assert await anext(changes) == ResourceUpdated(A)
             assert [change async for change in changes] == []
 

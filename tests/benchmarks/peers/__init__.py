@@ -34,6 +34,11 @@ CALL_ROUNDS: Final = 41
 CALLS: Final = 256
 """Per round: some fifty milliseconds."""
 
+BRIDGED: Final = ["bridge, thread", "bridge, guest"]
+BRIDGED_CALLERS: Final = 16
+BRIDGED_BOUND: Final = 1.0
+"""To openai-agents: no slower. There is little to win, as such a program pays for two event loops."""
+
 LINE_BYTES: Final = 32 * 1024 * 1024
 LINE_BOUND: Final = 0.1
 LINE_ROUNDS: Final = 3
@@ -67,6 +72,22 @@ def calls() -> list[Figure]:
                 for peer, theirs in seconds.items()
             ]
     return found
+
+
+def bridged_calls() -> list[Figure]:
+    """Small tool calls of programs on asyncio."""
+    with enter_all("calls", [*BRIDGED, "openai-agents"]) as contestants:
+        play_rounds(contestants, 1, BRIDGED_CALLERS, CALLS)
+        seconds = play_rounds(contestants, CALL_ROUNDS, BRIDGED_CALLERS, CALLS)
+    return [
+        Figure(
+            f"a tool call from asyncio, {ours}; callers: {BRIDGED_CALLERS}, to openai-agents",
+            median_ratio(seconds[ours], seconds["openai-agents"]),
+            "",
+            bound=BRIDGED_BOUND,
+        )
+        for ours in BRIDGED
+    ]
 
 
 def long_line() -> list[Figure]:
@@ -119,4 +140,4 @@ def recovery() -> list[Figure]:
 
 def figures() -> list[Figure]:
     """Ours beside the others."""
-    return calls() + long_line() + starts() + recovery()
+    return calls() + bridged_calls() + long_line() + starts() + recovery()

@@ -8,10 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from attrs import frozen
+
+if TYPE_CHECKING:
+    from mcp_actors.bridge import Host
 
 CallTool = Callable[[str, dict[str, Any]], Awaitable[object]]
 Repeat = Callable[[], Awaitable[None]]
@@ -41,6 +45,17 @@ async def connect_server_ref(command: Sequence[str]) -> AsyncIterator[CallTool]:
 
     config = ServerConfig("quick", Stdio(command[0], command[1:]), required=True)
     async with open_servers(config) as servers:
+        yield servers["quick"].call_tool
+
+
+@asynccontextmanager
+async def connect_through_bridge(command: Sequence[str], host: Host = "thread") -> AsyncIterator[CallTool]:
+    """Ours, in a program on asyncio."""
+    from mcp_actors import ServerConfig, Stdio
+    from mcp_actors.bridge import open_servers
+
+    config = ServerConfig("quick", Stdio(command[0], command[1:]), required=True)
+    async with open_servers(config, host=host) as servers:
         yield servers["quick"].call_tool
 
 
@@ -149,6 +164,8 @@ async def together_in_asyncio(number: int, repeat: Repeat) -> None:
 
 CLIENTS: Final = {
     "ServerRef": Client(run_trio, together_in_trio, connect_server_ref, connect_many_server_refs),
+    "bridge, thread": Client(run_asyncio, together_in_asyncio, connect_through_bridge),
+    "bridge, guest": Client(run_asyncio, together_in_asyncio, partial(connect_through_bridge, host="guest")),
     "mcp.Client": Client(run_trio, together_in_trio, connect_mcp_client),
     "ClientSessionGroup": Client(run_asyncio, together_in_asyncio, connect_session_group),
     "openai-agents": Client(run_asyncio, together_in_asyncio, connect_openai_agents, connect_many_openai_agents),
