@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..kernel import ActorRef
     from ._record import ServerRecord
 
-__all__ = ["SetLogLevel", "given_level", "keep_log_level", "send_log_level"]
+__all__ = ["SetLogLevel", "given_level", "keep_log_level"]
 
 logger = logging.getLogger("mcp_actors.servers")
 
