@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from importlib.util import find_spec
+from io import TextIOWrapper
 
 from .._exports import publish
 
@@ -26,6 +27,9 @@ def main() -> None:
 
     # What the servers write and what happens to them is in the results; a log would come in between.
     logging.getLogger().addHandler(logging.NullHandler())
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a result was asked for, and it is there
     sys.exit(run(sys.argv[1:]))
 
 

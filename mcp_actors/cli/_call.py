@@ -10,8 +10,10 @@ from typing import Any
 
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.types import CallToolResult, EmbeddedResource, TextContent, TextResourceContents
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
+from .._plain_text import plain_text
 from ..catalog import CatalogTool
 from ._arguments import parse_arguments
 from ._configuration import load
@@ -64,7 +66,7 @@ async def call(
     if result.is_error:
         output.error(f"tool {tool!r} failed: {_text_of(result) or 'it does not say why'}")
         return 1
-    output.line(_text_of(result))
+    output.text(_text_of(result))
     return 0
 
 
@@ -89,13 +91,18 @@ async def _progress_bar(output: Output) -> AsyncIterator[ProgressFnT]:
     async def report(progress: float, total: float | None = None, message: str | None = None) -> None:
         if output.messages.is_terminal:
             bar.start()
-            bar.update(task, completed=progress, total=total, description=message or "", refresh=True)
+            bar.update(task, completed=progress, total=total, description=_short(message), refresh=True)
 
     try:
         yield report
     finally:
         if bar.live.is_started:
             bar.stop()
+
+
+def _short(message: str | None) -> str:
+    """Return what a server says about its progress, as part of one line, and not as rich's markup."""
+    return escape(plain_text(message or "", limit=60))
 
 
 def _text_of(result: CallToolResult) -> str:

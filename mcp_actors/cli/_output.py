@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.text import Text
 
+from .._plain_text import plain_text
+
 __all__ = ["Output"]
+
+
+_LONGEST: Final = 1024 * 1024  # characters that a terminal is given at once
 
 
 class Output:
     """The two streams of a command. Colour is for terminals only, and `NO_COLOR` is respected.
+
+    What servers say reaches a terminal as plain text, as it could do things there. Programs get it as it is.
 
     Args:
         as_json: whether results are printed as JSON, and nothing else on stdout.
@@ -26,14 +33,29 @@ class Output:
     def line(self, *parts: str | tuple[str, str]) -> None:
         """Print one line of a result, in pieces that may have a style. It is never wrapped or shortened."""
         if not self.as_json:
-            self.results.print(Text.assemble(*parts), soft_wrap=True)
+            styled = [part if isinstance(part, tuple) else (part, "") for part in parts]
+            pieces = [(_on_one_line(text), style) for text, style in styled]
+            self.results.print(Text.assemble(*pieces), soft_wrap=True)
+
+    def text(self, text: str) -> None:
+        """Print a result that is a text of any length."""
+        if not self.as_json:
+            self._write(plain_text(text, limit=_LONGEST, lines=True) if self.results.is_terminal else text)
 
     def json(self, data: Any) -> None:
         """Print a result as JSON, if that was asked for."""
-        if self.as_json:
-            indent = 2 if self.results.is_terminal else None
-            text = json.dumps(data, indent=indent, ensure_ascii=False, default=str)
-            self.results.print(Text(text), soft_wrap=True)
+        if not self.as_json:
+            return
+        indent = 2 if self.results.is_terminal else None
+        text = json.dumps(data, indent=indent, ensure_ascii=False, default=str)
+        if self.results.is_terminal and not text.replace("\n", "").isprintable():
+            text = json.dumps(data, indent=indent, default=str)
+        self._write(text)
+
+    def _write(self, text: str) -> None:
+        # Not by rich, which would replace tabs.
+        self.results.file.write(f"{text}\n")
+        self.results.file.flush()
 
     def error(self, error: BaseException | str) -> None:
         """Say on stderr what is wrong, and what goes with it."""
@@ -46,4 +68,10 @@ class Output:
         self._message("warning", "yellow", text)
 
     def _message(self, word: str, style: str, text: str) -> None:
-        self.messages.print(Text.assemble((f"{word}:", style), " ", text), soft_wrap=True)
+        plain = plain_text(text, limit=_LONGEST, lines=True)
+        self.messages.print(Text.assemble((f"{word}:", style), " ", plain), soft_wrap=True)
+
+
+def _on_one_line(text: str) -> str:
+    """Return a text without what would act on a terminal, and with the spaces at its end, which fill a column."""
+    return plain_text(text, limit=_LONGEST) + " " * (len(text) - len(text.rstrip(" ")))

@@ -9,8 +9,10 @@ from typing import Any, NoReturn
 
 import trio
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
+from .._plain_text import plain_text
 from ..kernel import Event
 from ..servers import ServerGroup, ServerStatus, StateChanged, open_servers
 from ._configuration import load
@@ -113,5 +115,5 @@ def _row(status: ServerStatus, now: float) -> list[Any]:
         str(status.in_flight),
         str(status.queued),
         str(status.restarts),
-        "" if status.last_error is None else str(status.last_error).replace("[", r"\["),
+        "" if status.last_error is None else escape(plain_text(str(status.last_error))),
     ]

@@ -122,6 +122,19 @@ class TestCall:
         done = run("call", "a", "echo", "text=007 = [bold]James[/]")
         assert (done.returncode, done.stdout, done.stderr) == (0, "007 = [bold]James[/]\n", "")
 
+    def test_a_program_gets_it_as_it_is(self, tmp_path: Path) -> None:
+        write(tmp_path, {"a": scripted()})
+        text = "tab\there \x1b[31mred\x1b[0m\nand \u202e"
+        assert piped(tmp_path, "call", "a", "echo", f"text={text}").stdout == f"{text}\n"
+
+    def test_what_the_output_cannot_encode_is_no_reason_to_fail(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write(tmp_path, {"a": scripted()})
+        monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+        done = piped(tmp_path, "call", "a", "echo", "text=é")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "\\xe9\n", "")
+
     def test_arguments_may_be_json_and_so_may_the_result(self, tmp_path: Path, run: Run) -> None:
         write(tmp_path, {"a": scripted()})
         done = run("call", "a", "echo", "--args", '{"text": "é"}', "--json")

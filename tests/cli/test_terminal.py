@@ -83,3 +83,20 @@ def test_questions_are_asked_and_a_password_is_not_shown(tmp_path: Path) -> None
         assert shown.wait() == 0
         assert shown.text.endswith("Ada\n")
         assert "s3cret" not in shown.text
+
+
+def test_what_a_server_says_does_nothing_to_the_terminal(tmp_path: Path) -> None:
+    write(tmp_path, {"a": scripted("--name", "evil\x1b]0;owned\x07\x1b[2Jname")})
+    words = "text=red\x1b[31m \x1b]0;owned\x07and\ttext\n[bold]two\u202e"
+    with terminal(tmp_path, "call", "a", "echo", words) as shown:
+        assert shown.wait() == 0
+        assert shown.raw.decode().endswith("red and text\r\n[bold]two\r\n")
+        assert b"owned" not in shown.raw
+    with terminal(tmp_path, "call", "a", "echo", words, "--json") as shown:
+        assert shown.wait() == 0
+        assert b"\x1b" not in shown.raw
+        assert "\\u202e" in shown.text
+    with terminal(tmp_path, "check") as shown:
+        assert shown.wait() == 0
+        assert "evilname 1.0" in shown.text
+        assert b"owned" not in shown.raw
