@@ -21,6 +21,7 @@ from ._tools import read_tools
 from ._variables import transport_of
 
 _ENVIRONMENT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SPACE: Final = re.compile(r"\s")
 _BARE_VARIABLE: Final = re.compile(r"\$[A-Z_][A-Z0-9_]*")
 _MAY_BE_UNBOUNDED: Final = ("connect_timeout", "request_timeout", "progress_timeout")
 
@@ -142,6 +143,9 @@ def _texts(value: object, place: str, around: Surroundings) -> dict[str, Any]:
         raise repeated(around.source, place, twice)
     texts = {}
     for name, each in value.items():
+        if isinstance(name, str) and _SPACE.search(name):
+            # "Authorization: Bearer …" as one text is a likely mistake, and is not to be shown as a name.
+            raise bad(around.source, place, f'{shown_key(name)} holds white space; write {{"NAME": "value"}}')
         if isinstance(each, (bool, list, Mapping)):
             raise bad(around.source, child(place, name), f"found {found(each)}; write a text, in quotes")
         if isinstance(each, str) and _BARE_VARIABLE.fullmatch(each):

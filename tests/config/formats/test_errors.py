@@ -44,7 +44,11 @@ def test_a_bad_entry_is_one_error_and_the_others_load(tmp_path: Path) -> None:
             {"command": "x", "env": {"A=b": "c"}},
             "mcpServers.docs.env: env holds 'A=…', which cannot name a variable; give a name that is not empty …",
         ),
-        ({"url": HOST, "headers": {"A b": "c"}}, "mcpServers.docs.headers: the name of a header is empty or holds …"),
+        ({"url": HOST, "headers": {"A(": "c"}}, "mcpServers.docs.headers: the name of a header is empty or holds …"),
+        (
+            {"command": "x", "env": {"A: secret": "c"}},
+            'mcpServers.docs.env: "A…" holds white space; write {"NAME": "value"}',
+        ),
         ({"url": "ftp://example.com"}, "mcpServers.docs.url: url 'ftp://example.com' is not an http or https URL; …"),
         ({"url": 3}, "mcpServers.docs.url: url is an int; give a str such as https://host/path"),
         (
