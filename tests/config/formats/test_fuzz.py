@@ -128,6 +128,7 @@ def everything_shown(loaded: LoadedConfig) -> str:
     return "\n".join(shown)
 
 
+@settings(max_examples=400)
 @given(configurations(), st.sampled_from([None, CANARY, 3, "x"]))
 def test_no_configuration_is_too_strange(document: Any, answer: Any) -> None:
     with environment():
