@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, TypeVarTuple, overload
@@ -85,7 +86,9 @@ async def open_asyncio_loop() -> AsyncIterator[AsyncioLoop]:
             "open_asyncio_loop needs trio-asyncio, which does not work on Python 3.14 or newer; let asyncio be the "
             "outer one: asyncio.run, and in it mcp_actors.bridge.open_servers or open_supervisor"
         )
-    import trio_asyncio
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # it uses what goes with Python 3.14, as it does itself
+        import trio_asyncio
 
     from_block: BaseException | None = None
     try:

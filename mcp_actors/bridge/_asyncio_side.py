@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,8 @@ class _Observer:
 
     def __call__(self, event: Event, /) -> None:
         # Not at once: the event may come out of the midst of something that the observer asks for.
-        self.bridge.to_loop(partial(self.bridge.loop.call_soon, self._tell, event))
+        with suppress(RuntimeError):  # the event loop is closed
+            self.bridge.to_loop(partial(self.bridge.loop.call_soon, self._tell, event))
 
     def _tell(self, event: Event) -> None:
         try:

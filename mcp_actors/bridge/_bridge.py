@@ -73,8 +73,8 @@ class Bridge:
 
         self.loop: Final = loop
         self.callbacks: Final[set[asyncio.Task[Any]]] = set()
-        self.serving = False
-        self.over = False
+        self.serving: bool = False
+        self.over: bool = False
         self.why_over: BaseException | None = None
         self._running_loop = asyncio.get_running_loop
         self._waiting: set[_Request[Any]] = set()
@@ -159,9 +159,9 @@ class _Request(ABC, Generic[T]):
     def __init__(self, bridge: Bridge, asker: Asker) -> None:
         self._bridge = bridge
         self._context = contextvars.copy_context()  # posting a function loses it
-        self.asker = asker
+        self.asker: Asker = asker
         self.future: asyncio.Future[T] = bridge.loop.create_future()
-        self.answered = False
+        self.answered: bool = False
 
     def failure(self) -> Exception:
         """The error for a request that comes to nothing because Trio's side has ended."""

@@ -52,6 +52,7 @@ class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
         self._entered = False
         self._leaving = False
         self._cancelled_block = False
+        self._uncancelled = False
 
     # --- the block --------------------------------------------------------------------------------------------------
 
@@ -77,9 +78,11 @@ class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
         except GeneratorExit:
             self._run.abandon()
             raise
-        except BaseException:
+        except BaseException as exc:
             self._run.abort()
             await self._wait_ended()
+            if self._is_ours(exc):
+                self._raise(self._ended.result())  # it failed when it had just been opened
             raise
         if not self._opened.done():
             await self._wait_ended()
@@ -92,27 +95,30 @@ class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
         if isinstance(exc, GeneratorExit):
             self._run.abandon()  # the event loop has dropped this task, so nothing can be awaited
             return False
-        task = _current_task()
-        cancels = self._cancels if task is self._task else task.cancelling()
-        if self._cancelled_block and task is self._task:
-            task.uncancel()
+        ours = self._is_ours(exc)
         with suppress(RuntimeError):  # it has ended by itself
-            self._bridge.to_trio(partial(self._block.leave, None if self._is_ours(exc, task, cancels) else exc))
+            self._bridge.to_trio(partial(self._block.leave, None if ours else exc))
         interruption = await self._wait_ended()
         if exc is not None:
             exc.__traceback__ = traceback  # without its way through Trio's side
         error = self._ended.result()
         if error is not None and error is not exc:
             self._raise(error)
-        if exc is None and interruption is not None and task.cancelling() > cancels:
+        if exc is None and interruption is not None and not self._is_ours(interruption):
             raise interruption
         return False
 
-    def _is_ours(self, exc: BaseException | None, task: asyncio.Task[Any], cancels: int) -> bool:
-        """Whether the block ended because of our own cancellation, and of no other."""
+    def _is_ours(self, exc: BaseException | None) -> bool:
+        """Whether this is our own cancellation of the block, and nobody else has cancelled its task."""
         import asyncio
 
-        return self._cancelled_block and isinstance(exc, asyncio.CancelledError) and task.cancelling() <= cancels
+        task = _current_task()
+        if not self._cancelled_block or task is not self._task:
+            return False
+        if not self._uncancelled:
+            self._uncancelled = True
+            task.uncancel()
+        return isinstance(exc, asyncio.CancelledError) and task.cancelling() <= self._cancels
 
     async def _wait_ended(self) -> asyncio.CancelledError | None:
         """Wait until nothing is left, whatever happens meanwhile; return a cancellation that did."""
@@ -144,11 +150,12 @@ class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
 
     def on_failing(self) -> None:
         """It fails while the block runs."""
-        if not self._leaving:
+        if self._opened.done() and not self._leaving and not self._cancelled_block:
             self._cancelled_block = self._task.cancel("what this block uses has failed")
 
     def on_ended(self, error: BaseException | None) -> None:
-        """The Trio run has ended."""
+        """The Trio run has ended; if the block still runs, by an accident of Trio's."""
+        self.on_failing()
         self._bridge.end(error)
         for task in self._bridge.callbacks:
             task.cancel("nobody waits for it any more")

@@ -167,15 +167,22 @@ class GuestRun(TrioRun):
             call_soon(self._take_turn)
 
     def _take_turn(self) -> None:
-        if self._turns:  # what the event loop left behind when it stopped may have been taken since
+        if not self._turns:
+            return  # what the event loop left behind when it stopped was taken since
+        try:
             self._turns.popleft()()
+        except BaseException as exc:
+            # Trio itself has failed, or was interrupted: it gets no turn any more, and would never say that it is done.
+            self._done(outcome.Error(exc))
+            if not isinstance(exc, Exception):
+                raise
 
     def _take_all_turns(self) -> None:
         while not self._ended:
             self._turn_due.wait()
             self._turn_due.clear()
             while self._turns:
-                self._turns.popleft()()
+                self._take_turn()
 
     def _done(self, result: outcome.Outcome[None]) -> None:
         self._ended = True

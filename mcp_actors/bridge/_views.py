@@ -185,9 +185,11 @@ class AsyncioServerGroup(View[ServerGroup], Mapping[str, AsyncioServerRef]):
     def __len__(self) -> int:
         return len(self._target)
 
-    # A group is a mapping, but not compared as one.
-    __eq__ = View.__eq__
-    __hash__ = View.__hash__
+    def __eq__(self, other: object) -> bool:
+        return View.__eq__(self, other)  # a group is a mapping, but not compared as one
+
+    def __hash__(self) -> int:
+        return View.__hash__(self)
 
     @property
     def configured(self) -> tuple[AsyncioServerRef, ...]:

@@ -33,6 +33,19 @@ async def fail(ref: AsyncioActorRef) -> None:
         await ref.call(Fail(Fatal()))
 
 
+class ShortLived(Worker):
+    """Crashes as soon as it has started."""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._crash)
+            yield
+
+    async def _crash(self) -> None:
+        self.fail(Boom())
+
+
 class SlowToStart(Actor):
     """Takes for ever to start, and tells when that was cancelled."""
 
@@ -121,6 +134,21 @@ def test_a_failure_while_the_block_runs_cancels_it_and_leaves_alone(host: Host) 
         assert task is not None
         assert task.cancelling() == 0
         await asyncio.sleep(0)  # nobody is cancelled any more
+
+    asyncio.run(main())
+
+
+def test_a_failure_in_the_very_moment_of_the_start_leaves_alone_too(host: Host) -> None:
+    """Whether the block has begun by then or not."""
+
+    async def main() -> None:
+        for _ in range(20):
+            with leaving((RestartLimitReached, ActorStartError)):
+                async with open_supervisor(ChildSpec("short", ShortLived), max_restarts=0, host=host):
+                    await asyncio.Event().wait()
+            task = asyncio.current_task()
+            assert task is not None
+            assert task.cancelling() == 0
 
     asyncio.run(main())
 

@@ -5,6 +5,8 @@ Each test is about a real process, and about both places in which Trio may run.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +20,7 @@ from tests.servers.interruptible import SLOW_TO_STOP
 from tests.servers.links import MARGIN, wait_for_line
 from tests.servers.processes import wait_ended
 from tests.servers.test_interrupt import Program, program
+from tests.source import ROOT
 
 HOSTS = ["thread", "guest"]
 STOP = 0.5
@@ -74,3 +77,15 @@ async def test_an_event_loop_that_ends_while_a_call_is_pending(host: str, runner
         assert code == 0, it.complained.read_text()
         await wait_ended(pids_in(it.pids), within=PROMPT)
         assert "eof" in it.log.read_text().splitlines()
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_the_death_of_trio_ends_the_block_and_all_that_waits(host: str) -> None:
+    command = [sys.executable, "-m", "tests.bridge.trio_dies", host]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
+    assert finished.stdout.splitlines() == [
+        "a call ends, and says why: True",
+        "a call ends, and says why: True",
+        "the block ends",
+        "later calls are refused",
+    ], finished.stderr
