@@ -224,9 +224,9 @@ async def test_two_servers_of_one_name_are_refused_before_anything_is_started(tm
     assert not pids.exists()
 
 
-@pytest.mark.parametrize("wrong", ["mcp.json", {"command": "npx"}, Stdio("npx"), None, [ServerConfig("a", Stdio("x"))]])
+@pytest.mark.parametrize("wrong", [Stdio("npx"), None, 5, [ServerConfig("b", Stdio("x"))]])
 async def test_what_is_no_server_configuration_is_refused(wrong: Any) -> None:
-    words = f"open_servers takes ServerConfig objects, not {type(wrong).__name__}; write ServerConfig"
+    words = f"takes ServerConfig objects, paths and mappings, not {type(wrong).__name__}; write ServerConfig"
     with pytest.raises(ConfigError, match=words) as caught:
         async with open_servers(server("a"), wrong):
             pass
