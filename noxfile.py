@@ -94,7 +94,7 @@ def load(session: nox.Session) -> None:
 
 @nox.session(python=OLDEST)
 def conformance(session: nox.Session) -> None:
-    """Play the client in all scenarios of MCP's conformance suite: ``nox -s conformance -- 2026-07-28``."""
+    """Play the client in all scenarios of MCP's conformance suite: ``nox -s conformance -- 2026-07-28 --asyncio``."""
     session.install("--editable", ".[test]")
     session.run("python", "-m", "tests.conformance", *session.posargs)
 

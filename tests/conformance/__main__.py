@@ -8,7 +8,8 @@ import tempfile
 from pathlib import Path
 
 from ..node.packages import NodeMissing
-from .suite import LEAST, run
+from .client import ON_ASYNCIO
+from .suite import CLIENT, LEAST, run
 
 
 def main() -> int:
@@ -16,6 +17,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
     parser.add_argument("revisions", nargs="*", metavar="REVISION", help=f"of the protocol: {', '.join(LEAST)}")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep all that the suite writes, in a new folder")
+    parser.add_argument(ON_ASYNCIO, action="store_true", help="the client is a program on asyncio")
     flags = parser.parse_args()
     revisions = flags.revisions or list(LEAST)
     if unknown := set(revisions) - LEAST.keys():
@@ -24,16 +26,18 @@ def main() -> int:
         parser.error(f"{flags.keep} is there already; name a new folder")
     with tempfile.TemporaryDirectory() as temporary:
         try:
-            fine = [judge(revision, (flags.keep or Path(temporary)).resolve() / revision) for revision in revisions]
+            folder = (flags.keep or Path(temporary)).resolve()
+            client = f"{CLIENT} {ON_ASYNCIO}" if flags.asyncio else CLIENT
+            fine = [judge(revision, folder / revision, client) for revision in revisions]
         except NodeMissing as error:
             print(error, file=sys.stderr)
             return 1
     return 0 if all(fine) else 1
 
 
-def judge(revision: str, folder: Path) -> bool:
+def judge(revision: str, folder: Path, client: str) -> bool:
     """Run what a revision requires, print what came of it, and say whether that is enough."""
-    report = run(revision, folder)
+    report = run(revision, folder, client=client)
     print(report)
     return not report.problems
 

@@ -8,10 +8,12 @@ it with a traceback and an exit code, as it would end any program; the suite kno
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 import trio
@@ -26,10 +28,14 @@ from mcp.types import (
     TextContent,
 )
 
-from mcp_actors import Callbacks, CatalogTool, Http, RestartPolicy, ServerConfig, ServerGroup, open_servers
+from mcp_actors import Callbacks, CatalogTool, Http, RestartPolicy, ServerConfig, ServerGroup, bridge, open_servers
+from mcp_actors.bridge import AsyncioServerGroup
 from mcp_actors.config import CallbackContext
 
 from .oauth import authorization
+
+ON_ASYNCIO: Final = "--asyncio"
+"""The argument with which it is a program on asyncio, with Trio in a thread."""
 
 EXAMPLES: Final[Mapping[str, Any]] = {"string": "something", "integer": 5, "number": 5, "boolean": True}
 """An argument of each type."""
@@ -86,7 +92,7 @@ def example(schema: Mapping[str, Any]) -> Any:
     return schema["default"] if "default" in schema else EXAMPLES[schema.get("type", "string")]
 
 
-async def use_everything(servers: ServerGroup, context: Mapping[str, Any]) -> None:
+async def use_everything(servers: ServerGroup | AsyncioServerGroup, context: Mapping[str, Any]) -> None:
     """Use all that the server offers."""
     server = servers["suite"]
     for name, arguments in tool_calls(servers.tools, context):
@@ -100,13 +106,18 @@ async def use_everything(servers: ServerGroup, context: Mapping[str, Any]) -> No
         print(prompt.name, await server.get_prompt(prompt.name))
 
 
-async def main() -> None:
-    """Play the client's part in one scenario."""
-    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
-    scenario, version = os.environ["MCP_CONFORMANCE_SCENARIO"], os.environ["MCP_CONFORMANCE_PROTOCOL_VERSION"]
-    async with open_servers(configure(sys.argv[-1], scenario, version, context), strict=True) as servers:
+async def main(door: AbstractAsyncContextManager[ServerGroup | AsyncioServerGroup], context: Mapping[str, Any]) -> None:
+    """Play the client's part in one scenario, on Trio or on asyncio."""
+    async with door as servers:
         await use_everything(servers, context)
 
 
 if __name__ == "__main__":
-    trio.run(main)
+    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    scenario, version = os.environ["MCP_CONFORMANCE_SCENARIO"], os.environ["MCP_CONFORMANCE_PROTOCOL_VERSION"]
+    # Not on an event loop: an auth flow is carried out on Trio, and the SDK's keeps to the loop that it was made on.
+    config = configure(sys.argv[-1], scenario, version, context)
+    if ON_ASYNCIO in sys.argv:
+        asyncio.run(main(bridge.open_servers(config, strict=True), context))
+    else:
+        trio.run(main, open_servers(config, strict=True), context)

@@ -93,21 +93,21 @@ class Report:
         return [problem for problem, so in wrong.items() if so]
 
 
-def run(revision: str, folder: Path) -> Report:
+def run(revision: str, folder: Path, *, client: str = CLIENT) -> Report:
     """Run all scenarios that a revision of the protocol requires, as many at a time as there are processors.
 
     Args:
         revision: ``"2025-11-25"`` or ``"2026-07-28"``.
         folder: where all that the suite writes is put.
+        client: the shell's words for the client.
 
     Raises:
         NodeMissing: the suite is not there, and could not be fetched.
     """
     names = tuple(required(revision))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return Report(
-            revision, dict(zip(names, pool.map(lambda name: play(name, revision, folder), names), strict=True))
-        )
+        outcomes = pool.map(lambda name: play(name, revision, folder, client=client), names)
+        return Report(revision, dict(zip(names, outcomes, strict=True)))
 
 
 def play(scenario: str, revision: str, folder: Path, *, client: str = CLIENT) -> Outcome:

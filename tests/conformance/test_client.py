@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from ..node.packages import NodeMissing, fetch
-from .suite import play
+from .client import ON_ASYNCIO
+from .suite import CLIENT, play
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -31,6 +32,12 @@ def test_a_scenario_is_passed(scenario: str, revision: str, successes: int, tmp_
     outcome = play(scenario, revision, tmp_path)
     assert outcome.complaints == ()
     assert outcome.checks["SUCCESS"] >= successes
+
+
+def test_a_program_on_asyncio_passes_it_too(tmp_path: Path) -> None:
+    outcome = play("json-schema-2020-12-preservation", "2026-07-28", tmp_path, client=f"{CLIENT} {ON_ASYNCIO}")
+    assert outcome.complaints == ()
+    assert outcome.checks["SUCCESS"] >= 8
 
 
 def test_a_client_that_does_nothing_passes_nothing_though_the_suite_finds_nothing_wrong(tmp_path: Path) -> None:
