@@ -9,14 +9,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
+import trio
+
 from .._errors import ActorStopped, ServerUnavailable
+from ..config import permitted
 from ..kernel import ActorRef, SupervisorRef
 from ..servers import ServerGroup, ServerRef
 from ._crossing import View, awaited, awaited_step, looking, streaming
 
 if TYPE_CHECKING:
-    from ..catalog import CatalogSnapshot
-    from ..config import ServerConfig
+    from ..catalog import CatalogSnapshot, CatalogTool
+    from ..config import ServerConfig, ToolContext
     from ..kernel import ActorState, Call, ChildSpec
     from ..servers import ServerInfo, ServerState, ToolChanges
     from ._bridge import Bridge
@@ -224,10 +227,17 @@ class AsyncioServerGroup(View[ServerGroup], Mapping[str, AsyncioServerRef]):
         """All tools, under their public names, as `mcp_actors.ServerGroup.tools`."""
         return self._target.tools
 
+    async def list_tools(self, context: ToolContext | None = None) -> tuple[CatalogTool, ...]:
+        """The tools of the catalogue that are to be shown to somebody, as `mcp_actors.ServerGroup.list_tools`.
+
+        The predicates are the program's, so they are called here, on the event loop.
+        """
+        await self._bridge.call(self, trio.lowlevel.checkpoint)  # of a group that was left, nothing is shown
+        return permitted(self.tools, {name: self[name].config.tools for name in self}, context)
+
     status: Final = looking(ServerGroup.status)
     find_tool: Final = looking(ServerGroup.find_tool)
     call_tool: Final = awaited(ServerGroup.call_tool, callbacks=("progress",))
-    list_tools: Final = awaited(ServerGroup.list_tools)
     reconnect: Final = awaited(ServerGroup.reconnect)
     wait_ready: Final = awaited(ServerGroup.wait_ready)
     watch_events: Final = streaming(ServerGroup.watch_events)

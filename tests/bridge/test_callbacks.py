@@ -16,9 +16,19 @@ from mcp.types import (
     ElicitResult,
 )
 
-from mcp_actors import Callbacks, RequestTimedOut, ServerConfig, StateChanged, Stdio, ToolRequest
+from mcp_actors import (
+    Callbacks,
+    CatalogTool,
+    RequestTimedOut,
+    ServerConfig,
+    ServerUnavailable,
+    StateChanged,
+    Stdio,
+    ToolFilter,
+    ToolRequest,
+)
 from mcp_actors.bridge import Host, open_servers, open_supervisor
-from mcp_actors.config import CallbackContext, Secret
+from mcp_actors.config import CallbackContext, Secret, ToolContext
 from mcp_actors.config._values import ConfigValue
 from mcp_actors.kernel import ChildSpec, Event, RequestStarted
 from mcp_actors.servers import ResourceUpdated
@@ -216,5 +226,24 @@ def test_a_callback_that_ends_as_cancelled_fails_the_request(host: Host) -> None
         async with open_servers(server("a", middleware=[give_up]), host=host) as servers:
             with pytest.raises(RuntimeError, match=r"give_up was cancelled on its event loop"):
                 await servers["a"].call_tool("echo", {"text": "hi"})
+
+    asyncio.run(main())
+
+
+def test_the_predicate_of_a_filter_is_asked_on_the_event_loop(host: Host) -> None:
+    asked: list[str] = []
+
+    def predicate(tool: CatalogTool, context: ToolContext) -> bool:
+        asyncio.get_running_loop()
+        asked.append(f"{threading.current_thread().name} {caller.get()}")
+        return bool(tool.name == context.agent)
+
+    async def main() -> None:
+        caller.set("ann")
+        async with open_servers(server("a", tools=ToolFilter(predicate=predicate)), host=host) as servers:
+            assert [tool.name for tool in await servers.list_tools(ToolContext("echo"))] == ["echo"]
+        assert set(asked) == {f"{threading.current_thread().name} ann"}
+        with pytest.raises(ServerUnavailable, match="this group of servers was left"):
+            await servers.list_tools(ToolContext("echo"))
 
     asyncio.run(main())

@@ -1,0 +1,59 @@
+"""The servers of a group as tools of agent frameworks.
+
+Each adapter needs its framework, which is imported when the adapter is first asked for, and not before. Each framework
+is an extra: ``pip install 'mcp-actors[openai-agents]'``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from mcp_actors.adapters._langchain import langchain_tools as langchain_tools
+    from mcp_actors.adapters._mcp_client import McpClient as McpClient
+    from mcp_actors.adapters._openai_agents import OpenAIAgentsServer as OpenAIAgentsServer
+    from mcp_actors.adapters._pydantic_ai import PydanticAIToolset as PydanticAIToolset
+
+__all__ = [
+    "McpClient",
+    "OpenAIAgentsServer",
+    "PydanticAIToolset",
+    "langchain_tools",
+]
+
+_HOMES: Final = {
+    "McpClient": ("_mcp_client", "mcp", "mcp-actors"),
+    "OpenAIAgentsServer": ("_openai_agents", "agents", "mcp-actors[openai-agents]"),
+    "PydanticAIToolset": ("_pydantic_ai", "pydantic_ai", "mcp-actors[pydantic-ai]"),
+    "langchain_tools": ("_langchain", "langchain_core", "mcp-actors[langchain]"),
+}
+"""Public name → its module, the package which that needs, and what to install for it."""
+
+# Hidden from type checkers, which would otherwise accept every misspelled name.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Fetch an adapter from its module, and keep it (PEP 562)."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        from .._exports import publish
+
+        module, framework, requirement = _HOMES[name]
+        try:
+            thing = getattr(import_module(f"{__name__}.{module}"), name)
+        except ModuleNotFoundError as exc:
+            if exc.name is None or exc.name.partition(".")[0] != framework:
+                raise
+            raise ImportError(
+                f"{__name__}.{name} needs the package {framework!r}, which is not installed: "
+                f"pip install '{requirement}'"
+            ) from exc
+        publish(__name__, {name: thing})
+        globals()[name] = thing
+        return thing
+
+    def __dir__() -> list[str]:
+        """List the adapters too, fetched or not."""
+        return sorted({*globals(), *__all__})

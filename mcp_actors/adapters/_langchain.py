@@ -1,0 +1,131 @@
+"""LangChain: the tools of a group as its tools."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pydantic_core
+from langchain_core.tools import StructuredTool, ToolException
+from mcp import MCPError
+
+from .._errors import McpActorsError
+from ._offer import Offer, said
+
+if TYPE_CHECKING:
+    from mcp.types import BlobResourceContents, CallToolResult, ContentBlock, TextResourceContents
+
+    from ..bridge import AsyncioServerGroup
+    from ..catalog import CatalogTool
+    from ..config import ToolContext
+
+__all__ = ["langchain_tools"]
+
+_Content: TypeAlias = "str | list[dict[str, Any]]"
+
+
+async def langchain_tools(
+    group: AsyncioServerGroup,
+    *,
+    servers: Iterable[str] | None = None,
+    context: ToolContext | None = None,
+    handle_tool_error: bool | str | Callable[[ToolException], Any] = False,
+) -> list[StructuredTool]:
+    """The tools of a group as tools of LangChain, under their public names.
+
+    They are those of this moment. The servers are not asked, so a loop may ask for them at each turn.
+
+    What a tool returns is the content of its message: text, or blocks if there is more than that. The artifact is the
+    whole result, as on the wire. A tool that says that it failed raises ``ToolException``. If its
+    ``handle_tool_error`` is set, so does what our calls raise (`McpActorsError`, `mcp.MCPError`), as the cause of a
+    ``ToolException``; otherwise that leaves the tool as it is.
+
+    **Cancellation** of a tool cancels its call, at the server too, and is no output of a tool. The tools are awaited;
+    a synchronous ``invoke`` is refused.
+
+    Args:
+        group: what `mcp_actors.bridge.open_servers` gives. The tools own nothing of it.
+        servers: the names of the servers whose tools to offer. Default None: all.
+        context: for whom, for the predicates of `ToolFilter`. Default None: for nobody in particular.
+        handle_tool_error: what becomes of a ``ToolException``, as LangChain has it. Default False: it is raised.
+
+    Raises:
+        ConfigError: a server's ToolFilter has a predicate, and there is no context.
+        ServerUnavailable: the group was left.
+        TypeError: `group` is no group of the bridge.
+        KeyError: the group has no such server.
+    """
+    offer = Offer.of(group, servers)
+    return [_made(offer, tool, handle_tool_error) for tool in await offer.tools(context)]
+
+
+def _made(offer: Offer, tool: CatalogTool, handle_tool_error: Any) -> StructuredTool:
+    async def call(arguments: dict[str, Any]) -> Any:
+        return await offer.call(tool.public_name, arguments)
+
+    return _GroupTool(
+        name=tool.public_name,
+        description=tool.description or tool.title or tool.name,
+        args_schema={"type": "object", "properties": {}, **copy.deepcopy(dict(tool.input_schema))},
+        coroutine=call,
+        response_format="content_and_artifact",
+        handle_tool_error=handle_tool_error,
+        metadata={"mcp_server": tool.server, "mcp_tool": tool.name, "mcp_annotations": copy.deepcopy(tool.annotations)},
+    )
+
+
+class _GroupTool(StructuredTool):
+    """One tool. It takes its arguments as they are: LangChain's own would take some names for itself (``config``)."""
+
+    async def _arun(self, /, **arguments: Any) -> tuple[_Content, dict[str, Any]]:
+        try:
+            result = await self.coroutine(arguments)
+        except (McpActorsError, MCPError) as exc:
+            if not self.handle_tool_error:
+                raise
+            raise ToolException(str(exc)) from exc
+        if result.is_error:
+            raise ToolException(said(result))
+        return _content(result), result.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+# --- results --------------------------------------------------------------------------------------------------------
+
+
+def _content(result: CallToolResult) -> _Content:
+    """Return the content of the message that answers a call."""
+    if not result.content and result.structured_content is not None:
+        return _json(result.structured_content)
+    blocks = [_block(part) for part in result.content]
+    if len(blocks) == 1 and blocks[0]["type"] == "text":
+        return str(blocks[0]["text"])
+    return blocks
+
+
+def _block(part: ContentBlock) -> dict[str, Any]:
+    match part.type:
+        case "text":
+            return {"type": "text", "text": part.text}
+        case "image" | "audio":
+            return _binary(part.data, part.mime_type)
+        case "resource":
+            return _embedded(part.resource)
+        case _:
+            # As text: a provider could not fetch what only the server can.
+            return {"type": "text", "text": _json(part.model_dump(mode="json", by_alias=True, exclude_none=True))}
+
+
+def _embedded(held: TextResourceContents | BlobResourceContents) -> dict[str, Any]:
+    if hasattr(held, "text"):
+        return {"type": "text", "text": held.text}
+    return _binary(held.blob, held.mime_type or "application/octet-stream")
+
+
+def _binary(data: str, mime_type: str) -> dict[str, Any]:
+    # A message of a tool has no blocks of the type "audio": they would become text.
+    return {"type": "image" if mime_type.startswith("image/") else "file", "base64": data, "mime_type": mime_type}
+
+
+def _json(value: Any) -> str:
+    return pydantic_core.to_json(value).decode()

@@ -1,0 +1,123 @@
+"""The OpenAI Agents SDK: a group as one of its MCP servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Self
+
+from agents.mcp import MCPServer
+from mcp.types import (
+    CallToolResult,
+    GetPromptResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ReadResourceResult,
+    Tool,
+)
+
+from ._offer import Offer, as_listed, context_of
+
+if TYPE_CHECKING:
+    from agents import AgentBase, RunContextWrapper
+
+    from ..bridge import AsyncioServerGroup
+
+__all__ = ["OpenAIAgentsServer"]
+
+
+class OpenAIAgentsServer(MCPServer):
+    """A group of servers, for ``Agent(mcp_servers=[…])`` of the OpenAI Agents SDK (``openai-agents``).
+
+    Its tools are those of the group at each turn, under their public names; a `ToolFilter`'s predicate is asked with
+    the agent and the run's ``RunContextWrapper``. Any number of agents and runs may use one at the same time. It owns
+    no connection: to connect it and to clean it up does nothing.
+
+    A result with ``is_error`` is the tool's output, as with the servers of the SDK. What our calls raise goes to the
+    SDK's ``failure_error_function``: if none is given here or to the agent, the model is told of it in the SDK's words;
+    with ``failure_error_function=None`` it ends the run, as ``agents.exceptions.AgentsException`` with our error as
+    its cause.
+
+    **Cancellation** of a run cancels its calls, at the server too, and is no output of a tool.
+
+    Args:
+        group: what `mcp_actors.bridge.open_servers` gives.
+        servers: the names of the servers whose tools to offer. Default None: all.
+        name: the SDK's name for it, in its traces and errors. Default: the names of the servers.
+        options: those of ``agents.mcp.MCPServer``: ``failure_error_function``, ``require_approval``,
+            ``use_structured_content`` and so on.
+
+    Raises:
+        TypeError: `group` is no group of the bridge, or there is no such option.
+        KeyError: the group has no such server.
+    """
+
+    def __init__(
+        self,
+        group: AsyncioServerGroup,
+        *,
+        servers: Iterable[str] | None = None,
+        name: str | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self._offer = Offer.of(group, servers)
+        self._name = name or self._offer.label
+
+    def __repr__(self) -> str:
+        return f"<OpenAIAgentsServer {self._name!r}: {self._offer!r}>"
+
+    @property
+    def name(self) -> str:
+        """Its name for the SDK."""
+        return self._name
+
+    async def connect(self) -> None:
+        """Do nothing: the group is connected."""
+
+    async def cleanup(self) -> None:
+        """Do nothing: the connections are the group's."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Do nothing: the connections are the group's."""
+
+    async def list_tools(
+        self, run_context: RunContextWrapper[Any] | None = None, agent: AgentBase[Any] | None = None
+    ) -> list[Tool]:
+        """The tools to offer to an agent now.
+
+        Raises:
+            ConfigError: a server's ToolFilter has a predicate, and there is neither agent nor context.
+            ServerUnavailable: the group was left.
+        """
+        return [as_listed(tool) for tool in await self._offer.tools(context_of(agent, run_context))]
+
+    async def call_tool(
+        self, tool_name: str, arguments: dict[str, Any] | None, meta: dict[str, Any] | None = None
+    ) -> CallToolResult:
+        """Call a tool by its public name, as `mcp_actors.ServerGroup.call_tool`."""
+        return await self._offer.call(tool_name, arguments, meta=meta)
+
+    async def list_prompts(self) -> ListPromptsResult:
+        """All prompts of the server. A `ValueError` if it is not one server; so below."""
+        return ListPromptsResult(prompts=list(await self._offer.one_server("prompts").list_prompts()))
+
+    async def get_prompt(self, name: str, arguments: dict[str, Any] | None = None) -> GetPromptResult:
+        """A prompt of the server."""
+        return await self._offer.one_server("prompts").get_prompt(name, arguments)
+
+    async def list_resources(self, cursor: str | None = None) -> ListResourcesResult:
+        """All resources of the server, in one page."""
+        return ListResourcesResult(resources=list(await self._offer.one_server("resources").list_resources()))
+
+    async def list_resource_templates(self, cursor: str | None = None) -> ListResourceTemplatesResult:
+        """All resource templates of the server, in one page."""
+        templates = await self._offer.one_server("resources").list_resource_templates()
+        return ListResourceTemplatesResult(resource_templates=list(templates))
+
+    async def read_resource(self, uri: str) -> ReadResourceResult:
+        """The contents of a resource of the server."""
+        return await self._offer.one_server("resources").read_resource(uri)

@@ -1,0 +1,215 @@
+"""Pydantic AI: a group as a toolset."""
+
+from __future__ import annotations
+
+import base64
+import copy
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
+
+import pydantic_core
+from mcp import MCPError
+from pydantic_ai import BinaryContent, ModelRetry, RunContext, ToolDefinition
+from pydantic_ai.exceptions import ToolFailed as ToolFailedForModel
+from pydantic_ai.messages import ToolReturnPart
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+from pydantic_core import SchemaValidator, core_schema
+
+from .._errors import InvalidArguments, ServerError, ToolFailed, ToolNotFound
+from ._offer import Offer, context_of
+
+if TYPE_CHECKING:
+    from mcp.types import BlobResourceContents, CallToolResult, ContentBlock, TextResourceContents
+
+    from ..bridge import AsyncioServerGroup
+    from ..catalog import CatalogTool
+
+__all__ = ["PydanticAIToolset"]
+
+_Behavior: TypeAlias = Literal["retry", "failed", "error"]
+_BEHAVIORS: Final = ("retry", "failed", "error")
+
+_ANY_ARGUMENTS: Final = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
+"""Arguments are checked against the tool's own schema when it is called."""
+
+
+class PydanticAIToolset(AbstractToolset[Any]):
+    """A group of servers, for ``Agent(toolsets=[…])`` of Pydantic AI.
+
+    Its tools are those of the group at each step of a run, under their public names; a `ToolFilter`'s predicate is
+    asked with the agent and the ``RunContext``. Any number of agents and runs may use one at the same time. It owns no
+    connection: to enter it and to leave it does nothing.
+
+    Results are what ``pydantic_ai.mcp.MCPToolset`` makes of them: structured content if the rest is only text,
+    otherwise text, ``BinaryContent`` and so on.
+
+    **Cancellation** of a run cancels its calls, at the server too, and is no output of a tool.
+
+    Args:
+        group: what `mcp_actors.bridge.open_servers` gives.
+        servers: the names of the servers whose tools to offer. Default None: all.
+        id: the toolset's id, unique among those of an agent; durable execution needs one. Default None.
+        max_retries: how often the model may try a call again after a ``ModelRetry``. Default None: as the agent has it.
+        tool_error_behavior: what becomes of a tool that says that it failed. ``"retry"`` (default): ``ModelRetry``, so
+            the model may do better. ``"failed"``: ``pydantic_ai.ToolFailed``, so the model knows, and no try is
+            counted. ``"error"``: `mcp_actors.ToolFailed`, which ends the run. A call that was refused (`mcp.MCPError`,
+            `InvalidArguments`, `ToolNotFound`) is a ``ModelRetry`` with the former two, and is raised with the latter.
+        server_error_behavior: likewise, of a server that has no answer: `RequestTimedOut`, `ConnectionLost`,
+            `ServerUnavailable` and any other `ServerError`. Default ``"error"``: it is raised.
+
+    Raises:
+        TypeError: `group` is no group of the bridge.
+        ValueError: there is no such behavior.
+        KeyError: the group has no such server.
+    """
+
+    def __init__(
+        self,
+        group: AsyncioServerGroup,
+        *,
+        servers: Iterable[str] | None = None,
+        id: str | None = None,
+        max_retries: int | None = None,
+        tool_error_behavior: _Behavior = "retry",
+        server_error_behavior: _Behavior = "error",
+    ) -> None:
+        for name, value in (
+            ("tool_error_behavior", tool_error_behavior),
+            ("server_error_behavior", server_error_behavior),
+        ):
+            if value not in _BEHAVIORS:
+                raise ValueError(f"PydanticAIToolset: {name}={value!r}; give one of {', '.join(map(repr, _BEHAVIORS))}")
+        self._offer = Offer.of(group, servers)
+        self._id = id
+        self._max_retries = max_retries
+        self._on_tool_error = tool_error_behavior
+        self._on_server_error = server_error_behavior
+
+    def __repr__(self) -> str:
+        return f"<PydanticAIToolset {self._offer!r}>"
+
+    @property
+    def id(self) -> str | None:
+        """Its id."""
+        return self._id
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """The tools to offer to an agent now.
+
+        Raises:
+            ServerUnavailable: the group was left.
+        """
+        tools = await self._offer.tools(context_of(ctx.agent, ctx))
+        retries = ctx.max_retries if self._max_retries is None else self._max_retries
+        return {
+            tool.public_name: ToolsetTool(
+                toolset=self, tool_def=_definition(tool), max_retries=retries, args_validator=_ANY_ARGUMENTS
+            )
+            for tool in tools
+            if _is_for_models(tool)
+        }
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        """Call a tool by its public name, as `mcp_actors.ServerGroup.call_tool`.
+
+        Raises:
+            ModelRetry: the tool failed, or the call was refused.
+            Exception: as configured.
+        """
+        try:
+            result = await self._offer.call(name, tool_args)
+        except (MCPError, InvalidArguments, ToolNotFound) as exc:
+            if self._on_tool_error == "error":
+                raise
+            raise ModelRetry(str(exc)) from exc
+        except ServerError as exc:
+            _present(str(exc), self._on_server_error, exc)
+        if result.is_error:
+            message = _failure(name, result)
+            failure = ToolFailed(f"tool {name!r} failed and says {message!r}", result=result)
+            _present(message, self._on_tool_error, failure)
+        return _value(result)
+
+
+def _present(message: str, behavior: _Behavior, failure: Exception) -> NoReturn:
+    """Raise a failure, as it is or as what tells the model of it."""
+    match behavior:
+        case "retry":
+            raise ModelRetry(message) from failure
+        case "failed":
+            raise ToolFailedForModel(message) from failure
+        case "error":
+            raise failure
+
+
+def _definition(tool: CatalogTool) -> ToolDefinition:
+    return ToolDefinition(
+        name=tool.public_name,
+        description=tool.description,
+        parameters_json_schema=copy.deepcopy(dict(tool.input_schema)),
+        return_schema=None if tool.output_schema is None else copy.deepcopy(dict(tool.output_schema)),
+        metadata={"meta": copy.deepcopy(tool.meta), "annotations": copy.deepcopy(tool.annotations)},
+    )
+
+
+def _is_for_models(tool: CatalogTool) -> bool:
+    """Whether a tool is more than a part of a user interface (MCP Apps, SEP-1865)."""
+    match tool.meta:
+        case {"ui": {"visibility": list(audiences)}}:
+            return "model" in audiences
+        case _:
+            return True
+
+
+# --- results --------------------------------------------------------------------------------------------------------
+
+
+def _value(result: CallToolResult, *, prefer_structured: bool = False) -> Any:
+    """Return what the framework makes of a result."""
+    structured = result.structured_content
+    if structured is not None and (prefer_structured or all(part.type == "text" for part in result.content)):
+        wrapped = isinstance(structured, dict) and structured.keys() == {"result"}
+        return structured["result"] if wrapped else structured
+    values = [_part(part) for part in result.content]
+    return values[0] if len(values) == 1 else values
+
+
+def _part(part: ContentBlock) -> Any:
+    match part.type:
+        case "text":
+            return _text(part.text)
+        case "image" | "audio":
+            return _binary(part.data, part.mime_type)
+        case "resource":
+            return _embedded(part.resource)
+        case _:
+            return str(part.uri)
+
+
+def _text(text: str) -> Any:
+    if text.startswith(("[", "{")):
+        try:
+            return pydantic_core.from_json(text)
+        except ValueError:
+            pass
+    return text
+
+
+def _embedded(held: TextResourceContents | BlobResourceContents) -> Any:
+    if hasattr(held, "text"):
+        return held.text
+    return _binary(held.blob, held.mime_type or "application/octet-stream")
+
+
+def _binary(data: str, media_type: str) -> BinaryContent:
+    return BinaryContent.narrow_type(BinaryContent(data=base64.b64decode(data), media_type=media_type))
+
+
+def _failure(name: str, result: CallToolResult) -> str:
+    """Return what a failed tool says, in the framework's form."""
+    silent = f"tool {name!r} failed, and does not say why"
+    if result.structured_content is None and not result.content:
+        return silent
+    return ToolReturnPart(tool_name=name, content=_value(result, prefer_structured=True)).model_response_str() or silent

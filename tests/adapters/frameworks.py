@@ -1,0 +1,195 @@
+"""Whole runs of each framework's agent, with a model that a test plays.
+
+Nothing else is played: the frameworks are the real ones, and so is what they find behind an adapter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import agents
+import httpx2
+import pydantic_ai
+from agents.models.interface import Model
+from anthropic import AsyncAnthropic
+from anthropic.lib.tools.mcp import async_mcp_tool
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+from pydantic_ai.messages import ModelRequest, ModelResponse, RetryPromptPart, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from mcp_actors.adapters import McpClient, OpenAIAgentsServer, PydanticAIToolset, langchain_tools
+from mcp_actors.bridge import AsyncioServerGroup
+from mcp_actors.config import ToolContext
+
+Call: TypeAlias = "tuple[str, dict[str, Any]]"
+
+Think: TypeAlias = Callable[[int, list[str], list[str]], Awaitable["Call | str"]]
+"""The model: ``think(turn, offered, heard)`` is given the number of the turn, from 1, the names of the tools that it is
+offered, and what all its calls so far came to. It returns what to call, or its last words."""
+
+
+class Framework(Protocol):
+    """One framework."""
+
+    async def run(self, group: AsyncioServerGroup, think: Think, agent: str = "agent", **options: Any) -> str:
+        """Run an agent to its last words; `options` are those of the adapter."""
+        ...
+
+
+class OpenAIAgents:
+    """The OpenAI Agents SDK."""
+
+    async def run(self, group: AsyncioServerGroup, think: Think, agent: str = "agent", **options: Any) -> str:
+        server = OpenAIAgentsServer(group, **options)
+        who: agents.Agent[Any] = agents.Agent(name=agent, mcp_servers=[server], model=OpenAIModel(think))
+        config = agents.RunConfig(tracing_disabled=True)
+        result = await agents.Runner.run(who, "hello", run_config=config, context="the run")
+        return str(result.final_output)
+
+
+class OpenAIModel(Model):
+    """The model of a run."""
+
+    def __init__(self, think: Think) -> None:
+        self.think = think
+        self.turn = 0
+
+    async def get_response(
+        self,
+        system_instructions: Any,
+        input: Any,  # noqa: A002 - the framework calls it so
+        model_settings: Any,
+        tools: Any,
+        *rest: Any,
+        **kwargs: Any,
+    ) -> agents.ModelResponse:
+        self.turn += 1
+        heard = [_words(item["output"]) for item in input if item.get("type") == "function_call_output"]
+        thought = await self.think(self.turn, [tool.name for tool in tools], heard)
+        output: Any
+        if isinstance(thought, str):
+            words = ResponseOutputText(text=thought, type="output_text", annotations=[])
+            output = ResponseOutputMessage(
+                id="m", content=[words], role="assistant", status="completed", type="message"
+            )
+        else:
+            name, arguments = thought
+            output = ResponseFunctionToolCall(
+                arguments=json.dumps(arguments), call_id=f"c{self.turn}", name=name, type="function_call"
+            )
+        return agents.ModelResponse(output=[output], usage=agents.Usage(), response_id=None)
+
+    def stream_response(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+
+class PydanticAI:
+    """Pydantic AI."""
+
+    async def run(self, group: AsyncioServerGroup, think: Think, agent: str = "agent", **options: Any) -> str:
+        turn = 0
+
+        async def model(messages: Sequence[Any], info: AgentInfo) -> ModelResponse:
+            nonlocal turn
+            turn += 1
+            parts = [part for message in messages if isinstance(message, ModelRequest) for part in message.parts]
+            heard = [_words(part.content) for part in parts if isinstance(part, ToolReturnPart | RetryPromptPart)]
+            thought = await think(turn, [tool.name for tool in info.function_tools], heard)
+            if isinstance(thought, str):
+                return ModelResponse(parts=[TextPart(thought)])
+            return ModelResponse(parts=[ToolCallPart(*thought)])
+
+        toolset = PydanticAIToolset(group, **options)
+        who: pydantic_ai.Agent[Any, str] = pydantic_ai.Agent(
+            FunctionModel(model), name=agent, toolsets=[toolset], deps_type=str
+        )
+        return str((await who.run("hello", deps="the run")).output)
+
+
+class LangChain:
+    """A loop on langchain-core, as its agents have it, which asks for the tools at each turn."""
+
+    async def run(self, group: AsyncioServerGroup, think: Think, agent: str = "agent", **options: Any) -> str:
+        history: list[Any] = [HumanMessage("hello")]
+        while True:
+            tools = {tool.name: tool for tool in await langchain_tools(group, context=ToolContext(agent), **options)}
+            heard = [_words(message.content) for message in history if isinstance(message, ToolMessage)]
+            thought = await think(len(heard) + 1, list(tools), heard)
+            calls = (
+                [] if isinstance(thought, str) else [{"name": thought[0], "args": thought[1], "id": str(len(heard))}]
+            )
+            reply = AIMessage(content=thought if isinstance(thought, str) else "", tool_calls=calls)
+            answer = await GenericFakeChatModel(messages=iter([reply])).ainvoke(history)
+            history.append(answer)
+            if not answer.tool_calls:
+                return str(answer.content)
+            history.extend([await tools[call["name"]].ainvoke(call) for call in answer.tool_calls])
+
+
+class Anthropic:
+    """The tool runner of the anthropic SDK, with its helpers for MCP clients."""
+
+    async def run(self, group: AsyncioServerGroup, think: Think, agent: str = "agent", **options: Any) -> str:
+        turn = 0
+
+        async def answer(request: httpx2.Request) -> httpx2.Response:
+            nonlocal turn
+            turn += 1
+            asked = json.loads(request.content)
+            told = [message["content"] for message in asked["messages"] if isinstance(message["content"], list)]
+            parts = [part for content in told for part in content]
+            heard = [_words(part["content"]) for part in parts if part["type"] == "tool_result"]
+            thought = await think(turn, [tool["name"] for tool in asked["tools"]], heard)
+            if isinstance(thought, str):
+                part: dict[str, Any] = {"type": "text", "text": thought}
+            else:
+                part = {"type": "tool_use", "id": f"t{turn}", "name": thought[0], "input": thought[1]}
+            return httpx2.Response(200, json=_message(part))
+
+        client = McpClient(group, context=ToolContext(agent), **options)
+        transport = httpx2.MockTransport(answer)
+        async with AsyncAnthropic(
+            api_key="none", max_retries=0, http_client=httpx2.AsyncClient(transport=transport)
+        ) as anthropic:
+            runner = anthropic.beta.messages.tool_runner(
+                model="none",
+                max_tokens=9,
+                thread=False,
+                messages=[{"role": "user", "content": "hello"}],
+                tools=[async_mcp_tool(tool, client) for tool in (await client.list_tools()).tools],
+            )
+            return _words((await runner.until_done()).to_dict()["content"])
+
+
+def _message(part: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "model": "none",
+        "content": [part],
+        "stop_reason": "tool_use" if part["type"] == "tool_use" else "end_turn",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 1, "output_tokens": 1},
+    }
+
+
+def _words(content: Any) -> str:
+    """The text of what a framework shows to the model."""
+    if isinstance(content, dict):
+        return str(content.get("text", content))
+    if isinstance(content, list):
+        return " ".join(map(_words, content))
+    return str(content)
+
+
+FRAMEWORKS: dict[str, Framework] = {
+    "openai-agents": OpenAIAgents(),
+    "pydantic-ai": PydanticAI(),
+    "langchain": LangChain(),
+    "anthropic": Anthropic(),
+}

@@ -1,0 +1,97 @@
+"""A framework is imported when its adapter is asked for, and not before; what is missing is named."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from mcp_actors import adapters
+
+FRAMEWORKS = ("agents", "pydantic_ai", "langchain_core", "anthropic", "dspy", "llama_index")
+
+
+def run(code: str) -> str:
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return finished.stdout.strip()
+
+
+@pytest.mark.parametrize("module", ["mcp_actors", "mcp_actors.adapters", "mcp_actors.bridge"])
+def test_importing_it_imports_no_framework(module: str) -> None:
+    code = (
+        f"import sys, {module}; {module}.__all__, dir({module}); print([n for n in {FRAMEWORKS} if n in sys.modules])"
+    )
+    assert run(code) == "[]"
+
+
+@pytest.mark.parametrize(
+    ("name", "framework"),
+    [
+        ("OpenAIAgentsServer", ["agents"]),
+        ("PydanticAIToolset", ["pydantic_ai"]),
+        ("langchain_tools", ["langchain_core"]),
+        ("McpClient", []),
+    ],
+)
+def test_an_adapter_imports_its_own_framework_and_leaves_asyncio_as_it_is(name: str, framework: list[str]) -> None:
+    code = (
+        "import sys, asyncio; run, loop = asyncio.run, asyncio.new_event_loop\n"
+        f"from mcp_actors.adapters import {name}\n"
+        f"assert {name}.__module__ == 'mcp_actors.adapters' and 'trio_asyncio' not in sys.modules\n"
+        "assert (run, loop) == (asyncio.run, asyncio.new_event_loop)\n"
+        f"print([each for each in {FRAMEWORKS} if each in sys.modules])"
+    )
+    assert run(code) == str(framework)
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [
+        ("OpenAIAgentsServer", "agents", "openai-agents"),
+        ("PydanticAIToolset", "pydantic_ai", "pydantic-ai"),
+        ("langchain_tools", "langchain_core", "langchain"),
+    ],
+)
+def test_a_framework_that_is_missing_is_named_with_its_extra(name: str, package: str, extra: str) -> None:
+    missing = f"""
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {package!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+try:
+    from mcp_actors.adapters import {name}
+except ImportError as exc:
+    print(exc)
+"""
+    assert run(missing) == (
+        f"mcp_actors.adapters.{name} needs the package {package!r}, which is not installed: "
+        f"pip install 'mcp-actors[{extra}]'"
+    )
+
+
+def test_what_a_framework_itself_misses_is_told_by_it() -> None:
+    broken = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name == "openai":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+try:
+    from mcp_actors.adapters import OpenAIAgentsServer
+except ImportError as exc:
+    print(exc)
+"""
+    assert run(broken) == "No module named 'openai'"
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match=r"module 'mcp_actors.adapters' has no attribute 'Toolset'"):
+        _ = adapters.Toolset  # type: ignore[attr-defined]  # that is what is tested

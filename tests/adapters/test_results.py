@@ -1,0 +1,326 @@
+"""What tools return, as each framework has it; and what they are given, as they are."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import agents
+import pydantic_ai
+import pytest
+from anthropic.lib.tools.mcp import async_mcp_tool, mcp_message, mcp_resource_to_content
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from mcp import ClientSession
+from mcp.server import Server
+from mcp.types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    EmbeddedResource,
+    ImageContent,
+    ListToolsResult,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    Tool,
+    ToolAnnotations,
+)
+from mcp.types.version import SUPPORTED_PROTOCOL_VERSIONS
+from pydantic_ai import BinaryContent, BinaryImage
+from pydantic_ai.models.test import TestModel
+
+from mcp_actors import InProcess, ServerConfig
+from mcp_actors.adapters import McpClient, OpenAIAgentsServer, PydanticAIToolset, langchain_tools
+from mcp_actors.bridge import AsyncioServerGroup, open_servers
+from tests.servers.groups import server
+from tests.servers.library import Library
+
+PIXEL = base64.b64encode(b"a picture").decode()
+SOUND = base64.b64encode(b"a sound").decode()
+
+TEXT = TextContent(text="hi")
+JSON = TextContent(text='{"a": 1}')
+IMAGE = ImageContent(data=PIXEL, mime_type="image/png")
+AUDIO = AudioContent(data=SOUND, mime_type="audio/wav")
+NOTE = EmbeddedResource(resource=TextResourceContents(uri="file:///note", text="a note"))
+PICTURE = EmbeddedResource(resource=BlobResourceContents(uri="file:///p", blob=PIXEL, mime_type="image/png"))
+BLOB = EmbeddedResource(resource=BlobResourceContents(uri="file:///b", blob=PIXEL))
+LINK = ResourceLink(name="report", uri="file:///report")
+
+TOOL = Tool(
+    name="tool",
+    title="A tool",
+    input_schema={"type": "object", "properties": {"config": {"type": "string"}, "self": {"type": "string"}}},
+    output_schema={"type": "object"},
+    annotations=ToolAnnotations(read_only_hint=True),
+    _meta={"some": {"thing": 1}},
+)
+
+Use = Callable[[AsyncioServerGroup], Awaitable[object]]
+
+
+def with_tool(use: Use, *content: Any, tool: Tool = TOOL, **result: Any) -> tuple[Any, list[Any]]:
+    """Use a server whose tool returns something; return what came of it, and what the tool was called with."""
+    called = []
+
+    async def list_tools(context: Any, params: Any) -> ListToolsResult:
+        return ListToolsResult(tools=[tool])
+
+    async def call_tool(context: Any, params: Any) -> CallToolResult:
+        called.append(params.arguments)
+        return CallToolResult(content=list(content), **result)
+
+    async def main() -> object:
+        serving: Server[Any] = Server("here", on_list_tools=list_tools, on_call_tool=call_tool)
+        async with open_servers(ServerConfig("here", InProcess(serving), validate="off")) as servers:
+            return await use(servers)
+
+    return asyncio.run(main()), called
+
+
+async def by_langchain(servers: AsyncioServerGroup) -> Any:
+    [tool] = await langchain_tools(servers)
+    return (await tool.ainvoke({"type": "tool_call", "id": "1", "name": tool.name, "args": {}})).content
+
+
+async def by_pydantic_ai(servers: AsyncioServerGroup) -> Any:
+    toolset, ctx = PydanticAIToolset(servers), Context()
+    [tool] = (await toolset.get_tools(ctx)).values()
+    return await toolset.call_tool(tool.tool_def.name, {}, ctx, tool)
+
+
+def Context() -> Any:  # noqa: N802 - it stands for a class of the framework
+    return pydantic_ai.RunContext(deps=None, model=TestModel(), usage=pydantic_ai.RunUsage())
+
+
+@pytest.mark.parametrize(
+    ("content", "structured", "expected"),
+    [
+        ([TEXT], None, "hi"),
+        ([JSON], None, '{"a": 1}'),
+        ([TEXT, TEXT], None, [{"type": "text", "text": "hi"}] * 2),
+        ([IMAGE], None, [{"type": "image", "base64": PIXEL, "mime_type": "image/png"}]),
+        ([AUDIO], None, [{"type": "file", "base64": SOUND, "mime_type": "audio/wav"}]),
+        ([NOTE], None, "a note"),
+        ([PICTURE], None, [{"type": "image", "base64": PIXEL, "mime_type": "image/png"}]),
+        ([BLOB], None, [{"type": "file", "base64": PIXEL, "mime_type": "application/octet-stream"}]),
+        ([LINK], None, '{"name":"report","uri":"file:///report","type":"resource_link"}'),
+        ([], None, []),
+        ([], {"a": 1}, '{"a":1}'),
+        ([TEXT], {"a": 1}, "hi"),
+    ],
+)
+def test_content_for_langchain(content: list[Any], structured: Any, expected: Any) -> None:
+    found, _ = with_tool(by_langchain, *content, structured_content=structured)
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "structured", "expected"),
+    [
+        ([TEXT], None, "hi"),
+        ([JSON], None, {"a": 1}),
+        ([TextContent(text="[not json")], None, "[not json"),
+        ([TEXT, TEXT], None, ["hi", "hi"]),
+        ([IMAGE], None, BinaryImage(data=b"a picture", media_type="image/png")),
+        ([AUDIO], None, BinaryContent(data=b"a sound", media_type="audio/wav")),
+        ([NOTE], None, "a note"),
+        ([PICTURE], None, BinaryImage(data=b"a picture", media_type="image/png")),
+        ([BLOB], None, BinaryContent(data=b"a picture", media_type="application/octet-stream")),
+        ([LINK], None, "file:///report"),
+        ([], None, []),
+        ([TEXT], {"a": 1}, {"a": 1}),
+        ([TEXT], {"result": [1]}, [1]),
+        ([TEXT, IMAGE], {"a": 1}, ["hi", BinaryImage(data=b"a picture", media_type="image/png")]),
+    ],
+)
+def test_content_for_pydantic_ai(content: list[Any], structured: Any, expected: Any) -> None:
+    found, _ = with_tool(by_pydantic_ai, *content, structured_content=structured)
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "structured", "message"),
+    [
+        ([TEXT], None, "hi"),
+        ([TEXT], {"code": 7}, '{"code":7}'),
+        ([], None, "tool 'mcp__here__tool' failed, and does not say why"),
+        ([TextContent(text="")], None, "tool 'mcp__here__tool' failed, and does not say why"),
+    ],
+)
+def test_what_a_failed_tool_says_to_pydantic_ai(content: list[Any], structured: Any, message: str) -> None:
+    with pytest.raises(pydantic_ai.ModelRetry) as caught:
+        with_tool(by_pydantic_ai, *content, structured_content=structured, is_error=True)
+    assert caught.value.message == message
+
+
+@pytest.mark.parametrize(
+    ("content", "structured", "message"),
+    [
+        ([TEXT, TEXT], {"code": 7}, "hi\nhi"),
+        ([], {"code": 7}, '{"code":7}'),
+        ([], None, "the tool failed, and does not say why"),
+    ],
+)
+def test_what_a_failed_tool_says_to_langchain(content: list[Any], structured: Any, message: str) -> None:
+    from langchain_core.tools import ToolException
+
+    with pytest.raises(ToolException) as caught:
+        with_tool(by_langchain, *content, structured_content=structured, is_error=True)
+    assert str(caught.value) == message
+
+
+def test_the_artifact_of_langchain_is_the_whole_result() -> None:
+    async def use(servers: AsyncioServerGroup) -> object:
+        [tool] = await langchain_tools(servers)
+        return (await tool.ainvoke({"type": "tool_call", "id": "1", "name": tool.name, "args": {}})).artifact
+
+    found, _ = with_tool(use, TEXT, structured_content={"a": 1})
+    assert found["content"] == [{"type": "text", "text": "hi"}]
+    assert found["structuredContent"] == {"a": 1}
+
+
+def test_arguments_may_have_any_name() -> None:
+    """LangChain takes ``config`` and others for itself, if it is let."""
+    arguments = {name: name for name in ("config", "self", "run_manager", "input", "kwargs", "callbacks", "name")}
+
+    async def use(servers: AsyncioServerGroup) -> object:
+        [tool] = await langchain_tools(servers)
+        await tool.ainvoke({"type": "tool_call", "id": "1", "name": tool.name, "args": dict(arguments)})
+        await tool.ainvoke(dict(arguments))
+        [helper] = [async_mcp_tool(each, McpClient(servers)) for each in (await McpClient(servers).list_tools()).tools]
+        return await helper.call(dict(arguments))
+
+    _, called = with_tool(use, TEXT)
+    assert called == [arguments] * 3
+
+
+def test_a_tool_of_langchain_is_awaited() -> None:
+    async def use(servers: AsyncioServerGroup) -> None:
+        [tool] = await langchain_tools(servers)
+        with pytest.raises(NotImplementedError, match="does not support sync invocation"):
+            tool.invoke({})
+
+    with_tool(use, TEXT)
+
+
+def test_tools_without_parameters_are_tools_of_langchain() -> None:
+    async def use(servers: AsyncioServerGroup) -> object:
+        [tool] = await langchain_tools(servers)
+        assert tool.args == {}
+        return convert_to_openai_tool(tool)
+
+    found, _ = with_tool(use, tool=Tool(name="bare", input_schema={"type": "object"}))
+    assert found["function"] == {
+        "name": "mcp__here__bare",
+        "description": "bare",
+        "parameters": {"type": "object", "properties": {}},
+    }
+
+
+def test_what_is_known_of_a_tool_is_known_to_the_frameworks() -> None:
+    async def use(servers: AsyncioServerGroup) -> None:
+        [listed] = await OpenAIAgentsServer(servers).list_tools()
+        assert listed == TOOL.model_copy(update={"name": "mcp__here__tool"})
+        assert (await McpClient(servers).list_tools()).tools == [listed]
+        [offered] = (await PydanticAIToolset(servers, id="mine").get_tools(Context())).values()
+        assert offered.tool_def.return_schema == {"type": "object"}
+        assert offered.tool_def.metadata == {"meta": {"some": {"thing": 1}}, "annotations": {"readOnlyHint": True}}
+        [tool] = await langchain_tools(servers)
+        assert tool.metadata is not None
+        assert tool.metadata["mcp_tool"] == "tool"
+        assert tool.metadata["mcp_annotations"] == {"readOnlyHint": True}
+
+    with_tool(use)
+
+
+def test_a_client_has_what_libraries_look_at_before_they_list_tools() -> None:
+    """agent-framework does, and the SDK's own session has it under these names."""
+
+    async def use(servers: AsyncioServerGroup) -> None:
+        client = McpClient(servers)
+        assert client.protocol_version in SUPPORTED_PROTOCOL_VERSIONS
+        assert client.server_capabilities.tools is not None
+        assert client.server_capabilities.prompts is None
+        assert client.initialize_result is None
+        assert {"protocol_version", "server_capabilities", "initialize_result"} <= set(dir(ClientSession))
+
+    with_tool(use)
+
+
+def test_a_client_is_called_as_a_session_of_the_sdk_is() -> None:
+    def names(method: str) -> set[str]:
+        return set(inspect.signature(getattr(McpClient, method)).parameters)
+
+    methods = [name for name, _ in inspect.getmembers(McpClient, inspect.iscoroutinefunction)]
+    assert {"list_tools", "call_tool", "list_prompts", "get_prompt", "list_resources", "read_resource"} <= set(methods)
+    for method in methods:
+        assert names(method) - {"cursor"} <= set(inspect.signature(getattr(ClientSession, method)).parameters)
+
+
+def test_what_a_framework_changes_is_its_own_copy() -> None:
+    async def use(servers: AsyncioServerGroup) -> object:
+        [listed] = await OpenAIAgentsServer(servers).list_tools()
+        listed.input_schema["properties"]["config"]["type"] = "number"
+        [offered] = (await PydanticAIToolset(servers).get_tools(Context())).values()
+        offered.tool_def.parameters_json_schema["properties"].clear()
+        [tool] = await langchain_tools(servers)
+        assert isinstance(tool.args_schema, dict)
+        tool.args_schema["properties"].clear()
+        return servers.tools[0].input_schema
+
+    found, _ = with_tool(use)
+    assert found == TOOL.input_schema
+
+
+@pytest.mark.parametrize(("audiences", "number"), [(["app"], 0), (["model", "app"], 1), ("odd", 1)])
+def test_a_tool_for_user_interfaces_only_is_not_for_models_of_pydantic_ai(audiences: Any, number: int) -> None:
+    async def use(servers: AsyncioServerGroup) -> object:
+        return await PydanticAIToolset(servers).get_tools(Context())
+
+    found, _ = with_tool(use, tool=TOOL.model_copy(update={"meta": {"ui": {"visibility": audiences}}}))
+    assert len(found) == number
+
+
+def test_toolsets_of_one_agent_can_be_told_apart() -> None:
+    async def main() -> None:
+        async with open_servers(server("a"), server("b")) as servers:
+            first = PydanticAIToolset(servers, servers=["a"], id="first")
+            assert first.id == "first"
+            assert repr(first).startswith("<PydanticAIToolset a of <ServerGroup")
+            model = TestModel(call_tools=["mcp__a__pid", "mcp__b__pid"])
+            agent = pydantic_ai.Agent(model, toolsets=[first, PydanticAIToolset(servers, servers=["b"])])
+            assert (await agent.run("hello")).output.count("mcp__") == 2
+            one = OpenAIAgentsServer(servers, servers=["a"])
+            two = OpenAIAgentsServer(servers, servers=["b"], name="two")
+            assert [one.name, two.name, OpenAIAgentsServer(servers).name] == ["a", "two", "mcp_actors"]
+            assert repr(two).startswith("<OpenAIAgentsServer 'two': b of")
+            assert repr(McpClient(servers)) == f"<McpClient: {servers!r}>"
+            tools = await agents.Agent(name="x", mcp_servers=[one, two]).get_mcp_tools(agents.RunContextWrapper(None))
+            assert {"mcp__a__pid", "mcp__b__pid"} <= {tool.name for tool in tools}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("make", [OpenAIAgentsServer, McpClient])
+def test_prompts_and_resources_are_those_of_the_one_server(make: Callable[..., Any]) -> None:
+    async def main() -> None:
+        async with open_servers(Library().config(), server("b")) as servers:
+            one = make(servers, servers=["library"])
+            ref = servers["library"]
+            assert tuple((await one.list_prompts()).prompts) == await ref.list_prompts()
+            assert tuple((await one.list_resources()).resources) == await ref.list_resources()
+            templates = await one.list_resource_templates()
+            assert tuple(templates.resource_templates) == await ref.list_resource_templates()
+            uri = str((await ref.list_resources())[0].uri)
+            read = await one.read_resource(uri)
+            assert read.contents == (await ref.read_resource(uri)).contents
+            assert mcp_resource_to_content(read)
+            name = (await ref.list_prompts())[0].name
+            prompt = await one.get_prompt(name, {"code": "x", "language": "python"})
+            assert mcp_message(prompt.messages[0])["role"] == prompt.messages[0].role
+
+    asyncio.run(main())

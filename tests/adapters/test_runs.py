@@ -1,0 +1,248 @@
+"""What holds for each framework: a whole run of its agent, against real servers, through the bridge."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_actors import CatalogTool, ServerUnavailable, StateChanged, ToolFilter, ToolsChanged
+from mcp_actors.adapters import McpClient, OpenAIAgentsServer, PydanticAIToolset, langchain_tools
+from mcp_actors.bridge import AsyncioServerGroup, Host, open_servers
+from mcp_actors.config import ToolContext
+from tests.servers.groups import AT_ONCE, BOUND, NEVER, lines_of, pids_in, server
+
+from .frameworks import FRAMEWORKS, Call, Framework
+
+EACH = pytest.mark.parametrize("framework", FRAMEWORKS.values(), ids=FRAMEWORKS)
+LOOPS = pytest.mark.parametrize(
+    "framework",
+    [framework for name, framework in FRAMEWORKS.items() if name != "anthropic"],
+    ids=[name for name in FRAMEWORKS if name != "anthropic"],
+)
+"""Those that ask for the tools at each turn. The runner of anthropic is given them once."""
+
+
+@EACH
+@pytest.mark.parametrize("host", ["thread", "guest"])
+def test_a_whole_run(framework: Framework, host: Host, tmp_path: Path) -> None:
+    """The model sees public names; the server is sent its own."""
+    log = tmp_path / "log"
+
+    async def think(turn: int, offered: list[str], heard: list[str]) -> Call | str:
+        match turn:
+            case 1:
+                assert "mcp__b__add" in offered
+                assert not any(name.startswith("mcp__gone__") for name in offered)
+                return "mcp__a__echo", {"text": "hi"}
+            case 2:
+                assert heard == ["hi"]
+                return "mcp__b__add", {"a": 2, "b": 3}
+            case _:
+                return f"heard: {', '.join(heard)}"
+
+    async def main() -> None:
+        gone = server("gone", "--exit-at-start", "3", restart=NEVER)
+        async with open_servers(server("a", "--log-file", str(log)), server("b"), gone, host=host) as servers:
+            assert await framework.run(servers, think) == "heard: hi, 5"
+            assert [ref.state for ref in servers.configured] == ["ready", "ready", "failed"]
+
+    asyncio.run(main())
+    assert "tools/call echo" in log.read_text().splitlines()
+
+
+@EACH
+def test_a_server_that_is_killed_in_the_midst_of_a_run_is_back_for_the_next_call(framework: Framework) -> None:
+    async def main() -> None:
+        async with open_servers(server("a", restart=AT_ONCE)) as servers, servers.watch_events() as events:
+
+            async def think(turn: int, offered: list[str], heard: list[str]) -> Call | str:
+                if turn == 1:
+                    return "mcp__a__pid", {}
+                if turn == 2:
+                    os.kill(int(heard[0]), signal.SIGKILL)
+                    async for event in events:
+                        if isinstance(event, StateChanged):
+                            break
+                    return "mcp__a__pid", {}
+                return " ".join(heard)
+
+            first, second = (await framework.run(servers, think)).split()
+            assert first != second
+
+    asyncio.run(main())
+
+
+@EACH
+def test_a_run_that_is_cancelled_cancels_its_call_at_the_server(framework: Framework, tmp_path: Path) -> None:
+    """S1-21: the cancellation is no output of a tool; the model hears nothing any more."""
+    log = tmp_path / "log"
+    turns: list[int] = []
+
+    async def think(turn: int, offered: list[str], heard: list[str]) -> Call | str:
+        turns.append(turn)
+        return "mcp__a__sleep", {"seconds": 600}
+
+    async def main() -> None:
+        async with open_servers(server("a", "--log-file", str(log))) as servers:
+            run = asyncio.create_task(framework.run(servers, think))
+            await until_line(log, "tools/call")
+            run.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await run
+            await until_line(log, "notifications/cancelled")
+            assert servers["a"].state == "ready"
+
+    asyncio.run(main())
+    assert turns == [1]
+
+
+async def until_line(log: Path, word: str) -> None:
+    """Wait until a server has taken a message of this kind."""
+    async with asyncio.timeout(BOUND):
+        while not (log.exists() and word in lines_of(log)):  # noqa: ASYNC110, ASYNC240 - another process writes it
+            await asyncio.sleep(0)
+
+
+@LOOPS
+def test_a_change_of_the_tools_is_seen_by_the_next_turn(framework: Framework) -> None:
+    async def main() -> None:
+        async with (
+            open_servers(server("a", "--notices", "1")) as servers,
+            servers.watch_events() as events,
+        ):
+
+            async def think(turn: int, offered: list[str], heard: list[str]) -> Call | str:
+                if turn == 1:
+                    assert "mcp__a__tool_0" not in offered
+                    return "mcp__a__grow", {}
+                if turn == 2:
+                    async with asyncio.timeout(BOUND):
+                        while not isinstance(await anext(events), ToolsChanged):
+                            pass
+                    return "mcp__a__echo", {"text": "x"}
+                if turn == 3:
+                    assert "mcp__a__tool_0" in offered
+                    return "mcp__a__tool_0", {}
+                return heard[-1]
+
+            assert await framework.run(servers, think) == "tool_0"
+
+    asyncio.run(main())
+
+
+@LOOPS
+def test_tools_of_a_server_that_was_stopped_are_gone_at_the_next_turn(framework: Framework) -> None:
+    async def main() -> None:
+        async with open_servers(server("a"), server("b")) as servers:
+
+            async def think(turn: int, offered: list[str], heard: list[str]) -> Call | str:
+                if turn == 1:
+                    await servers["b"].stop()
+                    return "mcp__a__echo", {"text": "x"}
+                assert not any(name.startswith("mcp__b__") for name in offered)
+                return "done"
+
+            assert await framework.run(servers, think) == "done"
+
+    asyncio.run(main())
+
+
+@EACH
+def test_agents_share_a_group_and_each_is_shown_what_is_for_it(framework: Framework, tmp_path: Path) -> None:
+    """S1-24, S3-26: the predicate is asked with the agent; there is one process for all."""
+    pids = tmp_path / "pids"
+
+    def name_of(agent: Any) -> str:
+        return str(getattr(agent, "name", agent))
+
+    def shown(tool: CatalogTool, context: ToolContext) -> bool:
+        asyncio.get_running_loop()  # it is the program's function, so it is called where the program is
+        return tool.name == "echo" or name_of(context.agent) == "parent"
+
+    async def main() -> None:
+        config = server("a", "--pid-file", str(pids), tools=ToolFilter(predicate=shown))
+        async with open_servers(config, server("b")) as servers:
+            both = asyncio.Barrier(3)
+
+            def as_agent(name: str) -> Any:
+                async def think(turn: int, offered: list[str], heard: list[str]) -> Call | str:
+                    if turn == 1:
+                        await both.wait()  # all are in the midst of a run
+                        return "mcp__a__echo", {"text": name}
+                    others = any(tool.startswith("mcp__b__") for tool in offered)
+                    return f"{heard} {'mcp__a__pid' in offered} {others}"
+
+                return think
+
+            ends: Any = await asyncio.gather(
+                framework.run(servers, as_agent("one"), "parent"),
+                framework.run(servers, as_agent("two"), "child", servers=["a"]),
+                framework.run(servers, as_agent("three"), "child"),
+            )
+            assert ends == ["['one'] True True", "['two'] False False", "['three'] False True"]
+            assert servers["a"].statistics().incarnation == 1
+
+    asyncio.run(main())
+    assert len(pids_in(pids)) == 1
+
+
+@LOOPS
+def test_a_run_of_a_group_that_was_left_fails(framework: Framework) -> None:
+    async def think(turn: int, offered: list[str], heard: list[str]) -> Call | str:
+        raise AssertionError("there is nothing to offer")
+
+    async def main() -> None:
+        async with open_servers(server("a")) as servers:
+            pass
+        with pytest.raises(ServerUnavailable, match="this group of servers was left"):
+            await framework.run(servers, think)
+
+    asyncio.run(main())
+
+
+def test_adapters_do_not_own_the_connections() -> None:
+    async def main() -> None:
+        async with open_servers(server("a")) as servers:
+            for enter in OpenAIAgentsServer(servers), PydanticAIToolset(servers):
+                async with enter:
+                    pass
+            managed = OpenAIAgentsServer(servers)
+            await managed.connect()
+            await managed.cleanup()
+            assert (await managed.call_tool("mcp__a__echo", {"text": "still here"})).is_error is False
+            assert servers["a"].state == "ready"
+
+    asyncio.run(main())
+
+
+async def openai(group: AsyncioServerGroup, **options: Any) -> None:
+    OpenAIAgentsServer(group, **options)
+
+
+async def pydantic(group: AsyncioServerGroup, **options: Any) -> None:
+    PydanticAIToolset(group, **options)
+
+
+async def client(group: AsyncioServerGroup, **options: Any) -> None:
+    McpClient(group, **options)
+
+
+@pytest.mark.parametrize("make", [openai, pydantic, client, langchain_tools])
+def test_what_is_no_group_of_the_bridge_is_refused(make: Any) -> None:
+    async def main() -> None:
+        async with open_servers(server("a")) as servers:
+            with pytest.raises(TypeError, match=r"give the group that it belongs to, and servers=\['a'\]"):
+                await make(servers["a"])
+            with pytest.raises(TypeError, match=r"None is not the group.*give what 'async with mcp_actors.bridge"):
+                await make(None)
+            with pytest.raises(TypeError, match=r"servers='a': give a collection of names, like servers=\['a'\]"):
+                await make(servers, servers="a")
+            with pytest.raises(KeyError, match="there is no server 'b' in this group; its servers are: a"):
+                await make(servers, servers=["b"])
+
+    asyncio.run(main())
