@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from typing import Any
+
 import mcp_actors
+
+sys.path.insert(0, str(Path(__file__).parent))
+import _guarantees
 
 project = "mcp_actors"
 author = "mcp_actors contributors"
@@ -33,3 +40,8 @@ autodoc_default_options = {"members": True, "show-inheritance": True}
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
+
+
+def setup(app: Any) -> None:
+    """Called by Sphinx."""
+    app.connect("source-read", _guarantees.fill)

@@ -1,0 +1,62 @@
+"""The page of guarantees: each sentence of ``guarantees.toml``, with the tests in whose docstrings its id stands.
+
+The page is made of the tests whenever the documentation is built, so it cannot promise what no test holds.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parent.parent
+PLACE: Final = "<!-- guarantees -->"
+
+_ID: Final = re.compile(r"\b(?:K\d|(?:S\d|A)-\d\d)\b")
+
+
+def sentences() -> dict[str, dict[str, str]]:
+    """Return the guarantees: by topic, by id."""
+    return tomllib.loads((ROOT / "docs" / "guarantees.toml").read_text())
+
+
+def proofs() -> dict[str, list[str]]:
+    """Return the tests by the ids in their docstrings, as pytest names them."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for name, docstring in _tests(ast.parse(path.read_text())):
+            for each in dict.fromkeys(_ID.findall(docstring)):
+                found[each].append(f"{path.relative_to(ROOT).as_posix()}::{name}")
+    return dict(found)
+
+
+def _tests(tree: ast.Module | ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            yield from ((f"{node.name}::{name}", docstring) for name, docstring in _tests(node))
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            yield node.name, ast.get_docstring(node) or ""
+
+
+def page() -> str:
+    """Return the guarantees and their proofs as Markdown."""
+    tests = proofs()
+    return "\n".join(line for topic, held in sentences().items() for line in _section(topic, held, tests))
+
+
+def _section(topic: str, held: dict[str, str], tests: dict[str, list[str]]) -> Iterator[str]:
+    yield f"## {topic}\n"
+    for each, sentence in held.items():
+        yield f"- {sentence} ({each})"
+        yield from (f"  - `{test}`" for test in tests[each])
+    yield ""
+
+
+def fill(app: Any, name: str, source: list[str]) -> None:
+    """Put the guarantees into their page (a handler of Sphinx' ``source-read``)."""
+    if name == "guarantees":
+        source[0] = source[0].replace(PLACE, page())

@@ -1,0 +1,37 @@
+"""Nothing is guaranteed that no test proves, and nothing is proven that is not told."""
+
+from __future__ import annotations
+
+import importlib.util
+from types import ModuleType
+
+from .source import ROOT
+
+
+def page_of_guarantees() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("guarantees", ROOT / "docs" / "_guarantees.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_each_guarantee_has_a_test_and_each_id_in_a_test_is_a_guarantee() -> None:
+    guarantees = page_of_guarantees()
+    told = [each for held in guarantees.sentences().values() for each in held]
+    assert sorted(told) == sorted(guarantees.proofs())
+
+
+def test_the_page_tells_them_all_with_their_tests() -> None:
+    guarantees = page_of_guarantees()
+    page = guarantees.page()
+    for held in guarantees.sentences().values():
+        for each, sentence in held.items():
+            assert f"- {sentence} ({each})\n  - `tests/" in page
+    assert guarantees.PLACE in (ROOT / "docs" / "guarantees.md").read_text()
+
+
+def test_no_sentence_is_told_twice() -> None:
+    told = [sentence for held in page_of_guarantees().sentences().values() for sentence in held.values()]
+    assert len(set(told)) == len(told)
