@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -27,6 +28,9 @@ BLOCKS = [
     for page in PAGES
     for number, block in enumerate(code_blocks(page, "python"), 1)
 ]
+RUNS = re.compile(r"^(trio|asyncio)\.run\(", re.MULTILINE)
+"""Whether a block is a whole program."""
+
 DOCUMENTED = [block for page in PAGES if page != README for block in code_blocks(page, "python")]
 
 
@@ -106,6 +110,6 @@ def test_the_readmes_programs_print_what_the_readme_says(program: str, output: s
     assert agrees(printed, output + "\n"), printed
 
 
-@pytest.mark.parametrize("program", as_parameters((block,) for block in DOCUMENTED if "trio.run(" in block))
+@pytest.mark.parametrize("program", as_parameters((block,) for block in DOCUMENTED if RUNS.search(block)))
 def test_the_programs_in_the_documentation_run(program: str, tmp_path: Path) -> None:
     assert run_program(program, tmp_path) != ""
