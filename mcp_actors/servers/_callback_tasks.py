@@ -75,7 +75,11 @@ class CallbackTasks:
 
 @define(eq=False)
 class _Call(Generic[T]):
-    """One call. It is `done` when it has returned, raised, or was cancelled."""
+    """One call. It is `done` when it has returned, raised, or nobody wanted it any more.
+
+    What ends the whole program (`KeyboardInterrupt`, `SystemExit`) is no failure of it. That leaves, and whoever waits
+    here is cancelled by the end that it brings.
+    """
 
     fn: Callable[[], Awaitable[T]]
     server: str
@@ -99,8 +103,7 @@ class _Call(Generic[T]):
             failure = RuntimeError("it passed on the cancellation of another task")
             failure.__cause__ = exc
             self._raised(failure)
-        finally:
-            self.done.set()
+        self.done.set()
 
     def _raised(self, exc: Exception) -> None:
         failure = collapse(exc)

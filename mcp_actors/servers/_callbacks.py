@@ -38,7 +38,7 @@ from mcp.types import (
     LoggingMessageNotification,
 )
 
-from .._errors import ServerError
+from .._errors import LimitExceeded, ServerError
 from ..config import CallbackContext
 from ._background import open_background
 from ._callback_tasks import CallbackTasks, TookTooLong
@@ -146,9 +146,9 @@ class ConnectionCallbacks:
 
         **Cancellation**: the server does not wait any more, or the connection ends. The callback is cancelled.
         """
-        if self._questions >= MAX_QUESTIONS:
-            return self._refuse(kind)
         modern = context.session.discover_result is not None
+        if self._questions >= MAX_QUESTIONS:
+            return self._refuse(kind, modern=modern)
         if not modern:
             self._join_handler()  # in the modern era this is a task of that handler
         asked = CallbackContext(server=self._server, request_id=context.request_id, meta=context.meta)
@@ -190,10 +190,18 @@ class ConnectionCallbacks:
             exchange.failure = failure
         return ErrorData(code=code, message=f"the client's callback for {kind} failed")
 
-    def _refuse(self, kind: str) -> ErrorData:
+    def _refuse(self, kind: str, *, modern: bool) -> ErrorData:
         self._refused += 1
         level = logging.WARNING if self._refused == 1 else logging.DEBUG
         logger.log(level, "server %r: asks for more than %d things at a time", self._server, MAX_QUESTIONS)
+        exchange = current_exchange()
+        if modern and exchange.request is not None:  # as in `_failed`: nobody but the caller can be told
+            exchange.failure = LimitExceeded(
+                f"server {self._server!r}: {exchange.request.operation}: it asked for {kind} while {MAX_QUESTIONS} of "
+                "its questions waited for an answer, which is all that it may ask at a time; send less requests of the "
+                "kind at a time, or have the server mended",
+                server=self._server,
+            )
         return ErrorData(code=INTERNAL_ERROR, message=f"{MAX_QUESTIONS} questions wait for an answer already")
 
     # --- what it tells ----------------------------------------------------------------------------------------------

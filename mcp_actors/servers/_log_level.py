@@ -67,7 +67,8 @@ class SetLogLevel(Request[None]):
                 require("logging", client, record, self.operation)
                 await send_log_level(client, level)
         except (MCPError, NotSupported):
-            record.log_level = before
+            if record.log_level == level:  # else there was another wish meanwhile, and that one counts
+                record.log_level = before
             raise
 
 

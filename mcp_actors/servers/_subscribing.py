@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import random
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVarTuple
 
 import trio
@@ -62,6 +63,9 @@ AGAIN: Final = Backoff(first=1.0, initial=2.0, maximum=60.0, jitter=0.1)
 
 SOON: Final = 60.0
 """Seconds that a stream has to last so that the next one is begun at once. Proxies end them after minutes."""
+
+RENEWALS: Final = 8
+"""Subscriptions that are renewed at a time. There may be hundreds, and the places in the mailbox are for requests."""
 
 LAST_WORDS: Final = 10.0
 """Seconds for telling the server that somebody does not want to hear any more. Nobody waits for it."""
@@ -140,6 +144,7 @@ class Connection:
     _streams: dict[Subscription, _Stream] = field(factory=dict, init=False)
     _early_ends: dict[Subscription, int] = field(factory=dict, init=False)
     _turn: trio.Lock = field(factory=trio.Lock, init=False)
+    _renewals: trio.Semaphore = field(factory=partial(trio.Semaphore, RENEWALS), init=False)
 
     @property
     def modern(self) -> bool:
@@ -225,7 +230,8 @@ class Connection:
             if failures:
                 await trio.sleep(AGAIN.delay(failures, random=random.random))
             try:
-                await ask_from_beside(self.record, self.actor, Subscribe(subscription))
+                async with self._renewals:
+                    await ask_from_beside(self.record, self.actor, Subscribe(subscription))
             except (ActorCrashed, ActorStopped):
                 return  # the connection has ended
             except Exception as exc:

@@ -276,20 +276,23 @@ async def test_what_a_callback_raises_on_being_cancelled_is_logged(caplog: pytes
     ]
 
 
-async def test_a_callback_that_wants_the_program_to_end_ends_it() -> None:
-    """S1-07: that is no failure of a server."""
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_callback_that_wants_the_program_to_end_ends_it(era: Era, caplog: pytest.LogCaptureFixture) -> None:
+    """S1-07: that is no failure of a server, nor of the callback."""
 
     async def leave(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
         await trio.lowlevel.checkpoint()
         raise SystemExit(3)
 
     async def program() -> None:
-        async with open_servers(asking(callbacks=Callbacks(elicitation=leave))) as servers:
-            await call(servers["a"], "ask_later", questions=[ELICIT])
+        async with open_servers(asking(era, callbacks=Callbacks(elicitation=leave))) as servers:
+            with pytest.raises(ConnectionLost):
+                await ask(servers["a"], ELICIT)
             await trio.sleep_forever()
 
-    with pytest.raises(SystemExit):
+    with caplog.at_level(logging.WARNING, "mcp_actors"), pytest.raises(SystemExit), trio.fail_after(BOUND):
         await program()
+    assert [record.getMessage() for record in caplog.records if "took longer" in record.getMessage()] == []
 
 
 async def test_one_that_fails_hurts_no_other() -> None:

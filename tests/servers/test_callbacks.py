@@ -305,3 +305,16 @@ async def test_a_server_that_asks_more_than_anybody_can_answer_is_refused() -> N
         gate.set()
     refusal = {"error": {"code": -32603, "message": "64 questions wait for an answer already"}}
     assert (answers.count(wire(ACCEPTED)), answers.count(refusal)) == (MAX_QUESTIONS, 2)
+
+
+async def test_a_caller_is_told_that_the_server_asks_too_much() -> None:
+    """Since 2026-07-28 what a server may not ask is missing for an answer to somebody, who hears why there is none."""
+    async with open_servers(asking("modern"), callbacks=Callbacks(elicitation=accept)) as servers:
+        with pytest.raises(LimitExceeded) as caught:
+            await ask(servers["a"], *[ELICIT] * (MAX_QUESTIONS + 1))
+        assert str(caught.value) == (
+            "server 'a': tools/call 'ask': it asked for elicitation while 64 of its questions waited for an answer, "
+            "which is all that it may ask at a time; send less requests of the kind at a time, or have the server "
+            "mended"
+        )
+        assert await ask(servers["a"], *[ELICIT] * MAX_QUESTIONS) == [wire(ACCEPTED)] * MAX_QUESTIONS

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
+import trio
 from mcp import MCPError
-from mcp.types import INTERNAL_ERROR, METHOD_NOT_FOUND, LoggingMessageNotification
+from mcp.types import (
+    INTERNAL_ERROR,
+    METHOD_NOT_FOUND,
+    EmptyResult,
+    LoggingMessageNotification,
+    SetLevelRequestParams,
+)
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import open_servers
 from mcp_actors.servers import NotSupported
 
+from .fleet import Outcome
 from .library import Library
 from .test_resources import PROMPT
 
@@ -112,3 +121,28 @@ async def test_a_level_that_cannot_be_set_again_changes_no_state(caplog: pytest.
         assert (await ref.call_tool("search")).structured_content == {"found": 1}
     [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert warning == "server 'library': its log level was not set again: not now; use set_log_level"
+
+
+async def test_a_wish_that_is_refused_takes_back_no_other() -> None:
+    """The server refuses one while it is told another: that one holds, also for the next connection."""
+    refuse = trio.Event()
+
+    class Slow(Library):
+        async def set_level(self, ctx: Any, params: SetLevelRequestParams) -> EmptyResult:
+            if params.level == "debug":
+                await refuse.wait()
+                raise MCPError(METHOD_NOT_FOUND, "not that one")
+            return await super().set_level(ctx, params)
+
+    library, first = Slow(), Outcome()
+    async with open_servers(library.config(protocol="legacy")) as servers, trio.open_nursery() as nursery:
+        ref = servers["library"]
+        nursery.start_soon(first.of, ref.set_log_level, "debug")
+        await wait_all_tasks_blocked()
+        await ref.set_log_level("error")
+        refuse.set()
+        with pytest.raises(MCPError, match="not that one"):
+            await first.result()
+        await ref.restart()
+        await wait_all_tasks_blocked()
+        assert told(library) == ["error", "error"]

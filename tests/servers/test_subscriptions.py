@@ -264,6 +264,24 @@ async def test_one_that_was_left_before_it_was_its_turn_is_not_renewed(era: Prot
 
 
 @both_eras
+async def test_hundreds_are_renewed_and_leave_the_places_in_the_mailbox_to_requests(
+    era: Protocol, caplog: pytest.LogCaptureFixture
+) -> None:
+    library = Library()
+    config = library.config(protocol=era, mailbox_size=20, overflow="fail", max_in_flight=1)
+    async with open_servers(config) as servers, AsyncExitStack() as stack:
+        ref = servers["library"]
+        all_changes = [await stack.enter_async_context(ref.subscribe(f"file:///{number}")) for number in range(200)]
+        await ref.restart()
+        assert (await ref.call_tool("search")).structured_content == {"found": 1}
+        for number, changes in enumerate(all_changes):
+            assert await next_of(changes) == ResourceUpdated(f"file:///{number}", missed=True)
+        await wait_all_tasks_blocked()
+        assert not any(changes.stands is False for changes in all_changes)
+    assert caplog.records == []
+
+
+@both_eras
 async def test_a_missed_change_is_told_only_once_it_is_subscribed_again(era: Protocol) -> None:
     """Whoever reads on being told reads what is true then, or is told again."""
     library = Library()
