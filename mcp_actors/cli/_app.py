@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import trio
 from cyclopts import App, CycloptsError
@@ -20,6 +20,7 @@ from ._arguments import ArgumentProblem
 from ._call import ToolUnknown, call
 from ._check import check
 from ._output import Output
+from ._session import Told
 from ._tools import tools
 from ._watch import watch
 
@@ -73,10 +74,26 @@ def run(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         output.messages.print("cancelled")
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read the output has enough. What is still buffered must not fail at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Told as told:
+        return 128 + told.number
+    except OSError as error:
+        # Of the output: for what files and servers do there are errors of our own.
+        _give_up(sys.stdout)
+        if not isinstance(error, BrokenPipeError):  # else whoever read it has enough
+            _try_to_say(output, f"the output cannot be written: {error.strerror}")
     return FAILED
+
+
+def _give_up(stream: TextIO) -> None:
+    """Let what is still buffered for a stream go nowhere, for it would fail at exit once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _try_to_say(output: Output, problem: str) -> None:
+    try:
+        output.error(problem)
+    except OSError:  # the terminal is gone
+        _give_up(sys.stderr)
 
 
 def _run(words: Sequence[str]) -> int:

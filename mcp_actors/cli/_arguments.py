@@ -47,6 +47,8 @@ def _object(text: str) -> dict[str, Any]:
         found = json.loads(text)
     except ValueError as error:
         raise ArgumentProblem(f"--args is no JSON: {error}") from None
+    except RecursionError:
+        raise ArgumentProblem("--args is nested too deeply to be read") from None
     if not isinstance(found, dict):
         raise ArgumentProblem("--args is no JSON object; write --args '{\"key\": …}'")
     return found
@@ -62,7 +64,10 @@ def _add(arguments: dict[str, Any], key: str, text: str, schema: object) -> None
     kinds = _kinds(schema)
     if "array" in kinds and not text.lstrip().startswith("["):
         items = schema.get("items") if isinstance(schema, Mapping) else None
-        arguments[key] = [*arguments.get(key, ()), _value(key, text, _kinds(items))]
+        others = arguments.get(key, [])
+        if not isinstance(others, list):
+            raise ArgumentProblem(f"argument {key!r} is no array in --args, to which {text!r} could be added")
+        arguments[key] = [*others, _value(key, text, _kinds(items))]
     else:
         arguments[key] = _value(key, text, kinds)
 
@@ -73,7 +78,7 @@ def _kinds(schema: object) -> frozenset[str]:
         return frozenset()
     kinds: set[str] = set()
     said = schema.get("type")
-    kinds.update([said] if isinstance(said, str) else said if isinstance(said, list) else ())
+    kinds.update(each for each in (said if isinstance(said, list) else [said]) if isinstance(each, str))
     for alternative in (*_list(schema, "anyOf"), *_list(schema, "oneOf")):
         kinds |= _kinds(alternative)
     return frozenset(kinds)
@@ -101,7 +106,7 @@ def _value(key: str, text: str, kinds: frozenset[str]) -> Any:
         return text
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = text
     if isinstance(value, float) and value.is_integer() and "integer" in kinds and "number" not in kinds:
         value = int(value)

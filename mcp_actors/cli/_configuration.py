@@ -34,8 +34,8 @@ def load(file: Path | None, names: Sequence[str]) -> LoadedConfig:
         ConfigError: the file cannot be read, or there is no such server in it.
     """
     loaded = load_config(find_file() if file is None else file, ask=_ask if sys.stdin.isatty() else None)
-    if not names:
-        return loaded
+    if not names or loaded.source in loaded.failed:
+        return loaded  # all of it, or the one error that says why there is nothing
     known = {server.name: server for server in loaded.servers}
     for name in names:
         if name not in known and name not in loaded.failed:

@@ -15,9 +15,11 @@ from rich.table import Table
 from .._plain_text import plain_text
 from ..kernel import Event
 from ..servers import ServerGroup, ServerStatus, StateChanged, open_servers
+from ._arguments import ArgumentProblem
 from ._configuration import load
 from ._options import AsJson, ConfigFile
 from ._output import Output
+from ._session import until_told
 
 __all__ = ["watch"]
 
@@ -43,19 +45,21 @@ async def watch(
     Returns:
         Never, but by Ctrl-C.
     """
+    if not 0 < every < math.inf:
+        raise ArgumentProblem(f"--every is {every}; give a number of seconds over 0")
     output = Output(as_json=json)
     loaded = load(config, servers)
     for error in loaded.errors:
         output.error(error)
     if output.results.is_terminal and not json:
-        async with open_servers(*loaded.servers) as group:
+        async with until_told(), open_servers(*loaded.servers) as group:
             await _show(group, output, every)
     # An observer is told of the first connects too, but must not be kept waiting by who reads the output.
     told, changes = trio.open_memory_channel[StateChanged](math.inf)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_tell, changes, output)
-            async with open_servers(*loaded.servers, observers=[partial(_pass_on, told)]):
+            async with until_told(), open_servers(*loaded.servers, observers=[partial(_pass_on, told)]):
                 await trio.sleep_forever()
     finally:
         with suppress(trio.WouldBlock):

@@ -50,6 +50,23 @@ def piped(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def wait_for_text(file: Path, text: str) -> None:
+    """Wait until a file holds a text."""
+    deadline = time.monotonic() + PATIENCE
+    while not (file.exists() and text in file.read_text()):
+        assert time.monotonic() < deadline, f"{text!r} never came"
+        time.sleep(0.02)
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is a process of that number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 class Terminal:
     """A command in a terminal of 100 columns. `text` is what it has shown, without colours."""
 
@@ -72,6 +89,13 @@ class Terminal:
         while not re.search(pattern, self.text):
             assert time.monotonic() < deadline, self.text
             assert self._read(), f"it ended, and showed: {self.text}"
+
+    def close(self) -> None:
+        """Close the terminal, as people close a window."""
+        # The number stays taken, for whoever opened it will close it.
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nowhere, self._master, inheritable=False)
+        os.close(nowhere)
 
     def wait(self) -> int:
         """Wait until the command has ended, and return its exit code."""

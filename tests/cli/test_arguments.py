@@ -79,6 +79,21 @@ def test_what_is_no_argument_is_said(words: list[str], problem: str) -> None:
     assert str(caught.value) == problem
 
 
+def test_json_that_is_nested_too_deeply_is_said() -> None:
+    deep = "[" * 100_000
+    with pytest.raises(ArgumentProblem, match=r"^--args is nested too deeply to be read$"):
+        parse_arguments([], deep, SCHEMA)
+    with pytest.raises(ArgumentProblem, match=r"argument 'options': .* is no object"):
+        parse_arguments([f"options={deep}"], None, SCHEMA)
+
+
+@pytest.mark.parametrize("given", ["1", '"abc"', "null", '{"a": 1}'])
+def test_a_word_is_added_to_an_array_only(given: str) -> None:
+    with pytest.raises(ArgumentProblem, match="argument 'tags' is no array in --args, to which 'x' could be added"):
+        parse_arguments(["tags=x"], f'{{"tags": {given}}}', SCHEMA)
+    assert parse_arguments(["tags=x"], '{"tags": ["a"]}', SCHEMA) == {"tags": ["a", "x"]}
+
+
 @pytest.mark.parametrize("text", ["[]", "3", "null"])
 def test_json_that_is_no_object_is_refused(text: str) -> None:
     with pytest.raises(ArgumentProblem, match="--args is no JSON object"):
@@ -106,7 +121,7 @@ def test_whether_other_arguments_are_taken_is_up_to_the_schema(schema: dict[str,
     st.none() | st.text(),
     st.dictionaries(
         st.sampled_from(["type", "properties", "anyOf", "items"]),
-        st.none() | st.text() | st.dictionaries(st.text(), st.none()),
+        st.none() | st.text() | st.dictionaries(st.text(), st.none()) | st.lists(st.none() | st.lists(st.none())),
     ),
 )
 def test_nothing_else_ever_comes_of_it(words: list[str], as_json: str | None, schema: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from .conftest import Run
-from .terminal import PATIENCE, PROGRAM, piped, scripted, write
+from .terminal import PATIENCE, PROGRAM, is_running, piped, scripted, wait_for_text, write
 
 pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
 
@@ -185,6 +185,33 @@ class TestWatch:
         assert [json.loads(line)["new"] for line in output.splitlines()] == ["stopping", "stopped"]
 
 
+class TestSignals:
+    def test_sigterm_cancels_the_call_and_stops_the_server(self, tmp_path: Path) -> None:
+        pids, log = tmp_path / "pids", tmp_path / "log"
+        write(tmp_path, {"a": scripted("--pid-file", str(pids), "--log-file", str(log), "--ignore-eof")})
+        with subprocess.Popen(
+            [*PROGRAM, "call", "a", "mute"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as calling:
+            wait_for_text(log, "tools/call mute")
+            calling.send_signal(signal.SIGTERM)
+            assert calling.communicate(timeout=PATIENCE) == ("", "")
+        assert calling.returncode == 143
+        assert "notifications/cancelled" in log.read_text()
+        assert not is_running(int(pids.read_text()))
+
+    def test_a_signal_that_is_ignored_stays_so(self, tmp_path: Path) -> None:
+        write(tmp_path, {"a": scripted()})
+        shell = f"trap '' HUP; exec {' '.join(PROGRAM)} watch --json"
+        with subprocess.Popen(["sh", "-c", shell], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as watching:
+            assert watching.stdout is not None
+            changes = [json.loads(watching.stdout.readline()) for _ in range(2)]
+            assert changes[1]["new"] == "ready"
+            watching.send_signal(signal.SIGHUP)
+            watching.send_signal(signal.SIGTERM)
+            assert [json.loads(line)["new"] for line in watching.stdout] == ["stopping", "stopped"]
+            assert watching.wait(PATIENCE) == 143
+
+
 class TestMisuse:
     def test_a_wrong_command_names_the_nearest(self, tmp_path: Path, run: Run) -> None:
         done = run("chek")
@@ -201,7 +228,12 @@ class TestMisuse:
         done = run("check", "--config", "other.json")
         assert done.stderr == "error: other.json: there is no such file; correct the path, or create it\n"
         (tmp_path / "other.json").write_text("{")
-        assert "other.json: the file is no JSON, see line 1" in run("check", "-c", "other.json").stdout
+        said = "other.json: the file is no JSON, see line 1"
+        assert said in run("check", "-c", "other.json").stdout
+        for words in (["check", "a"], ["tools", "a"], ["call", "a", "echo"]):
+            done = run(*words, "-c", "other.json")
+            assert said in done.stdout + done.stderr
+            assert done.returncode == 1
 
     @pytest.mark.parametrize("words", [["--help"], ["check", "--help"], ["call", "--help"], []])
     def test_help_has_an_example(self, tmp_path: Path, run: Run, words: list[str]) -> None:
@@ -209,6 +241,28 @@ class TestMisuse:
         assert done.returncode == 0
         assert "Example:" in done.stdout
         assert "mcp-actors " in done.stdout.partition("Example:")[2]
+
+    @pytest.mark.parametrize("every", ["0", "-1", "nan", "inf"])
+    def test_a_table_is_made_anew_after_some_time(self, tmp_path: Path, run: Run, every: str) -> None:
+        done = run("watch", "--every", every)
+        assert done.returncode == 2
+        assert done.stderr == f"error: --every is {float(every)}; give a number of seconds over 0\n"
+
+    @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+    def test_a_stream_may_be_closed(self, tmp_path: Path, closed: str) -> None:
+        write(tmp_path, {"a": scripted()})
+        shell = f"exec {' '.join(PROGRAM)} check {closed}"
+        done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert ("a  ready" in done.stdout) is (">&-" not in closed or closed == "2>&-")
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is full")
+    def test_output_that_cannot_be_written_is_said(self, tmp_path: Path) -> None:
+        write(tmp_path, {"a": scripted()})
+        shell = f"exec {' '.join(PROGRAM)} tools > /dev/full"
+        done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == 1
+        assert done.stderr == "error: the output cannot be written: No space left on device\n"
 
     def test_who_reads_no_further_is_no_error(self, tmp_path: Path, run: Run) -> None:
         write(tmp_path, {"a": scripted("--tools", "900")})

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
-from .terminal import PATIENCE, scripted, terminal, write
+from .terminal import PATIENCE, is_running, scripted, terminal, wait_for_text, write
 
 pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
 
@@ -38,10 +37,7 @@ def test_ctrl_c_cancels_the_call_at_the_server(tmp_path: Path) -> None:
     log = tmp_path / "log"
     write(tmp_path, {"a": scripted("--log-file", str(log))})
     with terminal(tmp_path, "call", "a", "sleep", "seconds=600") as shown:
-        deadline = time.monotonic() + PATIENCE
-        while not (log.exists() and "tools/call sleep" in log.read_text()):
-            assert time.monotonic() < deadline, shown.text
-            time.sleep(0.02)
+        wait_for_text(log, "tools/call sleep")
         shown.type(CTRL_C)
         assert shown.wait() == 130
         assert shown.text.endswith("cancelled\n")
@@ -64,6 +60,17 @@ def test_watch_is_a_live_table(tmp_path: Path) -> None:
         shown.type(CTRL_C)
         assert shown.wait() == 130
         assert "Traceback" not in shown.text
+
+
+@pytest.mark.parametrize("words", [["watch"], ["call", "a", "mute"]])
+def test_who_closes_the_terminal_leaves_no_server_behind(tmp_path: Path, words: list[str]) -> None:
+    pids = tmp_path / "pids"
+    write(tmp_path, {"a": scripted("--pid-file", str(pids), "--ignore-eof")})
+    with terminal(tmp_path, *words) as shown:
+        wait_for_text(pids, "\n")
+        shown.close()
+        assert shown.process.wait(PATIENCE) in (1, 129)
+    assert not is_running(int(pids.read_text()))
 
 
 def test_questions_are_asked_and_a_password_is_not_shown(tmp_path: Path) -> None:
