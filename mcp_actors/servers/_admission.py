@@ -29,6 +29,7 @@ class ToolChanges:
     """What of a server's tools is hidden until it is approved (``ServerConfig(on_tool_change="block")``).
 
     Attributes:
+        server: whose tools they are.
         tools: the definitions that wait, as the server lists them: to be looked at.
         added: the names of those that were never accepted.
         changed: the names of those that were accepted as something else.
@@ -36,6 +37,7 @@ class ToolChanges:
         identity_changed: whether what the server is started from, or reached at, is not what it was.
     """
 
+    server: str
     tools: tuple[Tool, ...] = field(default=(), eq=False)
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -160,8 +162,9 @@ class Admission:
         """What waits for approval now."""
         verdict, hidden = self._verdict, self._hidden
         if verdict is None or self._policy != "block":
-            return ToolChanges()
+            return ToolChanges(server=self._config.name)
         return ToolChanges(
+            server=self._config.name,
             tools=tuple(tool.model_copy(deep=True) for tool in self.filtered(self._listed) if tool.name in hidden),
             added=verdict.added,
             changed=verdict.changed,
@@ -174,8 +177,14 @@ class Admission:
         """Accept what somebody has looked at, of these tools or of all. What has changed since stays hidden.
 
         Raises:
-            ToolNotFound: one of these tools is not among what was looked at.
+            ToolNotFound: one of these tools is not among what was looked at, or that is of another server.
         """
+        if changes.server != self._config.name:
+            raise ToolNotFound(
+                f"server {self._config.name!r}: these are changes of server {changes.server!r}, and nothing was "
+                "accepted; give what tool_changes of this server was",
+                server=self._config.name,
+            )
         known = (*changes.added, *changes.changed, *changes.removed)
         for name in names:
             if name not in known:

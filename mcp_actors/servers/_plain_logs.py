@@ -35,7 +35,8 @@ class _PlainText(logging.Filter):
 
 
 def _is_plain(text: str) -> bool:
-    return text.replace("\n", "").isprintable()
+    # Some of what has no width counts as printable, but none of it is ASCII.
+    return text.replace("\n", "").isprintable() and (text.isascii() or _plain(text) == text)
 
 
 def _plain(text: str) -> str:

@@ -200,7 +200,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             names: the tools to accept. None given: all of it.
 
         Raises:
-            ToolNotFound: there is no such tool among these changes; nothing was accepted.
+            ToolNotFound: there is no such tool among these changes, or they are another server's; nothing was accepted.
         """
         await trio.lowlevel.checkpoint()
         self._record.catalogue.approve(changes, names)

@@ -254,7 +254,15 @@ async def list_all_tools(client: Client, record: ServerRecord) -> tuple[Tool, ..
         raise
     listing = within_limits(server, tools, limits)
     record.catalogue.note_over_limit(listing.left_out)
-    return listing.tools
+    return _each_once(listing.tools)
+
+
+def _each_once(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
+    """Return the tools without those of a name that was there before: a second definition is judged by nobody."""
+    found: dict[str, Tool] = {}
+    for tool in tools:
+        found.setdefault(tool.name, tool)
+    return tuple(found.values())
 
 
 def meta_for(client: Client, record: ServerRecord, meta: Mapping[str, Any] | None = None) -> RequestParamsMeta | None:

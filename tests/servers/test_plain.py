@@ -187,3 +187,20 @@ def test_a_record_that_is_plain_is_left_as_it_is(caplog: pytest.LogCaptureFixtur
     assert (plain.msg, plain.args) == ("it says %s, and %d", ("this", 3))
     assert "ValueError: line\nanother" in caplog.text
     assert odd.getMessage() == "it says this"
+
+
+def test_what_has_no_width_is_not_plain_although_it_is_printable(caplog: pytest.LogCaptureFixture) -> None:
+    keep_logs_plain()
+    hidden = "s\ufe0fa\U000e0148\u3164fe\u115f"
+    assert hidden.isprintable()
+    logger = logging.getLogger("mcp_actors.config")
+    try:
+        raise ValueError(hidden)
+    except ValueError:
+        logger.exception("it says %s, très %s", hidden, "bien")
+    logger.warning("it says %s", "très bien…")
+    odd, plain = caplog.records
+    assert odd.getMessage() == "it says safe, très bien"
+    assert "ValueError: safe" in caplog.text
+    assert "\ufe0f" not in caplog.text
+    assert plain.args == ("très bien…",)
