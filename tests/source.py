@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parent.parent
 PACKAGE: Final = ROOT / "mcp_actors"
 EXAMPLES: Final = ROOT / "examples"
+RUNS: Final = re.compile(r"^ *(trio|asyncio)\.run\(", re.MULTILINE)
+"""Whether a block is a whole program."""
 
 
 def project() -> dict[str, Any]:
@@ -24,17 +28,29 @@ def python_files(*folders: Path) -> list[Path]:
     return sorted(path for folder in folders for path in folder.rglob("*.py"))
 
 
+def fenced_blocks(markdown: Path) -> Iterator[tuple[str, str]]:
+    """Yield the fenced blocks of a Markdown file, each with its language."""
+    language, block = "", list[str]()
+    fenced = False
+    for line in markdown.read_text().splitlines():
+        if line.strip().startswith("```"):
+            if fenced:
+                yield language, "\n".join(block)
+            language, block, fenced = line.strip().removeprefix("```"), [], not fenced
+        elif fenced:
+            block.append(line)
+
+
 def code_blocks(markdown: Path, language: str) -> Iterator[str]:
     """Yield the fenced blocks of a Markdown file that are marked as `language`."""
-    block: list[str] | None = None
-    for line in markdown.read_text().splitlines():
-        if block is None and line.strip() == f"```{language}":
-            block = []
-        elif block is not None and line.strip() == "```":
-            yield "\n".join(block)
-            block = None
-        elif block is not None:
-            block.append(line)
+    return (block for marked, block in fenced_blocks(markdown) if marked == language)
+
+
+def programs(markdown: Path) -> Iterator[tuple[str, str]]:
+    """Yield the whole programs of a Markdown file, each with the block of text below it: what it prints."""
+    for (language, block), (below, output) in pairwise([*fenced_blocks(markdown), ("", "")]):
+        if language == "python" and RUNS.search(block):
+            yield block, output if below == "text" else ""
 
 
 def parse(path: Path) -> ast.Module:
