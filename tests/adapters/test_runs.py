@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_ai import RunContext, RunUsage
+from pydantic_ai.models.test import TestModel
 
 from mcp_actors import CatalogTool, ServerUnavailable, StateChanged, ToolFilter, ToolsChanged
 from mcp_actors.adapters import McpClient, OpenAIAgentsServer, PydanticAIToolset, langchain_tools
@@ -92,13 +94,50 @@ def test_a_run_that_is_cancelled_cancels_its_call_at_the_server(framework: Frame
             run = asyncio.create_task(framework.run(servers, think))
             await until_line(log, "tools/call")
             run.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await run
+            async with asyncio.timeout(BOUND):
+                with pytest.raises(asyncio.CancelledError):
+                    await run
             await until_line(log, "notifications/cancelled")
             assert servers["a"].state == "ready"
 
     asyncio.run(main())
     assert turns == [1]
+
+
+async def call_by_openai(group: AsyncioServerGroup, name: str, arguments: dict[str, Any]) -> object:
+    return await OpenAIAgentsServer(group).call_tool(name, arguments)
+
+
+async def call_by_pydantic_ai(group: AsyncioServerGroup, name: str, arguments: dict[str, Any]) -> object:
+    toolset = PydanticAIToolset(group, tool_error_behavior="failed", server_error_behavior="failed")
+    context: Any = RunContext(deps=None, model=TestModel(), usage=RunUsage())
+    return await toolset.call_tool(name, arguments, context, (await toolset.get_tools(context))[name])
+
+
+async def call_by_langchain(group: AsyncioServerGroup, name: str, arguments: dict[str, Any]) -> object:
+    tools = {tool.name: tool for tool in await langchain_tools(group, handle_tool_error=True)}
+    return await tools[name].ainvoke({"type": "tool_call", "id": "1", "name": name, "args": arguments})
+
+
+async def call_by_client(group: AsyncioServerGroup, name: str, arguments: dict[str, Any]) -> object:
+    return await McpClient(group).call_tool(name, arguments)
+
+
+@pytest.mark.parametrize("call", [call_by_openai, call_by_pydantic_ai, call_by_langchain, call_by_client])
+def test_a_call_that_is_cancelled_raises_that_and_nothing_else(call: Any, tmp_path: Path) -> None:
+    """S1-21: however failures are told to the model, a cancellation is none."""
+    log = tmp_path / "log"
+
+    async def main() -> None:
+        async with open_servers(server("a", "--log-file", str(log))) as servers:
+            calling = asyncio.create_task(call(servers, "mcp__a__sleep", {"seconds": 600}))
+            await until_line(log, "tools/call")
+            calling.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await calling
+            await until_line(log, "notifications/cancelled")
+
+    asyncio.run(main())
 
 
 async def until_line(log: Path, word: str) -> None:
