@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from typing import Final, Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 MASK: Final = "…"
 
@@ -19,6 +19,7 @@ _SECRET_NAME: Final = re.compile(
     re.IGNORECASE,
 )
 _NAME_AND_VALUE: Final = re.compile(r"(?P<name>-{0,2}[A-Za-z_][\w.-]*)(?P<separator>[=:])(?!//).+", re.DOTALL)
+_END_OF_PATH: Final = re.compile(r"[?#]")
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -38,7 +39,7 @@ def mask_url(url: str) -> str:
     """Return `url` without user-info and fragment, every query value masked; its variables as they were written.
 
     All query values, because no list of names that hold a secret is complete. A text that cannot be split into the
-    parts of a URL loses everything up to its last ``@`` and everything from its first ``?`` on.
+    parts of a URL loses everything up to its last ``@`` and everything from its first ``?`` or ``#`` on.
     """
     if isinstance(url, ExpandedUrl):
         url = url.written
@@ -46,7 +47,7 @@ def mask_url(url: str) -> str:
         parts = urlsplit(url)
     except ValueError:
         return _mask_malformed(url)
-    if not parts.scheme or not parts.netloc:
+    if not parts.scheme or not parts.netloc or _may_split_password(parts):
         return _mask_malformed(url)
     host = parts.netloc.rpartition("@")[2]
     query = "&".join(_mask_pair(pair) for pair in parts.query.split("&")) if parts.query else ""
@@ -78,8 +79,17 @@ def _mask_pair(pair: str) -> str:
     return f"{name}={MASK}" if equals else MASK
 
 
+def _may_split_password(parts: SplitResult) -> bool:
+    """Whether ``user:password@`` was taken apart, at a ``/``, ``?`` or ``#`` that the password holds as it is."""
+    after_host = parts.netloc.rpartition("]")[2]
+    if "@" in parts.netloc or ":" not in after_host or "${" in after_host:
+        return False
+    if "@" in parts.path + parts.fragment:
+        return True
+    return "@" in parts.query and not after_host.rpartition(":")[2].isdecimal()
+
+
 def _mask_malformed(text: str) -> str:
-    before_query, mark, _ = text.partition("?")
-    _, at, rest = before_query.rpartition("@")
-    shown = f"{MASK}@{rest}" if at else before_query
-    return f"{shown}?{MASK}" if mark else shown
+    _, at, rest = text.rpartition("@")
+    shown, *hidden = _END_OF_PATH.split(rest, maxsplit=1)
+    return (f"{MASK}@" if at else "") + shown + (f"?{MASK}" if hidden else "")

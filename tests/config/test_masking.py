@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_actors import Stdio
+from mcp_actors import ConfigError, Http, Stdio
+from mcp_actors.config._masking import mask_url
 
 
 @pytest.mark.parametrize(
@@ -26,3 +27,33 @@ from mcp_actors import Stdio
 )
 def test_credentials_on_a_command_line_are_masked(args: list[str], shown: list[str]) -> None:
     assert f"args={tuple(shown)!r}" in repr(Stdio("server", args))
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://user:hunt/er2@host/mcp", "…@host/mcp"),
+        ("https://user:12/hunter2@host/mcp", "…@host/mcp"),
+        ("https://user:hunt#er2@host/mcp", "…@host/mcp"),
+        ("https://user:12#hunter2@host/mcp", "…@host/mcp"),
+        ("https://user:hunt?er2@host/mcp?key=x", "…@host/mcp?…"),
+        ("postgres://user:h/unter2@host/db", "…@host/db"),
+        ("https://host:8443/mcp?mail=a@b", "https://host:8443/mcp?mail=…"),
+        ("https://host/@scope/mcp", "https://host/@scope/mcp"),
+        ("https://[::1]/@scope/mcp", "https://[::1]/@scope/mcp"),
+        ("https://${HOST}:${PORT}/@scope", "https://${HOST}:${PORT}/@scope"),
+        ("https://host:http/mcp", "https://host:http/mcp"),
+    ],
+)
+def test_a_password_with_a_character_that_ends_it_is_not_shown(url: str, shown: str) -> None:
+    assert mask_url(url) == shown
+
+
+def test_a_url_that_is_refused_for_its_password_does_not_show_it() -> None:
+    with pytest.raises(ConfigError) as caught:
+        Http("https://user:hunt/er2@host/mcp")
+    assert "'…@host/mcp' is malformed" in str(caught.value)
+    with pytest.raises(ConfigError) as caught:
+        Http("http://user:12/hunter2@host/mcp")
+    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in repr(Stdio("x", ["--db", "postgres://user:12/hunter2@host/db"]))

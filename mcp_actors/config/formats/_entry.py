@@ -145,7 +145,10 @@ def _texts(value: object, place: str, around: Surroundings) -> dict[str, Any]:
     for name, each in value.items():
         if isinstance(name, str) and _SPACE.search(name):
             # "Authorization: Bearer …" as one text is a likely mistake, and is not to be shown as a name.
-            raise bad(around.source, place, f'{shown_key(name)} holds white space; write {{"NAME": "value"}}')
+            first = shown_key(_SPACE.split(name, maxsplit=1)[0])
+            raise bad(
+                around.source, place, f'a name that begins with {first} holds white space; write {{"NAME": "value"}}'
+            )
         if isinstance(each, (bool, list, Mapping)):
             raise bad(around.source, child(place, name), f"found {found(each)}; write a text, in quotes")
         if isinstance(each, str) and _BARE_VARIABLE.fullmatch(each):

@@ -47,7 +47,7 @@ def test_a_bad_entry_is_one_error_and_the_others_load(tmp_path: Path) -> None:
         ({"url": HOST, "headers": {"A(": "c"}}, "mcpServers.docs.headers: the name of a header is empty or holds …"),
         (
             {"command": "x", "env": {"A: secret": "c"}},
-            'mcpServers.docs.env: "A…" holds white space; write {"NAME": "value"}',
+            'mcpServers.docs.env: a name that begins with "A…" holds white space; write {"NAME": "value"}',
         ),
         ({"url": "ftp://example.com"}, "mcpServers.docs.url: url 'ftp://example.com' is not an http or https URL; …"),
         ({"url": 3}, "mcpServers.docs.url: url is an int; give a str such as https://host/path"),
