@@ -112,6 +112,14 @@ def limits_of(config: ServerConfig, transport: Http | Sse) -> httpx2.Limits:
     return httpx2.Limits(max_connections=limit, keepalive_expiry=keepalive)
 
 
+def bound_on_connections(config: ServerConfig) -> int | None:
+    """How many connections there may be to a server; None if that is not bounded here."""
+    transport = config.transport
+    if not isinstance(transport, Http) or transport.http_client is not None:
+        return None
+    return limits_of(config, transport).max_connections
+
+
 def context_of(server: str, transport: Http | Sse) -> ssl.SSLContext:
     """How the server's certificate is checked. Reads files.
 

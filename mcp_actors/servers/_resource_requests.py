@@ -154,7 +154,7 @@ class ResourceFunctions(Asking):
         It is the same for servers of all versions of the protocol, and goes on across restarts of the server: the next
         connection subscribes again. Changes in between were not told by anybody, so then each of the resources is given
         once as ``missed``: read it again. Over HTTP, since 2026-07-28, it takes a connection (``max_connections``) for
-        as long as it lasts.
+        as long as it lasts, so subscribe to several resources at once.
 
         **Cancellation**: while it subscribes the caller leaves at once.
 
@@ -167,6 +167,7 @@ class ResourceFunctions(Asking):
         Raises:
             InvalidArguments: a URI cannot be sent, or there is none.
             NotSupported: the server does not tell of changes, or not of these.
+            LimitExceeded: all connections that requests can do without are taken by subscriptions.
             RequestTimedOut, ConnectionLost, ServerUnavailable, LimitExceeded, HttpStatusError, mcp.MCPError: as for
                 `call_tool`.
         """

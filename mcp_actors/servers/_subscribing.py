@@ -33,10 +33,12 @@ from mcp.types import (
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from .._backoff import Backoff
-from .._errors import ActorCrashed, ActorError, ActorStopped, ConnectionLost, NotSupported
+from .._errors import ActorCrashed, ActorError, ActorStopped, ConnectionLost, LimitExceeded, NotSupported
 from ..config import mask_url
 from ._connection_errors import problem_of
 from ._exchange import current_exchange, open_exchange
+from ._http_client import bound_on_connections
+from ._listening import lists_that_change
 from ._requests import Request, ask_from_beside
 from ._retry import is_transient
 from ._supported import require
@@ -195,10 +197,12 @@ class Connection:
         **Cancellation**: it is closed.
 
         Raises:
+            LimitExceeded: there are as many already as there may be.
             NotSupported, ConnectionLost, mcp.MCPError: it cannot be opened.
         """
         if subscription in self._streams:
             return
+        self._keep_room_for_requests(operation)
         stream = self._streams[subscription] = _Stream(self, subscription)
         self._start(stream.run)
         try:
@@ -207,6 +211,19 @@ class Connection:
         except BaseException:
             self.forget(subscription)
             raise
+
+    def _keep_room_for_requests(self, operation: str) -> None:
+        """Each stream holds a connection. If they held all of them, no request would get through any more."""
+        bound = bound_on_connections(self.record.config)
+        taken = 2 if lists_that_change(self.client) else 1  # that of the stream of notices, and one for requests
+        if bound is not None and len(self._streams) >= bound - taken:
+            name = self.record.config.name
+            raise LimitExceeded(
+                f"server {name!r}: {operation}: each subscription takes a connection, and with {len(self._streams)} of "
+                f"them the others of max_connections={bound} are needed for requests; subscribe to several resources "
+                "at once, or raise max_connections",
+                server=name,
+            )
 
     def ended(self, stream: _Stream) -> None:
         """A stream has come to its end, and was not closed from here."""

@@ -90,7 +90,7 @@ async def test_max_in_flight_of_one_serializes_calls_and_lists(tmp_path: Path) -
 
 
 async def test_a_serialized_server_answers_in_the_order_asked(tmp_path: Path) -> None:
-    """S1-17: calls and lists take turns."""
+    """Calls and lists alike."""
     log = tmp_path / "log"
     config = server("a", "--log-file", str(log), max_in_flight=1)
     async with open_servers(config) as servers, trio.open_nursery() as nursery:

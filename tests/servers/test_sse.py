@@ -89,7 +89,6 @@ async def test_a_long_message_passes_both_ways(config: ServerConfig) -> None:
 
 
 async def test_an_unknown_tool_is_the_servers_answer(config: ServerConfig) -> None:
-    """S4-01."""
     async with open_servers(config) as servers:
         result = await servers["old"].call_tool("nonsense")
         assert result.is_error

@@ -31,6 +31,7 @@ from mcp_actors import (
     Backoff,
     Http,
     InvalidArguments,
+    LimitExceeded,
     RequestTimedOut,
     RestartPolicy,
     RetryPolicy,
@@ -545,3 +546,26 @@ async def test_over_http_it_survives_the_death_of_the_server(era: Protocol) -> N
         with library_over_http(port):
             assert await next_of(changes) == ResourceUpdated(A, missed=True)
             await hear(changes, servers["library"])
+
+
+async def test_over_http_subscriptions_leave_a_connection_for_requests() -> None:
+    """Each stream holds one. With all of them taken nothing would get through, and nobody would know why."""
+    with library_over_http() as port:
+        transport = Http(f"http://127.0.0.1:{port}/mcp", max_connections=4)
+        config = ServerConfig("library", transport, protocol="2026-07-28", max_in_flight=3)
+        async with open_servers(config) as servers, AsyncExitStack() as stack:
+            ref = servers["library"]
+            changes = await stack.enter_async_context(ref.subscribe(A, B))
+            async with ref.subscribe(A):
+                with pytest.raises(LimitExceeded) as caught:
+                    await stack.enter_async_context(ref.subscribe(B))
+                with trio.fail_after(BOUND):
+                    await ref.call_tool("change", {"uri": B})
+                    assert await next_of(changes) == ResourceUpdated(B)
+            async with ref.subscribe(B):
+                pass
+    assert str(caught.value) == (
+        "server 'library': resources/subscribe 'file:///b': each subscription takes a connection, and with 2 of them "
+        "the others of max_connections=4 are needed for requests; subscribe to several resources at once, or raise "
+        "max_connections"
+    )
