@@ -88,6 +88,13 @@ class CatalogStore:
         """The file of the server with this fingerprint."""
         return self.directory / f"{fingerprint}.json"
 
+    def size(self, fingerprint: str) -> int:
+        """How many bytes are remembered of a server; 0 if that cannot be said."""
+        try:
+            return os.lstat(self.path(fingerprint)).st_size
+        except OSError:
+            return 0
+
     def load(self, fingerprint: str) -> RememberedCatalog | None:
         """Return what is remembered of a server; None if nothing is, or if it cannot be used, which is logged."""
         path = self.path(fingerprint)

@@ -93,6 +93,10 @@ class Admission:
         verdict = self._judge()
         return verdict if verdict and verdict != before else None
 
+    def accept_nothing(self) -> None:
+        """Trust no listing, not even the first: there is something to judge it by, and nobody knows what."""
+        self.accepted = Pins()
+
     def recall(self, listed: tuple[Tool, ...], accepted: Pins | None) -> None:
         """Judge what the server listed in an earlier run, by what was accepted then. Nothing is told of it."""
         self.accepted = accepted

@@ -6,6 +6,10 @@ waits for servers to list something else, and writes that, one file after the ot
 nothing but this: a file system that hangs costs a bounded wait at the start of the group (`RECALL_WAIT`) and at its end
 (`FLUSH_WAIT`), and what it was to keep. A thread that hangs is left to itself.
 
+A server has a say in how long its own file takes to read. So files are read one by one, the smallest first: no server
+can have those of others forgotten. And what was accepted of a server whose ``on_tool_change`` is ``"block"`` is waited
+for longer (`PINS_WAIT`); if it is not read then, nothing of that server is accepted, and its file is left as it is.
+
 What is recalled is shown until the server has listed its tools in this run, and never after that.
 """
 
@@ -44,6 +48,9 @@ logger = logging.getLogger("mcp_actors.servers")
 RECALL_WAIT: Final = 1.0
 """Seconds that the start of a group waits for what is remembered. A local file takes less than a millisecond."""
 
+PINS_WAIT: Final = 10.0
+"""The same, for servers of which nothing is to be shown that was not accepted. The largest files take two."""
+
 FLUSH_WAIT: Final = 1.0
 """Seconds that the end of a group waits for what is still to be written, while its servers are disconnected."""
 
@@ -72,26 +79,50 @@ class CatalogMemory:
         self._records = {server: record for server, (record, key) in known.items() if key is not None}
         self._fingerprints = {server: key for server, (_, key) in known.items() if key is not None}
         self._kept: dict[str, _Known] = {}
+        self._unread: dict[str, _Known] = {}  # and of which nothing was accepted therefore
         self._news = trio.Event()
         self._closed = False
         # So that no other thread of the program can keep this one waiting, and this one waits for no more than one.
         self._threads = trio.CapacityLimiter(1)
 
     async def recall(self) -> None:
-        """Read what is remembered, and have it shown; after `RECALL_WAIT`, go on without it.
+        """Read what is remembered, and have it shown; after `RECALL_WAIT` or `PINS_WAIT`, go on without it.
 
         **Cancellation**: leaves at once.
         """
-        with trio.move_on_after(RECALL_WAIT) as patience:
-            for server, known in (await self._in_thread(partial(_load_all, self._store, self._fingerprints))).items():
-                self._records[server].catalogue.recall(known.listed, known.accepted)
-                self._kept[server] = known
-        if patience.cancelled_caught:
+        now, servers = trio.current_time(), list(self._fingerprints)
+        until = {server: now + (PINS_WAIT if self._blocks(server) else RECALL_WAIT) for server in servers}
+        unread = dict.fromkeys(servers)
+        with trio.move_on_at(max(until.values(), default=now)):
+            for server in await self._in_thread(partial(_by_size, self._store, self._fingerprints)):
+                with trio.move_on_at(until[server]):
+                    known = await self._in_thread(partial(_load, self._store, self._fingerprints[server]))
+                    del unread[server]
+                    if known is not None:
+                        self._records[server].catalogue.recall(known.listed, known.accepted)
+                        self._kept[server] = known
+        if unread:
             logger.warning(
                 "what is remembered in %s is not read after %g s; going on without it",
                 self._store.directory,
-                RECALL_WAIT,
+                trio.current_time() - now,
             )
+        for server in filter(self._blocks, unread):
+            self._distrust(server)
+
+    def _blocks(self, server: str) -> bool:
+        return self._records[server].config.on_tool_change == "block"
+
+    def _distrust(self, server: str) -> None:
+        """Have nothing shown of a server: what was accepted of it could not be read. Its file is kept until it is."""
+        catalogue = self._records[server].catalogue
+        catalogue.admission.accept_nothing()
+        self._kept[server] = self._unread[server] = _Known(catalogue.listed, catalogue.accepted)
+        logger.warning(
+            "server %r: what was accepted of its tools is not known, so they are hidden until they are approved "
+            "(on_tool_change='block'); look at its tool_changes, or start again",
+            server,
+        )
 
     def __call__(self, event: Event) -> None:
         """A server may have listed its tools: that is to be written."""
@@ -126,13 +157,15 @@ class CatalogMemory:
         return {
             server: _Known(record.catalogue.listed, record.catalogue.accepted)
             for server, record in self._records.items()
-            if self._is_to_be_written(record.catalogue, self._kept.get(server))
+            if self._is_to_be_written(record.catalogue, self._kept.get(server), self._unread.get(server))
         }
 
     @staticmethod
-    def _is_to_be_written(catalogue: ServerCatalogue, kept: _Known | None) -> bool:
+    def _is_to_be_written(catalogue: ServerCatalogue, kept: _Known | None, unread: _Known | None) -> bool:
         if kept is None:
             return catalogue.known
+        if unread is not None and catalogue.accepted is unread.accepted:
+            return False
         # By identity: whether they are equal is found out in the thread.
         return catalogue.listed is not kept.listed or catalogue.accepted is not kept.accepted
 
@@ -165,16 +198,19 @@ class MemoryActor(Actor):
 # --- in worker threads ----------------------------------------------------------------------------------------------
 
 
-def _load_all(store: CatalogStore, fingerprints: Mapping[str, str]) -> dict[str, _Known]:
-    """Read what is remembered of these servers. Whatever goes wrong is logged."""
-    found = {}
-    for server, key in fingerprints.items():
-        try:
-            if (catalog := store.load(key)) is not None:
-                found[server] = _Known(tuple(map(Tool.model_validate, catalog.tools)), catalog.pins)
-        except (ValidationError, RecursionError):
-            logger.warning("the remembered catalogue %s is ignored: its tools are damaged", store.path(key))
-    return found
+def _by_size(store: CatalogStore, fingerprints: Mapping[str, str]) -> list[str]:
+    """Return these servers, those first of which the least is remembered."""
+    return sorted(fingerprints, key=lambda server: store.size(fingerprints[server]))
+
+
+def _load(store: CatalogStore, key: str) -> _Known | None:
+    """Read what is remembered of a server. Whatever goes wrong is logged."""
+    try:
+        if (catalog := store.load(key)) is not None:
+            return _Known(tuple(map(Tool.model_validate, catalog.tools)), catalog.pins)
+    except (ValidationError, RecursionError):
+        logger.warning("the remembered catalogue %s is ignored: its tools are damaged", store.path(key))
+    return None
 
 
 def _save(store: CatalogStore, key: str, server: str, known: _Known) -> None:

@@ -26,11 +26,12 @@ from mcp_actors import (
     ToolsChanged,
     open_servers,
 )
+from mcp_actors.catalog._store import CatalogStore
 from mcp_actors.config import ConfigValue, Secret
 from mcp_actors.kernel import Crashed
 from mcp_actors.servers import _memory
 from mcp_actors.servers._fingerprint import fingerprint
-from mcp_actors.servers._memory import RECALL_WAIT
+from mcp_actors.servers._memory import FLUSH_WAIT, RECALL_WAIT
 
 from .fleet import http_server
 from .groups import BOUND, LATER, Events, Fault, reach, server, state
@@ -356,23 +357,83 @@ def stuck() -> Iterator[threading.Event]:
     event.set()
 
 
+@pytest.mark.parametrize("job", ["_by_size", "_load"])
 async def test_a_file_system_that_hangs_delays_a_start_by_its_bound_only(
+    job: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     autojump_clock: MockClock,
     stuck: threading.Event,
 ) -> None:
-    monkeypatch.setattr(_memory, "_load_all", lambda *_: stuck.wait())
+    monkeypatch.setattr(_memory, "fingerprint", lambda _: "0" * 64)  # a server in this process has none
+    monkeypatch.setattr(_memory, job, lambda *_: stuck.wait())
     began = trio.current_time()
     async with open_servers(Fault().config(), catalog_store=tmp_path) as group:
         assert trio.current_time() == began + RECALL_WAIT
         assert state(group, "here") == "ready"
         left = trio.current_time()
-    assert trio.current_time() == left
+    assert trio.current_time() == left + FLUSH_WAIT
     assert warnings(caplog) == [
-        f"what is remembered in {tmp_path} is not read after {RECALL_WAIT:g} s; going on without it"
+        f"what is remembered in {tmp_path} is not read after {RECALL_WAIT:g} s; going on without it",
+        f"what was listed could not be written to {tmp_path} in time: by here",
     ]
+
+
+async def test_what_one_server_has_remembered_does_not_make_others_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, stuck: threading.Event
+) -> None:
+    """A server can list what takes long to read. The next run judges the others by what was accepted all the same."""
+    slow, other = Server(tmp_path / "slow", "slow"), Server(tmp_path / "other", "other")
+    slow.behave("--tools", "50")
+    configs = slow.config(on_tool_change="warn"), other.config(on_tool_change="block")
+    async with open_servers(*configs, catalog_store=slow.store):
+        pass
+    other.behave("--tools", "1")
+    load = _memory._load
+
+    def reads(store: CatalogStore, key: str) -> Any:
+        if store.size(key) == max(path.stat().st_size for path in slow.store.iterdir()):
+            stuck.wait()
+        return load(store, key)
+
+    monkeypatch.setattr(_memory, "_load", reads)
+    monkeypatch.setattr(_memory, "RECALL_WAIT", 0.2)
+    async with open_servers(*configs, catalog_store=slow.store) as group:
+        assert group["other"].tool_changes.added == ("tool_0",)
+        stuck.set()
+    assert "is not read after" in warnings(caplog)[0]
+
+
+async def test_of_a_server_that_blocks_nothing_is_shown_while_nobody_knows_what_was_accepted(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    stuck: threading.Event,
+) -> None:
+    """Else whoever delays the reading could have anything accepted. What is in the file is kept for the next run."""
+    a = Server(tmp_path)
+    async with open_servers(a.config(on_tool_change="block"), catalog_store=a.store):
+        pass
+    before = a.file().read_bytes()
+    a.behave("--tools", "1")
+    with monkeypatch.context() as patched:
+        patched.setattr(_memory, "_load", lambda *_: stuck.wait())
+        patched.setattr(_memory, "PINS_WAIT", 0.2)
+        async with open_servers(a.config(on_tool_change="block"), catalog_store=a.store) as group:
+            assert [tool.name for tool in group.tools] == []
+            assert group["a"].tool_changes.added == (*TOOLS, "tool_0")
+            with pytest.raises(ToolNotFound, match="was added or changed since its tools were accepted"):
+                await group["a"].call_tool("add", {"a": 1, "b": 2})
+            stuck.set()
+    assert a.file().read_bytes() == before
+    assert "is not read after" in warnings(caplog)[0]
+    assert warnings(caplog)[1] == (
+        "server 'a': what was accepted of its tools is not known, so they are hidden until they are approved "
+        "(on_tool_change='block'); look at its tool_changes, or start again"
+    )
+    async with open_servers(a.config(on_tool_change="block"), catalog_store=a.store) as group:
+        assert group["a"].tool_changes.added == ("tool_0",)
 
 
 async def test_a_file_system_that_hangs_delays_the_end_by_its_bound_only(
