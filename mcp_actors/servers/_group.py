@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import trio
+from attrs import frozen
 
 from .._errors import ConfigError, ToolNotFound
 from ..catalog import CatalogSnapshot, Listing
@@ -40,6 +41,19 @@ __all__ = ["ServerGroup"]
 logger = logging.getLogger("mcp_actors.servers")
 
 
+@frozen(eq=False)
+class _Shown:
+    """A snapshot, with what it was made of.
+
+    They are replaced as one, as they may be asked for in several threads at the same time (see ``bridge``): whichever
+    is kept, the next to ask sees whether it is of now.
+    """
+
+    tools: list[tuple[Tool, ...]]
+    marks: list[tuple[str, bool, bool]]
+    snapshot: CatalogSnapshot
+
+
 class ServerGroup(Mapping[str, ServerRef]):
     """The servers of an ``open_servers`` block: a mapping of names to `ServerRef`, in configured order.
 
@@ -61,10 +75,7 @@ class ServerGroup(Mapping[str, ServerRef]):
         self._lifecycle = supervisor.child(LIFECYCLE)
         self._supervised = {name: _supervised(record, supervisor) for name, record in records.items()}
         self._refs = {name: ServerRef(server, self._lifecycle) for name, server in self._supervised.items()}
-        self._snapshot = CatalogSnapshot.from_listings((), naming=naming)
-        # What the snapshot is of: the tools of each server, whose they are, and how they are marked.
-        self._tools: list[tuple[Tool, ...]] = []
-        self._marks: list[tuple[str, bool, bool]] = []
+        self._shown = _Shown([], [], CatalogSnapshot.from_listings((), naming=naming))
 
     def __repr__(self) -> str:
         states = ", ".join(f"{name}: {record.state}" for name, record in self._records.items())
@@ -142,17 +153,17 @@ class ServerGroup(Mapping[str, ServerRef]):
         tools = [record.tools for record in listed]
         marks = [(record.config.name, record.state in _state.ACTIVE, record.deferred) for record in listed]
         # By identity: to compare tools takes long, and this is asked at every call.
-        if marks != self._marks or not all(map(is_, tools, self._tools)):
-            self._tools, self._marks = tools, marks
-            before, self._snapshot = (
-                self._snapshot,
-                self._snapshot.updated(
-                    Listing(name, shown, available, deferred)
-                    for shown, (name, available, deferred) in zip(tools, marks, strict=True)
-                ),
-            )
-            _log_collisions(before, self._snapshot)
-        return self._snapshot
+        before = self._shown
+        if marks == before.marks and all(map(is_, tools, before.tools)):
+            return before.snapshot
+        listings = (
+            Listing(name, shown, available, deferred)
+            for shown, (name, available, deferred) in zip(tools, marks, strict=True)
+        )
+        snapshot = before.snapshot.updated(listings)
+        _log_collisions(before.snapshot, snapshot)
+        self._shown = _Shown(tools, marks, snapshot)
+        return snapshot
 
     def find_tool(self, public_name: str) -> CatalogTool:
         """The tool of a public name.

@@ -11,7 +11,9 @@ import pytest
 from mcp.server.mcpserver import MCPServer
 
 from mcp_actors import InProcess, ServerConfig, ServerGroup, ToolNotFound, ToolsChanged, open_servers
+from mcp_actors.catalog import Listing
 from mcp_actors.kernel import Event
+from mcp_actors.servers import _group
 
 from .groups import LATER, NEVER, Events, after, command_with, crash, server, shell, unless
 from .links import text_of
@@ -186,6 +188,29 @@ async def test_what_a_program_does_to_the_tools_that_it_listed_changes_nothing_f
             (tool.name, tool.description) for tool in before.of("a")
         ]
         assert text_of(await group.call_tool("mcp__a__echo", {"text": "hello"})) == "hello"
+
+
+async def test_a_change_while_another_thread_makes_the_snapshot_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slower of the two may be the older, and is kept last; that must not last."""
+    async with open_servers(server("a")) as group:
+        catalogue = group._records["a"].catalogue
+        everything = catalogue.tools
+        catalogue.tools = everything[:2]
+        assert len(group.tools) == 2
+        inner: list[int] = []
+
+        def slow(*args: Any) -> Listing:
+            if not inner:
+                inner.append(0)
+                catalogue.tools = everything[:3]  # meanwhile there are more, and somebody has asked for them
+                inner[0] = len(group.tools)
+            return Listing(*args)
+
+        catalogue.tools = everything[:1]
+        monkeypatch.setattr(_group, "Listing", slow)
+        assert len(group.tools) == 1
+        assert inner == [3]
+        assert len(group.tools) == 3
 
 
 async def test_a_change_of_one_server_leaves_the_tools_of_the_others_alone() -> None:
