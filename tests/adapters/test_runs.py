@@ -87,6 +87,7 @@ def test_a_run_that_is_cancelled_cancels_its_call_at_the_server(framework: Frame
 
     async def think(turn: int, offered: list[str], heard: list[str]) -> Call | str:
         turns.append(turn)
+        assert turn == 1, "the model hears of it"
         return "mcp__a__sleep", {"seconds": 600}
 
     async def main() -> None:
