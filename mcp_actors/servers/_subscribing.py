@@ -70,7 +70,10 @@ RENEWALS: Final = 8
 """Subscriptions that are renewed at a time. There may be hundreds, and the places in the mailbox are for requests."""
 
 LAST_WORDS: Final = 10.0
-"""Seconds for telling the server that somebody does not want to hear any more. Nobody waits for it."""
+"""Seconds for telling the server all that somebody does not want to hear any more."""
+
+PATIENCE: Final = 1.0
+"""Seconds that the answer to one such message is waited for: a place less for requests, and maybe the only one."""
 
 
 @frozen
@@ -145,6 +148,7 @@ class Connection:
     _subscribed: set[str] = field(factory=set, init=False)
     _streams: dict[Subscription, _Stream] = field(factory=dict, init=False)
     _early_ends: dict[Subscription, int] = field(factory=dict, init=False)
+    _mute: bool = field(default=False, init=False)
     _turn: trio.Lock = field(factory=trio.Lock, init=False)
     _renewals: trio.Semaphore = field(factory=partial(trio.Semaphore, RENEWALS), init=False)
 
@@ -180,14 +184,21 @@ class Connection:
         """Tell the server of those of which nobody wants to hear any more."""
         async with self._turn:
             for uri in uris:
-                if uri in self._subscribed and not self.record.subscriptions.wants(uri):
+                if uri in self._subscribed and not self.record.subscriptions.wants(uri) and not self._mute:
                     self._subscribed.discard(uri)
-                    request = UnsubscribeRequest(params=UnsubscribeRequestParams(uri=uri))
-                    try:
-                        await self.client.session.send_request(request, EmptyResult)
-                    except Exception as exc:  # if the connection has ended, others will find out
-                        name, problem = self.record.config.name, problem_of(exc)
-                        logger.debug("server %r: a subscription was not ended: %s", name, problem)
+                    await self._unsubscribe(uri)
+
+    async def _unsubscribe(self, uri: str) -> None:
+        name = self.record.config.name
+        request = UnsubscribeRequest(params=UnsubscribeRequestParams(uri=uri))
+        with trio.move_on_after(PATIENCE) as waiting:
+            try:
+                await self.client.session.send_request(request, EmptyResult)
+            except Exception as exc:  # if the connection has ended, others will find out
+                logger.debug("server %r: a subscription was not ended: %s", name, problem_of(exc))
+        if waiting.cancelled_caught:
+            self._mute = True
+            logger.debug("server %r: does not answer resources/unsubscribe, and is sent no more of them", name)
 
     # --- modern: a stream -------------------------------------------------------------------------------------------
 

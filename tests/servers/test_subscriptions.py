@@ -184,6 +184,41 @@ async def test_who_comes_while_the_server_forgets_is_not_forgotten() -> None:
         await library.change(A)
 
 
+async def test_a_server_that_does_not_answer_the_last_words_holds_up_requests_once_and_not_for_long(
+    autojump_clock: MockClock,
+) -> None:
+    """The message takes its turn as any other, and after one without an answer there are no others."""
+    unsubscribed: list[str] = []
+
+    async def mute(ctx: Any, params: UnsubscribeRequestParams) -> EmptyResult:
+        unsubscribed.append(params.uri)
+        await trio.sleep_forever()
+        raise AssertionError
+
+    library = Library(on_unsubscribe_resource=mute)
+    async with open_servers(library.config(protocol="legacy", max_in_flight=1, request_timeout=2)) as servers:
+        ref = servers["library"]
+        async with ref.subscribe(A, B):
+            pass
+        await ref.call_tool("search")
+        assert unsubscribed == [A]
+        began = trio.current_time()
+        for _ in range(3):
+            async with ref.subscribe(B) as changes:
+                await library.change(B)
+                assert await next_of(changes) == ResourceUpdated(B)
+            await ref.call_tool("search")
+        assert (trio.current_time(), unsubscribed) == (began, [A])
+        async with ref.subscribe(A) as changes:
+            await library.change(A)
+            assert await next_of(changes) == ResourceUpdated(A)
+        await ref.restart()
+        async with ref.subscribe(B):
+            pass
+        await ref.call_tool("search")
+        assert unsubscribed == [A, B]
+
+
 async def test_a_stream_is_closed_with_its_block() -> None:
     library = Library()
     async with open_servers(library.config(protocol="2026-07-28")) as servers:
