@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -69,6 +70,19 @@ def test_every_public_name_is_in_the_reference(module: str) -> None:
         if getattr(mcp_actors, name, None) is not thing:
             assert collected, name
             assert isinstance(thing, type | FunctionType), f"Sphinx does not find the alias {name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_links_to_exists(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_each_promise_of_the_readme_has_a_test_that_exists() -> None:
+    section = README.read_text().partition("## What it promises\n")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 5
+    assert [row for row in rows if not re.search(r"\]\(tests/[\w/]+(\.py)?\)", row)] == []
 
 
 def test_ci_can_be_run() -> None:
