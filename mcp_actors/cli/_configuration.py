@@ -12,7 +12,9 @@ from typing import Final
 import attrs
 
 from .._errors import ConfigError
-from ..config import Input, LoadedConfig, ServerConfig, load_config
+from .._plain_text import plain_text
+from ..config import Input, LoadedConfig, ServerConfig
+from ..config.formats._load import load_servers
 
 __all__ = ["load"]
 
@@ -21,7 +23,7 @@ PLACES: Final = (".mcp.json", "mcp.json", ".vscode/mcp.json", ".cursor/mcp.json"
 
 
 def load(file: Path | None, names: Sequence[str]) -> LoadedConfig:
-    """Load a configuration, or the one that is found. Who sits at a terminal is asked for its inputs.
+    """Load a configuration, or the one that is found. Who sits at a terminal is asked for the inputs of its servers.
 
     Args:
         file: its path; None: the first of `PLACES` that there is.
@@ -33,7 +35,8 @@ def load(file: Path | None, names: Sequence[str]) -> LoadedConfig:
     Raises:
         ConfigError: the file cannot be read, or there is no such server in it.
     """
-    loaded = load_config(find_file() if file is None else file, ask=_ask if sys.stdin.isatty() else None)
+    only = frozenset(names) if names else None
+    loaded = load_servers(find_file() if file is None else file, _ask if sys.stdin.isatty() else None, only)
     if not names or loaded.source in loaded.failed:
         return loaded  # all of it, or the one error that says why there is nothing
     known = {server.name: server for server in loaded.servers}
@@ -71,7 +74,8 @@ def _unknown(name: str, known: list[str], loaded: LoadedConfig) -> str:
 def _ask(question: Input) -> str | None:
     """Put a question to who sits at the terminal; an empty answer is none."""
     choices = f" ({', '.join(question.options)})" if question.options else ""
-    prompt = f"{question.description or question.id}{choices}: "
+    # The file may have come with somebody else's project.
+    prompt = plain_text(f"{question.description or question.id}{choices}") + ": "
     sys.stderr.write("" if question.password else prompt)
     sys.stderr.flush()
     answer = getpass.getpass(prompt) if question.password else sys.stdin.readline().rstrip("\n")

@@ -78,6 +78,8 @@ class TestCheck:
         unknown = run("check", "ba")
         assert unknown.returncode == 1
         assert unknown.stderr.endswith(".mcp.json: there is no server 'ba'; did you mean 'bad'?\n")
+        write(tmp_path, {"a": scripted(), "bad": {"disabled": True}})
+        assert "mcpServers.bad: neither 'command' nor 'url' is given" in run("call", "bad", "echo").stderr
 
     def test_no_credential_is_shown(self, tmp_path: Path, run: Run) -> None:
         servers = {

@@ -92,6 +92,26 @@ def test_questions_are_asked_and_a_password_is_not_shown(tmp_path: Path) -> None
         assert "s3cret" not in shown.text
 
 
+def test_only_what_the_named_server_needs_is_asked_and_the_question_does_nothing_to_the_terminal(
+    tmp_path: Path,
+) -> None:
+    inputs = [
+        {"id": "other", "type": "promptString", "description": "Not this"},
+        {"id": "name", "type": "promptString", "description": "Your\x1b]0;owned\x07\x1b[2J name"},
+    ]
+    wanted, other = scripted(), scripted()
+    wanted |= {"env": {"NAME": "${input:name}"}, "disabled": True}
+    other["env"] = {"OTHER": "${input:other}"}
+    write(tmp_path, {"wanted": wanted, "other": other}, inputs=inputs)
+    with terminal(tmp_path, "call", "wanted", "env", "name=NAME") as shown:
+        shown.wait_for("Your name: ")
+        shown.type("Ada\n")
+        assert shown.wait() == 0
+        assert shown.text.endswith("Ada\n")
+        assert "Not this" not in shown.text
+        assert b"owned" not in shown.raw
+
+
 def test_what_a_server_says_does_nothing_to_the_terminal(tmp_path: Path) -> None:
     write(tmp_path, {"a": scripted("--name", "evil\x1b]0;owned\x07\x1b[2Jname")})
     words = "text=red\x1b[31m \x1b]0;owned\x07and\ttext\n[bold]two\u202e"

@@ -51,7 +51,7 @@ def read_entry(name: str, entry: object, path: str, around: Surroundings) -> Ser
     server.values.update(around.connect_timeout)
     enabled = is_enabled(entry, path, around.source)
     try:
-        made = transport_of(kind, transport, around, enabled=enabled)
+        made = transport_of(kind, transport, around, wanted=around.is_wanted(name, enabled=enabled))
     except ConfigError as error:
         if error.source == around.source:
             raise

@@ -75,13 +75,20 @@ def load_config(config: str | os.PathLike[str] | Mapping[str, Any], *, ask: Ask 
         ConfigError: the file cannot be read: it is not there, is no file, too long, or its permissions forbid it. (A
             file that was read and cannot be understood is an error in the result.)
     """
+    return load_servers(config, ask)
+
+
+def load_servers(
+    config: str | os.PathLike[str] | Mapping[str, Any], ask: Ask | None, only: frozenset[str] | None = None
+) -> LoadedConfig:
+    """Do what `load_config` does, and ask for the servers in `only`, if that is given, instead of the enabled ones."""
     if ask is not None and not callable(ask):
         raise ConfigError(f"load_config: ask is {found(ask)}; give a function (input) or None", source="load_config")
     if isinstance(config, Mapping):
-        return _Loading("a mapping", None, ask).load(config)
+        return _Loading("a mapping", None, ask, only).load(config)
     name = file_name(config)
     data, status = read_bytes(name)
-    loading = _Loading(name, name, ask)
+    loading = _Loading(name, name, ask, only)
     loading.warnings += permission_warnings(name, status)
     text = decode(name, data)
     return loading.load(text if isinstance(text, ConfigError) else parse(name, text))
@@ -94,6 +101,7 @@ class _Loading:
     source: str
     file: str | None
     ask: Ask | None
+    only: frozenset[str] | None = None
     servers: dict[str, ServerConfig] = attrs.field(factory=dict)
     keys: dict[str, str] = attrs.field(factory=dict)
     failed: dict[str, ConfigError] = attrs.field(factory=dict)
@@ -133,6 +141,7 @@ class _Loading:
             Inputs(inputs_of(document), self.ask),
             lambda path, problem: self.warnings.append(f"{self.source}: {path}: {problem}"),
             variables["workspaceFolder"] if in_editor else None,
+            self.only,
             dict(self._connect_timeout()),
         )
 
@@ -174,7 +183,8 @@ class _Loading:
 
     def _note_failure(self, name: str, entry: object, error: ConfigError) -> None:
         """Keep an error; of a server that is not wanted it is a warning only."""
-        if isinstance(entry, Mapping) and not _may_be_wanted(entry):
+        named = self.only is not None and name in self.only
+        if not named and isinstance(entry, Mapping) and not _may_be_wanted(entry):
             self.warnings.append(f"{error} (the server is disabled)")
             return
         if isinstance(entry, Mapping) and _is_required(entry):

@@ -20,6 +20,7 @@ class Surroundings:
         inputs: what a person is asked.
         warn: takes a warning: the place, and what is to be said.
         cwd: the directory in which commands start if their entry names none.
+        only: the names of the servers that are wanted, whatever their entries say; None: those that are enabled.
         connect_timeout: what the environment says about it, as the argument of `ServerConfig`; empty if nothing.
     """
 
@@ -29,4 +30,9 @@ class Surroundings:
     inputs: Inputs
     warn: Callable[[str, str], None]
     cwd: str | None = None
+    only: frozenset[str] | None = None
     connect_timeout: Mapping[str, float | None] = attrs.field(factory=dict)
+
+    def is_wanted(self, name: str, *, enabled: bool) -> bool:
+        """Whether a server is to be used, and so to be asked for."""
+        return enabled if self.only is None else name in self.only

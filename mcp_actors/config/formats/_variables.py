@@ -14,7 +14,7 @@ from ._places import bad
 from ._surroundings import Surroundings
 
 
-def transport_of(kind: Kind, fields: Fields, around: Surroundings, *, enabled: bool) -> Transport:
+def transport_of(kind: Kind, fields: Fields, around: Surroundings, *, wanted: bool) -> Transport:
     """Make the transport: at once if nothing in its texts is left open but what it resolves itself."""
     used: set[str] = set()
     everywhere = False
@@ -25,7 +25,7 @@ def transport_of(kind: Kind, fields: Fields, around: Surroundings, *, enabled: b
         everywhere |= len(parts) > 1 and field not in ("env", "headers", "auth")
     if not used and not everywhere:
         return make_transport(kind, fields.values)
-    return TransportTemplate(kind, fields.values, _values_of(used, fields, around, enabled=enabled))
+    return TransportTemplate(kind, fields.values, _values_of(used, fields, around, wanted=wanted))
 
 
 def _all_texts(fields: Fields) -> Iterator[tuple[str, str, str]]:
@@ -40,14 +40,14 @@ def _all_texts(fields: Fields) -> Iterator[tuple[str, str, str]]:
             yield from ((field, f"{field}.{name}", each) for name, each in value.items() if isinstance(each, str))
 
 
-def _values_of(used: set[str], fields: Fields, around: Surroundings, *, enabled: bool) -> dict[str, str]:
-    """Say what the variables stand for that are no environment variables. For a disabled server nobody is asked."""
+def _values_of(used: set[str], fields: Fields, around: Surroundings, *, wanted: bool) -> dict[str, str]:
+    """Say what the variables stand for that are no environment variables. Nobody is asked for an unwanted server."""
     values = {}
     for text in sorted(used):
         asked = INPUT.fullmatch(text)
         if asked is None:
             values[text] = around.variables[text]
-        elif enabled:
+        elif wanted:
             try:
                 values[text] = around.inputs.variable(asked["id"])
             except ConfigError as error:
