@@ -59,13 +59,11 @@ class Latency:
 class LatencyCounts:
     """Counts requests to one server, for as long as it is in its group."""
 
-    _done: int = field(default=0, init=False)
     _failed: int = field(default=0, init=False)
     _buckets: dict[int, int] = field(factory=dict, init=False)
 
     def done(self, seconds: float) -> None:
         """A request had its result after so many seconds."""
-        self._done += 1
         if seconds <= _SHORTEST:  # a mock clock may even say 0
             bucket = 0
         elif seconds >= _LONGEST:
@@ -79,19 +77,25 @@ class LatencyCounts:
         self._failed += 1
 
     def snapshot(self) -> Latency:
-        """What was counted so far. Takes some dozens of steps, however many requests there were."""
-        p50, p95, p99 = self._percentiles(50, 95, 99)
-        return Latency(done=self._done, failed=self._failed, p50=p50, p95=p95, p99=p99)
+        """What was counted so far. Takes some dozens of steps, however many requests there were.
 
-    def _percentiles(self, *shares: int) -> list[float | None]:
-        """The times of these shares of 100, which must ascend: each of the rank ``ceil(share * done / 100)``."""
-        times: list[float | None] = []
-        below = 0
-        for bucket in sorted(self._buckets):
-            below += self._buckets[bucket]
-            while len(times) < len(shares) and below * 100 >= shares[len(times)] * self._done:
-                times.append(_time_of(bucket))
-        return times or [None] * len(shares)
+        It may be asked for in any thread, so how many there were is counted in the copy that the rest is made of.
+        """
+        buckets = self._buckets.copy()
+        done = sum(buckets.values())
+        p50, p95, p99 = _percentiles(buckets, done, 50, 95, 99)
+        return Latency(done=done, failed=self._failed, p50=p50, p95=p95, p99=p99)
+
+
+def _percentiles(buckets: dict[int, int], done: int, *shares: int) -> list[float | None]:
+    """The times of these shares of 100, which must ascend: each of the rank ``ceil(share * done / 100)``."""
+    times: list[float | None] = []
+    below = 0
+    for bucket in sorted(buckets):
+        below += buckets[bucket]
+        while len(times) < len(shares) and below * 100 >= shares[len(times)] * done:
+            times.append(_time_of(bucket))
+    return times or [None] * len(shares)
 
 
 def _time_of(bucket: int) -> float:

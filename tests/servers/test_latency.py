@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import pytest
@@ -166,3 +166,21 @@ class LatencyMachine(RuleBasedStateMachine):
 
 TestLatencyModel = LatencyMachine.TestCase
 TestLatencyModel.settings = settings(max_examples=60, stateful_step_count=20)
+
+
+def test_what_is_being_counted_in_another_thread_is_counted_or_not() -> None:
+    counts, seen = LatencyCounts(), []
+
+    class Slow(dict[int, int]):
+        def get(self, *args: Any) -> Any:
+            seen.append(counts.snapshot())  # another thread looks in the midst of the counting
+            return super().get(*args)
+
+    counts._buckets = Slow()
+    counts.done(1.0)
+    counts.done(2.0)
+    assert [(latency.done, latency.p50 is None, latency.p99 is None) for latency in seen] == [
+        (0, True, True),
+        (1, False, False),
+    ]
+    assert counts.snapshot().done == 2
