@@ -145,6 +145,7 @@ class Connection:
     tasks: Background
     record: ServerRecord
     actor: ActorRef
+    _asked: set[str] = field(factory=set, init=False)
     _subscribed: set[str] = field(factory=set, init=False)
     _streams: dict[Subscription, _Stream] = field(factory=dict, init=False)
     _early_ends: dict[Subscription, int] = field(factory=dict, init=False)
@@ -177,14 +178,20 @@ class Connection:
                 if uri not in self._subscribed and self.record.subscriptions.wants(uri):
                     # The SDK's own function for it warns that it is of the legacy era.
                     request = SubscribeRequest(params=SubscribeRequestParams(uri=uri))
-                    await self.client.session.send_request(request, EmptyResult)
+                    self._asked.add(uri)
+                    try:
+                        await self.client.session.send_request(request, EmptyResult)
+                    except MCPError:
+                        self._asked.discard(uri)  # it does not tell; if nobody waits for its answer, it may
+                        raise
                     self._subscribed.add(uri)
 
     async def unsubscribe(self, uris: tuple[str, ...]) -> None:
         """Tell the server of those of which nobody wants to hear any more."""
         async with self._turn:
             for uri in uris:
-                if uri in self._subscribed and not self.record.subscriptions.wants(uri) and not self._mute:
+                if uri in self._asked and not self.record.subscriptions.wants(uri) and not self._mute:
+                    self._asked.discard(uri)
                     self._subscribed.discard(uri)
                     await self._unsubscribe(uri)
 

@@ -19,6 +19,7 @@ from mcp.types import (
     INVALID_PARAMS,
     CallToolResult,
     EmptyResult,
+    SubscribeRequestParams,
     SubscriptionFilter,
     SubscriptionsAcknowledgedNotification,
     SubscriptionsAcknowledgedNotificationParams,
@@ -182,6 +183,27 @@ async def test_who_comes_while_the_server_forgets_is_not_forgotten() -> None:
         forget.set()
         await wait_all_tasks_blocked()
         await library.change(A)
+
+
+async def test_a_server_that_was_asked_by_somebody_who_left_before_its_answer_is_told_to_stop() -> None:
+    """It may have taken in what it was asked, and would tell of changes for ever."""
+
+    class Slow(Library):
+        async def subscribe(self, ctx: Any, params: SubscribeRequestParams) -> EmptyResult:
+            await super().subscribe(ctx, params)
+            await trio.sleep_forever()
+            raise AssertionError
+
+    library = Slow()
+    async with open_servers(library.config(protocol="legacy")) as servers:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(AsyncExitStack().enter_async_context, servers["library"].subscribe(A))
+            await wait_all_tasks_blocked()
+            assert list(library.subscribed) == [A]
+            nursery.cancel_scope.cancel("he leaves")
+        await wait_all_tasks_blocked()
+        assert library.asked[-1] == ("resources/unsubscribe", A)
+        assert library.subscribed == {}
 
 
 async def test_a_server_that_does_not_answer_the_last_words_holds_up_requests_once_and_not_for_long(
