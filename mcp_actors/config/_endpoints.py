@@ -200,7 +200,7 @@ def _check_verify(instance: Http, attribute: attrs.Attribute[Any], value: object
 
 def _check_max_connections(instance: Http, attribute: attrs.Attribute[Any], value: object) -> None:
     if value is not None:
-        remedy = "give 2 or more, for one is taken by the stream of the server's notices, or None"
+        remedy = "give 2 or more, for one is taken by the stream of the server's notifications, or None"
         check.count(2, remedy)(instance, attribute, value)
 
 
@@ -245,8 +245,8 @@ class Http(_Endpoint):
         verify: how the server's certificate is checked: an `ssl.SSLContext`, or the path of a file of CA
             certificates. None (default) or True: with the certificates of this machine. False: not at all, which
             `allow_insecure` must allow.
-        max_connections: connections at a time, 2 or more: the stream of the server's notices takes one for itself. None
-            (default): 50, or ``max_in_flight + 4`` if that is more.
+        max_connections: connections at a time, 2 or more: the stream of the server's notifications takes one for
+            itself. None (default): 50, or ``max_in_flight + 4`` if that is more.
         keepalive: seconds that an unused connection is kept. Default 60.
         max_body_bytes: the longest answer or event to accept, in bytes, counted as they are decoded. Default 64 MiB.
         allow_insecure: True allows ``http://…`` to other machines: whoever is on the way reads and changes all.

@@ -94,8 +94,8 @@ class ServerConfig:
             Default 30.
         request_timeout: seconds for one request, from the call to its answer, the time in the queue included; None: no
             bound. Default 60.
-        progress_timeout: seconds that a request may be with the server without an answer or a progress notice, under
-            the cap of `request_timeout`; None (default): no bound.
+        progress_timeout: seconds that a request may be with the server without an answer or a progress notification,
+            under the cap of `request_timeout`; None (default): no bound.
         when_down: what a request does while something is wrong with the server: ``"wait"`` (default) for it, within
             `request_timeout`, or ``"fail"`` at once. A first connect and a restart by hand are waited for in any case.
         connect: ``"eager"`` (default) connects when the group is opened, ``"lazy"`` when the first request is made. A

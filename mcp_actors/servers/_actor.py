@@ -129,28 +129,37 @@ class ServerActor(Actor):
 
     @asynccontextmanager
     async def _attempt(self, negotiation: Negotiation) -> AsyncIterator[None]:
-        """Open a link, negotiate and list tools. A failure leaves when the link knows all about it."""
+        """Open a link, negotiate and list tools."""
         self._phase = "open"
         async with (
             open_callbacks(self._record, self.join_handler) as callbacks,
             open_link(self._record.config, on_lost=self._lost) as link,
         ):
             self._link, self._phase = link, "negotiate"
-            async with negotiation.patience(link) as answered, open_incoming(self._record.listeners) as incoming:
-                exchange = open_exchange()
-                try:
-                    async with negotiation.client(link, incoming.callbacks() | callbacks.for_client()) as self._client:
-                        with closing(incoming):
-                            answered()
-                            await self._begin(link, negotiation, incoming)
-                            with self._as_before(incoming):
-                                yield
-                except Exception:
-                    if not self._serving:
-                        await link.wait_obituary()
-                        if exchange.failure is not None:
-                            raise exchange.failure from exchange.failure.__cause__
-                    raise
+            async with (
+                negotiation.patience(link) as answered,
+                open_incoming(self._record.listeners) as incoming,
+                self._well_informed(link),
+                negotiation.client(link, incoming.callbacks() | callbacks.for_client()) as self._client,
+            ):
+                with closing(incoming):
+                    answered()
+                    await self._begin(link, negotiation, incoming)
+                    with self._as_before(incoming):
+                        yield
+
+    @asynccontextmanager
+    async def _well_informed(self, link: Link) -> AsyncIterator[None]:
+        """Let a failure to connect leave when the link knows all about it, and as what the link knows it to be."""
+        exchange = open_exchange()
+        try:
+            yield
+        except Exception:
+            if not self._serving:
+                await link.wait_obituary()
+                if exchange.failure is not None:
+                    raise exchange.failure from exchange.failure.__cause__
+            raise
 
     async def _begin(self, link: Link, negotiation: Negotiation, incoming: Incoming) -> None:
         """Learn what there is to know before anything is served."""

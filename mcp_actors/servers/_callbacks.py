@@ -42,6 +42,7 @@ from .._errors import LimitExceeded, ServerError
 from ..config import CallbackContext
 from ._background import open_background
 from ._callback_tasks import CallbackTasks, TookTooLong
+from ._events import Flooded
 from ._exchange import current_exchange
 from ._flood import NotificationMeter
 from ._incoming import NoticesMissed
@@ -226,7 +227,7 @@ class ConnectionCallbacks:
             self._server,
             self._meter.limit,
         )
-        self._record.note_flood(self._meter.limit)
+        self._record.tell(Flooded, limit=self._meter.limit)
 
     async def finish(self) -> None:
         """The connection has ended. Let what came before that be heard, for a moment."""

@@ -96,8 +96,13 @@ class Recovered(ServerEvent):
 class ResourcesChanged(ServerEvent):
     """A server says that it has other resources, or templates of them, than before; or may have said so unheard.
 
-    The latter after it was connected anew, or its stream of notices was interrupted. Several may come at once.
+    The latter after it was connected anew, or its stream of notifications was interrupted. Several may come at once.
     """
+
+
+@frozen(kw_only=True)
+class PromptsChanged(ServerEvent):
+    """A server says that it has other prompts than before, or may have said so unheard; as `ResourcesChanged`."""
 
 
 @frozen(kw_only=True)
@@ -105,8 +110,3 @@ class Flooded(ServerEvent):
     """A server began to send more than ``limit`` notifications a second; callbacks hear of no more than that."""
 
     limit: int
-
-
-@frozen(kw_only=True)
-class PromptsChanged(ServerEvent):
-    """A server says that it has other prompts than before, or may have said so unheard; as `ResourcesChanged`."""

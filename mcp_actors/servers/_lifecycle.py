@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..kernel import ActorRef, SupervisorRef
     from ._record import ServerRecord
 
-__all__ = ["LifecycleActor", "Reconnect", "Start", "Stop", "Supervised"]
+__all__ = ["LifecycleActor", "Reconnect", "Start", "Stop", "Supervised", "change"]
 
 MAX_CHANGES: Final = 1000
 """Changes that may be on at the same time. They are short of nothing but turns; more of them wait in the mailbox."""

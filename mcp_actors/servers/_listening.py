@@ -27,6 +27,7 @@ from .._errors import HttpStatusError
 from ._connection_errors import problem_of
 from ._exchange import ConnectionOver, open_exchange
 from ._incoming import Incoming, NoticesMissed
+from ._retry import asked_to_wait, is_transient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,9 +50,6 @@ LASTING: Final = 30.0
 
 REFUSALS: Final = (METHOD_NOT_FOUND, INVALID_REQUEST, INVALID_PARAMS)
 """Errors with which a server says that it lets nobody listen."""
-
-TEMPORARY: Final = (408, 425, 429)
-"""Statuses below 500 that say nothing about whether it does."""
 
 
 class Lists(TypedDict, total=False):
@@ -120,9 +118,7 @@ class Listening:
                 logger.debug("server %r: gives no notice of changes: %s", self.server, problem_of(error))
                 return
             ends = 1 if trio.current_time() - self._opened_at >= LASTING else ends + 1
-            delay = AGAIN.delay(ends, random=random.random)
-            if isinstance(error, HttpStatusError) and error.retry_after is not None:
-                delay = max(delay, error.retry_after)
+            delay = max(AGAIN.delay(ends, random=random.random), asked_to_wait(error))
             logger.debug(
                 "server %r: its notices ended (%s); asking for them again in %.3g s",
                 self.server,
@@ -149,7 +145,7 @@ def _is_refusal(error: Exception) -> bool:
             return error.__cause__.code in REFUSALS
         case MCPError():
             return error.code in REFUSALS
-        case HttpStatusError(status=status):
-            return status == 501 or (400 <= status < 500 and status not in TEMPORARY)
+        case HttpStatusError():
+            return not is_transient(error)
         case _:
             return False

@@ -88,10 +88,8 @@ async def keep_log_level(record: ServerRecord, actor: ActorRef) -> None:
         return
     try:
         await ask_from_beside(record, actor, SetLogLevel())
-    except (ActorCrashed, ActorStopped):
-        return  # the connection has ended
-    except NotSupported:
-        return  # it does not log
+    except (ActorCrashed, ActorStopped, NotSupported):
+        return  # the connection has ended, or it does not log
     except Exception as exc:
         name = record.config.name
         logger.warning("server %r: its log level was not set again: %s; use set_log_level", name, problem_of(exc))

@@ -14,7 +14,7 @@ from ._breaker import Breaker
 from ._catalogue import ServerCatalogue
 from ._connection_errors import problem_of
 from ._deadlines import Deadlines
-from ._events import Flooded, PromptsChanged, Recovered, ResourcesChanged, ServerEvent, StateChanged
+from ._events import PromptsChanged, Recovered, ResourcesChanged, ServerEvent, StateChanged
 from ._incoming import Listeners, NoticesMissed
 from ._latency import LatencyCounts
 from ._reporter import CatalogueReporter
@@ -167,10 +167,6 @@ class ServerRecord:
     def _event(self, kind: type[E], **details: object) -> E:
         common = {"actor": self.config.name, "incarnation": self.incarnation, "time": trio.current_time()}
         return kind(**common, **details)  # type: ignore[arg-type]  # each caller knows its kind's fields
-
-    def note_flood(self, limit: int) -> None:
-        """Tell that it sends more notifications a second than it may."""
-        self.tell(Flooded, limit=limit)
 
     def _lists_may_have_changed(self) -> None:
         """Notices were missed, unless there was nobody yet to give any."""

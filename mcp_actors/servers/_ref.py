@@ -134,7 +134,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         Args:
             name: the tool's name as the server lists it (not its public name).
             arguments: JSON-like values by parameter name.
-            progress: ``async (progress, total, message)``, called for each progress notice of the server.
+            progress: ``async (progress, total, message)``, called for each progress notification of the server.
             meta: the request's ``_meta``.
             idempotent: whether this call may be carried out more than once. None leaves it to the tool's annotations,
                 which count only if the server is trusted (``trust_annotations``).

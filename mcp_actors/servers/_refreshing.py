@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from .._backoff import Backoff
-from .._errors import ActorCrashed, ActorStopped, HttpStatusError
+from .._errors import ActorCrashed, ActorStopped
 from ._connection_errors import problem_of
-from ._requests import ListTools
+from ._requests import ListTools, ask_from_beside
+from ._retry import asked_to_wait
 
 if TYPE_CHECKING:
     from ..kernel import ActorRef
@@ -62,18 +63,15 @@ async def _refresh(record: ServerRecord, actor: ActorRef) -> None:
     config, bound = record.config, math.inf
     if config.request_timeout is None and config.connect_timeout is not None:
         bound = config.connect_timeout
-    with trio.move_on_after(bound), record.deadlines.begin("tools/list") as deadline:
-        deadline.call = call = actor.send_request(ListTools(deadline=deadline))
-        await call.wait()
+    with trio.move_on_after(bound):
+        await ask_from_beside(record, actor, ListTools())
         return
     raise TimeoutError(f"no answer within {bound:g} s")
 
 
 def _told_delay(record: ServerRecord, error: Exception, failures: int) -> float:
     """Tell of a failed refresh, and return for how long to wait now."""
-    delay = AFTER_FAILURE.delay(failures, random=random.random)
-    if isinstance(error, HttpStatusError) and error.retry_after is not None:
-        delay = max(delay, error.retry_after)
+    delay = max(AFTER_FAILURE.delay(failures, random=random.random), asked_to_wait(error))
     logger.log(
         logging.WARNING if failures == 1 else logging.DEBUG,
         "server %r: its tools have changed, but it does not list them: %s; those that it listed last stay in the "

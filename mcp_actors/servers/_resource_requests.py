@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ._record import ServerRecord
 
-__all__ = ["ListResourceTemplates", "ListResources", "ReadResource", "ResourceFunctions", "given_uri"]
+__all__ = ["ListResourceTemplates", "ListResources", "ReadResource", "ResourceFunctions"]
 
 
 @frozen
@@ -139,7 +139,7 @@ class ResourceFunctions(Asking):
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
                 mcp.MCPError: as for `call_tool`.
         """
-        return await self._ask(ReadResource(given_uri(self.name, "resources/read", uri)))
+        return await self._ask(ReadResource(_given_uri(self.name, "resources/read", uri)))
 
     @asynccontextmanager
     async def subscribe(self, *uris: str) -> AsyncIterator[Subscription]:
@@ -172,7 +172,7 @@ class ResourceFunctions(Asking):
                 `call_tool`.
         """
         method = "resources/subscribe"
-        given = tuple(dict.fromkeys(given_uri(self.name, method, uri) for uri in uris))
+        given = tuple(dict.fromkeys(_given_uri(self.name, method, uri) for uri in uris))
         if not given:
             raise refused(self.name, method, "uris", (), "is empty; give the URI of each resource")
         subscriptions, subscription = self._record.subscriptions, Subscription(given, self._caller.given_up)
@@ -184,7 +184,7 @@ class ResourceFunctions(Asking):
             subscriptions.remove(subscription)
 
 
-def given_uri(server: str, method: str, uri: object) -> str:
+def _given_uri(server: str, method: str, uri: object) -> str:
     """Return a URI that can be sent; whether there is such a resource is for the server to say.
 
     Raises:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from ..config import RetryBudget, RetryPolicy
 
-__all__ = ["NoRetry", "Retries", "Retry", "RetryTokens", "is_repeatable_call", "is_transient"]
+__all__ = ["NoRetry", "Retries", "Retry", "RetryTokens", "asked_to_wait", "is_repeatable_call", "is_transient"]
 
 _TRANSIENT_4XX: Final = frozenset({408, 425, 429})
 """Request Timeout, Too Early, Too Many Requests: the 4xx that are about the moment, and not about the request."""
@@ -210,14 +210,14 @@ class Retries:
             return NoRetry("attempts")
         if not self.tokens.allows:
             return NoRetry("budget")
-        delay = max(self.policy.backoff.delay(self.attempts, random=random), _asked_for(error))
+        delay = max(self.policy.backoff.delay(self.attempts, random=random), asked_to_wait(error))
         if now + delay >= self.deadline:
             return NoRetry("deadline")
         self.attempts += 1
         return Retry(delay)
 
 
-def _asked_for(error: BaseException) -> float:
-    """The seconds that the server asked to wait, no more than `MAX_RETRY_AFTER`."""
+def asked_to_wait(error: BaseException | None) -> float:
+    """The seconds that the server asked to wait, no more than `MAX_RETRY_AFTER`; 0 if it did not ask."""
     asked = error.retry_after if isinstance(error, HttpStatusError) else None
     return 0.0 if asked is None else min(asked, MAX_RETRY_AFTER)
