@@ -131,12 +131,18 @@ def _with_last_words(config: ServerConfig, phase: ConnectPhase, link: Link | Non
     return ConnectFailed(
         f"server {config.name!r}: {what}"
         + (f"; lines on its stdout that were no MCP messages: {noise}" if noise else "")
-        + (f"; its stderr ends with: {words}" if words else ""),
+        + (f"; its stderr ends with: {words}" if words else _mute(obituary)),
         server=config.name,
         phase=phase,
         exit_code=obituary.exit_code,
         stderr_tail=obituary.stderr_tail,
     )
+
+
+def _mute(obituary: Obituary) -> str:
+    if obituary.exit_code is None:
+        return ""
+    return "; it wrote nothing to stderr: start it by hand to see what it needs"
 
 
 def _ended(obituary: Obituary) -> str:

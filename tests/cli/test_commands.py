@@ -40,6 +40,7 @@ class TestCheck:
         servers = {
             "missing": {"command": "no-such-program"},
             "exits": scripted("--exit-at-start", "7", "--stderr", "no licence"),
+            "mute": {"command": "false"},
             "refused": {"url": "http://127.0.0.1:1/mcp"},
             "unset": {"command": "x", "env": {"A": "${NO_SUCH_VARIABLE}"}},
             "typo": {"comand": "x"},
@@ -49,15 +50,18 @@ class TestCheck:
         done = run("check")
         assert done.returncode == 1
         lines = {line.split()[0]: line for line in done.stdout.splitlines()}
-        assert list(lines) == ["typo", "missing", "exits", "refused", "unset", "good"]
+        assert list(lines) == ["typo", "missing", "exits", "mute", "refused", "unset", "good"]
         assert "(did you mean 'command'?)" in lines["typo"]
         assert "command 'no-such-program' not found; install it or set an absolute path" in lines["missing"]
         assert "exited with code 7" in lines["exits"]
         assert "no licence" in lines["exits"]
-        assert "http://127.0.0.1:1/mcp" in lines["refused"]
+        assert "exited with code 1" in lines["mute"]
+        assert "it wrote nothing to stderr: start it by hand to see what it needs" in lines["mute"]
+        assert "http://127.0.0.1:1/mcp cannot be reached" in lines["refused"]
+        assert "is it running?" in lines["refused"]
         assert "environment variable 'NO_SUCH_VARIABLE' is not set; set it" in lines["unset"]
         assert " ready " in lines["good"]
-        assert done.stderr.splitlines()[-1] == "error: 5 of 6 servers cannot be used"
+        assert done.stderr.splitlines()[-1] == "error: 6 of 7 servers cannot be used"
 
     def test_its_json_is_nothing_but_json(self, tmp_path: Path, run: Run) -> None:
         write(tmp_path, {"a": scripted("--tools", "1"), "bad": {"command": "no-such-program"}})

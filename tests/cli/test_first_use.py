@@ -1,0 +1,42 @@
+"""First use: from somebody's unchanged configuration to an answered call, in two commands."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ..test_main_job import needs_real_servers
+from .terminal import piped
+
+pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
+
+MINUTE: Final = 60.0
+
+FILE: Final = """{
+  // as Claude Code and Cursor write it
+  "mcpServers": {
+    "time": {"type": "stdio", "command": "mcp-server-time", "args": [], "env": {"TZ": "${TZ:-UTC}"}},
+    "docs": {"type": "http", "url": "https://example.com/mcp", "disabled": true}
+  }
+}
+"""
+
+
+@needs_real_servers
+def test_two_commands_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+    (tmp_path / ".mcp.json").write_text(FILE)
+    begin = time.monotonic()
+    checked = piped(tmp_path, "check")
+    called = piped(tmp_path, "call", "time", "get_current_time", "timezone=Europe/Paris")
+    assert time.monotonic() - begin < MINUTE
+    assert (checked.returncode, checked.stderr) == (0, "")
+    assert checked.stdout.startswith("time  ready     mcp-time ")
+    assert (called.returncode, called.stderr) == (0, "")
+    assert json.loads(called.stdout)["timezone"] == "Europe/Paris"
+    assert (tmp_path / ".mcp.json").read_text() == FILE
