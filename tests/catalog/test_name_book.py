@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from mcp_actors.catalog import NameCollision, _names, assign_names
 from mcp_actors.catalog._name_book import NameBook
@@ -39,6 +39,7 @@ def check_history(steps: list[set[tuple[str, str]]], naming: str) -> None:
 
 
 @given(steps, st.sampled_from(TEMPLATES))
+@example([{("a", "x")}, {("a", "x"), ("b", "x")}, {("b", "x")}], "{tool}")
 def test_names_do_not_depend_on_what_there_was_before(steps: list[set[tuple[str, str]]], naming: str) -> None:
     """S1-26: whatever came and went, each tool has the name that it would have if all came at once."""
     check_history(steps, naming)

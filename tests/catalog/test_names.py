@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from mcp_actors import ConfigError
 from mcp_actors.catalog import _names, assign_names, public_name
@@ -101,7 +102,15 @@ def test_a_tool_that_is_given_twice_counts_once() -> None:
     assert assign_names([("a", "x"), ("a", "x")]) == {("a", "x"): "mcp__a__x"}
 
 
+class Reversing(Random):
+    """Shuffles by turning round."""
+
+    def shuffle(self, x: Any) -> None:
+        x.reverse()
+
+
 @given(keys, st.sampled_from(TEMPLATES), st.randoms())
+@example([("a", "x"), ("b", "x"), ("c", "y")], "{tool}", Reversing())
 def test_names_are_legal_distinct_and_independent_of_order(keys: list[tuple[str, str]], naming: str, rng: Any) -> None:
     """S1-26: collisions and prefixed names are deterministic."""
     names = assign_names(keys, naming)
