@@ -58,17 +58,21 @@ class RememberedCatalog:
 
     Attributes:
         server: its configured name, for people who look into the file.
-        tools: its tools as it listed them, in the form that they have on the wire.
+        tools: its tools as it listed them, in the form that they have on the wire; None if they were too large.
         pins: what its next listing is to be judged against; None if nobody wants to know.
     """
 
     server: str
-    tools: tuple[Mapping[str, Any], ...]
+    tools: tuple[Mapping[str, Any], ...] | None
     pins: Pins | None = None
 
 
 class _Unusable(Exception):
     """A file that is to be ignored; the text says why."""
+
+
+class _TooLarge(_Unusable):
+    """More than is kept of one server."""
 
 
 class CatalogStore:
@@ -114,12 +118,20 @@ class CatalogStore:
     def save(self, fingerprint: str, catalog: RememberedCatalog) -> bool:
         """Remember what a server listed. A file that says this already is left alone.
 
+        Of what is too large the pins are remembered alone: it must not be a way to be trusted anew in each run.
+
         Returns:
-            Whether it is remembered; if not, that was logged.
+            Whether all of it is remembered; if not, that was logged.
         """
         path = self.path(fingerprint)
         try:
-            data = _encoded(fingerprint, catalog)
+            try:
+                data = _encoded(fingerprint, catalog)
+            except _TooLarge:
+                if catalog.tools is None or catalog.pins is None:
+                    raise
+                self.save(fingerprint, attrs.evolve(catalog, tools=None))
+                raise
             if not _says(path, data):
                 _replace(path, data)
         except OSError as exc:
@@ -141,12 +153,12 @@ def _encoded(fingerprint: str, catalog: RememberedCatalog) -> bytes:
         "version": VERSION,
         "fingerprint": fingerprint,
         "server": catalog.server,
-        "tools": list(catalog.tools),
+        "tools": None if catalog.tools is None else list(catalog.tools),
         "pins": None if catalog.pins is None else catalog.pins.to_json(),
     }
     data = json.dumps(content, separators=(",", ":")).encode()
     if len(data) > MAX_BYTES:
-        raise _Unusable(f"it takes {len(data)} bytes, and no more than {MAX_BYTES} are kept")
+        raise _TooLarge(f"it takes {len(data)} bytes, and no more than {MAX_BYTES} are kept")
     return data
 
 
@@ -158,13 +170,21 @@ def _decoded(data: bytes, fingerprint: str) -> RememberedCatalog:
     match content:
         case {"format": str(form), "version": int(version)} if form == FORMAT and version > VERSION:
             raise _Unusable(f"it was written by a newer version of this program (format {version}, not {VERSION})")
-        case {"format": str(form), "version": 1, "fingerprint": str(written), "server": str(server), "tools": [*tools]}:
-            if form != FORMAT or not all(isinstance(tool, dict) for tool in tools):
+        case {"format": str(form), "version": 1, "fingerprint": str(written), "server": str(server), "tools": tools}:
+            if form != FORMAT or not _are_tools(tools, content.get("pins")):
                 raise _Unusable("it is no catalogue")
             if written != fingerprint:
                 raise _Unusable(f"it is about another server ({server!r})")
-            return RememberedCatalog(server=server, tools=tuple(tools), pins=_pins(content.get("pins")))
+            remembered = None if tools is None else tuple(tools)
+            return RememberedCatalog(server=server, tools=remembered, pins=_pins(content.get("pins")))
     raise _Unusable("it is no catalogue")
+
+
+def _are_tools(tools: object, pins: object) -> bool:
+    """Whether this is what stands for tools in a file. There may be none where there are pins."""
+    if tools is None:
+        return pins is not None
+    return isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)
 
 
 def _pins(value: object) -> Pins | None:

@@ -83,6 +83,13 @@ class Admission:
         """Return the tools that the filter shows."""
         return tuple(tool for tool in listed if self._filter.shows(tool.name))
 
+    def stand_in(self, declared: Iterable[Tool]) -> tuple[Tool, ...]:
+        """Return what is shown of these, which somebody has declared in the place of a listing that there is not."""
+        shown = self.filtered(declared)
+        if self._policy == "block":
+            self._callable = frozenset(tool.name for tool in shown)
+        return shown
+
     def admit(self, listed: tuple[Tool, ...]) -> PinVerdict | None:
         """Judge what the server lists now. Returns how it differs from what was accepted, if that is to be told."""
         self._listed = listed
@@ -93,9 +100,9 @@ class Admission:
         verdict = self._judge()
         return verdict if verdict and verdict != before else None
 
-    def accept_nothing(self) -> None:
-        """Trust no listing, not even the first: there is something to judge it by, and nobody knows what."""
-        self.accepted = Pins()
+    def judge_by(self, accepted: Pins) -> None:
+        """Trust no listing, not even the first: this is what was accepted before; empty pins if nobody knows."""
+        self.accepted = accepted
 
     def recall(self, listed: tuple[Tool, ...], accepted: Pins | None) -> None:
         """Judge what the server listed in an earlier run, by what was accepted then. Nothing is told of it."""

@@ -6,11 +6,12 @@ server (the connection when it begins, requests, the task that refreshes it), ea
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 from attrs import frozen
 
+from .._errors import LimitExceeded
 from ..catalog import ToolChecks
 from ._admission import Admission
 from ._currency import Currency
@@ -20,13 +21,15 @@ if TYPE_CHECKING:
 
     from mcp.types import Tool
 
-    from .._errors import LimitExceeded
     from ..catalog import Pins, PinVerdict
     from ..config import ServerConfig
     from ._admission import ToolChanges
     from ._currency import Ticket
 
 __all__ = ["Difference", "ServerCatalogue"]
+
+MAX_TOLD: Final = 8
+"""Tools of one listing whose excess is told one by one. A server must not fill logs, or push events out of a stream."""
 
 
 @frozen(kw_only=True)
@@ -155,14 +158,21 @@ class ServerCatalogue:
         if not self.known:
             declared = self._config.static_tools
             self.checks = self.checks.updated(declared)
-            self._show(self.admission.filtered(declared))
+            self._show(self.admission.stand_in(declared))
 
     def note_over_limit(self, errors: Sequence[LimitExceeded]) -> None:
         """Tell what of a listing is too much, unless that was told of the one before."""
         told, self._over_limit = self._over_limit, frozenset(map(str, errors))
-        for error in errors:
-            if str(error) not in told:
-                self._tell.over_limit(error)
+        news = [error for error in errors if str(error) not in told]
+        for error in news[:MAX_TOLD]:
+            self._tell.over_limit(error)
+        if (more := len(news) - MAX_TOLD) > 0:
+            server = self._config.name
+            self._tell.over_limit(
+                LimitExceeded(
+                    f"server {server!r}: {more} more of its tools are over a limit too, and left out", server=server
+                )
+            )
 
     # --- approval ---------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from attrs import frozen
 from mcp.types import Tool
 from pydantic_core import ValidationError
 
+from ..catalog import Pins
 from ..catalog._store import RememberedCatalog
 from ..kernel import Actor
 from ._events import StateChanged, ToolsChanged
@@ -33,7 +34,6 @@ from ._fingerprint import fingerprint
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
-    from ..catalog import Pins
     from ..catalog._store import CatalogStore
     from ..kernel import Event
     from ._catalogue import ServerCatalogue
@@ -99,8 +99,7 @@ class CatalogMemory:
                     known = await self._in_thread(partial(_load, self._store, self._fingerprints[server]))
                     del unread[server]
                     if known is not None:
-                        self._records[server].catalogue.recall(known.listed, known.accepted)
-                        self._kept[server] = known
+                        self._recalled(server, known)
         if unread:
             logger.warning(
                 "what is remembered in %s is not read after %g s; going on without it",
@@ -110,13 +109,21 @@ class CatalogMemory:
         for server in filter(self._blocks, unread):
             self._distrust(server)
 
+    def _recalled(self, server: str, known: _Known | Pins) -> None:
+        catalogue = self._records[server].catalogue
+        if isinstance(known, Pins):
+            catalogue.admission.judge_by(known)
+        else:
+            catalogue.recall(known.listed, known.accepted)
+            self._kept[server] = known
+
     def _blocks(self, server: str) -> bool:
         return self._records[server].config.on_tool_change == "block"
 
     def _distrust(self, server: str) -> None:
         """Have nothing shown of a server: what was accepted of it could not be read. Its file is kept until it is."""
         catalogue = self._records[server].catalogue
-        catalogue.admission.accept_nothing()
+        catalogue.admission.judge_by(Pins())
         self._kept[server] = self._unread[server] = _Known(catalogue.listed, catalogue.accepted)
         logger.warning(
             "server %r: what was accepted of its tools is not known, so they are hidden until they are approved "
@@ -203,10 +210,12 @@ def _by_size(store: CatalogStore, fingerprints: Mapping[str, str]) -> list[str]:
     return sorted(fingerprints, key=lambda server: store.size(fingerprints[server]))
 
 
-def _load(store: CatalogStore, key: str) -> _Known | None:
-    """Read what is remembered of a server. Whatever goes wrong is logged."""
+def _load(store: CatalogStore, key: str) -> _Known | Pins | None:
+    """Read what is remembered of a server; that may be its pins only. Whatever goes wrong is logged."""
     try:
         if (catalog := store.load(key)) is not None:
+            if catalog.tools is None:
+                return catalog.pins
             return _Known(tuple(map(Tool.model_validate, catalog.tools)), catalog.pins)
     except (ValidationError, RecursionError):
         logger.warning("the remembered catalogue %s is ignored: its tools are damaged", store.path(key))

@@ -297,6 +297,19 @@ async def test_a_tool_that_is_too_large_is_left_out_and_told_once(caplog: pytest
         assert [record.getMessage() for record in caplog.records] == [str(told.error)]
 
 
+async def test_of_many_tools_that_are_too_large_some_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """A server cannot fill a log with other names at each listing, or push events out of a stream."""
+    here, events = Changing(), Events()
+    here.descriptions = {f"huge{number}": "x" * 1000 for number in range(100)}
+    async with open_servers(here.config(limits=Limits(max_text_chars=100)), observers=[events]) as group:
+        assert shown(group) == ["v1", "same"]
+        assert len(events.of(LimitReached)) == len(caplog.records) == 9
+        told = caplog.records[-1].getMessage()
+        assert told == "server 'here': 92 more of its tools are over a limit too, and left out"
+        await group["here"].list_tools()
+        assert len(caplog.records) == 9
+
+
 async def test_a_server_with_too_many_tools_is_not_connected_and_an_old_list_stays(
     autojump_clock: MockClock,
 ) -> None:

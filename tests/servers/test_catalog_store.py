@@ -26,6 +26,7 @@ from mcp_actors import (
     ToolsChanged,
     open_servers,
 )
+from mcp_actors.catalog import _store
 from mcp_actors.catalog._store import CatalogStore
 from mcp_actors.config import ConfigValue, Secret
 from mcp_actors.kernel import Crashed
@@ -33,6 +34,7 @@ from mcp_actors.servers import _memory
 from mcp_actors.servers._fingerprint import fingerprint
 from mcp_actors.servers._memory import FLUSH_WAIT, RECALL_WAIT
 
+from .changing import shown
 from .fleet import http_server
 from .groups import BOUND, LATER, Events, Fault, reach, server, state
 from .links import MARGIN, text_of
@@ -403,6 +405,25 @@ async def test_what_one_server_has_remembered_does_not_make_others_forgotten(
         assert group["other"].tool_changes.added == ("tool_0",)
         stuck.set()
     assert "is not read after" in warnings(caplog)[0]
+
+
+async def test_what_was_accepted_of_a_server_that_lists_too_much_is_remembered_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else a server that lists more than is kept would be trusted anew in each run."""
+    a = Server(tmp_path)
+    monkeypatch.setattr(_store, "MAX_BYTES", 3000)
+    async with open_servers(a.config(on_tool_change="block"), catalog_store=a.store):
+        pass
+    assert "bytes, and no more than 3000 are kept" in warnings(caplog)[0]
+    content = json.loads(a.file().read_text())
+    assert content["tools"] is None
+    assert {name.removeprefix("tools/") for name in content["pins"]} == {"identity", *TOOLS}
+    a.behave("--tools", "1")
+    async with open_servers(a.config(on_tool_change="block"), catalog_store=a.store, start_gate=0) as group:
+        assert deferred(group) == {"a": False}
+        assert shown(group) == list(TOOLS)
+        assert group["a"].tool_changes.added == ("tool_0",)
 
 
 async def test_of_a_server_that_blocks_nothing_is_shown_while_nobody_knows_what_was_accepted(

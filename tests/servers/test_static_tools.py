@@ -18,6 +18,7 @@ from mcp_actors import (
     ServerConfig,
     StateChanged,
     Stdio,
+    ToolNotFound,
     open_servers,
 )
 
@@ -91,6 +92,20 @@ async def test_declared_tools_do_not_take_the_place_of_what_the_server_listed_be
         await group["here"].list_tools()
         assert state(group, "here") == "ready"
         assert shown(group) == ["v2", "same"]
+
+
+async def test_a_server_that_blocks_is_called_for_declared_tools_only_while_it_lists_none() -> None:
+    """Nobody knows what the others are."""
+    here = Changing()
+    here.answers = [LOST]
+    async with open_servers(here.config(static_tools=[DECLARED], on_tool_change="block")) as group:
+        assert shown(group) == ["same"]
+        with pytest.raises(ToolNotFound, match="'v1' is not listed, so that nobody knows what it is"):
+            await group["here"].call_tool("v1")
+        assert text_of(await group["here"].call_tool("same", {"x": 1})) == "same"
+        await group["here"].list_tools()
+        assert text_of(await group["here"].call_tool("v1")) == "v1"
+    assert here.called == ["same", "v1"]
 
 
 async def test_over_http_too() -> None:
