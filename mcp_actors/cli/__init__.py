@@ -26,13 +26,16 @@ def main() -> None:
     if missing:
         sys.stderr.write(f"error: mcp-actors needs {' and '.join(missing)}; try: pip install 'mcp-actors[cli]'\n")
         sys.exit(1)
-    from ._app import run
-
     # What the servers write and what happens to them is in the results; a log would come in between.
     logging.getLogger().addHandler(logging.NullHandler())
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a result was asked for, and it is there
+    try:
+        from ._app import run
+    except KeyboardInterrupt:  # it takes most of a second
+        sys.stderr.write("cancelled\n")
+        sys.exit(130)
     sys.exit(run(sys.argv[1:]))
 
 

@@ -58,29 +58,35 @@ def _examples(*lines: str) -> str:
 
 def run(words: Sequence[str]) -> int:
     """Run a command, and return the exit code."""
-    output = Output()
+    output = Output(as_json="--json" in words)
     try:
-        return _run(words)
-    except CycloptsError as error:
-        output.error(f"{_one_line(error)}; see mcp-actors --help")
-        return MISUSED
-    except (ArgumentProblem, ToolUnknown) as error:
-        output.error(error)
-        return MISUSED
-    except McpActorsError as error:
-        output.error(error)
-    except MCPError as error:
-        output.error(f"the server answered with an error: {error.message} (code {error.code})")
-    except KeyboardInterrupt:
-        output.messages.print("cancelled")
-        return INTERRUPTED
-    except Told as told:
-        return 128 + told.number
+        return _outcome(words, output)
     except OSError as error:
         # Of the output: for what files and servers do there are errors of our own.
         _give_up(sys.stdout)
         if not isinstance(error, BrokenPipeError):  # else whoever read it has enough
             _try_to_say(output, f"the output cannot be written: {error.strerror}")
+    return FAILED
+
+
+def _outcome(words: Sequence[str], output: Output) -> int:
+    try:
+        return _run(words, output)
+    except CycloptsError as error:
+        output.failure(f"{_one_line(error)}; see mcp-actors --help")
+        return MISUSED
+    except (ArgumentProblem, ToolUnknown) as error:
+        output.failure(error)
+        return MISUSED
+    except McpActorsError as error:
+        output.failure(error)
+    except MCPError as error:
+        output.failure(f"the server answered with an error: {error.message} (code {error.code})")
+    except KeyboardInterrupt:
+        output.messages.print("cancelled")
+        return INTERRUPTED
+    except Told as told:
+        return 128 + told.number
     return FAILED
 
 
@@ -96,11 +102,12 @@ def _try_to_say(output: Output, problem: str) -> None:
         _give_up(sys.stderr)
 
 
-def _run(words: Sequence[str]) -> int:
+def _run(words: Sequence[str], output: Output) -> int:
     command, bound, _ = make_app().parse_args(list(words), exit_on_error=False, print_error=False)
     if not inspect.iscoroutinefunction(command):
         command(*bound.args, **bound.kwargs)  # --help and --version
         return 0
+    output.as_json = bound.arguments.get("json", False)
     try:
         code: Any = trio.run(partial(command, *bound.args, **bound.kwargs))
     except BaseExceptionGroup as group:

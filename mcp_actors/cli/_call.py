@@ -55,8 +55,7 @@ async def call(
     output = Output(as_json=json)
     loaded = load(config, [server])
     for error in loaded.errors:
-        output.error(error)
-        return 1
+        raise error
     async with open_once(loaded, strict=True) as group:
         found = _find([each for each in group.tools if each.server == server], server, tool)
         given = parse_arguments(arguments, args, found.input_schema)

@@ -63,6 +63,11 @@ class Output:
         for note in getattr(error, "__notes__", ()):
             self._message("error", "bold red", str(note))
 
+    def failure(self, error: BaseException | str) -> None:
+        """Say on stderr why there is no result; where JSON was asked for, say it in its place too."""
+        self.error(error)
+        self.json({"error": str(error)})
+
     def warning(self, text: str) -> None:
         """Say on stderr what may be wrong."""
         self._message("warning", "yellow", text)

@@ -205,6 +205,11 @@ class TestSignals:
         assert "notifications/cancelled" in log.read_text()
         assert not is_running(int(pids.read_text()))
 
+    def test_ctrl_c_while_it_is_still_imported_shows_no_traceback(self, tmp_path: Path) -> None:
+        (tmp_path / "cyclopts.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+        done = piped(tmp_path, "check")  # python -m looks into the current folder first
+        assert (done.returncode, done.stdout, done.stderr) == (130, "", "cancelled\n")
+
     def test_a_signal_that_is_ignored_stays_so(self, tmp_path: Path) -> None:
         write(tmp_path, {"a": scripted()})
         shell = f"trap '' HUP; exec {' '.join(PROGRAM)} watch --json"
@@ -240,6 +245,31 @@ class TestMisuse:
             done = run(*words, "-c", "other.json")
             assert said in done.stdout + done.stderr
             assert done.returncode == 1
+
+    @pytest.mark.parametrize(
+        ("words", "code", "said"),
+        [
+            (["check", "-c", "none.json"], 1, "none.json: there is no such file; correct the path, or create it"),
+            (["tools", "b"], 1, "there is no server 'b'"),
+            (["watch", "b"], 1, "there is no server 'b'"),
+            (["call", "bad", "x"], 1, "mcpServers.bad: neither 'command' nor 'url' is given"),
+            (["call", "gone", "x"], 1, "server 'gone': command 'no-such-program' not found"),
+            (["call", "a", "ecko"], 2, "server 'a' has no tool 'ecko'; did you mean 'echo'?"),
+            (["call", "a", "echo", "txt=x"], 2, "the tool has no argument 'txt'"),
+            (["call", "a", "echo", "text=x", "--args", "{"], 2, "--args is no JSON"),
+            (["call", "a", "crash", "code=3"], 1, "server 'a'"),
+            (["chek"], 2, 'Unknown command "chek"'),
+        ],
+    )
+    def test_with_json_an_error_is_json_too(
+        self, tmp_path: Path, run: Run, words: list[str], code: int, said: str
+    ) -> None:
+        write(tmp_path, {"a": scripted(), "bad": {}, "gone": {"command": "no-such-program"}})
+        done = run(*words, "--json")
+        assert done.returncode == code
+        error = json.loads(done.stdout)["error"]
+        assert said in error
+        assert done.stderr == f"error: {error}\n"
 
     @pytest.mark.parametrize("words", [["--help"], ["check", "--help"], ["call", "--help"], []])
     def test_help_has_an_example(self, tmp_path: Path, run: Run, words: list[str]) -> None:
