@@ -197,22 +197,22 @@ class ServerActor(Actor):
 
         A server with ``static_tools`` need not list its own, but only within half of the time that the connect has.
         """
-        catalogue, config = self._record.catalogue, self._record.config
-        ticket = catalogue.begin()
+        catalog, config = self._record.catalog, self._record.config
+        ticket = catalog.begin()
         if not config.static_tools:
-            return partial(catalogue.replace, ticket, await list_all_tools(self._client, self._record))
+            return partial(catalog.replace, ticket, await list_all_tools(self._client, self._record))
         seconds = math.inf if config.connect_timeout is None else config.connect_timeout * LIST_SHARE
         failure: Exception = tools_not_listed(self._name, seconds)
         exchange = current_exchange()
         with trio.move_on_after(seconds):
             try:
-                return partial(catalogue.replace, ticket, await list_all_tools(self._client, self._record))
+                return partial(catalog.replace, ticket, await list_all_tools(self._client, self._record))
             except Exception as exc:
                 failure = exchange.failure or exc
                 if link.lost or isinstance(failure, ConnectionOver):
                     raise
         exchange.failure = None
-        return partial(catalogue.fall_back, ticket, failure)
+        return partial(catalog.fall_back, ticket, failure)
 
     def _remember(self, link: Link, show_tools: Callable[[], None]) -> None:
         client = self._client

@@ -178,7 +178,7 @@ class ServerGroup(Mapping[str, ServerRef]):
             hidden = [
                 f"{name} ({number})"
                 for name, record in self._records.items()
-                if (number := record.catalogue.admission.waiting)
+                if (number := record.catalog.admission.waiting)
             ]
             known = [tool.public_name for tool in self.tools]
             raise _tool_not_found(public_name, known, silent=silent, hidden=hidden) from None

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ..catalog._store import CatalogStore
     from ..kernel import Event
-    from ._catalogue import ServerCatalogue
+    from ._catalog import ServerCatalog
     from ._record import ServerRecord
 
 __all__ = ["CatalogMemory", "MemoryActor"]
@@ -110,11 +110,11 @@ class CatalogMemory:
             self._distrust(server)
 
     def _recalled(self, server: str, known: _Known | Pins) -> None:
-        catalogue = self._records[server].catalogue
+        catalog = self._records[server].catalog
         if isinstance(known, Pins):
-            catalogue.admission.judge_by(known)
+            catalog.admission.judge_by(known)
         else:
-            catalogue.recall(known.listed, known.accepted)
+            catalog.recall(known.listed, known.accepted)
             self._kept[server] = known
 
     def _blocks(self, server: str) -> bool:
@@ -122,9 +122,9 @@ class CatalogMemory:
 
     def _distrust(self, server: str) -> None:
         """Have nothing shown of a server: what was accepted of it could not be read. Its file is kept until it is."""
-        catalogue = self._records[server].catalogue
-        catalogue.admission.judge_by(Pins())
-        self._kept[server] = self._unread[server] = _Known(catalogue.listed, catalogue.accepted)
+        catalog = self._records[server].catalog
+        catalog.admission.judge_by(Pins())
+        self._kept[server] = self._unread[server] = _Known(catalog.listed, catalog.accepted)
         logger.warning(
             "server %r: what was accepted of its tools is not known, so they are hidden until they are approved "
             "(on_tool_change='block'); look at its tool_changes, or start again",
@@ -162,19 +162,19 @@ class CatalogMemory:
     def _unwritten(self) -> dict[str, _Known]:
         """What is known of servers, as far as it is something else than what is kept."""
         return {
-            server: _Known(record.catalogue.listed, record.catalogue.accepted)
+            server: _Known(record.catalog.listed, record.catalog.accepted)
             for server, record in self._records.items()
-            if self._is_to_be_written(record.catalogue, self._kept.get(server), self._unread.get(server))
+            if self._is_to_be_written(record.catalog, self._kept.get(server), self._unread.get(server))
         }
 
     @staticmethod
-    def _is_to_be_written(catalogue: ServerCatalogue, kept: _Known | None, unread: _Known | None) -> bool:
+    def _is_to_be_written(catalog: ServerCatalog, kept: _Known | None, unread: _Known | None) -> bool:
         if kept is None:
-            return catalogue.known
-        if unread is not None and catalogue.accepted is unread.accepted:
+            return catalog.known
+        if unread is not None and catalog.accepted is unread.accepted:
             return False
         # By identity: whether they are equal is found out in the thread.
-        return catalogue.listed is not kept.listed or catalogue.accepted is not kept.accepted
+        return catalog.listed is not kept.listed or catalog.accepted is not kept.accepted
 
     async def _in_thread(self, job: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(job, abandon_on_cancel=True, limiter=self._threads)

@@ -11,13 +11,13 @@ from .._errors import ServerUnavailable
 from ..config import EffectiveCallbacks
 from ..kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting
 from ._breaker import Breaker
-from ._catalogue import ServerCatalogue
+from ._catalog import ServerCatalog
 from ._connection_errors import problem_of
 from ._deadlines import Deadlines
 from ._events import PromptsChanged, Recovered, ResourcesChanged, ServerEvent, StateChanged
 from ._incoming import Listeners, NoticesMissed
 from ._latency import LatencyCounts
-from ._reporter import CatalogueReporter
+from ._reporter import CatalogReporter
 from ._retry import RetryTokens
 from ._state import SETTLED, ServerState, next_state
 from ._subscriptions import Subscriptions
@@ -53,7 +53,7 @@ class ServerRecord:
         last_error: the last failure there was; likewise.
         info: what the server said about itself at the last connect. Written by the connection, as are the next two.
         pid: its process, while there is one. (Also forgotten by `follow`, at once when the connection is lost.)
-        catalogue: its tools; see ``_catalogue``. Written by the connection and by requests for them.
+        catalog: its tools; see ``_catalog``. Written by the connection and by requests for them.
         era: what the next connect begins with, as far as ``protocol="auto"`` has found out; None: it asks.
         listeners: who hears of what it sends unasked; see ``_incoming``. Written by whoever wants to.
         subscriptions: who wants to hear of changes of its resources. Written by who subscribes; see there.
@@ -91,9 +91,9 @@ class ServerRecord:
         self.pid: int | None = None
         self.era: Era | None = None
         self.listeners: Listeners = Listeners(config.name)
-        self.catalogue: ServerCatalogue = ServerCatalogue(config, CatalogueReporter(self))
-        self.listeners.add(ToolListChangedNotification, self.catalogue.notice)
-        self.listeners.add(NoticesMissed, self.catalogue.notice)
+        self.catalog: ServerCatalog = ServerCatalog(config, CatalogReporter(self))
+        self.listeners.add(ToolListChangedNotification, self.catalog.notice)
+        self.listeners.add(NoticesMissed, self.catalog.notice)
         self.listeners.add(ResourceListChangedNotification, lambda _: self.tell(ResourcesChanged))
         self.listeners.add(PromptListChangedNotification, lambda _: self.tell(PromptsChanged))
         self.listeners.add(NoticesMissed, lambda _: self._lists_may_have_changed())
@@ -131,8 +131,8 @@ class ServerRecord:
             case Started() | Recovered():
                 self.error = None
                 self.failures = 0
-                self.note_failure(self.catalogue.failure)
-        new = next_state(self.state, event, degraded=self.catalogue.failure is not None)
+                self.note_failure(self.catalog.failure)
+        new = next_state(self.state, event, degraded=self.catalog.failure is not None)
         return self._become(new, event) if new != self.state else None
 
     def note_failure(self, error: BaseException | None) -> None:
@@ -143,17 +143,17 @@ class ServerRecord:
     @property
     def tools(self) -> tuple[Tool, ...]:
         """Those of its tools that are shown."""
-        return self.catalogue.tools
+        return self.catalog.tools
 
     @property
     def deferred(self) -> bool:
         """True as long as these were listed in an earlier run, and it has listed none in this one (`recall`)."""
-        return self.catalogue.deferred
+        return self.catalog.deferred
 
     @property
     def checks(self) -> ToolChecks:
         """What its tools ask of their arguments."""
-        return self.catalogue.checks
+        return self.catalog.checks
 
     def tell(self, kind: type[ServerEvent], **details: object) -> None:
         """Emit an event about this server."""

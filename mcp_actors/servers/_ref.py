@@ -161,7 +161,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         """
         record = self._record
         record.checks.check_request(name, meta)
-        record.catalogue.admission.check_call(name)
+        record.catalog.admission.check_call(name)
         checks = None if record.config.middleware else record.checks  # middleware may add what is missing
         if checks is not None:
             arguments = checks.check_arguments(name, arguments)
@@ -188,7 +188,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
     @property
     def tool_changes(self) -> ToolChanges:
         """What of its tools waits for approval, with ``on_tool_change="block"``; false if nothing does."""
-        return self._record.catalogue.admission.changes()
+        return self._record.catalog.admission.changes()
 
     async def approve_tools(self, changes: ToolChanges, *names: str) -> None:
         """Accept tools that were added or changed; they are shown, and may be called, from now on.
@@ -203,7 +203,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             ToolNotFound: there is no such tool among these changes, or they are another server's; nothing was accepted.
         """
         await trio.lowlevel.checkpoint()
-        self._record.catalogue.approve(changes, names)
+        self._record.catalog.approve(changes, names)
 
     async def set_log_level(self, level: LoggingLevel) -> None:
         """Have the server send log messages from a level on: by this connection, and by all that follow.

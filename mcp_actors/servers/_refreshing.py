@@ -40,11 +40,11 @@ AFTER_FAILURE: Final = Backoff(first=1.0, initial=2.0, maximum=60.0, jitter=0.1)
 
 async def keep_refreshed(record: ServerRecord, actor: ActorRef) -> None:
     """Ask for the tools whenever they are out of date, until the connection ends."""
-    catalogue, overtaken, failures = record.catalogue, 0, 0
+    catalog, overtaken, failures = record.catalog, 0, 0
     while True:
-        await catalogue.wait_stale()
+        await catalog.wait_stale()
         await trio.sleep(SETTLE.delay(overtaken + 1))
-        if not catalogue.is_stale():
+        if not catalog.is_stale():
             continue  # somebody else has asked
         try:
             await _refresh(record, actor)
@@ -55,7 +55,7 @@ async def keep_refreshed(record: ServerRecord, actor: ActorRef) -> None:
             await trio.sleep(_told_delay(record, exc, failures))
         else:
             failures = 0
-            overtaken = overtaken + 1 if catalogue.is_stale() else 0
+            overtaken = overtaken + 1 if catalog.is_stale() else 0
 
 
 async def _refresh(record: ServerRecord, actor: ActorRef) -> None:

@@ -12,16 +12,16 @@ from ._events import LimitReached, ToolsChanged, ToolsDiffer
 if TYPE_CHECKING:
     from .._errors import LimitExceeded
     from ..catalog import PinVerdict
-    from ._catalogue import Difference
+    from ._catalog import Difference
     from ._record import ServerRecord
 
-__all__ = ["CatalogueReporter"]
+__all__ = ["CatalogReporter"]
 
 logger = logging.getLogger("mcp_actors.servers")
 
 
 @frozen
-class CatalogueReporter:
+class CatalogReporter:
     """Tells what happens to the catalogue of one server."""
 
     record: ServerRecord

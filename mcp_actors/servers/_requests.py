@@ -137,7 +137,7 @@ class CallTool(Request[CallToolResult]):
             mcp.MCPError: as for `Request.send`.
         """
         config, arguments = record.config, self.tool.arguments
-        record.catalogue.admission.check_call(self.tool.name)
+        record.catalog.admission.check_call(self.tool.name)
         if self.deferred and self._listed(record) is None:
             raise _gone(self.tool.name, record)
         if self.checked_by is not record.checks:
@@ -216,12 +216,12 @@ class ListTools(Request[tuple[Tool, ...]]):
 
     async def send(self, client: Client, record: ServerRecord) -> tuple[Tool, ...]:
         """``tools/list``, as often as there are pages."""
-        ticket = record.catalogue.begin()
+        ticket = record.catalog.begin()
         tools = await list_all_tools(client, record)
         await trio.lowlevel.checkpoint()  # a notice that came in the same burst is being passed on
-        record.catalogue.offer(ticket, tools)
+        record.catalog.offer(ticket, tools)
         # Copies: the catalogue's own are nobody's to change.
-        return tuple(tool.model_copy(deep=True) for tool in record.catalogue.admission.admissible(tools))
+        return tuple(tool.model_copy(deep=True) for tool in record.catalog.admission.admissible(tools))
 
 
 async def list_all_tools(client: Client, record: ServerRecord) -> tuple[Tool, ...]:
@@ -250,10 +250,10 @@ async def list_all_tools(client: Client, record: ServerRecord) -> tuple[Tool, ..
             operation="tools/list",
         )
     except LimitExceeded as exc:
-        record.catalogue.note_over_limit([exc])
+        record.catalog.note_over_limit([exc])
         raise
     listing = within_limits(server, tools, limits)
-    record.catalogue.note_over_limit(listing.left_out)
+    record.catalog.note_over_limit(listing.left_out)
     return _each_once(listing.tools)
 
 

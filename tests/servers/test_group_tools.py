@@ -193,20 +193,20 @@ async def test_what_a_program_does_to_the_tools_that_it_listed_changes_nothing_f
 async def test_a_change_while_another_thread_makes_the_snapshot_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The slower of the two may be the older, and is kept last; that must not last."""
     async with open_servers(server("a")) as group:
-        catalogue = group._records["a"].catalogue
-        everything = catalogue.tools
-        catalogue.tools = everything[:2]
+        catalog = group._records["a"].catalog
+        everything = catalog.tools
+        catalog.tools = everything[:2]
         assert len(group.tools) == 2
         inner: list[int] = []
 
         def slow(*args: Any) -> Listing:
             if not inner:
                 inner.append(0)
-                catalogue.tools = everything[:3]  # meanwhile there are more, and somebody has asked for them
+                catalog.tools = everything[:3]  # meanwhile there are more, and somebody has asked for them
                 inner[0] = len(group.tools)
             return Listing(*args)
 
-        catalogue.tools = everything[:1]
+        catalog.tools = everything[:1]
         monkeypatch.setattr(_group, "Listing", slow)
         assert len(group.tools) == 1
         assert inner == [3]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ._admission import ToolChanges
     from ._currency import Ticket
 
-__all__ = ["Difference", "ServerCatalogue"]
+__all__ = ["Difference", "ServerCatalog"]
 
 MAX_TOLD: Final = 8
 """Tools of one listing whose excess is told one by one. A server must not fill logs, or push events out of a stream."""
@@ -70,7 +70,7 @@ class _Silence:
     def over_limit(self, error: LimitExceeded) -> None: ...
 
 
-class ServerCatalogue:
+class ServerCatalog:
     """The tools of one server.
 
     Attributes:
@@ -103,9 +103,9 @@ class ServerCatalogue:
         self._currency = Currency()
         self._became_stale = trio.Event()
 
-    def lent(self) -> ServerCatalogue:
+    def lent(self) -> ServerCatalog:
         """Return another one for a connection of somebody's own: what is known now, and nobody is told of changes."""
-        other = ServerCatalogue(self._config, _Silence())
+        other = ServerCatalog(self._config, _Silence())
         other.listed, other.tools, other.checks = self.listed, self.tools, self.checks
         other.admission = self.admission.lent()
         return other
