@@ -8,11 +8,13 @@ from functools import partial
 from typing import Any, NoReturn
 
 import trio
+from rich.console import Group
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from .._plain_text import plain_text
+from ..config import LoadedConfig
 from ..kernel import Event
 from ..servers import ServerGroup, ServerStatus, StateChanged, open_servers
 from ._arguments import ArgumentProblem
@@ -52,8 +54,10 @@ async def watch(
     for error in loaded.errors:
         output.error(error)
     if output.results.is_terminal and not json:
-        async with until_told(), open_servers(*loaded.servers) as group:
-            await _show(group, output, every)
+        # It would refresh from a thread of its own.
+        with Live(_connecting(loaded), console=output.results, auto_refresh=False) as live:
+            async with until_told(), open_servers(*loaded.servers) as group:
+                await _show(group, live, every)
     # An observer is told of the first connects too, but must not be kept waiting by who reads the output.
     told, changes = trio.open_memory_channel[StateChanged](math.inf)
     try:
@@ -86,26 +90,32 @@ def _tell_one(event: StateChanged, output: Output) -> None:
     output.results.file.flush()
 
 
-async def _show(group: ServerGroup, output: Output, every: float) -> NoReturn:
+def _connecting(loaded: LoadedConfig) -> str:
+    """Say what is waited for until there is a table: a first connect may take long."""
+    names = [server.name for server in loaded.servers if server.enabled]
+    return f"connecting to {', '.join(names)} …" if names else ""
+
+
+async def _show(group: ServerGroup, live: Live, every: float) -> NoReturn:
     """Keep a table of the servers on the terminal up to date."""
     async with group.watch_events() as events:
-        # It would refresh from a thread of its own.
-        with Live(_table(group), console=output.results, auto_refresh=False) as live:
-            while True:
-                live.update(_table(group), refresh=True)
-                with trio.move_on_after(every):
-                    await anext(events)
+        while True:
+            live.update(_table(group), refresh=True)
+            with trio.move_on_after(every):
+                await anext(events)
 
 
-def _table(group: ServerGroup) -> Table:
-    """Make the table of this moment."""
-    table = Table()
-    for heading in ("server", "state", "run", "pid", "for", "in flight", "queued", "restarts", "last error"):
-        table.add_column(heading, overflow="ellipsis", no_wrap=heading != "last error")
-    now = trio.current_time()
+def _table(group: ServerGroup) -> Group:
+    """Make the table of this moment, with the last errors below: they need more room than a column would have."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("server", "state", "run", "pid", "for", "in flight", "queued", "restarts"):
+        table.add_column(heading, overflow="ellipsis", no_wrap=True)
+    now, errors = trio.current_time(), []
     for status in group.status().values():
-        table.add_row(*_row(status, now), style=None)
-    return table
+        table.add_row(*_row(status, now))
+        if status.last_error is not None:
+            errors.append(Text(f"{status.name}: {plain_text(str(status.last_error))}", style="red"))
+    return Group(table, *errors)
 
 
 def _row(status: ServerStatus, now: float) -> list[Any]:
@@ -119,5 +129,4 @@ def _row(status: ServerStatus, now: float) -> list[Any]:
         str(status.in_flight),
         str(status.queued),
         str(status.restarts),
-        "" if status.last_error is None else escape(plain_text(str(status.last_error))),
     ]

@@ -68,7 +68,7 @@ def is_running(pid: int) -> bool:
 
 
 class Terminal:
-    """A command in a terminal of 100 columns. `text` is what it has shown, without colours."""
+    """A command in a terminal. `text` is what it has shown, without colours."""
 
     def __init__(self, master: int, process: subprocess.Popen[bytes]) -> None:
         self._master = master
@@ -115,10 +115,10 @@ class Terminal:
 
 
 @contextmanager
-def terminal(folder: Path, *words: str) -> Iterator[Terminal]:
+def terminal(folder: Path, *words: str, columns: int = 100) -> Iterator[Terminal]:
     """Run a command in a pseudo-terminal."""
     master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color"}
     environment.pop("NO_COLOR", None)
     try:

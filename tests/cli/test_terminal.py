@@ -53,13 +53,26 @@ def test_watch_is_a_live_table(tmp_path: Path) -> None:
         {"a": scripted("--pid-file", str(pids), restart={"backoff": backoff}), "b": {"command": "no-such-program"}},
     )
     with terminal(tmp_path, "watch", "--every", "0.1") as shown:
-        shown.wait_for(r"a +│ ready +│ 1 +│ \d+")
-        assert re.search(r"b +│ failed", shown.text)
+        shown.wait_for(r"a +ready +1 +\d+")
+        assert re.search(r"b +failed", shown.text)
         os.kill(int(pids.read_text().split()[0]), signal.SIGKILL)
-        shown.wait_for(r"a +│ backoff")
+        shown.wait_for(r"a +backoff")
         shown.type(CTRL_C)
         assert shown.wait() == 130
         assert "Traceback" not in shown.text
+
+
+def test_watch_says_what_it_waits_for_and_what_is_wrong_on_80_columns(tmp_path: Path) -> None:
+    gone, slow = "a-server-of-a-long-name", {"connect_timeout": 1, "restart": {"backoff": {"first": 600}}}
+    write(tmp_path, {"slow": scripted("--never-answer", **slow), gone: {"command": "no-such-program"}})
+    with terminal(tmp_path, "watch", columns=80) as shown:
+        shown.wait_for(rf"connecting to slow, {gone} …")
+        assert "restarts" not in shown.text
+        shown.wait_for(rf"{gone} +failed +1 ")
+        assert re.search(r"server +state +run +pid +for +in flight +queued +restarts", shown.text)
+        shown.wait_for(rf"{gone}: server '{gone}': command\s+'no-such-program'\s+not\s+found")
+        shown.type(CTRL_C)
+        assert shown.wait() == 130
 
 
 @pytest.mark.parametrize("words", [["watch"], ["call", "a", "mute"]])
