@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import trio
 
+from .._collapse import collapse
+
 if TYPE_CHECKING:
     from ._bridge import Bridge
 
@@ -73,16 +75,19 @@ class BlockProxy(Generic[T]):
     async def run(self) -> None:
         """Open it, stand for the block, close it. What is raised is what leaves the ``async with`` of the block."""
         failure: BaseException | None = None
-        async with trio.open_nursery() as self._bridge.nursery:
-            self._bridge.serving = True
-            try:
-                await self._stand()
-            except trio.Cancelled:
-                raise
-            except BaseException as exc:
-                failure = exc
-            self._bridge.serving = False
-            self._bridge.nursery.cancel_scope.cancel("the block was left")
+        try:
+            async with trio.open_nursery() as self._bridge.nursery:
+                self._bridge.serving = True
+                try:
+                    await self._stand()
+                except trio.Cancelled:
+                    raise
+                except BaseException as exc:
+                    failure = exc
+                self._bridge.serving = False
+                self._bridge.nursery.cancel_scope.cancel("the block was left")
+        except BaseExceptionGroup as group:
+            failure = collapse(group)  # a request was hit by a KeyboardInterrupt that Trio was given
         try:
             if failure is not None:
                 raise failure

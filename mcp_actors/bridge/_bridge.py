@@ -111,7 +111,9 @@ class Bridge:
             self._waiting.discard(request)
             if not request.answered:
                 request.withdraw()
-            del request  # whose future may hold an exception that refers to this frame
+            else:
+                del request.future  # whose exception may refer to frames that refer to the request
+            del request
 
     def _post(self, request: _Request[Any]) -> None:
         try:
@@ -256,6 +258,7 @@ class _Message(_Request[T]):
         self._call.on_answer(self._on_answer)
 
     def _on_answer(self, answer: outcome.Value[T] | outcome.Error) -> None:
+        self._call = None  # which refers to this request
         if isinstance(answer, outcome.Value):
             self._answer(partial(self.succeed, answer.value))
         else:
@@ -264,3 +267,4 @@ class _Message(_Request[T]):
     def _cancel(self) -> None:
         if self._call is not None:
             self._call.withdraw()
+            self._call = None

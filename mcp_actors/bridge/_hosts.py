@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import contextvars
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -74,7 +76,8 @@ class ThreadRun(TrioRun):
     def __init__(self, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> None:
         super().__init__(bridge, block, on_ended)
         self._token: trio.lowlevel.TrioToken | None = None
-        self._thread = threading.Thread(target=self._run, name="mcp_actors: Trio", daemon=True)
+        run = partial(contextvars.copy_context().run, self._run)  # what it runs finds the context of who opens it
+        self._thread = threading.Thread(target=run, name="mcp_actors: Trio", daemon=True)
 
     def start(self) -> None:
         self.bridge.to_loop = Lane(self.bridge.loop.call_soon_threadsafe).put
@@ -128,6 +131,7 @@ class GuestRun(TrioRun):
         self._turn_due = threading.Event()
         self._ended = False
         self._thread = threading.get_ident()
+        self._process = os.getpid()
 
     def start(self) -> None:
         if trio.lowlevel.in_trio_run():
@@ -158,7 +162,8 @@ class GuestRun(TrioRun):
             self._take_all_turns()
 
     def at_exit(self) -> None:
-        self.abandon()
+        if os.getpid() == self._process:  # a fork has a copy of this run, whose servers are not its own
+            self.abandon()
 
     def _schedule(self, call_soon: Callable[[Turn], object], turn: Turn) -> None:
         self._turns.append(turn)

@@ -23,7 +23,7 @@ T = TypeVar("T")
 class AsyncioStream(Generic[T]):
     """A stream as an async iterator for one reader on an asyncio event loop.
 
-    It ends when the block that opened it does, or with what it tells of.
+    It ends when the block that opened it does, or with what it tells of. Of several readers, each gets some items.
     """
 
     def __init__(self, bridge: Bridge, opener: Asker, stream: AsyncIterator[T]) -> None:
@@ -42,12 +42,16 @@ class AsyncioStream(Generic[T]):
         # What Trio's side has already given away must not be lost if this task is cancelled in that moment; so it is
         # another task that reads, and the next call finds what that has read.
         self._bridge.check_loop(self._asker)
-        if self._next is None:
-            self._next = self._bridge.loop.create_task(self._read())
-        if not self._next.done():
-            await asyncio.wait([self._next])
-        read, self._next = self._next, None
-        return read.result()
+        while True:
+            if self._next is None:
+                self._next = self._bridge.loop.create_task(self._read())
+                self._next.add_done_callback(_look_at)
+            read = self._next
+            if not read.done():
+                await asyncio.wait([read])
+            if read is self._next:  # and no other reader has taken it
+                self._next = None
+                return read.result()
 
     @property
     def missed(self) -> int:
@@ -98,6 +102,7 @@ async def open_stream(
             await leave.wait()
 
     holding = bridge.loop.create_task(bridge.call(opener, hold), name=f"{opener._who}: a stream")
+    holding.add_done_callback(_look_at)
     first: list[asyncio.Future[Any]] = [opened, holding]
     try:
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
@@ -114,7 +119,15 @@ async def open_stream(
             with suppress(RuntimeError):  # Trio's side has ended, and the stream with it
                 bridge.to_trio(leave.set)
             await asyncio.wait([holding])
+        if not bridge.serving:
+            return  # Trio's side has ended, and the stream with it, as its reader was told
     await holding
+
+
+def _look_at(task: asyncio.Task[Any]) -> None:
+    """Have asyncio not complain if nobody wants to hear of its failure any more."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _tell(opened: asyncio.Future[T], stream: T) -> None:

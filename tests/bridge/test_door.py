@@ -13,11 +13,11 @@ import trio
 
 from mcp_actors import ConnectFailed, ServerConfig, ServerUnavailable, Stdio
 from mcp_actors.bridge import AsyncioActorRef, Host, open_servers, open_supervisor
-from mcp_actors.kernel import Actor, ActorStartError, ChildSpec, RestartLimitReached
+from mcp_actors.kernel import Actor, ActorStartError, ActorStopped, ChildSpec, RestartLimitReached
 from tests.kernel.actors import leaving
 from tests.servers.groups import NEVER, server
 
-from .actors import Boom, Count, Echo, Fail, Fatal, Nap, Worker
+from .actors import Boom, Count, Echo, Fail, Fatal, Nap, WhoCalls, Worker, caller
 
 HOSTS: list[Host] = ["thread", "guest"]
 pytestmark = pytest.mark.parametrize("host", HOSTS)
@@ -44,6 +44,16 @@ class ShortLived(Worker):
 
     async def _crash(self) -> None:
         self.fail(Boom())
+
+
+class Made(Actor):
+    """Knows who had it made."""
+
+    def __init__(self) -> None:
+        self.maker = caller.get()
+
+    async def handle(self, message: object) -> str:
+        return self.maker
 
 
 class SlowToStart(Actor):
@@ -284,3 +294,27 @@ def test_exits_leave_as_themselves(host: Host) -> None:
 
     with leaving(SystemExit, match="3"):
         asyncio.run(main())
+
+
+def test_an_interrupt_that_hits_a_request_leaves_as_itself(host: Host) -> None:
+    async def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    async def main() -> None:
+        async with open_supervisor(worker(), host=host) as supervisor:
+            with leaving(ActorStopped):
+                await supervisor._bridge.call(supervisor, interrupted)
+            await asyncio.Event().wait()
+
+    with leaving(KeyboardInterrupt):
+        asyncio.run(main())
+
+
+def test_what_is_opened_finds_the_context_of_who_opens_it(host: Host) -> None:
+    async def main() -> None:
+        caller.set("ann")
+        async with open_supervisor(ChildSpec("made", Made), host=host) as supervisor:
+            caller.set("ben")
+            assert await supervisor.child("made").call(WhoCalls()) == "ann"
+
+    asyncio.run(main())

@@ -89,3 +89,11 @@ def test_the_death_of_trio_ends_the_block_and_all_that_waits(host: str) -> None:
         "the block ends",
         "later calls are refused",
     ], finished.stderr
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_fork_that_ends_leaves_the_servers_of_the_program_alone(host: str) -> None:
+    command = [sys.executable, "-m", "tests.bridge.forked", host]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
+    assert finished.stdout.splitlines() == ["the fork has ended with 3", "the server serves"], finished.stderr
+    assert finished.returncode == 0

@@ -1,0 +1,78 @@
+"""What a request leaves behind: nothing that only the garbage collector would find."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from mcp_actors.bridge import AsyncioActorRef, AsyncioSupervisorRef, Host, open_supervisor
+from mcp_actors.kernel import ChildError, ChildSpec
+
+from .actors import Boom, Echo, Fail, Nap, Worker
+
+HOSTS: list[Host] = ["thread", "guest"]
+
+
+class Weak(Worker):
+    """Fails with an exception that its message does not hold."""
+
+    async def handle(self, message: object) -> object:
+        if isinstance(message, Fail):
+            raise Boom
+        return await super().handle(message)
+
+
+async def answered(_: AsyncioSupervisorRef, ref: AsyncioActorRef) -> None:
+    await ref.call(Echo(1))
+
+
+async def failed(_: AsyncioSupervisorRef, ref: AsyncioActorRef) -> None:
+    with suppress(Boom):
+        await ref.call(Fail(Boom()))
+
+
+async def cancelled(_: AsyncioSupervisorRef, ref: AsyncioActorRef) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.001):
+            await ref.call(Nap())
+
+
+async def looked_up(supervisor: AsyncioSupervisorRef, _: AsyncioActorRef) -> None:
+    await supervisor.count_children()
+
+
+async def refused(supervisor: AsyncioSupervisorRef, _: AsyncioActorRef) -> None:
+    with suppress(ChildError):
+        await supervisor.restart_child("worker")
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("request_", [answered, failed, cancelled, looked_up, refused])
+def test_a_request_leaves_no_cycle(
+    host: Host, request_: Callable[[AsyncioSupervisorRef, AsyncioActorRef], Awaitable[None]]
+) -> None:
+    async def main() -> int:
+        async with open_supervisor(ChildSpec("worker", Weak), host=host) as supervisor:
+            ref = supervisor.child("worker")
+            await request_(supervisor, ref)
+            with without_collection():
+                for _ in range(20):
+                    await request_(supervisor, ref)
+                await answered(supervisor, ref)  # so that the last but one is over on the other side too
+                return gc.collect()
+
+    assert asyncio.run(main()) < 20
