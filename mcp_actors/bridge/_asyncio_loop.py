@@ -103,9 +103,13 @@ async def open_asyncio_loop() -> AsyncIterator[AsyncioLoop]:
                     from_block = exc
             nursery.cancel_scope.cancel("the event loop has ended")
     except BaseExceptionGroup as group:
-        if from_block is None:
-            raise collapse(group) from None
-        raise
+        failure = collapse(group)
+        if from_block is not None:
+            failure = collapse(BaseExceptionGroup("the event loop and the block have failed", [failure, from_block]))
+        try:
+            raise failure from failure.__cause__
+        finally:
+            del failure
     try:
         if from_block is not None:
             raise from_block

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from mcp_actors import ConfigError, ServerUnavailable
 from mcp_actors.bridge import Host, _asyncio_loop, open_asyncio_loop, open_servers, open_supervisor
 from mcp_actors.kernel import ActorStopped, ChildSpec
 from tests.servers.groups import server
+from tests.source import ROOT
 
 from .actors import Count, Echo, Worker
 
@@ -156,3 +158,10 @@ async def test_there_is_no_trio_asyncio_on_python_3_14(monkeypatch: pytest.Monke
         async with open_asyncio_loop():
             pass
     assert "trio_asyncio" not in sys.modules
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="trio-asyncio does not work there")
+def test_an_event_loop_that_fails_and_a_block_that_does_leave_together() -> None:
+    command = [sys.executable, "-m", "tests.bridge.loop_fails"]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
+    assert finished.stdout.splitlines() == ["Boom alone", "together: Boom Fatal", "Fatal alone"], finished.stderr

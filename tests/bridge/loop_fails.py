@@ -1,0 +1,55 @@
+"""Trio programs whose asyncio side fails: ``python -m tests.bridge.loop_fails``. Says what leaves their blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import trio
+
+from mcp_actors.bridge import open_asyncio_loop
+
+from .actors import Boom, Fatal
+
+
+def boom() -> None:
+    raise Boom
+
+
+async def post_boom() -> None:
+    """Have the event loop fail, a little later."""
+    asyncio.get_running_loop().call_soon(boom)
+
+
+async def fail(*, block_too: bool) -> None:
+    """Have the event loop fail, and perhaps the block on it as well."""
+    async with open_asyncio_loop() as loop:
+        await loop.run(post_boom)
+        try:
+            await trio.sleep_forever()
+        finally:
+            if block_too:
+                raise Fatal
+
+
+async def main() -> None:
+    """One after the other."""
+    for block_too in (False, True):
+        try:
+            await fail(block_too=block_too)
+        except Boom:
+            print("Boom alone")
+        except BaseExceptionGroup as group:
+            print("together:", *(type(exc).__name__ for exc in group.exceptions))
+    with trio.CancelScope() as scope:
+        try:
+            async with open_asyncio_loop():
+                scope.cancel()
+                raise Fatal
+        except Fatal:
+            print("Fatal alone")
+
+
+if __name__ == "__main__":
+    logging.disable()  # what asyncio says of the callback is no part of what is looked at
+    trio.run(main)
