@@ -123,7 +123,7 @@ class TestClient:
             (
                 {"max_connections": 1},
                 "max_connections=1 is not possible; give 2 or more, for one is taken by the stream of the server's "
-                "notices, or None",
+                "notifications, or None",
             ),
             ({"keepalive": 0}, "keepalive=0 is not possible; give a positive number of seconds that is finite"),
             ({"max_body_bytes": 0}, "max_body_bytes=0 is not possible; give a number of bytes, 1 or more"),
