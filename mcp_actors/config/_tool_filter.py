@@ -24,7 +24,8 @@ __all__ = ["ToolContext", "ToolFilter", "ToolPredicate", "permitted"]
 logger = logging.getLogger("mcp_actors.config")
 
 _NAMED: Final = 8  # tools that one log line names
-_GLOB: Final = re.compile(r"[*?\[]")
+GLOB: Final = re.compile(r"[*?\[]")
+"""What makes a name a pattern."""
 
 
 @attrs.frozen
@@ -66,7 +67,7 @@ def _check_collection(instance: Any, attribute: attrs.Attribute[Any], value: Any
 def _check_names(instance: ToolFilter, attribute: attrs.Attribute[Any], value: Any) -> None:
     _check_collection(instance, attribute, value)
     for each in value:
-        if _GLOB.search(each):
+        if GLOB.search(each):
             # Taken as a name it would match nothing: an `allow` that shows nothing, or a `deny` that hides nothing.
             remedy = "this is a pattern; put it into patterns, with a '!' before it to hide what matches"
             raise check.refused_value(instance, attribute.name, each, remedy)

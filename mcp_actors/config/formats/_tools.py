@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from ..._errors import ConfigError
-from .._tool_filter import ToolFilter
+from .._tool_filter import GLOB, ToolFilter
 from ._fields import Fields
 from ._keys import HIDDEN_TOOLS, SHOWN_TOOLS
 from ._places import bad, child, found
-
-_GLOB: Final = re.compile(r"[*?\[]")
 
 
 def read_tools(entry: Mapping[str, Any], server: Fields) -> None:
@@ -27,10 +24,10 @@ def read_tools(entry: Mapping[str, Any], server: Fields) -> None:
     key = next(key for key in (*SHOWN_TOOLS, *HIDDEN_TOOLS) if entry.get(key) is not None)
     denied = set(hidden or ())
     allow = None if shown is None else [name for name in shown if name not in denied]
-    names = None if allow is None else [name for name in allow if not _GLOB.search(name)]
-    patterns = [name for name in allow or () if _GLOB.search(name)]
-    patterns += [f"!{name}" for name in denied if _GLOB.search(name)]
-    deny = [name for name in hidden or () if not _GLOB.search(name)]
+    names = None if allow is None else [name for name in allow if not GLOB.search(name)]
+    patterns = [name for name in allow or () if GLOB.search(name)]
+    patterns += [f"!{name}" for name in denied if GLOB.search(name)]
+    deny = [name for name in hidden or () if not GLOB.search(name)]
     try:
         server.put("tools", ToolFilter(allow=names, deny=deny, patterns=patterns or None), key)
     except ConfigError as error:
