@@ -90,9 +90,9 @@ class Children:
         """Whether this child will be there again after the end of the supervisor. To be asked once that was decided."""
         return self._life.comes_back and child.spec.id in self._static
 
-    def remove(self, child: Child) -> None:
+    def remove(self, child: Child, why: str = "it is no longer in the child table") -> None:
         """Take a row out, as soon as nothing of it is left, and answer what waits for it."""
-        child.close("it is no longer in the child table")
+        child.close(why)
         if self.table.get(child.spec.id) is child and self.drop(child, "removed"):
             if child.record.state != "failed":
                 child.record.become("stopped")

@@ -298,8 +298,8 @@ class Supervisor(Actor):
             raise start_cut_short(self._current.record.name, child)
         try:
             self._first_outcome(child, end)
-        except ActorStartError:
-            self._children.remove(child)
+        except ActorStartError as exc:
+            self._children.remove(child, str(exc))
             raise
         return ref_to(child.record)
 

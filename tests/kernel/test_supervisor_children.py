@@ -154,6 +154,15 @@ async def test_a_strict_start_child_that_fails_leaves_nothing_in_the_table(resta
         assert await states(supervisor) == ["running", "running"]
 
 
+async def test_who_waits_for_a_child_whose_strict_start_fails_hears_why(autojump_clock: MockClock) -> None:
+    async with open_supervisor() as supervisor:
+        with trio.move_on_after(1):  # who started it leaves; its start goes on
+            await supervisor.start_child(Yard().spec("a", 5.0, start_timeout=2.0))
+        with pytest.raises(ActorStopped, match=r"child 'a' did not start: .*did not start within its start_timeout"):
+            await supervisor.child("a").call(Echo(1))
+        assert await supervisor.which_children() == ()
+
+
 async def test_a_start_child_that_fails_and_is_not_strict_is_retried(autojump_clock: MockClock) -> None:
     yard = Yard()
     async with open_supervisor(strict=False, backoff=Backoff(first=10), window=100) as supervisor:

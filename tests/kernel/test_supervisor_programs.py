@@ -32,6 +32,7 @@ from mcp_actors.kernel import (
     IgnoreStart,
     Overdue,
     Restarting,
+    StartFailed,
     Starting,
     Stopped,
     Stopping,
@@ -248,8 +249,9 @@ class Run:
             for event in self.yard.events
         )
 
-    @staticmethod
-    def is_final(event: Event) -> bool:
+    def is_final(self, event: Event) -> bool:
+        if isinstance(event, StartFailed) and event.incarnation == 1 and self.program.options["strict"]:
+            return True
         if isinstance(event, Stopped) or (isinstance(event, Stopping) and event.reason != "shutdown"):
             return True
         return isinstance(event, (Stopping, Crashed, Overdue)) and event.actor.startswith("m")
