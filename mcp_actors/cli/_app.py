@@ -5,37 +5,26 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Final, TextIO
 
 import trio
 from cyclopts import App, CycloptsError
-from mcp import MCPError
 
 from .._collapse import collapse
 from .._errors import McpActorsError
-from ._arguments import ArgumentProblem
-from ._call import ToolUnknown, call
-from ._check import check
+from ._commands import EXAMPLES
 from ._output import Output
-from ._session import Told
-from ._tools import tools
-from ._watch import watch
+from ._problems import Failure, Misuse
+from ._signals import Told
 
 __all__ = ["run"]
 
 FAILED: Final = 1
 MISUSED: Final = 2
 INTERRUPTED: Final = 130
-
-EXAMPLES: Final[Mapping[Callable[..., Any], str]] = {
-    check: "mcp-actors check --config ~/.cursor/mcp.json",
-    tools: "mcp-actors tools time --json",
-    call: "mcp-actors call time get_current_time timezone=Europe/Paris",
-    watch: "mcp-actors watch",
-}
 
 
 def make_app() -> App:
@@ -75,13 +64,11 @@ def _outcome(words: Sequence[str], output: Output) -> int:
     except CycloptsError as error:
         output.failure(f"{_one_line(error)}; see mcp-actors --help")
         return MISUSED
-    except (ArgumentProblem, ToolUnknown) as error:
+    except Misuse as error:
         output.failure(error)
         return MISUSED
-    except McpActorsError as error:
+    except (Failure, McpActorsError) as error:
         output.failure(error)
-    except MCPError as error:
-        output.failure(f"the server answered with an error: {error.message} (code {error.code})")
     except KeyboardInterrupt:
         output.messages.print("cancelled")
         return INTERRUPTED

@@ -7,11 +7,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["ArgumentProblem", "parse_arguments"]
+from ._problems import Misuse
 
-
-class ArgumentProblem(Exception):
-    """What was typed is no argument of the tool; the message says why."""
+__all__ = ["parse_arguments"]
 
 
 def parse_arguments(words: Iterable[str], as_json: str | None, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -26,7 +24,7 @@ def parse_arguments(words: Iterable[str], as_json: str | None, schema: Mapping[s
         schema: the input schema of the tool.
 
     Raises:
-        ArgumentProblem: a word has no ``=``, names no argument of the tool, or its value is none of its type.
+        Misuse: a word has no ``=``, names no argument of the tool, or its value is none of its type.
     """
     arguments = _object(as_json) if as_json is not None else {}
     properties = schema.get("properties")
@@ -34,10 +32,10 @@ def parse_arguments(words: Iterable[str], as_json: str | None, schema: Mapping[s
     for word in words:
         key, equals, text = word.partition("=")
         if not equals or not key:
-            raise ArgumentProblem(f"{word!r} is no argument; write key=value, or --args '{{…}}'")
+            raise Misuse(f"{word!r} is no argument; write key=value, or --args '{{…}}'")
         others = schema.get("additionalProperties")
         if key not in known and not others and (known or others is False):
-            raise ArgumentProblem(_unknown(key, known))
+            raise Misuse(_unknown(key, known))
         _add(arguments, key, text, known.get(key))
     return arguments
 
@@ -46,11 +44,11 @@ def _object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise ArgumentProblem(f"--args is no JSON: {error}") from None
+        raise Misuse(f"--args is no JSON: {error}") from None
     except RecursionError:
-        raise ArgumentProblem("--args is nested too deeply to be read") from None
+        raise Misuse("--args is nested too deeply to be read") from None
     if not isinstance(found, dict):
-        raise ArgumentProblem("--args is no JSON object; write --args '{\"key\": …}'")
+        raise Misuse("--args is no JSON object; write --args '{\"key\": …}'")
     return found
 
 
@@ -66,7 +64,7 @@ def _add(arguments: dict[str, Any], key: str, text: str, schema: object) -> None
         items = schema.get("items") if isinstance(schema, Mapping) else None
         others = arguments.get(key, [])
         if not isinstance(others, list):
-            raise ArgumentProblem(f"argument {key!r} is no array in --args, to which {text!r} could be added")
+            raise Misuse(f"argument {key!r} is no array in --args, to which {text!r} could be added")
         arguments[key] = [*others, _value(key, text, _kinds(items))]
     else:
         arguments[key] = _value(key, text, kinds)
@@ -114,4 +112,4 @@ def _value(key: str, text: str, kinds: frozenset[str]) -> Any:
         return value
     if "string" in kinds:
         return text
-    raise ArgumentProblem(f"argument {key!r}: {text!r} is no {' or '.join(sorted(kinds))}")
+    raise Misuse(f"argument {key!r}: {text!r} is no {' or '.join(sorted(kinds))}")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import json as json_module
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+from mcp import MCPError
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.types import CallToolResult, EmbeddedResource, TextContent, TextResourceContents
 from rich.markup import escape
@@ -17,50 +19,29 @@ from .._plain_text import plain_text
 from ..catalog import CatalogTool
 from ._arguments import parse_arguments
 from ._configuration import load
-from ._options import AsJson, ConfigFile
 from ._output import Output
+from ._problems import Failure, Misuse
 from ._session import open_once
 
-__all__ = ["call"]
+__all__ = ["call_tool"]
 
 
-class ToolUnknown(Exception):
-    """The server has no tool of that name."""
-
-
-async def call(
-    server: str,
-    tool: str,
-    /,
-    *arguments: str,
-    args: str | None = None,
-    config: ConfigFile = None,
-    json: AsJson = False,
+async def call_tool(
+    server: str, tool: str, words: Sequence[str], as_json: str | None, config: Path | None, output: Output
 ) -> int:
-    """Call a tool, and print what it returns.
-
-    On a terminal the progress that the server reports is a bar. Ctrl-C cancels the call at the server too.
-
-    Args:
-        server: the server, as it is called in the configuration.
-        tool: the tool, as the server calls it.
-        arguments: key=value, typed by the tool's schema: numbers, true and false, JSON for objects and arrays.
-        args: all arguments as one JSON object.
-        config: the configuration file.
-        json: whether to print JSON.
-
-    Returns:
-        0, or 1 if the tool failed.
-    """
-    output = Output(as_json=json)
+    """Call a tool, print what it returns, and return the exit code."""
     loaded = load(config, [server])
     for error in loaded.errors:
         raise error
     async with open_once(loaded, strict=True) as group:
         found = _find([each for each in group.tools if each.server == server], server, tool)
-        given = parse_arguments(arguments, args, found.input_schema)
+        given = parse_arguments(words, as_json, found.input_schema)
         async with _progress_bar(output) as report:
-            result = await group[server].call_tool(tool, given, progress=report)
+            try:
+                result = await group[server].call_tool(tool, given, progress=report)
+            except MCPError as error:
+                said = f"answered with an error: {error.message} (code {error.code})"
+                raise Failure(f"server {server!r} {said}") from None
     output.json(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     if result.is_error:
         output.error(f"tool {tool!r} failed: {_text_of(result) or 'it does not say why'}")
@@ -76,7 +57,7 @@ def _find(tools: list[CatalogTool], server: str, name: str) -> CatalogTool:
     names = [tool.name for tool in tools]
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"its tools are: {', '.join(names) or 'none'}"
-    raise ToolUnknown(f"server {server!r} has no tool {name!r}; {hint}")
+    raise Misuse(f"server {server!r} has no tool {name!r}; {hint}")
 
 
 @asynccontextmanager
@@ -108,7 +89,7 @@ def _text_of(result: CallToolResult) -> str:
     """Return a result for people: its texts, else its structured content; other parts by their kind and size."""
     parts = [_part(part) for part in result.content]
     if not parts and result.structured_content is not None:
-        return json_module.dumps(result.structured_content, indent=2, ensure_ascii=False)
+        return json.dumps(result.structured_content, indent=2, ensure_ascii=False)
     return "\n".join(parts)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from attrs import asdict, field, frozen
@@ -10,11 +12,10 @@ from ..config import LoadedConfig, ServerConfig
 from ..kernel import Event
 from ..servers import ServerGroup, StateChanged
 from ._configuration import load
-from ._options import AsJson, ConfigFile
 from ._output import Output
 from ._session import describe, open_once
 
-__all__ = ["check"]
+__all__ = ["check_servers"]
 
 
 @frozen(kw_only=True)
@@ -48,23 +49,9 @@ class Stopwatch:
                 self.took.setdefault(event.server, event.time - self.began[event.server])
 
 
-async def check(
-    *servers: str,
-    config: ConfigFile = None,
-    json: AsJson = False,
-) -> int:
-    """Connect to all servers, and say for each what it is, or what is wrong and what to do.
-
-    Args:
-        servers: the servers to check. Default: all that are enabled.
-        config: the configuration file.
-        json: whether to print JSON.
-
-    Returns:
-        0 if all is well, 1 if not.
-    """
-    output = Output(as_json=json)
-    loaded = load(config, servers)
+async def check_servers(names: Sequence[str], config: Path | None, output: Output) -> int:
+    """Say of each server what it is, and return the exit code."""
+    loaded = load(config, names)
     for warning in loaded.warnings:
         output.warning(warning)
     findings = await _find_out(loaded)

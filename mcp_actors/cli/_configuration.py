@@ -15,6 +15,7 @@ from .._errors import ConfigError
 from .._plain_text import plain_text
 from ..config import Input, LoadedConfig, ServerConfig
 from ..config.formats._load import load_servers
+from ._problems import Misuse
 
 __all__ = ["load"]
 
@@ -33,7 +34,8 @@ def load(file: Path | None, names: Sequence[str]) -> LoadedConfig:
         What was loaded, with the servers of these names only.
 
     Raises:
-        ConfigError: the file cannot be read, or there is no such server in it.
+        ConfigError: the file cannot be read.
+        Misuse: there is no such server in it.
     """
     only = frozenset(names) if names else None
     loaded = load_servers(find_file() if file is None else file, _ask if sys.stdin.isatty() else None, only)
@@ -42,7 +44,7 @@ def load(file: Path | None, names: Sequence[str]) -> LoadedConfig:
     known = {server.name: server for server in loaded.servers}
     for name in names:
         if name not in known and name not in loaded.failed:
-            raise ConfigError(_unknown(name, [*known, *loaded.failed], loaded), source=loaded.source)
+            raise Misuse(_unknown(name, [*known, *loaded.failed], loaded))
     failed = {name: error for name, error in loaded.failed.items() if name in names}
     servers = tuple(_wanted(known[name]) for name in dict.fromkeys(names) if name in known)
     return attrs.evolve(loaded, servers=servers, failed=failed, errors=tuple(failed.values()))

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ._configuration import load
-from ._options import AsJson, ConfigFile
 from ._output import Output
 from ._session import open_once
 
-__all__ = ["tools"]
+__all__ = ["list_tools"]
 
 
-async def tools(
-    *servers: str,
-    config: ConfigFile = None,
-    json: AsJson = False,
-) -> int:
-    """List the tools of all servers.
-
-    Args:
-        servers: the servers whose tools are listed. Default: all that are enabled.
-        config: the configuration file.
-        json: whether to print JSON.
-
-    Returns:
-        0 if all servers could be asked, 1 if not.
-    """
-    output = Output(as_json=json)
-    loaded = load(config, servers)
+async def list_tools(names: Sequence[str], config: Path | None, output: Output) -> int:
+    """Print the tools of the servers, and return the exit code."""
+    loaded = load(config, names)
     async with open_once(loaded) as group:
         listed: list[dict[str, Any]] = []
         for tool in group.tools:

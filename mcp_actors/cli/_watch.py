@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 import trio
@@ -17,43 +19,21 @@ from .._plain_text import plain_text
 from ..config import LoadedConfig
 from ..kernel import Event
 from ..servers import ServerGroup, ServerStatus, StateChanged, open_servers
-from ._arguments import ArgumentProblem
 from ._configuration import load
-from ._options import AsJson, ConfigFile
 from ._output import Output
-from ._session import until_told
+from ._signals import until_told
 
-__all__ = ["watch"]
+__all__ = ["watch_servers"]
 
 _STYLES = {"ready": "green", "degraded": "yellow", "failed": "red", "backoff": "red", "stopped": "dim"}
 
 
-async def watch(
-    *servers: str,
-    config: ConfigFile = None,
-    json: AsJson = False,
-    every: float = 1.0,
-) -> int:
-    """Keep the servers connected and show their state, until Ctrl-C. On a terminal it is a live table.
-
-    Elsewhere, and with --json, it is one line for each change of a state.
-
-    Args:
-        servers: the servers to watch. Default: all that are enabled.
-        config: the configuration file.
-        json: whether to print JSON.
-        every: seconds after which the table is made anew, also if no state has changed.
-
-    Returns:
-        Never, but by Ctrl-C.
-    """
-    if not 0 < every < math.inf:
-        raise ArgumentProblem(f"--every is {every}; give a number of seconds over 0")
-    output = Output(as_json=json)
-    loaded = load(config, servers)
+async def watch_servers(names: Sequence[str], config: Path | None, output: Output, *, every: float) -> NoReturn:
+    """Show the states of the servers, until a signal ends it."""
+    loaded = load(config, names)
     for error in loaded.errors:
         output.error(error)
-    if output.results.is_terminal and not json:
+    if output.results.is_terminal and not output.as_json:
         # It would refresh from a thread of its own.
         with Live(_connecting(loaded), console=output.results, auto_refresh=False) as live:
             async with until_told(), open_servers(*loaded.servers) as group:

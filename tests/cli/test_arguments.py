@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mcp_actors.cli._arguments import ArgumentProblem, parse_arguments
+from mcp_actors.cli._arguments import parse_arguments
+from mcp_actors.cli._problems import Misuse
 
 SCHEMA = {
     "type": "object",
@@ -74,29 +75,29 @@ def test_words_come_on_top_of_json() -> None:
     ],
 )
 def test_what_is_no_argument_is_said(words: list[str], problem: str) -> None:
-    with pytest.raises(ArgumentProblem) as caught:
+    with pytest.raises(Misuse) as caught:
         parse_arguments(words, None, SCHEMA)
     assert str(caught.value) == problem
 
 
 def test_json_that_is_nested_too_deeply_is_said() -> None:
     deep = "[" * 100_000
-    with pytest.raises(ArgumentProblem, match=r"^--args is nested too deeply to be read$"):
+    with pytest.raises(Misuse, match=r"^--args is nested too deeply to be read$"):
         parse_arguments([], deep, SCHEMA)
-    with pytest.raises(ArgumentProblem, match=r"argument 'options': .* is no object"):
+    with pytest.raises(Misuse, match=r"argument 'options': .* is no object"):
         parse_arguments([f"options={deep}"], None, SCHEMA)
 
 
 @pytest.mark.parametrize("given", ["1", '"abc"', "null", '{"a": 1}'])
 def test_a_word_is_added_to_an_array_only(given: str) -> None:
-    with pytest.raises(ArgumentProblem, match="argument 'tags' is no array in --args, to which 'x' could be added"):
+    with pytest.raises(Misuse, match="argument 'tags' is no array in --args, to which 'x' could be added"):
         parse_arguments(["tags=x"], f'{{"tags": {given}}}', SCHEMA)
     assert parse_arguments(["tags=x"], '{"tags": ["a"]}', SCHEMA) == {"tags": ["a", "x"]}
 
 
 @pytest.mark.parametrize("text", ["[]", "3", "null"])
 def test_json_that_is_no_object_is_refused(text: str) -> None:
-    with pytest.raises(ArgumentProblem, match="--args is no JSON object"):
+    with pytest.raises(Misuse, match="--args is no JSON object"):
         parse_arguments([], text, SCHEMA)
 
 
@@ -112,7 +113,7 @@ def test_json_that_is_no_object_is_refused(text: str) -> None:
     ],
 )
 def test_whether_other_arguments_are_taken_is_up_to_the_schema(schema: dict[str, Any], fine: bool) -> None:
-    with contextlib.nullcontext() if fine else pytest.raises(ArgumentProblem, match="has no argument 'other'"):
+    with contextlib.nullcontext() if fine else pytest.raises(Misuse, match="has no argument 'other'"):
         assert parse_arguments(["other=1"], None, schema) == {"other": 1}
 
 
@@ -125,5 +126,5 @@ def test_whether_other_arguments_are_taken_is_up_to_the_schema(schema: dict[str,
     ),
 )
 def test_nothing_else_ever_comes_of_it(words: list[str], as_json: str | None, schema: dict[str, Any]) -> None:
-    with contextlib.suppress(ArgumentProblem):
+    with contextlib.suppress(Misuse):
         assert isinstance(parse_arguments(words, as_json, schema), dict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ class TestCheck:
         assert [line.split()[:2] for line in done.stdout.splitlines()] == [["off", "ready"], ["a", "ready"]]
         assert done.returncode == 0
         unknown = run("check", "ba")
-        assert unknown.returncode == 1
+        assert unknown.returncode == 2
         assert unknown.stderr.endswith(".mcp.json: there is no server 'ba'; did you mean 'bad'?\n")
         write(tmp_path, {"a": scripted(), "bad": {"disabled": True}})
         assert "mcpServers.bad: neither 'command' nor 'url' is given" in run("call", "bad", "echo").stderr
@@ -155,7 +156,7 @@ class TestCall:
             (["a", "sleep", "seconds=soon"], 2, "argument 'seconds': 'soon' is no number"),
             (["a", "echo", "--args", "{"], 2, "--args is no JSON: Expecting property name"),
             (["a", "echo"], 1, "arguments.text is missing"),
-            (["b", "echo"], 1, "there is no server 'b'; its servers are: a, gone"),
+            (["b", "echo"], 2, "there is no server 'b'; its servers are: a, gone"),
             (["gone", "echo"], 1, "server 'gone': command 'no-such-program' not found; install it"),
         ],
     )
@@ -173,7 +174,7 @@ class TestCall:
         write(tmp_path, {"a": scripted("--error-on-call", "-32050", "out of paper")})
         done = run("call", "a", "echo", "text=x")
         assert done.returncode == 1
-        assert done.stderr == "error: the server answered with an error: out of paper (code -32050)\n"
+        assert done.stderr == "error: server 'a' answered with an error: out of paper (code -32050)\n"
 
 
 class TestWatch:
@@ -205,8 +206,9 @@ class TestSignals:
         assert "notifications/cancelled" in log.read_text()
         assert not is_running(int(pids.read_text()))
 
-    def test_ctrl_c_while_it_is_still_imported_shows_no_traceback(self, tmp_path: Path) -> None:
-        (tmp_path / "cyclopts.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+    @pytest.mark.parametrize("imported", ["cyclopts", "mcp"])
+    def test_ctrl_c_while_it_is_still_imported_shows_no_traceback(self, tmp_path: Path, imported: str) -> None:
+        (tmp_path / f"{imported}.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
         done = piped(tmp_path, "check")  # python -m looks into the current folder first
         assert (done.returncode, done.stdout, done.stderr) == (130, "", "cancelled\n")
 
@@ -224,6 +226,21 @@ class TestSignals:
 
 
 class TestMisuse:
+    @pytest.mark.parametrize(
+        "words", [["--help"], ["--version"], ["call", "--help"], ["chek"], ["call", "a"], ["check", "--every", "3"]]
+    )
+    def test_it_is_told_without_the_protocol_having_been_imported(self, words: list[str]) -> None:
+        lines = (
+            "import sys",
+            "from mcp_actors.cli._app import run",
+            f"run({words!r})",
+            "print(*sys.modules)",
+        )
+        done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+        imported = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
+        assert "cyclopts" in imported
+        assert not imported & {"httpx2", "jsonschema", "mcp", "mcp_types", "pydantic"}
+
     def test_a_wrong_command_names_the_nearest(self, tmp_path: Path, run: Run) -> None:
         done = run("chek")
         assert done.returncode == 2
@@ -250,8 +267,8 @@ class TestMisuse:
         ("words", "code", "said"),
         [
             (["check", "-c", "none.json"], 1, "none.json: there is no such file; correct the path, or create it"),
-            (["tools", "b"], 1, "there is no server 'b'"),
-            (["watch", "b"], 1, "there is no server 'b'"),
+            (["tools", "b"], 2, "there is no server 'b'"),
+            (["watch", "b"], 2, "there is no server 'b'"),
             (["call", "bad", "x"], 1, "mcpServers.bad: neither 'command' nor 'url' is given"),
             (["call", "gone", "x"], 1, "server 'gone': command 'no-such-program' not found"),
             (["call", "a", "ecko"], 2, "server 'a' has no tool 'ecko'; did you mean 'echo'?"),
