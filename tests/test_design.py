@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from .source import PACKAGE, ROOT
 
 PAGE = ROOT / "docs" / "design" / "index.md"
 MAP = "## Where to find what in `servers/`"
 
 
-def test_every_file_of_the_servers_is_on_the_map_once() -> None:
+@pytest.mark.parametrize(("table", "folder"), [("files", "servers"), ("files in `transports/`", "servers/transports")])
+def test_every_file_of_the_servers_is_on_the_map_once(table: str, folder: str) -> None:
     _, _, section = PAGE.read_text().partition(MAP)
-    named = re.findall(r"`(_\w+)`", section)
-    assert sorted(named) == sorted(path.stem for path in (PACKAGE / "servers").glob("_[a-z]*.py"))
+    _, _, rest = section.partition(f"| concern | {table} |\n")
+    rows, _, _ = rest.partition("\n\n")
+    named = re.findall(r"`(_\w+)`", rows)
+    assert sorted(named) == sorted(path.stem for path in (PACKAGE / folder).glob("_[a-z]*.py"))
 
 
 def test_every_folder_is_in_the_table_of_layers() -> None:

@@ -47,6 +47,10 @@ FACADE: Final = {"_backoff", "_errors", "_exports", "catalog", "config", "kernel
 KERNEL_NEEDS: Final = {"attr", "attrs", "outcome", "trio"}
 """What the kernel may import besides the standard library and layer 0."""
 
+ROOMS: Final = {"servers.transports": {"servers._background", "servers._exchange"}}
+"""Folders within a folder that stand for themselves, and what such a room may import of the folder around it. That one
+imports only what the room's ``__init__`` offers."""
+
 ONLY_IN_BRIDGE: Final = {"asyncio", "trio_asyncio"}
 """Imported in functions of the bridge and nowhere else: importing `trio_asyncio` changes asyncio for the process.
 
@@ -135,6 +139,23 @@ def layer_problem(found: Import) -> str | None:
     return f"{found}, which is not below it"
 
 
+def room_problem(found: Import) -> str | None:
+    """Say what is wrong with an import across the wall of a room, if anything is."""
+    _, _, target = found.target.partition(".")
+    for room, needs in ROOMS.items():
+        home, _, _ = room.partition(".")
+        from_inside, to_inside = _is_in(found.importer, room), _is_in(target, room)
+        if from_inside and not to_inside and _is_in(target, home) and not any(_is_in(target, need) for need in needs):
+            return f"{found}: the room does without"
+        if to_inside and not from_inside and target.removeprefix(f"{room}.").startswith("_"):
+            return f"{found}: import what the room offers"
+    return None
+
+
+def _is_in(name: str, module: str) -> bool:
+    return f"{name}.".startswith(f"{module}.")
+
+
 @cache
 def installed() -> Mapping[str, list[str]]:
     """Which distributions provide an importable name; looked up once, since that reads the whole environment."""
@@ -180,6 +201,10 @@ def test_imports_go_downward_only() -> None:
     assert [problem for found in imports(PACKAGE) if (problem := layer_problem(found))] == []
 
 
+def test_a_room_and_the_folder_around_it_know_little_of_each_other() -> None:
+    assert [problem for found in imports(PACKAGE) if (problem := room_problem(found))] == []
+
+
 def test_foreign_imports_are_declared_and_where_they_belong() -> None:
     declared, optional = declared_distributions()
     assert [problem for found in imports(PACKAGE) if (problem := foreign_problem(found, declared, optional))] == []
@@ -215,6 +240,9 @@ def test_the_diagram_in_the_facade_shows_every_layer() -> None:
         ("servers/_a.py", "import requests", "declare its distribution"),
         ("servers/_a.py", "import pytest", "declare its distribution"),
         ("servers/_a.py", "def f():\n    import asyncio", "a function of the bridge"),
+        ("servers/_a.py", "from .transports._b import x", "what the room offers"),
+        ("servers/transports/_a.py", "from .._b import x", "does without"),
+        ("servers/transports/_a.py", "if TYPE_CHECKING:\n    from .._b import x", "does without"),
         ("bridge/_a.py", "import trio_asyncio", "a function of the bridge"),
         ("servers/_a.py", "if TYPE_CHECKING:\n    import asyncio", "a function of the bridge"),
     ],
@@ -233,6 +261,8 @@ def test_a_forbidden_import_is_found(tmp_path: Path, path: str, code: str, compl
         ("adapters/_a.py", "from ..bridge import x"),
         ("bridge/_a.py", "def f():\n    import asyncio\n    import trio_asyncio"),
         ("bridge/_a.py", "if TYPE_CHECKING:\n    import asyncio"),
+        ("servers/_a.py", "from .transports import open_link"),
+        ("servers/transports/_a.py", "from .._exchange import x\nfrom ._b import y\nfrom ...config import z"),
         ("__init__.py", "from mcp_actors.servers import x as x"),
     ],
 )
@@ -247,5 +277,5 @@ def problems_of(folder: Path, path: str, code: str) -> list[str]:
     file.write_text(code)
     declared, optional = declared_distributions()
     found = imports(folder / PACKAGE.name)
-    problems = [layer_problem(one) or foreign_problem(one, declared, optional) for one in found]
+    problems = [layer_problem(one) or room_problem(one) or foreign_problem(one, declared, optional) for one in found]
     return [problem for problem in problems if problem is not None]

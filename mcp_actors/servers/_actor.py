@@ -38,10 +38,8 @@ from ._connection_errors import (
 from ._departure import Departure
 from ._era import Negotiation
 from ._exchange import ConnectionOver, current_exchange, open_exchange
-from ._http_link import HttpLink
 from ._incoming import NoticesMissed, open_incoming
 from ._input_required import attend_to_questions, too_many_rounds
-from ._link import open_link
 from ._listening import Listening, lists_that_change
 from ._log_level import keep_log_level
 from ._middleware import send_through
@@ -50,7 +48,7 @@ from ._requests import list_all_tools
 from ._status import ServerInfo
 from ._subscribing import subscribing
 from ._unchecked import leave_results_unchecked
-from ._unreadable import refuse_unreadable
+from .transports import open_link, refuse_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -58,9 +56,9 @@ if TYPE_CHECKING:
 
     from ._exchange import Exchange
     from ._incoming import Incoming
-    from ._link import Link
     from ._record import ServerRecord
     from ._requests import Request
+    from .transports import Link
 
 __all__ = ["ServerActor"]
 
@@ -145,7 +143,7 @@ class ServerActor(Actor):
                 with closing(incoming):
                     answered()
                     await self._begin(link, negotiation, incoming)
-                    with self._as_before(incoming):
+                    with self._as_before(link, incoming):
                         yield
 
     @asynccontextmanager
@@ -167,7 +165,7 @@ class ServerActor(Actor):
         attend_to_questions(self._client, self._name)
         await negotiation.finish(self._client)
         self._phase = "list_tools"
-        await self._listen(incoming)
+        await self._listen(link, incoming)
         self._record.listeners.tell(NoticesMissed())
         self._remember(link, await self._list_tools(link))
         incoming.tasks.start_soon(keep_refreshed, self._record, self.ref, name=f"{self._name}:refresh")
@@ -176,15 +174,14 @@ class ServerActor(Actor):
             # It left in the same moment, and that is told only once. No checkpoint from here to `_serving`.
             raise self._loss()
 
-    def _as_before(self, incoming: Incoming) -> AbstractContextManager[None]:
+    def _as_before(self, link: Link, incoming: Incoming) -> AbstractContextManager[None]:
         """Have a new connection take over what the one before it was told."""
         incoming.tasks.start_soon(keep_log_level, self._record, self.ref, name=f"{self._name}:log level")
-        return subscribing(self._client, incoming.tasks, self._record, self.ref)
+        return subscribing(self._client, link, incoming.tasks, self._record, self.ref)
 
-    async def _listen(self, incoming: Incoming) -> None:
-        """Ask for notices of changes, if the server gives them only then."""
-        if isinstance(self._link, HttpLink):
-            self._link.hear_of_gaps(partial(incoming.listeners.tell, NoticesMissed()))
+    async def _listen(self, link: Link, incoming: Incoming) -> None:
+        """Hear of changes; servers of the modern era tell of them only if they are asked to."""
+        link.hear_of_gaps(partial(incoming.listeners.tell, NoticesMissed()))
         if lists := lists_that_change(self._client):
             await Listening(self._name, self._client, incoming, lists, self._endpoint_gone).begin()
 

@@ -13,12 +13,11 @@ from .._collapse import collapse
 from .._errors import ConnectFailed, ConnectionLost, ConnectPhase, HttpStatusError, RequestTimedOut, ServerError
 from .._plain_text import plain_text
 from ._exchange import ConnectionOver
-from ._obituary import Obituary
-from ._unreadable import is_unreadable
+from .transports import Obituary, is_unreadable
 
 if TYPE_CHECKING:
     from ..config import ServerConfig
-    from ._link import Link
+    from .transports import Link
 
 STDERR_IN_MESSAGE: Final = 400
 """Characters of stderr that an error's text shows: the last lines of a traceback. The attribute has the whole tail."""

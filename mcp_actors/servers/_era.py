@@ -28,13 +28,12 @@ from mcp.types import UNSUPPORTED_PROTOCOL_VERSION, DiscoverResult, Implementati
 from ..config import speaks_sse
 from ._background import open_background
 from ._input_required import MAX_ROUNDS
-from ._stdio import StdioLink
 
 if TYPE_CHECKING:
     from ..config import ServerConfig
     from ._incoming import ClientCallbacks
-    from ._link import Link
     from ._record import ServerRecord
+    from .transports import Link
 
 __all__ = ["Era", "Negotiation", "ProbeUnanswered"]
 
@@ -98,7 +97,7 @@ class Negotiation:
         Raises:
             ProbeUnanswered: it has not.
         """
-        if self._era != PROBE or not isinstance(link, StdioLink):
+        if self._era != PROBE or link.pid is None:
             yield lambda: None
             return
         timeout = self._record.config.connect_timeout or UNBOUNDED
@@ -159,7 +158,7 @@ def _first_era(config: ServerConfig) -> Era:
     return LEGACY if speaks_sse(config.transport, os.environ) else Era(config.protocol)
 
 
-async def _hurry_when_heard(scope: trio.CancelScope, link: StdioLink, seconds: float) -> None:
+async def _hurry_when_heard(scope: trio.CancelScope, link: Link, seconds: float) -> None:
     """Give a server no more than some seconds from the moment in which it has read what was sent to it."""
     while not link.heard and scope.deadline < math.inf:  # noqa: ASYNC110 - there is no event, see LOOK_EVERY
         await trio.sleep(LOOK_EVERY)

@@ -29,7 +29,6 @@ from mcp import MCPError
 from mcp.types import INTERNAL_ERROR, REQUEST_TIMEOUT
 
 from .._errors import ConnectFailed, ConnectionLost, HttpStatusError, LimitExceeded
-from ._http_failures import MAX_RETRY_AFTER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +47,9 @@ _LASTING_5XX: Final = frozenset({501, 505})
 
 _TRANSIENT_CODES: Final = frozenset({INTERNAL_ERROR, REQUEST_TIMEOUT})
 """What a server says in MCP where it would say 500 or 504 in HTTP. All other codes are about the request."""
+
+MAX_WAIT: Final = 3600.0
+"""Seconds that a server is waited for because it asks for that, at most."""
 
 _THOUSAND: Final = 1000
 """Tokens are counted in thousandths, as in gRPC: in floats, ten times 0.1 would be less than 1."""
@@ -218,6 +220,6 @@ class Retries:
 
 
 def asked_to_wait(error: BaseException | None) -> float:
-    """The seconds that the server asked to wait, no more than `MAX_RETRY_AFTER`; 0 if it did not ask."""
+    """The seconds that the server asked to wait, no more than `MAX_WAIT`; 0 if it did not ask."""
     asked = error.retry_after if isinstance(error, HttpStatusError) else None
-    return 0.0 if asked is None else min(asked, MAX_RETRY_AFTER)
+    return 0.0 if asked is None else min(asked, MAX_WAIT)

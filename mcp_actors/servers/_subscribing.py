@@ -37,7 +37,6 @@ from .._errors import ActorCrashed, ActorError, ActorStopped, ConnectionLost, Li
 from ..config import mask_url
 from ._connection_errors import problem_of
 from ._exchange import current_exchange, open_exchange
-from ._http_client import bound_on_connections
 from ._listening import lists_that_change
 from ._requests import Request, ask_from_beside
 from ._retry import is_transient
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from ._exchange import Exchange
     from ._record import ServerRecord
     from ._subscriptions import Subscription
+    from .transports import Link
 
 __all__ = ["Connection", "Subscribe", "Unsubscribe", "subscribing"]
 
@@ -136,12 +136,14 @@ class Connection:
 
     Attributes:
         client: its session.
+        link: what the session is on.
         tasks: where its tasks are started.
         record: the server's.
         actor: the server's, for what is to go through the mailbox.
     """
 
     client: Client
+    link: Link
     tasks: Background
     record: ServerRecord
     actor: ActorRef
@@ -232,7 +234,7 @@ class Connection:
 
     def _keep_room_for_requests(self, operation: str) -> None:
         """Each stream holds a connection. If they held all of them, no request would get through any more."""
-        bound = bound_on_connections(self.record.config)
+        bound = self.link.max_connections
         taken = 2 if lists_that_change(self.client) else 1  # that of the stream of notices, and one for requests
         if bound is not None and len(self._streams) >= bound - taken:
             name = self.record.config.name
@@ -364,9 +366,9 @@ class _Stream:
 
 
 @contextmanager
-def subscribing(client: Client, tasks: Background, record: ServerRecord, actor: ActorRef) -> Iterator[None]:
+def subscribing(client: Client, link: Link, tasks: Background, record: ServerRecord, actor: ActorRef) -> Iterator[None]:
     """Make good for subscriptions while a connection stands."""
-    record.subscriptions.connection = connection = Connection(client, tasks, record, actor)
+    record.subscriptions.connection = connection = Connection(client, link, tasks, record, actor)
     try:
         connection.begin()
         yield

@@ -12,9 +12,9 @@ from mcp.shared.message import SessionMessage
 from mcp.types import CallToolResult, JSONRPCNotification, TextContent
 
 from mcp_actors.config import ServerConfig, Stdio
-from mcp_actors.servers._link import Link
-from mcp_actors.servers._pipes import PipeReader, PipeWriter
-from mcp_actors.servers._stdio import StdioLink
+from mcp_actors.servers.transports import Link
+from mcp_actors.servers.transports._pipes import PipeReader, PipeWriter
+from mcp_actors.servers.transports._stdio import StdioLink
 
 from .processes import eventually
 from .scripted_server import command

@@ -19,9 +19,9 @@ from mcp.shared.memory import create_client_server_memory_streams
 from mcp.shared.message import SessionMessage
 
 from mcp_actors.config import ServerConfig
-from mcp_actors.servers._lifeline import Lifeline
-from mcp_actors.servers._obituary import Obituary
-from mcp_actors.servers._streams import MessageReader, OpenStreams, Stream
+from mcp_actors.servers.transports import Link
+from mcp_actors.servers.transports._lifeline import Lifeline
+from mcp_actors.servers.transports._streams import MessageReader, OpenStreams, Stream
 
 
 class Reader(MessageReader):
@@ -67,27 +67,14 @@ class Writer(Stream):
         await self._inner.aclose()
 
 
-@define(eq=False)
-class MemoryLink:
+class MemoryLink(Link):
     """An open connection; to the actor it looks like one to a process."""
 
-    target: OpenStreams
-    lifeline: Lifeline
-    endpoint: str = "memory"
-    pid: int = 1
-    failure: None = None
-    malformed_lines: int = 0
-
-    @property
-    def lost(self) -> bool:
-        return self.lifeline.lost
-
-    def obituary(self) -> Obituary:
-        return Obituary()
-
-    async def wait_obituary(self) -> Obituary:
-        await trio.lowlevel.checkpoint()
-        return Obituary()
+    def __init__(self, target: OpenStreams, lifeline: Lifeline) -> None:
+        super().__init__(lifeline)
+        self.target = target
+        self.endpoint = "memory"
+        self.pid = 1
 
 
 @define(eq=False)

@@ -16,7 +16,7 @@ from mcp_actors.servers import ServerGroup
 
 from .groups import BOUND
 from .links import text_of
-from .test_http import Running, run_server
+from .transports.test_http import Running, run_server
 
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
 

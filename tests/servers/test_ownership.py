@@ -15,11 +15,11 @@ from mcp import Client
 from mcp_actors import ConnectFailed, Http, ServerConfig, open_servers
 from mcp_actors.kernel import StopFailed
 from mcp_actors.servers import _actor, _era
-from mcp_actors.servers._link import Link, open_link
+from mcp_actors.servers.transports import Link, open_link
 
 from .groups import AT_ONCE, LATER, NEVER, Events, Fault, crash, server, state
 from .links import text_of
-from .test_http import run_server
+from .transports.test_http import run_server
 
 
 @define

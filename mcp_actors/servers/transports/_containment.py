@@ -1,0 +1,262 @@
+"""Containment: an HTTP request that fails, fails alone.
+
+The SDK's transport answers one failed request by cancelling everything inside it: other requests, the session, the
+connection. So it is given a client that never lets a request fail. It sends through the real client, turns whatever
+goes wrong into an answer to that one message, and leaves what really happened in the request's `Exchange`.
+
+Three things are let through. While the protocol is negotiated a failure ends the connect, because an outage says
+nothing about what the server speaks. The stream of the server's notices is the SDK's to reopen. And what a server says
+in terms of MCP is its answer, whatever the status.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+
+import httpx2
+import trio
+from mcp.types import (
+    INTERNAL_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+)
+
+from ..._errors import HttpStatusError
+from .._background import Background
+from .._exchange import ConnectionOver, Exchange, current_exchange
+from ._http_bodies import BodyTooLong, WatchedRequestBody, WatchedResponseBody, media_type, read_body, read_short
+from ._http_failures import OF_HTTP, UNREACHED, HttpFailures, NoAnswer, is_forgotten, nameless_error
+from ._lifeline import Lifeline
+from ._notice_stream import NoticeStream
+from ._reach import Reach
+
+__all__ = ["ContainedClient", "posted"]
+
+logger = logging.getLogger("mcp_actors.servers.http")
+
+posted: Final[ContextVar[JSONRPCMessage | None]] = ContextVar("posted", default=None)
+"""The message that an HTTP request is sent for: the SDK posts in the context in which a message was written."""
+
+SESSION: Final = "mcp-session-id"
+RESUMED: Final = "last-event-id"
+HANDSHAKE: Final = frozenset({"server/discover", "initialize"})
+INITIALIZED: Final = "notifications/initialized"
+LISTEN: Final = "subscriptions/listen"
+OF_THE_BODY: Final = frozenset({"content-encoding", "content-length", "transfer-encoding"})
+"""Headers that are about the body as it came over the wire, not about the decoded one."""
+
+NOTICE_TIMEOUT: Final = 10.0
+"""Seconds for a message that has no answer: it is accepted at once, or something is wrong."""
+
+
+class ContainedClient(httpx2.AsyncClient):
+    """The client that the SDK is given. It has no connections of its own, and lets no request fail.
+
+    Args:
+        inner: the client that does the work; whoever made it closes it.
+        url: where requests go. The SDK, which logs what it is told, is told `shown`.
+        shown: the same without its query.
+        failures: makes the errors.
+        max_body_bytes: the longest answer to accept, in bytes, counted as they are decoded.
+        lifeline: where it is noted that the server is gone.
+        background: runs what must not hold up the SDK.
+    """
+
+    def __init__(
+        self,
+        inner: httpx2.AsyncClient,
+        *,
+        url: str,
+        shown: str,
+        failures: HttpFailures,
+        max_body_bytes: int,
+        lifeline: Lifeline,
+        background: Background,
+    ) -> None:
+        super().__init__(transport=httpx2.AsyncBaseTransport(), trust_env=False, max_redirects=inner.max_redirects)
+        self._inner = inner
+        self._url = url
+        self._shown = shown
+        self._failures = failures
+        self._max_body_bytes = max_body_bytes
+        self._lifeline = lifeline
+        self._background = background
+        self._reach = Reach(inner, url, failures, lifeline, background)
+        self._negotiated = False
+        self._forgotten = False
+        self._notices = NoticeStream(failures.server, lifeline, background)
+
+    def build_request(self, method: str, url: httpx2.URL | str, **options: Any) -> httpx2.Request:
+        """Build a request as the real client does, to where it really goes."""
+        return self._inner.build_request(method, self._url if url == self._shown else url, **options)
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send a request for the SDK. What comes back for a message is a response that it can handle.
+
+        **Cancellation**: ends this request and touches no other.
+        """
+        message = posted.get()
+        if request.method == "POST" and isinstance(message, JSONRPCRequest):
+            return await self._ask(request, message)
+        if request.method == "POST" and message is not None:
+            return await self._tell(request, message)
+        if request.method == "DELETE" and (self._lifeline.lost or self._reach.gone or self._forgotten):
+            return httpx2.Response(204, request=request)  # nobody is there, or knows the session
+        return await self._stream(request, message, options)
+
+    async def _stream(
+        self, request: httpx2.Request, message: JSONRPCMessage | None, options: dict[str, Any]
+    ) -> httpx2.Response:
+        """Open a stream of events, or end the session. The SDK bears it if that fails."""
+        try:
+            response = await self._inner.send(request, **options)
+        except UNREACHED as error:
+            self._reach.refused(error)
+            raise
+        if response.is_error:
+            response.request = httpx2.Request(request.method, self._shown)  # the SDK logs its URL
+            if self._notices.opened and SESSION in request.headers and is_forgotten(response.status_code, None):
+                self._forgotten = True
+                self._lifeline.lose(self._failures.forgotten(None))
+        elif isinstance(message, JSONRPCRequest) and RESUMED in request.headers:
+            self._watch(request, response, current_exchange())
+        elif request.method == "GET":
+            self._notices.open(response)  # a server without such a stream may answer 404 too
+        return response
+
+    # --- messages without an answer ---------------------------------------------------------------------------------
+
+    async def _tell(self, request: httpx2.Request, message: JSONRPCMessage) -> httpx2.Response:
+        """Send a message that is not answered. The SDK sends nothing else before this returns."""
+        if isinstance(message, JSONRPCNotification) and message.method == INITIALIZED:
+            await self._notify(request)  # before it the server takes no request
+        else:
+            self._background.start_soon(self._notify, request, name=f"{self._failures.server}:notify")
+        return httpx2.Response(202, request=request)
+
+    async def _notify(self, request: httpx2.Request) -> None:
+        try:
+            with trio.move_on_after(NOTICE_TIMEOUT):
+                response = await self._inner.send(request, stream=True, follow_redirects=False)
+                await read_short(response)  # so that the connection can be used again
+        except UNREACHED as error:
+            self._reach.refused(error)
+        except Exception as error:
+            logger.debug("%s: a message to it was lost", self._failures.server, exc_info=error)
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    async def _ask(self, request: httpx2.Request, message: JSONRPCRequest) -> httpx2.Response:
+        """Send a request, and return its answer or one that says that there is none."""
+        exchange = current_exchange()
+        exchange.failure = None
+        self._negotiated = self._negotiated or message.method not in HANDSHAKE
+        request.stream = body = WatchedRequestBody(request.stream)  # type: ignore[arg-type]  # the SDK's are async
+        goes_on = False
+        try:
+            response = await self._reach.send(request)
+            if response.next_request is not None:
+                exchange.failure = self._failures.redirected(response)  # unless the SDK follows
+                return await _bare(response)
+            goes_on = response.is_success and media_type(response) == "text/event-stream"
+            if goes_on and message.method == LISTEN:
+                self._reach.finished(request)  # the stream that it opens is no answer that is being waited for
+            return self._watch(request, response, exchange) if goes_on else await self._read(response, message)
+        except Exception as error:
+            exchange.failure = failure = self._failures.of(error, request, sent=body.offered)
+            if body.offered and isinstance(error, httpx2.TransportError):
+                self._reach.look()
+        finally:
+            exchange.begun = exchange.begun or (body.offered and not isinstance(exchange.failure, ConnectionOver))
+            if not goes_on:
+                self._reach.finished(request)
+        if not self._negotiated and not _tells_the_era(failure):
+            raise failure
+        # What this says does not matter: the exchange has the failure.
+        return _answer(request, message, ErrorData(code=INTERNAL_ERROR, message=str(failure)))
+
+    def _watch(self, request: httpx2.Request, response: httpx2.Response, exchange: Exchange) -> httpx2.Response:
+        """Let the SDK read a stream of events, and note if it ends before it was closed."""
+
+        def ended(error: Exception | None) -> None:
+            if error is None:
+                exchange.failure = self._failures.lost("the stream of events ended without the answer")
+            else:
+                exchange.failure = self._failures.broken(error)
+                self._reach.look()
+
+        exchange.failure = None
+        response.stream = WatchedResponseBody(
+            response.stream,  # type: ignore[arg-type]  # an AsyncClient's are async
+            on_end=ended,
+            on_close=partial(self._reach.finished, request),
+        )
+        return response
+
+    async def _read(self, response: httpx2.Response, message: JSONRPCRequest) -> httpx2.Response:
+        """Read an answer that comes as a whole, and return it if it is one.
+
+        Raises:
+            ServerError, ConnectionOver: it is none.
+        """
+        try:
+            if not response.is_success:
+                return await self._refused(response)
+            kind = media_type(response)
+            if response.status_code == 202:
+                raise self._failures.lost("it accepted a request (202), but will not answer it")
+            if kind != "application/json":
+                raise self._failures.lost(f"it answered with {kind or 'no content type'!r}, which is not MCP")
+            body = await read_body(response, self._max_body_bytes)
+        except BodyTooLong:
+            raise self._failures.too_long(self._max_body_bytes) from None
+        finally:
+            await response.aclose()
+        try:
+            nameless = nameless_error(body, message.id)
+        except NoAnswer as problem:
+            raise self._failures.lost(str(problem)) from None
+        return _with_body(response, body) if nameless is None else _answer(response.request, message, nameless)
+
+    async def _refused(self, response: httpx2.Response) -> httpx2.Response:
+        """What a status that is no success means."""
+        body, error = await read_short(response)
+        status = response.status_code
+        if SESSION in response.request.headers and is_forgotten(status, error):
+            self._forgotten = True
+            raise self._failures.forgotten(error)
+        if error is not None and status not in OF_HTTP:
+            return _with_body(response, body)
+        raise self._failures.status(response, datetime.now(UTC), error)
+
+
+def _tells_the_era(failure: Exception) -> bool:
+    """Whether a refusal of the handshake may mean that the server speaks an older protocol."""
+    return isinstance(failure, HttpStatusError) and 400 <= failure.status < 500 and failure.status not in OF_HTTP
+
+
+def _with_body(response: httpx2.Response, body: bytes) -> httpx2.Response:
+    """A response whose body was read."""
+    headers = [(name, value) for name, value in response.headers.multi_items() if name not in OF_THE_BODY]
+    return httpx2.Response(response.status_code, headers=headers, content=body, request=response.request)
+
+
+async def _bare(response: httpx2.Response) -> httpx2.Response:
+    """A redirect without its body, which says nothing."""
+    await response.aclose()
+    bare = _with_body(response, b"")
+    bare.next_request = response.next_request
+    return bare
+
+
+def _answer(request: httpx2.Request, message: JSONRPCRequest, error: ErrorData) -> httpx2.Response:
+    """An answer to a message, made up here."""
+    answer = JSONRPCError(jsonrpc="2.0", id=message.id, error=error)
+    return httpx2.Response(200, json=answer.model_dump(mode="json", exclude_none=True), request=request)

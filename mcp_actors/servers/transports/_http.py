@@ -1,0 +1,146 @@
+"""Servers that are reached over streamable HTTP.
+
+The SDK's transport speaks MCP here. It lives in the task of the link (see `_http_link`), because it answers what it
+cannot bear by cancelling everything inside it. Most of that is kept from it (see `_containment`), so a request that
+fails, fails alone. The connection is lost when the server cannot be reached any more (see `_reach`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import httpx2
+import trio
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp.types import JSONRPCError
+
+from ...config import Http
+from .._exchange import current_exchange
+from ._containment import ContainedClient, posted
+from ._discretion import discreet
+from ._http_client import real_url
+from ._http_failures import HttpFailures
+from ._http_link import HttpLink
+from ._lifeline import Lifeline
+from ._streams import MessageReader, OpenStreams, Stream, with_result_type
+
+if TYPE_CHECKING:
+    import contextvars
+
+    from mcp.client._transport import ReadStream, WriteStream
+
+__all__ = ["StreamableHttpLink"]
+
+CAUSE_WAIT: Final = 0.5
+"""Seconds from the end of the stream to the end of the SDK's transport, which brings the cause. Usually no time."""
+
+BAD_EVENT: Final = "Failed to parse SSE message: "
+EVENT_TOO_LONG: Final = "SSE stream failed: Server-sent event exceeded"
+"""How the errors begin that the SDK makes up for an event it cannot read. A server has no reason to say this."""
+
+
+class _WatchedReader(MessageReader):
+    """The SDK's stream of messages, which also notes its end, and what only the SDK can see of a bad answer."""
+
+    def __init__(
+        self,
+        inner: ReadStream[SessionMessage | Exception],
+        lifeline: Lifeline,
+        failures: HttpFailures,
+        max_body_bytes: int,
+        transport_ended: trio.Event,
+    ) -> None:
+        self._inner = inner
+        self._lifeline = lifeline
+        self._failures = failures
+        self._max_body_bytes = max_body_bytes
+        self._transport_ended = transport_ended
+
+    @property
+    def last_context(self) -> contextvars.Context | None:
+        """The context in which the last message was sent; the session starts its handler in that."""
+        context: contextvars.Context | None = getattr(self._inner, "last_context", None)
+        return context
+
+    async def receive(self) -> SessionMessage | Exception:
+        """Return the next message."""
+        try:
+            item = await self._inner.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            # The SDK ends this stream, or closes it under its reader, before it raises what ended it.
+            if not self._lifeline.closing:
+                with trio.move_on_after(CAUSE_WAIT):
+                    await self._transport_ended.wait()
+                self._lifeline.lose()
+            raise
+        if isinstance(item, SessionMessage):
+            if isinstance(item.message, JSONRPCError) and self.last_context:
+                self.last_context.run(self._note_bad_event, item.message.error.message)
+            with_result_type(item.message)
+        return item
+
+    def _note_bad_event(self, words: str) -> None:
+        """See whether an error is the SDK's own, about an event it could not read; runs in the request's context."""
+        if words.startswith(EVENT_TOO_LONG):
+            current_exchange().failure = self._failures.too_long(self._max_body_bytes)
+        elif words.startswith(BAD_EVENT):
+            current_exchange().failure = self._failures.lost("it sent an event that is no message of MCP")
+
+    async def aclose(self) -> None:
+        """Stop reading."""
+        self._lifeline.closing = True
+        await self._inner.aclose()
+
+
+class _WatchedWriter(Stream):
+    """The SDK's stream of outgoing messages, which also notes that this side has begun to close."""
+
+    def __init__(self, inner: WriteStream[SessionMessage], lifeline: Lifeline, url: str) -> None:
+        self._inner = inner
+        self._lifeline = lifeline
+        self._url = url
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Hand one message to the SDK's transport, and let the context in which it posts know what it is."""
+        token = posted.set(item.message)
+        try:
+            with discreet(self._url):
+                await self._inner.send(item)
+        finally:
+            posted.reset(token)
+
+    async def aclose(self) -> None:
+        """Take no more messages. The SDK's transport ends its other stream in turn, which is no loss."""
+        self._lifeline.closing = True
+        await self._inner.aclose()
+
+
+class StreamableHttpLink(HttpLink[Http]):
+    """A link over streamable HTTP."""
+
+    async def live(self) -> None:
+        """Let the SDK's transport speak through a client that lets no request fail. Nothing is sent yet."""
+        url = real_url(self._transport)
+        shown = str(httpx2.URL(url).copy_with(query=None))
+        contained = ContainedClient(
+            self._client,
+            url=url,
+            shown=shown,
+            failures=self._failures,
+            max_body_bytes=self._transport.max_body_bytes,
+            lifeline=self._lifeline,
+            background=self._background,
+        )
+        async with streamable_http_client(
+            shown, http_client=contained, max_sse_event_size=self._transport.max_body_bytes
+        ) as (reader, writer):
+            self.target = OpenStreams(
+                self._watched(reader), _WatchedWriter(writer, self._lifeline, self.configured_url)
+            )
+            self._opened.set()
+            await self._left.wait()
+
+    def _watched(self, reader: ReadStream[SessionMessage | Exception]) -> _WatchedReader:
+        return _WatchedReader(reader, self._lifeline, self._failures, self._transport.max_body_bytes, self._ended)

@@ -1,0 +1,293 @@
+"""What went wrong with an HTTP request, in errors that say who, what and what to do. Pure functions of data."""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Final
+
+import httpx2
+from attrs import frozen
+from mcp import MCPError
+from mcp.types import ErrorData, JSONRPCError, JSONRPCResponse, RequestId
+
+from ..._errors import ConnectionLost, HttpStatusError, LimitExceeded, ServerError
+from ..._plain_text import plain_text
+from .._exchange import ConnectionOver
+from ._pipes import parse_message
+
+__all__ = [
+    "OF_HTTP",
+    "UNREACHED",
+    "HttpFailures",
+    "NoAnswer",
+    "describe",
+    "error_in",
+    "is_about",
+    "is_forgotten",
+    "nameless_error",
+    "retry_after",
+]
+
+UNREACHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout)
+"""No connection was made, so nothing was sent."""
+
+OF_HTTP: Final = frozenset({401, 403, 407, 408, 425, 429, 502, 503, 504})
+"""Statuses that speak of HTTP itself: of credentials, load, proxies. They are told as such whatever the body says; with
+any other status an error of MCP in the body is the server's answer."""
+
+MAX_RETRY_AFTER: Final = 3600.0
+"""Seconds; whoever says to come back next week may be asked again after an hour."""
+
+_SESSION: Final = re.compile(r"\bsession\b|not initialized", re.IGNORECASE)
+_METHOD_NOT_FOUND: Final = -32601
+
+_REMEDIES: Final = {
+    400: "see whether this is the URL of an MCP endpoint",
+    401: "check the credentials",
+    403: "check what the credentials allow",
+    404: "check the path of the URL",
+    405: "check the path of the URL; this one takes no MCP requests",
+    406: "see whether this is the URL of an MCP endpoint",
+    407: "give the proxy its credentials, in the proxy variables of the environment",
+    413: "send less in one request",
+    415: "see whether this is the URL of an MCP endpoint",
+    429: "send fewer requests at a time",
+}
+_REMEDY_SERVER: Final = "see the log of the server and of any proxy before it"
+_REMEDY_OTHER: Final = "see what the server's documentation says about it"
+
+
+def retry_after(value: str | None, now: datetime) -> float | None:
+    """Return the seconds that a ``Retry-After`` header asks to wait, 0 to `MAX_RETRY_AFTER`; None if it says nothing.
+
+    Args:
+        value: the header: a number of seconds, or a date.
+        now: the time, with its zone.
+    """
+    if value is None:
+        return None
+    text = value.strip()
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+        seconds = float(text)
+    else:
+        try:
+            date = parsedate_to_datetime(text)
+        except (ValueError, OverflowError):
+            return None
+        seconds = (date if date.tzinfo is not None else date.replace(tzinfo=UTC)).timestamp() - now.timestamp()
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER)
+
+
+class NoAnswer(Exception):
+    """What was sent is not the answer to a request."""
+
+
+def nameless_error(body: bytes, request: RequestId) -> ErrorData | None:
+    """Check that `body` is the answer to a request; return it if it is an error that does not say to which.
+
+    Raises:
+        NoAnswer: it is something else, in words that follow "the server: ".
+    """
+    try:
+        message = parse_message(body)
+    except ValueError:
+        raise NoAnswer("its answer is no message of MCP" if body.strip() else "its answer is empty") from None
+    if not isinstance(message, JSONRPCResponse | JSONRPCError):
+        raise NoAnswer("what it sent is a message, but no answer")
+    if isinstance(message, JSONRPCError) and message.id is None:
+        return message.error
+    if message.id != request:
+        raise NoAnswer(f"it answered the request {message.id!r}, and not {request!r}")
+    return None
+
+
+def error_in(body: bytes) -> MCPError | None:
+    """Return the error of MCP that the body of an error status holds, if it does."""
+    try:
+        message = parse_message(body)
+    except ValueError:
+        return None
+    if not isinstance(message, JSONRPCError):
+        return None
+    return MCPError(message.error.code, message.error.message, message.error.data)
+
+
+def is_forgotten(status: int, error: MCPError | None) -> bool:
+    """Whether a refusal of a request that named its session says that the server does not know that session.
+
+    The specification has 404 for it. Servers exist that answer 400, and say in words that it is the session.
+    """
+    if status == HTTPStatus.NOT_FOUND:
+        return error is None or error.code != _METHOD_NOT_FOUND
+    return status == HTTPStatus.BAD_REQUEST and error is not None and _SESSION.search(error.message) is not None
+
+
+def is_about(error: httpx2.RequestError, request: httpx2.Request) -> bool:
+    """Whether an error is about this request, and not about one that its auth flow made to somewhere else."""
+    try:
+        return (error.request.method, error.request.url) == (request.method, request.url)
+    except RuntimeError:  # it does not know its request
+        return False
+
+
+@frozen
+class HttpFailures:
+    """Makes the errors about one server.
+
+    Args:
+        server: its configured name.
+        url: its URL as it may be shown.
+    """
+
+    server: str
+    url: str
+
+    def status(self, response: httpx2.Response, now: datetime, body: MCPError | None = None) -> HttpStatusError:
+        """The server answered with a status that is no success; `body` is what it said in terms of MCP."""
+        status = response.status_code
+        wait = retry_after(response.headers.get("retry-after"), now)
+        said = f" ({plain_text(body.message)})" if body is not None else ""
+        error = HttpStatusError(
+            f"server {self.server!r}: {self.url} answered with {_title(status)}{said}; {_remedy(status, wait)}",
+            server=self.server,
+            status=status,
+            retry_after=wait,
+        )
+        error.__cause__ = body
+        return error
+
+    def redirected(self, response: httpx2.Response) -> HttpStatusError:
+        """The server redirected to a place where a request with credentials must not follow."""
+        assert response.next_request is not None
+        place = response.next_request.url.copy_with(userinfo=b"", query=None, fragment=None)
+        return HttpStatusError(
+            f"server {self.server!r}: {self.url} answered with {_title(response.status_code)} to {place}, which was "
+            "not followed, because the credentials are meant for the first place only, or because the request would "
+            "have lost its body; configure that URL if it is the server that is meant",
+            server=self.server,
+            status=response.status_code,
+        )
+
+    def lost(self, what: str, cause: BaseException | None = None) -> ConnectionLost:
+        """The request was sent, and its answer will not come."""
+        error = ConnectionLost(
+            f"server {self.server!r}: {self.url}: {what}; the server may have acted on the request, so send it again "
+            "only if that does no harm",
+            server=self.server,
+        )
+        error.__cause__ = cause
+        return error
+
+    def of(self, error: Exception, request: httpx2.Request, *, sent: bool) -> Exception:
+        """What an exception means for the request in which it was raised: a `ServerError`, or `ConnectionOver`.
+
+        Args:
+            error: the exception; if it is one of these, it is returned.
+            request: the request.
+            sent: whether its body was offered to the network.
+        """
+        if isinstance(error, ServerError | ConnectionOver):
+            return error
+        if isinstance(error, UNREACHED) and is_about(error, request):
+            return self.unreached(error)
+        return self.broken(error) if sent else self.not_sent(error)
+
+    def broken(self, cause: Exception) -> ConnectionLost:
+        """The connection broke, or the auth flow failed, after the request was sent."""
+        return self.lost(f"the request failed on its way ({describe(cause)})", cause)
+
+    def not_sent(self, cause: Exception) -> ServerError:
+        """The request failed before it was sent, or after the server had only asked for credentials."""
+        error = ServerError(
+            f"server {self.server!r}: {self.url}: the request was not carried out ({describe(cause)}); "
+            "check auth and the HTTP client that were configured",
+            server=self.server,
+        )
+        error.__cause__ = cause
+        return error
+
+    def too_long(self, limit: int) -> LimitExceeded:
+        """The server sent more than it may."""
+        return LimitExceeded(
+            f"server {self.server!r}: {self.url} answered with more than {limit} bytes, which is its max_body_bytes; "
+            "raise that, or ask for less",
+            server=self.server,
+        )
+
+    def unreached(self, cause: Exception) -> ConnectionOver:
+        """No connection to the server could be made."""
+        root = _system_error(cause)
+        if isinstance(root, ssl.SSLError):
+            remedy = "check its certificate, or say in verify what to trust"
+        elif isinstance(root, socket.gaierror):
+            remedy = "check the name of the host"
+        else:
+            remedy = "is it running?"
+        over = ConnectionOver(f"{self.url} cannot be reached ({describe(cause)}); {remedy}")
+        over.__cause__ = cause
+        return over
+
+    def forgotten(self, cause: MCPError | None) -> ConnectionOver:
+        """The server does not know the session; it was probably restarted."""
+        over = ConnectionOver(f"{self.url} does not know our session any more; it was probably restarted")
+        over.__cause__ = cause
+        return over
+
+    def ended(self, cause: Exception | None = None) -> ConnectionOver:
+        """The stream of events that everything comes over has ended."""
+        how = f"broke ({describe(cause)})" if cause is not None else "ended"
+        over = ConnectionOver(f"the stream of events of {self.url} {how}")
+        over.__cause__ = cause
+        return over
+
+    def no_stream(self, kind: str) -> ServerError:
+        """There is something else where the stream of events should be."""
+        return ServerError(
+            f"server {self.server!r}: {self.url} answered with {kind or 'no content type'!r}, which is no stream of "
+            "events; check the path of the URL, and whether the server speaks streamable HTTP instead",
+            server=self.server,
+        )
+
+    def endpoint_elsewhere(self, endpoint: httpx2.URL) -> ServerError:
+        """The stream of events names an endpoint to which its credentials must not go."""
+        place = endpoint.copy_with(userinfo=b"", query=None, fragment=None)
+        return ServerError(
+            f"server {self.server!r}: {self.url} wants messages to be posted to {place}, which is not where it is "
+            "itself; nothing is sent there, as the credentials are meant for the first place only; correct the address "
+            "that the server has of itself",
+            server=self.server,
+        )
+
+
+def describe(error: BaseException) -> str:
+    """The class of an exception of another library, and its text unless that may show a header or a URL."""
+    text = ""
+    if isinstance(error, httpx2.TransportError) and not isinstance(error, httpx2.LocalProtocolError):
+        text = str(error) or str(_system_error(error) or "")
+    return f"{type(error).__name__}: {plain_text(text)}" if text else type(error).__name__
+
+
+def _system_error(error: BaseException) -> OSError | None:
+    """The last error of the operating system, or of TLS, behind an exception."""
+    found, seen = None, error.__cause__ or error.__context__
+    while seen is not None:
+        found = seen if isinstance(seen, OSError) else found
+        seen = seen.__cause__ or seen.__context__
+    return found
+
+
+def _title(status: int) -> str:
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return f"status {status}"
+
+
+def _remedy(status: int, wait: float | None) -> str:
+    remedy = _REMEDIES.get(status, _REMEDY_SERVER if status >= HTTPStatus.INTERNAL_SERVER_ERROR else _REMEDY_OTHER)
+    return remedy if wait is None else f"{remedy}, and try again in {wait:.0f} s"

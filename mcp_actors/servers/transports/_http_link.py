@@ -1,0 +1,139 @@
+"""What the two ways of speaking MCP over HTTP have in common: a task that owns a client, and its bounded end.
+
+Who owns what. The actor's owner task enters `open_link_over_http` and leaves it. Between, one background task of the
+link owns the HTTP client and what speaks through it: it enters both, waits until the link is left, and leaves both. It
+is a task of its own, so that whatever fails in there ends this task; the session above reads the end of its stream, and
+the owner gets no `Cancelled` that nobody asked for.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import httpx2
+import trio
+
+from ..._collapse import leaves
+from ...config import Http, Sse
+from .._background import Background, open_background
+from ._discretion import discreet, install_filters
+from ._http_client import bound_on_connections, make_client
+from ._http_failures import HttpFailures, describe
+from ._lifeline import Lifeline
+from ._link import Link
+
+if TYPE_CHECKING:
+    from ...config import ServerConfig
+
+__all__ = ["HttpLink", "open_link_over_http"]
+
+Configured = TypeVar("Configured", Http, Sse)
+
+
+class HttpLink(Link, ABC, Generic[Configured]):
+    """A link to an HTTP endpoint."""
+
+    malformed_lines: int = 0
+    _background: Background
+    """Errands that need the client. They have ended before it is closed: it would not close what they open then."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        transport: Configured,
+        client: httpx2.AsyncClient,
+        on_lost: Callable[[], None],
+    ) -> None:
+        super().__init__(Lifeline(on_lost))
+        self.endpoint = transport.display_url
+        self.max_connections = bound_on_connections(config, transport)
+        self._name = config.name
+        self._stop_timeout = config.stop_timeout
+        self._transport: Configured = transport
+        self._client = client
+        self._failures = HttpFailures(config.name, transport.display_url)
+        self._opened = trio.Event()
+        self._left = trio.Event()
+        self._ended = trio.Event()
+
+    @property
+    def configured_url(self) -> str:
+        """The URL as it is configured, credentials included."""
+        return self._transport.url
+
+    def __repr__(self) -> str:
+        state = "closed" if self._left.is_set() else "lost" if self.lost else "open"
+        return f"<{type(self).__name__} {self._name!r} {self.endpoint}, {state}>"
+
+    @abstractmethod
+    async def live(self) -> None:
+        """Be connected, in the task of the link, until the link is left or the connection has ended.
+
+        There must be a `target` when it sets ``_opened``; when to leave is said by ``_left``.
+        """
+
+    async def run(self) -> None:
+        """Own the client and the connection, from here until the link is left or something fails."""
+        install_filters()
+        try:
+            with discreet(self.configured_url):
+                async with self._client, open_background() as self._background:
+                    await self.live()
+        except Exception as error:
+            self._lifeline.lose(first_failure(error))
+        finally:
+            self._opened.set()
+            self._ended.set()
+
+    async def wait_open(self) -> None:
+        """Wait until there is a target.
+
+        Raises:
+            Exception: there will be none; as `failure`.
+        """
+        await self._opened.wait()
+        if self.failure is not None:
+            raise self.failure
+
+    async def close(self) -> None:
+        """Say good-bye to the server, if it listens within ``stop_timeout``, and end all connections.
+
+        **Cancellation**: does not interrupt it; the server would keep a session that nobody uses. When the time is
+        over, the task that owns the connections is cancelled (see `open_background`).
+        """
+        self._lifeline.closing = True
+        self._left.set()
+        with trio.move_on_after(self._stop_timeout, shield=True):
+            await self._ended.wait()
+
+
+def first_failure(error: Exception) -> Exception:
+    """Take the first failure out of the groups that task groups wrap it in; later ones become notes."""
+    first, *others = (leaf for leaf in leaves(error) if isinstance(leaf, Exception))
+    for other in others:
+        first.add_note(f"at the same time: {describe(other)}")
+    return first
+
+
+@asynccontextmanager
+async def open_link_over_http(
+    kind: type[HttpLink[Configured]], config: ServerConfig, transport: Configured, *, on_lost: Callable[[], None]
+) -> AsyncIterator[HttpLink[Configured]]:
+    """Make the client, and let a link of some kind live until the block is left.
+
+    Raises:
+        ConnectFailed: a credential cannot be resolved, or the client cannot be made.
+        Exception: the link could not be opened.
+    """
+    client = await make_client(config, transport)
+    async with open_background() as background:
+        link = kind(config, transport, client, on_lost)
+        background.start_soon(link.run, name=f"{config.name}:http")
+        try:
+            await link.wait_open()
+            yield link
+        finally:
+            await link.close()

@@ -1,0 +1,50 @@
+"""Servers that live in this process: the SDK's client calls them directly.
+
+There is nothing to own here: the server's tasks belong to the `mcp.Client` that the owner enters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from mcp.server import Server
+from mcp.server.mcpserver import MCPServer
+
+from ..._errors import ConnectFailed
+from ...config import InProcess, ServerConfig
+from ._lifeline import Lifeline
+from ._link import Link
+
+__all__ = ["InProcessLink", "open_in_process_link"]
+
+
+class InProcessLink(Link):
+    """A link to a server object. It is never lost: there is no other side that could go away."""
+
+    def __init__(self, server: Server[Any] | MCPServer, lifeline: Lifeline) -> None:
+        super().__init__(lifeline)
+        self.target = server
+        self.endpoint = f"the in-process server {server.name!r}"
+
+
+@asynccontextmanager
+async def open_in_process_link(
+    config: ServerConfig, transport: InProcess, *, on_lost: Callable[[], None]
+) -> AsyncIterator[InProcessLink]:
+    """Check that the configured object is a server and hand it on.
+
+    Raises:
+        ConnectFailed: it is not one.
+    """
+    server = transport.server
+    if not isinstance(server, Server | MCPServer):
+        raise ConnectFailed(
+            f"server {config.name!r}: InProcess() was given an object of type {type(server).__name__!r}, which is not "
+            "a server; pass an mcp.server.MCPServer or mcp.server.Server",
+            server=config.name,
+            phase="configure",
+            hopeless=True,
+        )
+    yield InProcessLink(server, Lifeline(on_lost))

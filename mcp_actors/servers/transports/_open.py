@@ -1,0 +1,43 @@
+"""The door to all transports: from what is configured to an open link."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from ...config import Http, ServerConfig, Sse, Stdio
+from ._credentials import resolve_transport
+from ._http import StreamableHttpLink
+from ._http_link import open_link_over_http
+from ._in_process import open_in_process_link
+from ._link import Link
+from ._sse import SseLink
+from ._stdio import open_stdio_link
+
+__all__ = ["open_link"]
+
+
+def open_link(config: ServerConfig, *, on_lost: Callable[[], None]) -> AbstractAsyncContextManager[Link]:
+    """Open the transport of a configured server; close it, and everything it started, on leaving.
+
+    Credentials are resolved at each opening and not kept. Leaving is bounded by ``config.stop_timeout``, whatever the
+    server does and also when cancelled. An exception of the block leaves as itself.
+
+    **Cancellation:** cancelled while opening, nothing is left behind.
+
+    Args:
+        config: what to connect to.
+        on_lost: called synchronously, at most once, by whichever task notices that the other side is gone. Never
+            called once this side has begun to close, not even by closing only one of the two streams.
+
+    Raises:
+        ConnectFailed: the transport cannot be opened; ``hopeless`` if it will not until something is changed.
+    """
+    transport = resolve_transport(config)
+    if isinstance(transport, Stdio):
+        return open_stdio_link(config, transport, on_lost=on_lost)
+    if isinstance(transport, Http):
+        return open_link_over_http(StreamableHttpLink, config, transport, on_lost=on_lost)
+    if isinstance(transport, Sse):
+        return open_link_over_http(SseLink, config, transport, on_lost=on_lost)
+    return open_in_process_link(config, transport, on_lost=on_lost)

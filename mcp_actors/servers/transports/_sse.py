@@ -1,0 +1,263 @@
+"""Servers that are reached over HTTP with SSE, the transport of 2024-11-05.
+
+One stream of events brings everything that the server says; its first event names the endpoint to which everything is
+posted. The SDK has a client for this. It waits for ever when a message cannot be posted, when the endpoint is not where
+it may be, and for the answer to one POST before the next: so what follows is our own, on the SDK's messages and on
+httpx2's events.
+
+A message that cannot be posted fails alone. The connection ends where the stream ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Final, TypeAlias
+from urllib.parse import urljoin
+
+import anyio
+import httpx2
+import trio
+from mcp.shared._httpx_utils import next_request_within_origin
+from mcp.shared.message import SessionMessage
+from mcp.types import (
+    INTERNAL_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+)
+
+from ..._errors import ServerError
+from ...config import Sse
+from .._exchange import ConnectionOver, Exchange, current_exchange
+from ._discretion import discreet
+from ._http_bodies import WatchedRequestBody, media_type, read_short
+from ._http_client import real_url
+from ._http_failures import UNREACHED, is_forgotten
+from ._http_link import HttpLink
+from ._lifeline import Lifeline
+from ._pipes import parse_message
+from ._reach import Reach
+from ._streams import MessageReader, OpenStreams, Stream
+from ._unreadable import unreadable_answer
+
+__all__ = ["SseLink"]
+
+logger = logging.getLogger("mcp_actors.servers.http")
+
+MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
+"""The longest message, as for stdio."""
+
+MAX_REDIRECTS: Final = 5
+"""Redirects of one request, all within the origin: more is a circle."""
+
+Send: TypeAlias = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
+
+INITIALIZED: Final = "notifications/initialized"
+CANCELLED: Final = "notifications/cancelled"
+
+
+class _Reader(MessageReader):
+    """The messages that have come."""
+
+    def __init__(self, inner: trio.MemoryReceiveChannel[SessionMessage], lifeline: Lifeline) -> None:
+        self._inner = inner
+        self._lifeline = lifeline
+
+    async def receive(self) -> SessionMessage | Exception:
+        """Return the next message."""
+        try:
+            return await self._inner.receive()
+        except trio.EndOfChannel:
+            raise anyio.EndOfStream from None
+        except trio.ClosedResourceError:
+            raise anyio.ClosedResourceError from None
+
+    async def aclose(self) -> None:
+        """Stop reading."""
+        self._lifeline.closing = True
+        self._inner.close()
+
+
+class _Writer(Stream):
+    """Posts messages, all at the same time; but none before the server was told that the session is initialized."""
+
+    def __init__(self, link: SseLink, lifeline: Lifeline) -> None:
+        self._link = link
+        self._lifeline = lifeline
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Post a message, or begin to."""
+        if self._lifeline.closing or self._lifeline.lost:
+            raise anyio.ClosedResourceError
+        await trio.lowlevel.checkpoint()
+        message = item.message
+        with discreet(self._link.configured_url):
+            if isinstance(message, JSONRPCNotification) and message.method == INITIALIZED:
+                await self._link.post(message, current_exchange())
+            else:
+                self._link.post_soon(message, current_exchange())
+
+    async def aclose(self) -> None:
+        """Take no more messages."""
+        self._lifeline.closing = True
+
+
+class SseLink(HttpLink[Sse]):
+    """A link over HTTP with SSE."""
+
+    @cached_property
+    def _listening(self) -> trio.CancelScope:
+        return trio.CancelScope()
+
+    async def live(self) -> None:
+        """Open the stream of events, and pass on what it brings until it ends or the link is left."""
+        self._url = real_url(self._transport)
+        self._reach = Reach(self._client, self._url, self._failures, self._lifeline, self._background)
+        self._unanswered: dict[RequestId, httpx2.Request] = {}
+        self._inbox, messages = trio.open_memory_channel[SessionMessage](0)
+        self.target = OpenStreams(_Reader(messages, self._lifeline), _Writer(self, self._lifeline))
+        with self._inbox:
+            try:
+                with self._listening:
+                    await self._listen()
+                self._lifeline.lose(self._failures.ended())
+            except Exception as error:
+                # Before the session reads the end of its stream.
+                self._lifeline.lose(self._meaning(error))
+
+    async def close(self) -> None:
+        """End the stream of events; there is no good-bye in this protocol."""
+        self._lifeline.closing = True
+        self._listening.cancel("the link is left")
+        await super().close()
+
+    def _meaning(self, error: Exception) -> Exception:
+        if isinstance(error, ServerError):
+            return error
+        if isinstance(error, httpx2.SSEError):
+            return self._failures.too_long(MAX_EVENT_BYTES)
+        return self._failures.unreached(error) if isinstance(error, UNREACHED) else self._failures.ended(error)
+
+    # --- what comes -------------------------------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        """Read the stream of events to its end."""
+        headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+        response = await self._sent(self._client.build_request("GET", self._url, headers=headers), self._open)
+        try:
+            if media_type(response) != "text/event-stream":
+                raise self._failures.no_stream(media_type(response))
+            source = aiter(httpx2.EventSource(response, max_event_size=MAX_EVENT_BYTES))
+            async with aclosing(source) as events:  # type: ignore[type-var]  # it is an async generator
+                async for event in events:
+                    await self._take(event)
+        finally:
+            await response.aclose()
+
+    async def _take(self, event: httpx2.ServerSentEvent) -> None:
+        """Deal with one event."""
+        if event.event == "endpoint":
+            self._endpoint = self._checked(event.data)
+            self._opened.set()
+        elif event.event == "message" and event.data:
+            data = event.data.encode()
+            try:
+                message = parse_message(data)
+            except ValueError:
+                self.malformed_lines += 1
+                logger.warning("%s: skipped an event that is no message of MCP", self._name)
+                answer = unreadable_answer(data)
+                if answer is None:
+                    return
+                message = answer
+            if isinstance(message, JSONRPCResponse | JSONRPCError):
+                self._answered(message.id)
+            await self._inbox.send(SessionMessage(message))
+
+    def _checked(self, endpoint: str) -> httpx2.URL:
+        """Where to post to; it must be where the stream is, as the credentials go there too."""
+        url, base = httpx2.URL(urljoin(self._url, endpoint.strip())), httpx2.URL(self._url)
+        if (url.scheme, url.host, url.port) != (base.scheme, base.host, base.port) or url.userinfo:
+            raise self._failures.endpoint_elsewhere(url)
+        return url
+
+    def _answered(self, id: RequestId | None) -> None:
+        """A request is not with the server any more."""
+        request = self._unanswered.pop(id, None) if id is not None else None
+        if request is not None:
+            self._reach.finished(request)
+
+    # --- what goes --------------------------------------------------------------------------------------------------
+
+    def post_soon(self, message: JSONRPCMessage, exchange: Exchange) -> None:
+        """Post a message in a task of its own, which no caller's cancellation reaches."""
+        self._background.start_soon(self.post, message, exchange, name=f"{self._name}:post")
+
+    async def post(self, message: JSONRPCMessage, exchange: Exchange) -> None:
+        """Post a message. If that fails, and it is a request, it is answered with the failure."""
+        content = message.model_dump(by_alias=True, mode="json", exclude_unset=True)
+        request = self._client.build_request("POST", self._endpoint, json=content)
+        request.stream = body = WatchedRequestBody(request.stream)  # type: ignore[arg-type]  # an AsyncClient's is
+        if isinstance(message, JSONRPCRequest):
+            exchange.failure = None
+            self._unanswered[message.id] = request
+        elif isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
+            self._answered((message.params or {}).get("requestId"))  # nobody waits for it any more
+        try:
+            response = await self._sent(request, self._reach.send)
+            exchange.begun = True
+            await read_short(response)  # so that the connection can be used again
+        except Exception as error:
+            failure = self._failures.of(error, request, sent=body.offered)
+            exchange.begun = exchange.begun or (body.offered and not isinstance(failure, ConnectionOver))
+            if isinstance(message, JSONRPCRequest):
+                exchange.failure = failure
+                await self._answer(message.id)
+            else:
+                logger.debug("%s: a message to it was lost", self._name, exc_info=error)
+        finally:
+            if not isinstance(message, JSONRPCRequest):
+                self._reach.finished(request)
+
+    async def _answer(self, id: RequestId) -> None:
+        """Let the session believe that a request was answered. What it reads does not matter: the exchange does."""
+        self._answered(id)
+        failed = JSONRPCError(jsonrpc="2.0", id=id, error=ErrorData(code=INTERNAL_ERROR, message="not posted"))
+        with suppress(trio.ClosedResourceError, trio.BrokenResourceError):
+            await self._inbox.send(SessionMessage(failed))
+
+    async def _open(self, request: httpx2.Request) -> httpx2.Response:
+        return await self._client.send(request, stream=True, follow_redirects=False)
+
+    async def _sent(self, request: httpx2.Request, send: Send) -> httpx2.Response:
+        """Send a request, and follow redirects within the origin.
+
+        Raises:
+            HttpStatusError: the status of the response is no success.
+            ConnectionOver: the server does not know the session.
+        """
+        response = await send(request)
+        for _ in range(MAX_REDIRECTS):
+            following = next_request_within_origin(response)
+            if following is None:
+                break
+            await response.aclose()
+            response = await send(following)
+            self._reach.finished(following)  # the first one goes on to stand for it
+        if response.is_success:
+            return response
+        if response.next_request is not None:
+            await response.aclose()
+            raise self._failures.redirected(response)
+        _, error = await read_short(response)
+        if request.method == "POST" and is_forgotten(response.status_code, error):
+            raise self._failures.forgotten(error)
+        raise self._failures.status(response, datetime.now(UTC), error)

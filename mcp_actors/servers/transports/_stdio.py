@@ -1,0 +1,163 @@
+"""Servers that are processes and speak over their stdin and stdout.
+
+Who owns what. The actor's owner task enters `open_stdio_link` and leaves it; the process lives exactly that long. Two
+background tasks, and a third during the stop, belong to the link and end with it: one reads stderr until it ends; one
+writes what a full stdin did not take, only while there is something; one empties stdout while the server is being
+stopped. stdout is otherwise read, and stdin written, by whoever uses the streams. A cancellation of the owner reaches
+none of them before the process is gone.
+
+The connection ends where stdout ends. Whether the process has exited says nothing: the server may be the child of a
+wrapper that died, and a process may live on without its stdout.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ...config import resolve_env
+from .._background import Background, open_background
+from ._command import child_environment
+from ._credentials import resolve_credentials
+from ._lifeline import Lifeline
+from ._link import Link
+from ._obituary import Obituary
+from ._pipes import LOGGED_LINES, PipeReader, PipeWriter, read_pipe, unread_bytes
+from ._process import ServerProcess, start_process
+from ._stderr import StderrReader
+from ._streams import OpenStreams
+
+if TYPE_CHECKING:
+    from ...config import ServerConfig, Stdio
+
+__all__ = ["StdioLink", "open_stdio_link"]
+
+logger = logging.getLogger("mcp_actors.servers")
+
+EXIT_WAIT: Final = 0.05
+"""Seconds that a process whose stdout has ended has to exit before the connection is said to be lost, so that the first
+error can say how it ended. One that is killed needs microseconds; a server that only closed its stdout costs this."""
+
+OBITUARY_WAIT: Final = 0.5
+"""Seconds that it has to exit, and to end its stderr, before the error of a failed connect is made: that one holds its
+last words too, and nobody waits for it who could have gone on."""
+
+STDERR_WAIT: Final = 0.25
+"""Seconds after the death of the group for the rest of stderr. It has ended by then, unless a daemon holds it."""
+
+
+class StdioLink(Link):
+    """A link to a server process. Nothing of it, and nothing the server started, is left when the link was left."""
+
+    target: OpenStreams
+    pid: int
+
+    def __init__(
+        self, config: ServerConfig, transport: Stdio, process: ServerProcess, background: Background, lifeline: Lifeline
+    ) -> None:
+        super().__init__(lifeline)
+        self._process = process
+        self._background = background
+        self._name = config.name
+        self._stop_timeout = config.stop_timeout
+        self._stderr = StderrReader(process.stderr, config.name)
+        self._reader = PipeReader(
+            process.stdout, lifeline, self._wait_exit, server=config.name, max_line_bytes=transport.max_line_bytes
+        )
+        self._writer = PipeWriter(process.stdin, lifeline, self._wait_exit, background, server=config.name)
+        self._exit_code: int | None = None
+        self._unread: int | None = None
+        self._stopping = False
+        self.target = OpenStreams(self._reader, self._writer)
+        self.endpoint = f"the command {transport.command!r}"
+        self.pid = process.pid
+        background.start_soon(self._stderr.run, name=f"{config.name}:stderr")
+
+    def __repr__(self) -> str:
+        state = "closed" if self._stopping else "lost" if self.lost else "open"
+        return f"<StdioLink {self._name!r} pid {self.pid}, {state}>"
+
+    @property
+    def malformed_lines(self) -> int:
+        """Lines that were no messages and were skipped."""
+        return self._reader.malformed_lines
+
+    def obituary(self) -> Obituary:
+        """What is known now about the end of the process. May be asked at any time."""
+        if self.lost and not self._stopping:
+            self._look()
+        return Obituary(self._exit_code, self._stderr.tail(), self._unread)
+
+    @property
+    def heard(self) -> bool:
+        """Something was sent, and the server has read all of it; False where the system does not tell."""
+        return self._writer.sent and not self._stopping and unread_bytes(self._process.stdin) == 0
+
+    def _look(self) -> None:
+        """See what has become of the process so far."""
+        self._exit_code = self._process.poll()
+        self._unread = unread_bytes(self._process.stdin)
+
+    async def wait_obituary(self) -> Obituary:
+        """What is known about the end of the process; waits up to `OBITUARY_WAIT` if its stdout has ended."""
+        await trio.lowlevel.checkpoint()
+        if self.lost and self.failure is None and not self._stopping:
+            with trio.move_on_after(OBITUARY_WAIT):
+                await self._process.wait()
+                await self._stderr.wait_ended()
+        return self.obituary()
+
+    async def close(self) -> None:
+        """End the process and its group, whatever it does, within ``stop_timeout`` (but see `ServerProcess.stop`).
+
+        **Cancellation**: does not interrupt it; a process that is half stopped would be left behind.
+        """
+        self._stopping = True
+        self._look()  # what happens to it from now on is our doing
+        await self._reader.aclose()
+        await self._writer.aclose()
+        self._background.start_soon(self._drain, name=f"{self._name}:stdout")
+        deadline = trio.current_time() + self._stop_timeout
+        with trio.CancelScope(shield=True):  # bounded by `stop` and by the deadline below
+            await self._process.stop(self._stop_timeout)
+            with trio.move_on_at(min(trio.current_time() + STDERR_WAIT, deadline)):
+                await self._stderr.wait_ended()
+        self._process.close_pipes()
+        if self.malformed_lines > LOGGED_LINES:
+            logger.warning("server %r: skipped %d lines in all on stdout", self._name, self.malformed_lines)
+
+    async def _wait_exit(self) -> None:
+        with trio.move_on_after(EXIT_WAIT):
+            await self._process.wait()
+
+    async def _drain(self) -> None:
+        with suppress(trio.ClosedResourceError):
+            while await read_pipe(self._process.stdout):
+                pass
+
+
+@asynccontextmanager
+@trio.lowlevel.enable_ki_protection  # a Ctrl-C between the start of the process and the `try` would leak it
+async def open_stdio_link(
+    config: ServerConfig, transport: Stdio, *, on_lost: Callable[[], None]
+) -> AsyncIterator[StdioLink]:
+    """Start the server's process and, on leaving, end it and everything it started.
+
+    Raises:
+        ConnectFailed: it cannot be started, or a value of its ``env`` cannot be resolved.
+    """
+    env = await resolve_credentials(resolve_env, transport.env, server=config.name, field="env")
+    environment = child_environment(os.environ, env_from=transport.env_from, env=env)
+    async with open_background() as background:
+        process = await start_process(config.name, transport, environment)
+        # No checkpoint between here and the `try`.
+        link = StdioLink(config, transport, process, background, Lifeline(on_lost))
+        try:
+            yield link
+        finally:
+            await link.close()

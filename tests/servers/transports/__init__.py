@@ -1,0 +1,1 @@
+"""The tests of the transports: how a server is reached, and how that ends."""

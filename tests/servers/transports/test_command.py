@@ -1,0 +1,178 @@
+"""What is run for a server, and what is said if it cannot be."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from mcp_actors._errors import ConnectFailed
+from mcp_actors.config import Secret, ServerConfig, Stdio
+from mcp_actors.servers.transports import open_link
+from mcp_actors.servers.transports._command import find_program
+
+from ..links import never_lost, open_session, scripted, text_of
+from ..processes import child_pids
+
+
+async def test_the_server_sees_the_allow_list_and_what_is_configured_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in list(os.environ):
+        monkeypatch.delenv(name)
+    for name in ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "AWS_SECRET_ACCESS_KEY", "PASSED", "LANG"):
+        monkeypatch.setenv(name, os.defpath)
+    config = scripted(env={"TOKEN": Secret("s3cret")}, env_from=["PASSED", "NOT_SET"])
+    async with open_link(config, on_lost=never_lost) as link, open_session(link) as client:
+        names = set(text_of(await client.call_tool("environment")).split())
+        assert text_of(await client.call_tool("env", {"name": "TOKEN"})) == "s3cret"
+    # LC_CTYPE is set by Python itself when no locale is.
+    assert names - {"LC_CTYPE"} == {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "PASSED", "TOKEN"}
+
+
+async def test_credentials_are_resolved_anew_at_each_opening(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = scripted(env={"TOKEN": "Bearer ${ROTATING}"})
+    for value in ("first", "second"):
+        monkeypatch.setenv("ROTATING", value)
+        async with open_link(config, on_lost=never_lost) as link, open_session(link) as client:
+            assert text_of(await client.call_tool("env", {"name": "TOKEN"})) == f"Bearer {value}"
+
+
+async def refusal(config: ServerConfig) -> ConnectFailed:
+    before = child_pids()
+    with pytest.raises(ConnectFailed) as caught:
+        async with open_link(config, on_lost=never_lost):
+            pytest.fail("it opened")
+    assert child_pids() == before
+    return caught.value
+
+
+def github(command: str, *args: str, **options: str) -> ServerConfig:
+    return ServerConfig("github", Stdio(command, args, cwd=options.pop("cwd", None), env=options))
+
+
+async def test_a_command_that_does_not_exist_is_named() -> None:
+    """S2-09."""
+    error = await refusal(github("no-such-command"))
+    assert str(error) == "server 'github': command 'no-such-command' not found; install it or set an absolute path"
+    assert (error.server, error.phase, error.hopeless) == ("github", "open", True)
+
+
+async def test_a_command_is_looked_up_on_the_path_that_the_server_gets(tmp_path: Path) -> None:
+    """S2-09."""
+    program = tmp_path / "only-here"
+    program.write_text("#!/bin/sh\necho '{}'; exec sleep 60\n")
+    program.chmod(0o755)
+    config = ServerConfig(
+        "s", Stdio("only-here", env={"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}), stop_timeout=0.5
+    )
+    async with open_link(config, on_lost=never_lost):
+        pass
+    error = await refusal(github("sh", PATH=str(tmp_path)))
+    assert "command 'sh' not found" in str(error)
+
+
+async def test_a_path_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    error = await refusal(github("bin/server", cwd=str(tmp_path)))
+    expected = f"command 'bin/server' not found: {str(tmp_path / 'bin/server')!r} does not exist; correct the path"
+    assert str(error) == f"server 'github': {expected}"
+    assert error.hopeless
+
+
+@pytest.mark.parametrize("on_path", [True, False])
+async def test_a_command_that_is_not_executable_says_what_to_do(tmp_path: Path, on_path: bool) -> None:
+    program = tmp_path / "server"
+    program.write_text("#!/bin/sh\n")
+    config = github("server", PATH=str(tmp_path)) if on_path else github(str(program))
+    error = await refusal(config)
+    assert "is not executable; try: chmod +x " + str(program) in str(error)
+    assert (error.phase, error.hopeless) == ("open", True)
+
+
+async def test_a_directory_is_no_command(tmp_path: Path) -> None:
+    error = await refusal(github(str(tmp_path)))
+    assert "is a directory; name the program in it" in str(error)
+    assert error.hopeless
+
+
+async def test_a_missing_working_directory_is_not_taken_for_a_missing_command(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    error = await refusal(github(sys.executable, cwd=missing))
+    assert str(error) == f"server 'github': working directory {missing!r} does not exist; create it or correct cwd"
+    assert error.hopeless
+
+
+async def test_a_working_directory_that_is_a_file_is_refused() -> None:
+    assert "is not a directory" in str(await refusal(github(sys.executable, cwd=__file__)))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"#!/no/such/interpreter\n", "the interpreter that its first line ('#!…') names does not exist"),
+        (b"\x7fELF of another world", "it is no program this system can run"),
+    ],
+)
+async def test_a_program_that_cannot_run_here_says_why(tmp_path: Path, content: bytes, problem: str) -> None:
+    program = tmp_path / "server"
+    program.write_bytes(content)
+    program.chmod(0o755)
+    error = await refusal(github(str(program)))
+    assert problem in str(error)
+    assert isinstance(error.__cause__, OSError)
+    assert error.hopeless
+
+
+async def test_arguments_that_no_process_can_have_are_hopeless() -> None:
+    error = await refusal(github("sh", "x" * 200_000))
+    assert "cannot be started: Argument list too long" in str(error)
+    assert error.hopeless
+    error = await refusal(github("sh", "\ud800"))
+    assert "correct its arguments or env" in str(error)
+
+
+async def test_trouble_that_may_pass_is_not_hopeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def open_process(*args: object, **options: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(trio.lowlevel, "open_process", open_process)
+    error = await refusal(github("sh"))
+    assert "Resource temporarily unavailable" in str(error)
+    assert not error.hopeless
+
+
+async def test_a_variable_that_is_not_set_is_named_and_hopeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_SUCH_TOKEN", raising=False)
+    error = await refusal(github("sh", TOKEN="${NO_SUCH_TOKEN}"))
+    assert "servers.github.env.TOKEN: environment variable 'NO_SUCH_TOKEN' is not set" in str(error)
+    assert (error.phase, error.hopeless) == ("configure", True)
+
+
+async def test_a_function_that_fails_to_give_a_credential_may_know_better_next_time() -> None:
+    async def token() -> str:
+        raise OSError("the vault does not answer: s3cret")
+
+    error = await refusal(ServerConfig("github", Stdio("sh", env={"TOKEN": token})))
+    assert (error.phase, error.hopeless) == ("configure", False)
+    assert "OSError" in str(error)
+    assert "s3cret" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("command", "path"),
+    [("./tool", "/usr/bin"), ("bin/../tool", None), ("tool", "."), ("tool", "/usr/bin:"), ("tool", "no/such:bin/..")],
+)
+def test_what_is_relative_is_relative_to_the_servers_directory(tmp_path: Path, command: str, path: str | None) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "tool").write_text("#!/bin/sh\n")
+    (tmp_path / "tool").chmod(0o755)
+    found = find_program("s", command, cwd=str(tmp_path), path=path)
+    assert os.path.isabs(found)
+    assert os.path.samefile(found, tmp_path / "tool")
+
+
+def test_without_a_path_the_systems_own_is_searched() -> None:
+    assert os.path.basename(find_program("s", "sh", cwd=None, path=None)) == "sh"

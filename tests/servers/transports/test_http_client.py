@@ -1,0 +1,423 @@
+"""Which HTTP client a connection is made with: its credentials, its limits, its certificates, its end."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import AsyncGenerator, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import trio
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from mcp_actors import (
+    ConnectFailed,
+    ConnectionLost,
+    Http,
+    HttpStatusError,
+    LimitExceeded,
+    ServerConfig,
+    ServerError,
+    Sse,
+    open_servers,
+)
+from mcp_actors.config import Secret
+from mcp_actors.servers.transports import _http_client
+
+from ..faults.http_faults import FaultyServer, Raw, answer, faulty_server, response, stream
+from ..fleet import calls
+from ..groups import AT_ONCE, NEVER
+from ..links import text_of
+from ..processes import eventually
+
+pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
+
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture
+def server() -> Iterator[FaultyServer]:
+    with faulty_server() as running:
+        yield running
+
+
+def http(server: FaultyServer, *, query: str = "", **options: Any) -> ServerConfig:
+    return ServerConfig("web", Http(server.url(f"/mcp{query}"), **options), restart=NEVER)
+
+
+def sent(server: FaultyServer, header: str) -> list[str | None]:
+    """Return the values of a header, request by request."""
+    return [request.headers.get(header) for request in server.requests]
+
+
+# --- credentials ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "auth", [Secret("t0ken"), "${HTTP_TOKEN}", lambda: "t0ken"], ids=["secret", "text", "function"]
+)
+async def test_a_token_is_sent_with_every_request(
+    server: FaultyServer, auth: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_TOKEN", "t0ken")
+    async with open_servers(http(server, auth=auth)) as servers:
+        await servers["web"].call_tool("sleep")
+    assert set(sent(server, "authorization")) == {"Bearer t0ken"}
+    assert len(server.requests) == 3
+
+
+async def test_a_token_is_asked_for_anew_at_each_connect(server: FaultyServer) -> None:
+    """S3-25."""
+    tokens = iter(["first", "second"])
+    async with open_servers(http(server, auth=lambda: next(tokens))) as servers:
+        await servers["web"].restart()
+    assert sent(server, "authorization")[0] == "Bearer first"
+    assert sent(server, "authorization")[-1] == "Bearer second"
+
+
+async def test_a_token_that_cannot_be_sent_is_refused_without_being_shown(server: FaultyServer) -> None:
+    async with open_servers(http(server, auth=lambda: "Bearer hunter2")) as servers:
+        error = servers.errors["web"]
+    assert isinstance(error, ConnectFailed)
+    assert (error.phase, error.hopeless) == ("configure", True)
+    assert "servers.web.auth: the value begins with the name of a scheme" in str(error)
+    assert "hunter2" not in str(error)
+
+
+class Flow(httpx2.Auth):
+    """Counts, and fails when told to: before it asks the server, or after."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.before: Exception | None = None
+        self.after: Exception | None = None
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        self.count += 1
+        if self.before is not None:
+            raise self.before
+        request.headers["X-Count"] = str(self.count)
+        answered = yield request
+        if answered.status_code == 401 and self.after is not None:
+            raise self.after
+
+
+async def test_an_auth_flow_is_asked_for_every_request_and_outlives_the_connections(server: FaultyServer) -> None:
+    flow = Flow()
+    async with open_servers(http(server, auth=flow)) as servers:
+        await servers["web"].call_tool("sleep")
+        await servers["web"].restart()
+        await servers["web"].call_tool("sleep")
+    assert sent(server, "x-count") == [str(number) for number in range(1, len(server.requests) + 1)]
+
+
+async def test_a_look_at_the_server_does_not_begin_an_auth_flow(server: FaultyServer) -> None:
+    """It might open a browser, only because a request was lost."""
+    async with open_servers(http(server, auth=Flow())) as servers:
+        with pytest.raises(ConnectionLost):
+            await servers["web"].call_tool("raw", Raw("", "reset")._asdict())
+        await eventually(lambda: "OPTIONS" in server.methods())
+    [look] = [request for request in server.requests if request.method == "OPTIONS"]
+    assert "x-count" not in look.headers
+
+
+@pytest.mark.parametrize("sse", [False, True])
+async def test_a_request_whose_auth_flow_fails_fails_alone(sse: bool) -> None:
+    """A-15: and it says that nothing was carried out, but not what the flow's exception says."""
+    flow = Flow()
+    with faulty_server("legacy") as server:
+        transport = Sse(server.url("/sse"), auth=flow) if sse else Http(server.url(), auth=flow)
+        config = ServerConfig("web", transport, restart=NEVER)
+        async with open_servers(config) as servers, calls(1, servers["web"].call_tool, "hold") as [held]:
+            await server.held()
+            flow.before = RuntimeError("hunter2 is wrong")
+            with pytest.raises(ServerError) as caught:
+                await servers["web"].call_tool("sleep")
+            flow.before = None
+            assert type(caught.value) is ServerError
+            assert caught.value.__cause__ is not None
+            assert "the request was not carried out (RuntimeError); check auth" in str(caught.value)
+            flow.after = RuntimeError("hunter2 is wrong")
+            with pytest.raises(ServerError) as caught:
+                await servers["web"].call_tool("raw", Raw(response(401), "keep")._asdict())
+            assert type(caught.value) is ServerError
+            assert "the request was not carried out (RuntimeError); check auth" in str(caught.value)
+            server.release()
+            assert text_of(await held.result()) == "released"
+            assert servers["web"].state == "ready"
+
+
+async def test_an_auth_flow_that_cannot_reach_its_own_server_is_no_sign_that_ours_is_gone(server: FaultyServer) -> None:
+    class Elsewhere(httpx2.Auth):
+        reached = True
+
+        async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+            if not self.reached:
+                yield httpx2.Request("POST", "http://127.0.0.1:1/token")
+            yield request
+
+    flow = Elsewhere()
+    async with open_servers(http(server, auth=flow)) as servers:
+        flow.reached = False
+        with pytest.raises(ServerError) as caught:
+            await servers["web"].call_tool("sleep")
+        assert isinstance(caught.value.__cause__, httpx2.ConnectError)
+        flow.reached = True
+        await servers["web"].call_tool("sleep")
+        assert servers["web"].statistics().incarnation == 1
+
+
+# --- a client of the user's own -------------------------------------------------------------------------------------
+
+
+async def test_a_client_of_the_users_own_is_made_for_each_connection_and_closed_with_it(server: FaultyServer) -> None:
+    made: list[httpx2.AsyncClient] = []
+
+    def make() -> httpx2.AsyncClient:
+        made.append(httpx2.AsyncClient(headers={"X-Mine": "yes"}))
+        return made[-1]
+
+    config = http(server, http_client=make, headers={"X-Ours": "too"}, auth="t0ken")
+    async with open_servers(config) as servers:
+        await servers["web"].restart()
+        assert [client.is_closed for client in made] == [True, False]
+    assert [client.is_closed for client in made] == [True, True]
+    assert set(sent(server, "x-mine")) == {"yes"}
+    assert set(sent(server, "x-ours")) == {"too"}
+    assert set(sent(server, "authorization")) == {"Bearer t0ken"}
+
+
+async def test_a_client_of_the_users_own_is_contained_too(server: FaultyServer) -> None:
+    """A-15."""
+    async with open_servers(http(server, http_client=httpx2.AsyncClient, max_body_bytes=MEBIBYTE)) as servers:
+        web = servers["web"]
+        with pytest.raises(HttpStatusError):
+            await web.call_tool("raw", Raw(response(503), "keep")._asdict())
+        with pytest.raises(LimitExceeded):
+            await web.call_tool("raw", Raw(response(200, "x" * (MEBIBYTE + 1)), "keep")._asdict())
+        assert web.state == "ready"
+
+
+def giving(client: httpx2.AsyncClient) -> Callable[[], httpx2.AsyncClient]:
+    return lambda: client
+
+
+async def test_time_outs_that_nobody_asked_for_are_none(server: FaultyServer) -> None:
+    """The default of httpx2 would end every call that takes longer than five seconds."""
+    own = [httpx2.AsyncClient(), httpx2.AsyncClient(timeout=7.0)]
+    for client in own:
+        transport = Http(server.url(), http_client=giving(client))
+        assert await _http_client.make_client(ServerConfig("web", transport), transport) is client
+        await client.aclose()
+    assert own[0].timeout == _http_client.TIMEOUT
+    assert own[1].timeout == httpx2.Timeout(7.0)
+    transport = Http(server.url())
+    async with await _http_client.make_client(ServerConfig("web", transport), transport) as client:
+        assert (client.timeout.read, client.timeout.pool) == (None, None)
+        assert client.timeout.connect is not None
+
+
+def closed_client() -> httpx2.AsyncClient:
+    client = httpx2.AsyncClient()
+    client._state = httpx2._client.ClientState.CLOSED
+    return client
+
+
+def broken() -> httpx2.AsyncClient:
+    raise RuntimeError("hunter2")
+
+
+@pytest.mark.parametrize(
+    ("make", "words", "hopeless"),
+    [
+        (broken, "http_client raised RuntimeError (the cause of this error)", False),
+        (lambda: None, "http_client returned 'NoneType'; let it return an httpx2.AsyncClient", True),
+        (closed_client, "http_client returned a client that is closed; let it make a new one each time", True),
+    ],
+)
+async def test_a_function_that_makes_no_client_is_named(
+    server: FaultyServer, make: Any, words: str, hopeless: bool
+) -> None:
+    async with open_servers(http(server, http_client=make)) as servers:
+        error = servers.errors["web"]
+    assert isinstance(error, ConnectFailed)
+    assert str(error) == f"server 'web': {words}"
+    assert (error.phase, error.hopeless) == ("configure", hopeless)
+
+
+class Flaky(httpx2.AsyncHTTPTransport):
+    """Finds the next connections closed, before or after it has written the body of the request."""
+
+    closed = 0
+    too_late = False
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if self.closed:
+            self.closed -= 1
+            if self.too_late:
+                await request.aread()
+                async for _ in request.stream:  # type: ignore[union-attr]  # an AsyncClient's are async
+                    pass
+            raise httpx2.RemoteProtocolError("Server disconnected without sending a response.")
+        return await super().handle_async_request(request)
+
+
+async def test_a_kept_connection_that_the_server_had_closed_costs_no_request(server: FaultyServer) -> None:
+    """A-09: it is sent over another one, if nothing of its body was offered to the one that was closed."""
+    transport = Flaky()
+    async with open_servers(http(server, http_client=lambda: httpx2.AsyncClient(transport=transport))) as servers:
+        transport.closed = 3
+        assert text_of(await servers["web"].call_tool("sleep")) == "slept None"
+        transport.closed, transport.too_late = 1, True
+        with pytest.raises(ConnectionLost):
+            await servers["web"].call_tool("sleep")
+        transport.closed, transport.too_late = 1000, False
+        with pytest.raises(ServerError, match="the request was not carried out") as caught:
+            await servers["web"].call_tool("sleep")
+        assert type(caught.value) is ServerError
+        assert servers["web"].statistics().incarnation == 1
+
+
+# --- limits ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("in_flight", "expected"), [(1, 50), (46, 50), (47, 51), (200, 204)])
+def test_there_are_connections_for_all_requests_and_some_more(in_flight: int, expected: int) -> None:
+    """S2-15."""
+    transport = Http("http://localhost/")
+    limits = _http_client.limits_of(ServerConfig("web", transport, max_in_flight=in_flight), transport)
+    assert (limits.max_connections, limits.keepalive_expiry) == (expected, 60)
+
+
+def test_the_pool_can_be_configured() -> None:
+    """S2-15."""
+    transport = Http("http://localhost/", max_connections=3, keepalive=7)
+    limits = _http_client.limits_of(ServerConfig("web", transport), transport)
+    assert (limits.max_connections, limits.keepalive_expiry) == (3, 7)
+
+
+async def test_no_more_connections_are_opened_than_are_allowed(server: FaultyServer) -> None:
+    """S2-15: what finds none waits for one, however long that takes."""
+    async with (
+        open_servers(http(server, max_connections=2)) as servers,
+        calls(2, servers["web"].call_tool, "hold") as [held, _],
+    ):
+        await server.held()
+        await server.held()
+        async with calls(1, servers["web"].call_tool, "sleep") as [waiting]:
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            assert not waiting.over
+            server.release(2)
+        assert text_of(await held.result()) == "released"
+        assert waiting.error is None
+
+
+@pytest.mark.parametrize("form", ["whole", "event"])
+async def test_an_answer_may_be_as_long_as_it_may_and_not_a_byte_longer(server: FaultyServer, form: str) -> None:
+    async with open_servers(http(server, max_body_bytes=MEBIBYTE)) as servers:
+
+        async def ask(length: int) -> str:
+            # An event is counted with the name of its field, and an id takes as many bytes as its placeholder.
+            extra = len("data: ") if form == "event" else 0
+            body = answer("x" * (length - extra - len(answer(""))))
+            text = response(200, body) if form == "whole" else stream(f"data: {body}\n\n")
+            return text_of(await servers["web"].call_tool("raw", Raw(text, "keep")._asdict()))
+
+        assert set(await ask(MEBIBYTE)) == {"x"}
+        with pytest.raises(LimitExceeded, match=f"more than {MEBIBYTE} bytes, which is its max_body_bytes"):
+            await ask(MEBIBYTE + 1)
+
+
+# --- certificates ---------------------------------------------------------------------------------------------------
+
+
+async def test_certificates_that_cannot_be_read_are_named(server: FaultyServer, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.pem"
+    empty.touch()
+    for path in (tmp_path / "missing.pem", empty):
+        async with open_servers(http(server, verify=path)) as servers:
+            error = servers.errors["web"]
+        assert isinstance(error, ConnectFailed)
+        assert f"verify='{path}' cannot be used" in str(error)
+        assert (error.phase, error.hopeless) == ("configure", True)
+
+
+@pytest.mark.parametrize("verify", [None, True, False])
+def test_certificates_are_checked_unless_that_was_switched_off(verify: bool | None) -> None:
+    context = _http_client.context_of("web", Http("https://localhost/", verify=verify, allow_insecure=True))
+    assert (context.verify_mode is ssl.CERT_REQUIRED) is (verify is not False)
+
+
+def self_signed(folder: Path) -> Path:
+    """Write a key and a certificate for 127.0.0.1 that no authority has signed."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / "self-signed.pem"
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path.write_bytes(private + certificate.public_bytes(Encoding.PEM))
+    return path
+
+
+async def test_a_certificate_of_ones_own_is_believed_if_it_was_configured(tmp_path: Path) -> None:
+    """And only then: otherwise the server is not connected to, and the error says why."""
+    certificate = self_signed(tmp_path)
+    with faulty_server(certificate=certificate) as server:
+        async with open_servers(http(server, verify=certificate)) as servers:
+            assert text_of(await servers["web"].call_tool("sleep")) == "slept None"
+        async with open_servers(http(server, verify=False, allow_insecure=True)) as servers:
+            assert servers["web"].state == "ready"
+        server.requests.clear()
+        async with open_servers(http(server)) as servers:
+            error = servers.errors["web"]
+        assert isinstance(error, ConnectFailed)
+        assert error.phase == "open"
+        assert "CERTIFICATE_VERIFY_FAILED" in str(error)
+        assert server.requests == []
+
+
+# --- logs -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transport", ["http", "sse"])
+async def test_no_log_shows_a_credential(transport: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The HTTP library logs each URL, and the SDK each session id; both must stay among ourselves."""
+    caplog.set_level(logging.DEBUG)
+    logging.getLogger("httpcore2").setLevel(logging.INFO)  # it logs bytes at DEBUG, for whoever wants to see them
+    with faulty_server("legacy") as server:
+        kind, path = (Http, "/mcp") if transport == "http" else (Sse, "/sse")
+        url = server.url(f"{path}?api_key=k3y").replace("//", "//me:hunter2@")
+        config = ServerConfig("web", kind(url, headers={"X-Key": Secret("s3cret")}), restart=AT_ONCE)
+        async with open_servers(config) as servers:
+            await servers["web"].call_tool("sleep")
+            with pytest.raises(HttpStatusError):
+                await servers["web"].call_tool("raw", Raw(response(401), "keep")._asdict())
+            await servers["web"].restart()
+            session = server.session()
+    assert "HTTP Request: POST" in caplog.text
+    for secret in ("k3y", "hunter2", "s3cret", session):
+        assert secret not in caplog.text
+    assert any("k3y" in request.target for request in server.requests)
+
+
+async def test_the_logs_of_others_are_left_alone(server: FaultyServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with open_servers(http(server)), httpx2.AsyncClient() as client:
+        await client.get(server.url("/mcp?page=7"))
+    assert "page=7" in caplog.text

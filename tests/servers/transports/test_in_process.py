@@ -1,0 +1,41 @@
+"""Servers that are objects in this process."""
+
+from __future__ import annotations
+
+import pytest
+from mcp.server import Server
+from mcp.server.mcpserver import MCPServer
+
+from mcp_actors._errors import ConnectFailed
+from mcp_actors.config import InProcess, ServerConfig
+from mcp_actors.servers.transports import Obituary, open_link
+
+from ..http_server import make_server
+from ..links import never_lost, open_session, text_of
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])
+async def test_a_session_on_a_link_calls_tools(mode: str) -> None:
+    config = ServerConfig("here", InProcess(make_server()))
+    async with open_link(config, on_lost=never_lost) as link, open_session(link, mode) as client:
+        assert text_of(await client.call_tool("add", {"a": 2, "b": 3})) == "5"
+        assert (link.pid, link.lost, link.failure, link.malformed_lines) == (None, False, None, 0)
+        assert link.endpoint == "the in-process server 'over-http'"
+    assert link.obituary() == await link.wait_obituary() == Obituary()
+
+
+@pytest.mark.parametrize("server", [Server("low"), MCPServer("high")], ids=["low-level", "high-level"])
+async def test_both_kinds_of_server_objects_will_do(server: object) -> None:
+    async with open_link(ServerConfig("here", InProcess(server)), on_lost=never_lost) as link:
+        assert link.target is server
+
+
+async def test_an_object_that_is_no_server_is_refused() -> None:
+    with pytest.raises(ConnectFailed) as caught:
+        async with open_link(ServerConfig("here", InProcess(make_server)), on_lost=never_lost):
+            pytest.fail("it opened")
+    assert str(caught.value) == (
+        "server 'here': InProcess() was given an object of type 'function', which is not a server; "
+        "pass an mcp.server.MCPServer or mcp.server.Server"
+    )
+    assert (caught.value.phase, caught.value.hopeless) == ("configure", True)

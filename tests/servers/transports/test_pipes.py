@@ -1,0 +1,210 @@
+"""Messages over the pipes of a real process: whatever it writes, however little it reads."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import anyio
+import pytest
+import trio
+from hypothesis import given, strategies as st
+from mcp import MCPError
+from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
+
+from mcp_actors._errors import LimitExceeded
+from mcp_actors.servers.transports import open_link
+from mcp_actors.servers.transports._pipes import BACKLOG_BYTES, BURST, parse_message
+
+from ..links import never_lost, notification, open_session, scripted, shell, streams_of, text_of
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda values: st.lists(values, max_size=2) | st.dictionaries(st.text(), values, max_size=2),
+    max_leaves=5,
+)
+ALMOST_A_MESSAGE = st.fixed_dictionaries(
+    {"jsonrpc": st.sampled_from(["2.0", "2.0", "2.0", "1.0", 2.0])},
+    optional={
+        "id": st.integers(0, 3) | st.sampled_from(["1", 1.0, True, None]),
+        "method": st.just("ping") | ANYTHING,
+        "params": st.dictionaries(st.text(), ANYTHING, max_size=2) | ANYTHING,
+        "result": st.dictionaries(st.text(), ANYTHING, max_size=2) | ANYTHING,
+        "error": st.just({"code": -1, "message": "no", "data": [1]}) | ANYTHING,
+    },
+)
+
+
+def by_the_sdk(line: bytes) -> JSONRPCMessage | None:
+    try:
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        return None
+
+
+def by_us(line: bytes) -> JSONRPCMessage | None:
+    try:
+        return parse_message(line)
+    except ValueError:
+        return None
+
+
+@given((ALMOST_A_MESSAGE | ANYTHING).map(json.dumps).map(str.encode) | st.binary())
+def test_a_line_is_the_message_that_the_sdk_would_make_of_it(line: bytes) -> None:
+    assert by_us(line) == by_the_sdk(line)
+
+
+async def test_lines_that_are_no_messages_are_logged_and_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    """S2-11, A-23."""
+    async with open_link(scripted("--garbage"), on_lost=never_lost) as link, open_session(link) as client:
+        assert text_of(await client.call_tool("echo", {"text": "fine"})) == "fine"
+        assert link.malformed_lines == 5
+    skipped = [record.getMessage() for record in caplog.records if "skipped" in record.getMessage()]
+    assert len(skipped) == 5
+    assert "'scripted'" in skipped[0]
+    assert "Welcome to the scripted server!" in skipped[0]
+
+
+async def test_an_invalid_byte_costs_its_line_and_nothing_else() -> None:
+    async with open_link(scripted(), on_lost=never_lost) as link, open_session(link) as client:
+        await client.call_tool("print_raw", {"text": '{"jsonrpc": "2.0", "method": "x\xff"}'})
+        assert link.malformed_lines == 1
+        assert text_of(await client.call_tool("echo", {"text": "fine"})) == "fine"
+
+
+async def test_a_server_that_logs_to_stdout_does_not_fill_our_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with open_link(scripted(), on_lost=never_lost) as link, open_session(link) as client:
+        await client.call_tool("print_raw", {"text": "noise\n" * 1000})
+        assert link.malformed_lines == 1000
+    skipped = [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO]
+    assert sum("skipped a line" in text for text in skipped) == 10
+    assert skipped[-1] == "server 'scripted': skipped 1000 lines in all on stdout"
+
+
+async def test_a_line_over_the_limit_ends_the_connection_and_says_so() -> None:
+    lost = trio.Event()
+    async with open_link(scripted(max_line_bytes=100_000), on_lost=lost.set) as link, open_session(link) as client:
+        assert len(text_of(await client.call_tool("echo", {"text": "x" * 90_000}))) == 90_000
+        with pytest.raises(MCPError, match="Connection closed"):
+            await client.call_tool("echo", {"text": "x" * 110_000})
+        assert lost.is_set()
+        assert isinstance(link.failure, LimitExceeded)
+        assert "server 'scripted': sent a line of more than 100000 bytes" in str(link.failure)
+
+
+async def test_a_line_that_never_ends_ends_the_connection() -> None:
+    lost = trio.Event()
+    config = shell("while :; do printf xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done", max_line_bytes=10_000)
+    async with open_link(config, on_lost=lost.set) as link:
+        reader, _ = await streams_of(link)
+        with pytest.raises(anyio.EndOfStream), trio.fail_after(5):
+            await reader.receive()
+        assert isinstance(link.failure, LimitExceeded)
+        with pytest.raises(anyio.EndOfStream):
+            await reader.receive()
+
+
+async def test_stderr_is_always_read_and_its_end_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "mcp_actors.servers.stderr")
+    flags = ("--stderr", "begin\nsecond\n", "--stderr-flood", "1000000")
+    async with open_link(scripted(*flags), on_lost=never_lost) as link, open_session(link) as client:
+        assert text_of(await client.call_tool("echo", {"text": "not stuck"})) == "not stuck"
+    tail = link.obituary().stderr_tail
+    assert len(tail) == 65536
+    assert set(tail) == {"x"}
+    records = [record for record in caplog.records if record.name == "mcp_actors.servers.stderr"]
+    assert [record.getMessage() for record in records[:2]] == ["scripted: begin", "scripted: second"]
+    assert {record.__dict__["mcp_server"] for record in records} == {"scripted"}
+    # What has no line breaks comes in pieces, and all of it.
+    assert sum(len(record.getMessage()) - len("scripted: ") for record in records[2:]) == 1_000_000
+
+
+async def test_cancelled_senders_leave_whole_lines_in_a_full_pipe(tmp_path: Path) -> None:
+    """Nothing cancelled leaves half a line: a server that reads on later understands all it reads."""
+    gate, log = tmp_path / "gate", tmp_path / "log"
+    config = scripted("--never-read", str(gate), "--log-file", str(log))
+    async with open_link(config, on_lost=never_lost) as link, open_session(link) as client:
+        # More than the pipe and the backlog hold: some are taken at once, some wait in the backlog, some for room.
+        async with trio.open_nursery() as nursery:
+            for number in range(60):
+                nursery.start_soon(client.call_tool, "echo", {"text": f"{number}:" + "x" * 50_000})
+            await trio.testing.wait_all_tasks_blocked()
+            # The courtesy notices of the SDK would wait for room for seconds; the gate opens before.
+            nursery.cancel_scope.cancel("the pipe is full")
+            gate.touch()
+        with trio.fail_after(10):
+            assert text_of(await client.call_tool("echo", {"text": "after"})) == "after"
+    lines = log.read_text().splitlines()
+    # A line that cannot be parsed would have ended the server.
+    taken = lines.count("tools/call echo") - 1
+    assert BACKLOG_BYTES / 50_000 <= taken < 60
+    assert lines[-1] == "eof"
+
+
+async def test_a_sender_that_waits_for_room_leaves_at_once_when_cancelled_and_when_the_link_closes() -> None:
+    async with open_link(shell("exec sleep 60"), on_lost=never_lost) as link:
+        _, writer = await streams_of(link)
+        await writer.send(notification("x" * (BACKLOG_BYTES + 200_000)))
+        with trio.move_on_after(0) as scope:
+            await writer.send(notification("cancelled"))
+        assert scope.cancelled_caught
+        async with trio.open_nursery() as nursery:
+
+            async def send() -> None:
+                with pytest.raises(anyio.ClosedResourceError):
+                    await writer.send(notification("no room"))
+
+            nursery.start_soon(send)
+            await trio.testing.wait_all_tasks_blocked()
+            await writer.aclose()
+
+
+async def test_a_send_that_the_pipe_takes_at_once_does_not_yield_but_sees_a_cancellation_before() -> None:
+    others_ran = trio.Event()
+
+    async def other() -> None:
+        others_ran.set()
+
+    async with open_link(scripted(), on_lost=never_lost) as link:
+        _, writer = await streams_of(link)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(other)
+            await writer.send(notification("small"))
+            assert not others_ran.is_set()
+        with trio.CancelScope() as scope:
+            scope.cancel("before it is sent")
+            await writer.send(notification("never"))
+        assert scope.cancelled_caught
+
+
+async def test_a_session_that_has_stopped_reading_may_still_say_goodbye(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with open_link(scripted("--log-file", str(log)), on_lost=never_lost) as link:
+        reader, writer = await streams_of(link)
+        await reader.aclose()
+        with pytest.raises(anyio.ClosedResourceError):
+            await reader.receive()
+        await writer.send(notification("goodbye"))
+    assert log.read_text().splitlines()[-2:] == ["test", "eof"]
+
+
+async def test_a_server_that_always_has_something_to_say_lets_other_tasks_run() -> None:
+    line = '{"jsonrpc":"2.0","method":"test"}'
+    rounds = 0
+
+    async def count() -> None:
+        nonlocal rounds
+        while True:
+            await trio.lowlevel.checkpoint()
+            rounds += 1
+
+    async with open_link(shell(f"while :; do echo '{line}'; done"), on_lost=never_lost) as link:
+        reader, _ = await streams_of(link)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count)
+            for _ in range(1000):
+                await reader.receive()
+            nursery.cancel_scope.cancel("enough")
+    # A new chunk of data starts a new burst, so they do not all have the same length.
+    assert rounds >= 1000 / BURST / 2

@@ -1,0 +1,243 @@
+"""The end of a server's process and of everything it started, however it behaves."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from mcp_actors.servers.transports import _process, open_link
+from mcp_actors.servers.transports._stdio import StdioLink
+
+from ..links import MARGIN, never_lost, open_session, scripted, shell, streams_of, wait_for_line
+from ..processes import child_pids, eventually, group_members, state_of, wait_ended
+
+MISBEHAVIORS = [
+    (),
+    ("--never-answer",),
+    ("--ignore-sigterm",),
+    ("--ignore-eof",),
+    ("--ignore-eof", "--ignore-sigterm"),
+    ("--spawn-grandchild",),
+    ("--grandchild-keeps-stdout",),
+    ("--grandchild-keeps-stdout", "--ignore-eof", "--ignore-sigterm"),
+    ("--flood-at-eof",),
+    ("--stderr-flood", "1000000"),
+    ("--garbage", "--exit-at-start", "1"),
+    ("--exit-at-start", "0", "--grandchild-keeps-stdout"),
+    ("--start-delay", "60"),
+]
+
+
+@pytest.mark.parametrize("how", ["left", "failed", "cancelled"])
+@pytest.mark.parametrize("flags", MISBEHAVIORS, ids=" ".join)
+async def test_nothing_is_left_of_a_server_however_it_behaves_and_however_it_is_left(
+    flags: tuple[str, ...], how: str, tmp_path: Path
+) -> None:
+    """S2-13, A-08, S4-21."""
+    pid_file = tmp_path / "pids"
+    before = child_pids()
+    config = scripted(*flags, "--pid-file", str(pid_file), stop_timeout=1.0)
+    left_at, leader = float("inf"), 0
+    with trio.CancelScope() as scope:
+        try:
+            async with open_link(config, on_lost=lambda: None) as link:
+                assert link.pid is not None
+                leader = link.pid
+                if "--start-delay" not in flags:
+                    await eventually(lambda: pid_file.exists() and pid_file.read_text().endswith("\n"))
+                left_at = trio.current_time()
+                if how == "failed":
+                    raise ValueError("the block failed")
+                if how == "cancelled":
+                    scope.cancel("the block was cancelled")
+                    await trio.lowlevel.checkpoint()
+        except ValueError:
+            assert how == "failed"
+    assert scope.cancelled_caught == (how == "cancelled")
+    assert trio.current_time() - left_at < config.stop_timeout + MARGIN
+    assert state_of(leader) == "gone"
+    assert child_pids() == before
+    pids = [int(pid) for pid in pid_file.read_text().split()] if pid_file.exists() else []
+    assert len(pids) == (0 if "--start-delay" in flags else 2 if "grandchild" in " ".join(flags) else 1)
+    await wait_ended(pids, within=1)
+    assert group_members(leader) == []
+
+
+async def test_a_polite_server_is_asked_once_and_leaves_in_no_time(tmp_path: Path) -> None:
+    """S2-13."""
+    log = tmp_path / "log"
+    async with open_link(scripted("--log-file", str(log), stop_timeout=60.0), on_lost=never_lost) as link:
+        async with open_session(link):
+            pass
+        left_at = trio.current_time()
+    assert trio.current_time() - left_at < MARGIN
+    assert log.read_text().splitlines()[-1] == "eof"
+
+
+async def test_what_a_server_writes_at_the_end_of_its_input_does_not_hold_it_up(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    config = scripted("--flood-at-eof", "--log-file", str(log), stop_timeout=60.0)
+    async with open_link(config, on_lost=never_lost) as link:
+        async with open_session(link):
+            pass
+        left_at = trio.current_time()
+    assert trio.current_time() - left_at < MARGIN
+    assert log.read_text().splitlines()[-2:] == ["eof", "flooded"]
+
+
+async def test_the_steps_of_a_stop_come_in_order_and_are_logged(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """S2-13."""
+    caplog.set_level(logging.INFO, "mcp_actors.servers")
+    log = tmp_path / "log"
+    config = scripted("--ignore-eof", "--ignore-sigterm", "--log-file", str(log), stop_timeout=0.5)
+    async with open_link(config, on_lost=never_lost) as link, open_session(link):
+        pass
+    assert "eof" in log.read_text().splitlines()
+    assert [record.getMessage() for record in caplog.records if record.name == "mcp_actors.servers"] == [
+        f"server 'scripted' (pid {link.pid}) stays at the end of its input; sending SIGTERM",
+        f"server 'scripted' (pid {link.pid}) ignores SIGTERM; sending SIGKILL",
+    ]
+
+
+async def test_the_whole_group_is_asked_to_end_before_it_is_killed(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """S2-13: the server leaves when its child has; both had heard of it, and neither had to be killed."""
+    heard = tmp_path / "heard"
+    stay = "echo '{}'; while :; do sleep 0.01; done"
+    child = f"trap 'echo child >> {heard}; exit' TERM; {stay}"
+    leader = f"trap 'while [ ! -s {heard} ]; do sleep 0.01; done; echo leader >> {heard}; exit' TERM; {stay}"
+    config = shell(f"({child}) & {leader}", stop_timeout=2.0)
+    async with open_link(config, on_lost=never_lost) as link:
+        reader, _ = await streams_of(link)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reader.receive)
+            await eventually(lambda: link.malformed_lines == 2)
+            nursery.cancel_scope.cancel("both are ready to be asked")
+    assert heard.read_text().split() == ["child", "leader"]
+    assert "sending SIGKILL" not in caplog.text
+
+
+async def test_a_process_that_cannot_be_killed_is_reported_and_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(_process, "REAP_FLOOR", 0.05)
+    monkeypatch.setattr(os, "killpg", lambda pid, number: None)
+    async with open_link(scripted("--ignore-eof", stop_timeout=0.2), on_lost=never_lost) as link, open_session(link):
+        left_at = trio.current_time()
+    assert trio.current_time() - left_at < 0.2 + MARGIN
+    assert isinstance(link, StdioLink)
+    assert f"process {link.pid} was killed but does not end; it is left behind" in caplog.text
+    os.kill(link.pid, signal.SIGKILL)
+    await link._process.wait()
+
+
+async def test_a_cancellation_during_the_stop_neither_shortens_nor_lengthens_it(tmp_path: Path) -> None:
+    """A-08."""
+    log = tmp_path / "log"
+    config = scripted("--ignore-eof", "--ignore-sigterm", "--log-file", str(log), stop_timeout=0.5)
+    pids: list[int | None] = []
+
+    async def serve(scope: trio.CancelScope) -> None:
+        with scope:
+            async with open_link(config, on_lost=never_lost) as link, open_session(link):
+                pids.append(link.pid)
+
+    scope = trio.CancelScope()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve, scope)
+        await wait_for_line(log, "eof")
+        scope.cancel("while it is being stopped")
+        cancelled_at = trio.current_time()
+    assert trio.current_time() - cancelled_at < 0.5 + MARGIN
+    assert [state_of(pid) for pid in pids] == ["gone"]
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_a_start_that_is_cancelled_leaves_no_process(steps: int) -> None:
+    """S4-19."""
+    before = child_pids()
+    scope = trio.CancelScope()
+
+    async def cancel_soon() -> None:
+        for _ in range(steps):
+            await trio.lowlevel.checkpoint()
+        scope.cancel("while it starts")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cancel_soon)
+        with scope:
+            async with open_link(scripted(), on_lost=never_lost):
+                await trio.sleep_forever()
+    assert scope.cancelled_caught
+    assert child_pids() == before
+
+
+async def test_a_start_that_is_cancelled_while_the_process_is_being_made_leaves_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """S4-19."""
+    pids: list[int] = []
+    popen = subprocess.Popen
+
+    def made_and_cancelled(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        process: subprocess.Popen[bytes] = popen(*args, **options)
+        pids.append(process.pid)
+        # Now it exists, and nobody but this thread has it.
+        trio.from_thread.run_sync(scope.cancel, "while it starts")
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", made_and_cancelled)
+    with trio.CancelScope() as scope:
+        async with open_link(scripted("--ignore-eof", stop_timeout=0.5), on_lost=never_lost):
+            await trio.lowlevel.checkpoint()
+            pytest.fail("it went on")
+    assert scope.cancelled_caught
+    assert [state_of(pid) for pid in pids] == ["gone"]
+
+
+def test_ctrl_c_ends_the_server_and_leaves_bare() -> None:
+    """A-08."""
+    pids: list[int | None] = []
+
+    async def main() -> None:
+        async with open_link(scripted("--spawn-grandchild"), on_lost=never_lost) as link:
+            pids.append(link.pid)
+            signal.raise_signal(signal.SIGINT)
+            await trio.sleep_forever()
+
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)
+    assert [state_of(pid) for pid in pids] == ["gone"]
+
+
+def test_ctrl_c_in_the_moment_after_the_start_of_the_process_does_not_leak_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A-08."""
+    pids: list[int] = []
+    make: Callable[..., None] = _process.ServerProcess.__init__
+
+    def interrupted(self: _process.ServerProcess, process: trio.Process, server: str) -> None:
+        make(self, process, server)
+        pids.append(self.pid)
+        signal.raise_signal(signal.SIGINT)
+
+    async def main() -> None:
+        async with open_link(scripted(), on_lost=never_lost):
+            await trio.sleep_forever()
+
+    monkeypatch.setattr(_process.ServerProcess, "__init__", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)
+    assert [state_of(pid) for pid in pids] == ["gone"]

@@ -1,0 +1,128 @@
+"""Servers over HTTP with SSE: the tests run against the SDK's own server in a real process."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import pytest
+import trio
+from mcp import MCPError
+
+from mcp_actors import ConnectionLost, ServerConfig, Sse, open_servers
+from mcp_actors.servers.transports import open_link
+
+from ..faults.http_faults import faulty_server
+from ..fleet import PROMPT, calls
+from ..groups import NEVER
+from ..http_server import command
+from ..links import never_lost, open_session, text_of
+
+# A stream that is left leaves generators of the HTTP library to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
+
+LONG: Final = {"seconds": 60}
+
+
+@contextmanager
+def run_server(*flags: str) -> Iterator[tuple[ServerConfig, subprocess.Popen[str]]]:
+    with subprocess.Popen(command("--sse", *flags), stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            url = f"http://127.0.0.1:{int(process.stdout.readline())}/sse"
+            yield ServerConfig("old", Sse(url, auth="t0ken"), restart=NEVER), process
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def config() -> Iterator[ServerConfig]:
+    with run_server("--require-header", "Authorization=Bearer t0ken") as (config, _):
+        yield config
+
+
+async def test_a_session_on_a_link_lists_and_calls_tools(config: ServerConfig) -> None:
+    """S2-01."""
+    async with open_link(config, on_lost=never_lost) as link, open_session(link) as client:
+        assert {tool.name for tool in (await client.list_tools()).tools} == {"echo", "pid", "add", "sleep", "grow"}
+        assert text_of(await client.call_tool("add", {"a": 2, "b": 3})) == "5"
+        assert (link.pid, link.lost, link.failure) == (None, False, None)
+        assert "open" in repr(link)
+    assert "closed" in repr(link)
+
+
+async def test_it_is_not_asked_for_an_era_that_is_younger_than_its_transport(config: ServerConfig) -> None:
+    async with open_servers(config) as servers:
+        assert servers["old"].info.protocol_version < "2026"
+        assert servers["old"].statistics().tools == 5
+
+
+async def test_many_calls_go_side_by_side(config: ServerConfig) -> None:
+    """A-26."""
+    async with open_servers(config) as servers:
+        began = trio.current_time()
+        async with calls(40, servers["old"].call_tool, "sleep", {"seconds": 0.5}) as asking:
+            pass
+        assert [text_of(await call.result()) for call in asking] == ["slept 0.5"] * 40
+        assert trio.current_time() - began < 0.5 + PROMPT
+
+
+async def test_no_message_waits_until_the_one_before_it_was_accepted() -> None:
+    """A-26."""
+    with faulty_server("legacy") as server:
+        config = ServerConfig("old", Sse(server.url("/sse")), restart=NEVER)
+        async with open_servers(config) as servers, calls(1, servers["old"].call_tool, "slowly") as [slow]:
+            await server.held()
+            with trio.fail_after(PROMPT):
+                assert text_of(await servers["old"].call_tool("sleep")) == "slept None"
+            assert not slow.over
+            server.release()
+            assert text_of(await slow.result()) == "slept None"
+
+
+async def test_a_long_message_passes_both_ways(config: ServerConfig) -> None:
+    text = "x" * 3_000_000
+    async with open_servers(config) as servers:
+        assert text_of(await servers["old"].call_tool("echo", {"text": text})) == text
+
+
+async def test_an_unknown_tool_is_the_servers_answer(config: ServerConfig) -> None:
+    async with open_servers(config) as servers:
+        result = await servers["old"].call_tool("nonsense")
+        assert result.is_error
+        assert text_of(result) == "Unknown tool: nonsense"
+
+
+async def test_a_caller_that_leaves_disturbs_nobody(config: ServerConfig) -> None:
+    async with open_servers(config) as servers:
+        with pytest.raises(trio.TooSlowError), trio.fail_after(0.1):
+            await servers["old"].call_tool("sleep", {"seconds": 60})
+        assert text_of(await servers["old"].call_tool("echo", {"text": "fine"})) == "fine"
+
+
+async def test_calls_are_lost_at_once_with_their_server() -> None:
+    """A-03, A-07."""
+    with run_server() as (config, process):
+        async with (
+            open_servers(config) as servers,
+            calls(3, servers["old"].call_tool, "sleep", {"seconds": 60}) as lost,
+        ):
+            await servers["old"].call_tool("echo", {"text": "so that the others are under way"})
+            killed = trio.current_time()
+            process.kill()
+            with trio.fail_after(PROMPT):
+                for call in lost:
+                    with pytest.raises(ConnectionLost):
+                        await call.result()
+            assert trio.current_time() - killed < PROMPT
+            await servers["old"].wait_state("failed")
+
+
+async def test_the_streams_end_with_the_session(config: ServerConfig) -> None:
+    async with open_link(config, on_lost=never_lost) as link:
+        async with open_session(link) as client:
+            pass
+        with pytest.raises((MCPError, RuntimeError)):
+            await client.call_tool("echo", {"text": "too late"})

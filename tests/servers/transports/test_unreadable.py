@@ -1,0 +1,105 @@
+"""Answers that cannot be read: over a connection that all share, it must still be known whose they were."""
+
+from __future__ import annotations
+
+import json
+from time import process_time
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given, strategies as st
+from mcp.types import PARSE_ERROR
+
+from mcp_actors import ConnectFailed, ConnectionLost, open_servers
+from mcp_actors.servers.transports import _unreadable
+from mcp_actors.servers.transports._unreadable import unreadable_answer
+
+from ..groups import NEVER, server
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(alphabet='ab"\\{}[]:,\n é', max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('id"\\:,{', max_size=3), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+def id_of(text: str) -> int | str | None:
+    found = unreadable_answer(text.encode())
+    return None if found is None else found.id
+
+
+@given(
+    st.integers(0, 10**9) | st.text(max_size=4),
+    st.dictionaries(st.sampled_from(["jsonrpc", "extra", "x"]), values, max_size=3),
+    values,
+    st.sampled_from(["result", "error"]),
+    st.randoms(),
+    st.booleans(),
+)
+def test_the_id_is_found_wherever_it_is(
+    request_id: int | str, more: dict[str, Any], result: Any, kind: str, rng: Any, compact: bool
+) -> None:
+    members = [*more.items(), ("id", request_id), (kind, result)]
+    rng.shuffle(members)
+    assert id_of(json.dumps(dict(members), separators=(",", ":") if compact else None)) == request_id
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "starting up …",
+        "[1, 2]",
+        '{"level": "info", "id": 3}',
+        '{"id": 3, "method": "ping", "result": {}}',
+        '{"result": {"id": 3}}',
+        '{"id": null, "error": {}}',
+        '{"id": true, "result": {}}',
+        '{"id": 3.5, "result": {}}',
+        '{"id": [3], "result": {}}',
+        '{"id": 3x, "result": {}}',
+        '{"id": "3, "result": {}}',
+        '{"id"',
+        "",
+    ],
+)
+def test_what_is_no_answer_to_anybody_is_skipped(text: str) -> None:
+    assert id_of(text) is None
+
+
+def test_an_answer_that_is_nested_a_hundred_thousand_times_is_known_by_its_id() -> None:
+    deep = '{"a":' * 100_000 + "1" + "}" * 100_000
+    found = unreadable_answer(f'{{"result":{deep},"id":"x-7","jsonrpc":"2.0"}}'.encode())
+    assert found is not None
+    assert (found.id, found.error.code) == ("x-7", PARSE_ERROR)
+
+
+@pytest.mark.parametrize("part", ['"', '\\"', "{", '"a":', '{"a', "\\", "[]", ","])
+def test_no_text_takes_longer_than_its_length_allows(part: str) -> None:
+    text = ('{"id":1,"result":' + part * _unreadable.MAX_BYTES)[: _unreadable.MAX_BYTES].encode()
+    started = process_time()
+    unreadable_answer(text)
+    assert process_time() - started < 5  # quadratic, it would be hours
+    assert unreadable_answer(text + b" " * len(text)) is None
+
+
+async def test_a_list_that_is_nested_too_deeply_fails_at_once_and_says_so() -> None:
+    """Not when all the time for the connect is over."""
+    with trio.fail_after(10):
+        async with open_servers(server("deep", "--deep-list", "300", restart=NEVER, connect_timeout=60)) as group:
+            error = group.errors["deep"]
+    assert isinstance(error, ConnectFailed)
+    assert error.phase == "list_tools"
+    assert "bytes cannot be read: it is nested too deeply, or is no message of MCP" in str(error)
+
+
+async def test_a_request_whose_answer_cannot_be_read_is_lost_and_the_others_go_on() -> None:
+    config = server("deep", "--deep-list", "300", restart=NEVER, static_tools=[{"name": "echo", "inputSchema": {}}])
+    with trio.fail_after(10):
+        async with open_servers(config) as group:
+            with pytest.raises(ConnectionLost) as caught:
+                await group["deep"].list_tools()
+            assert str(caught.value).startswith("server 'deep': tools/list: the answer of ")
+            assert caught.value.outcome == "unknown"
+            await group["deep"].call_tool("echo", {"text": "hello"})
+            assert group.status()["deep"].restarts == 0
