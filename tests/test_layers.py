@@ -47,15 +47,27 @@ FACADE: Final = {"_backoff", "_errors", "_exports", "catalog", "config", "kernel
 KERNEL_NEEDS: Final = {"attr", "attrs", "outcome", "trio"}
 """What the kernel may import besides the standard library and layer 0."""
 
-ROOMS: Final = {"servers.transports": {"servers._background", "servers._exchange"}}
-"""Folders within a folder that stand for themselves, and what such a room may import of the folder around it. That one
-imports only what the room's ``__init__`` offers."""
-
 ONLY_IN_BRIDGE: Final = {"asyncio", "trio_asyncio"}
 """Imported in functions of the bridge and nowhere else: importing `trio_asyncio` changes asyncio for the process.
 
 For type checkers only, the bridge may import them anywhere.
 """
+
+
+class Room(NamedTuple):
+    """A folder within a folder that stands for itself: whoever imports it imports what its ``__init__`` offers."""
+
+    needs: frozenset[str] | None
+    """What it may import of the folder around it; None: all of that."""
+    known_to: frozenset[str] | None
+    """Which modules of that folder may import it; None: all of them."""
+
+
+ROOMS: Final = {
+    "servers.transports": Room(needs=frozenset({"servers._background", "servers._exchange"}), known_to=None),
+    "servers.group": Room(needs=None, known_to=frozenset({"servers"})),
+}
+"""What lies below the rest of its folder, and what lies above."""
 
 
 class Import(NamedTuple):
@@ -142,13 +154,16 @@ def layer_problem(found: Import) -> str | None:
 def room_problem(found: Import) -> str | None:
     """Say what is wrong with an import across the wall of a room, if anything is."""
     _, _, target = found.target.partition(".")
-    for room, needs in ROOMS.items():
-        home, _, _ = room.partition(".")
-        from_inside, to_inside = _is_in(found.importer, room), _is_in(target, room)
-        if from_inside and not to_inside and _is_in(target, home) and not any(_is_in(target, need) for need in needs):
-            return f"{found}: the room does without"
-        if to_inside and not from_inside and target.removeprefix(f"{room}.").startswith("_"):
+    for name, room in ROOMS.items():
+        home, _, _ = name.partition(".")
+        leaves = _is_in(found.importer, name) and not _is_in(target, name)
+        enters = _is_in(target, name) and not _is_in(found.importer, name)
+        if leaves and found.goes_to == home and room.needs is not None:
+            return None if any(_is_in(target, need) for need in room.needs) else f"{found}: the room does without"
+        if enters and target.startswith(f"{name}._"):
             return f"{found}: import what the room offers"
+        if enters and found.place == home and room.known_to is not None and found.importer not in room.known_to:
+            return f"{found}, which is above it"
     return None
 
 
@@ -243,6 +258,8 @@ def test_the_diagram_in_the_facade_shows_every_layer() -> None:
         ("servers/_a.py", "from .transports._b import x", "what the room offers"),
         ("servers/transports/_a.py", "from .._b import x", "does without"),
         ("servers/transports/_a.py", "if TYPE_CHECKING:\n    from .._b import x", "does without"),
+        ("servers/_a.py", "from .group import x", "which is above it"),
+        ("servers/transports/_a.py", "from ..group import x", "does without"),
         ("bridge/_a.py", "import trio_asyncio", "a function of the bridge"),
         ("servers/_a.py", "if TYPE_CHECKING:\n    import asyncio", "a function of the bridge"),
     ],
@@ -262,6 +279,8 @@ def test_a_forbidden_import_is_found(tmp_path: Path, path: str, code: str, compl
         ("bridge/_a.py", "def f():\n    import asyncio\n    import trio_asyncio"),
         ("bridge/_a.py", "if TYPE_CHECKING:\n    import asyncio"),
         ("servers/_a.py", "from .transports import open_link"),
+        ("servers/__init__.py", "from .group import open_servers"),
+        ("servers/group/_a.py", "from .._actor import x\nfrom ..transports import y"),
         ("servers/transports/_a.py", "from .._exchange import x\nfrom ._b import y\nfrom ...config import z"),
         ("__init__.py", "from mcp_actors.servers import x as x"),
     ],

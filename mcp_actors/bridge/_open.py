@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..config import Callbacks
     from ..kernel import AutoShutdown, Backoff, ChildSpec, Observer, Strategy, SupervisorRef
     from ..servers import ServerGroup
-    from ..servers._configs import Configured
+    from ..servers.group import Configured
     from ._bridge import Bridge
     from ._hosts import Host
 

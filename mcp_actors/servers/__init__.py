@@ -15,13 +15,12 @@ from ._events import (
     ToolsChanged as ToolsChanged,
     ToolsDiffer as ToolsDiffer,
 )
-from ._group import ServerGroup as ServerGroup
-from ._open import open_servers as open_servers
 from ._ref import ServerRef as ServerRef
 from ._state import ServerState as ServerState
 from ._status import ServerInfo as ServerInfo, ServerStatus as ServerStatus
 from ._subscriptions import ResourceUpdated as ResourceUpdated, Subscription as Subscription
 from ._supported import Supported as Supported
+from .group import ServerGroup as ServerGroup, open_servers as open_servers
 
 __all__ = [
     "Flooded",

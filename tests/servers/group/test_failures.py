@@ -23,14 +23,14 @@ from mcp_actors import (
 )
 from mcp_actors._collapse import leaves
 from mcp_actors.kernel import ActorStartError, Restarting, RestartLimitReached
-from mcp_actors.servers._failures import translated
 from mcp_actors.servers._record import ServerRecord
-from mcp_actors.servers._tree import GROUP
+from mcp_actors.servers.group._failures import translated
+from mcp_actors.servers.group._tree import GROUP
 
-from .faults.cells import assert_plain
-from .groups import BOUND, LATER, NEVER, Events, Fault, crash, kill, server, state
-from .links import text_of
-from .processes import child_pids
+from ..faults.cells import assert_plain
+from ..groups import BOUND, LATER, NEVER, Events, Fault, crash, kill, server, state
+from ..links import text_of
+from ..processes import child_pids
 
 
 async def end(group: ServerGroup, name: str) -> None:

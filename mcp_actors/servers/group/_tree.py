@@ -16,17 +16,17 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ..kernel import ChildSpec, Supervisor
-from ._actor import ServerActor
-from ._deadlines import DeadlineActor
-from ._lifecycle import LifecycleActor
+from ...kernel import ChildSpec, Supervisor
+from .._actor import ServerActor
+from .._deadlines import DeadlineActor
+from .._lifecycle import LifecycleActor
 from ._memory import FLUSH_WAIT, MemoryActor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from .._record import ServerRecord
     from ._memory import CatalogMemory
-    from ._record import ServerRecord
 
 GROUP: Final = "servers"
 LIFECYCLE: Final = "servers:lifecycle"

@@ -20,12 +20,12 @@ from mcp_actors import (
     open_servers,
 )
 
-from .fleet import Outcome
-from .groups import AT_ONCE, BOUND, LATER, NEVER, pids_in, reach, server, state
-from .links import MARGIN, text_of
-from .processes import state_of
-from .remembering import Server, change, deferred, remembered
-from .scripted_server import TOOLS
+from ..fleet import Outcome
+from ..groups import AT_ONCE, BOUND, LATER, NEVER, pids_in, reach, server, state
+from ..links import MARGIN, text_of
+from ..processes import state_of
+from ..remembering import Server, change, deferred, remembered
+from ..scripted_server import TOOLS
 
 CALL = {"a": 40, "b": 2}
 

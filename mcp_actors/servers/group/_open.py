@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 
-from .._errors import ConfigError
-from ..catalog import check_naming
-from ..catalog._names import DEFAULT_NAMING
-from ..catalog._store import CatalogStore, default_directory
-from ..config import Callbacks, effective_callbacks
-from ..kernel import EventHub, open_supervisor
+from ..._errors import ConfigError
+from ...catalog import check_naming
+from ...catalog._names import DEFAULT_NAMING
+from ...catalog._store import CatalogStore, default_directory
+from ...config import Callbacks, effective_callbacks
+from ...kernel import EventHub, open_supervisor
+from .._plain_logs import keep_logs_plain
+from .._record import ServerRecord
 from ._configs import Configured, read_configs
 from ._failures import translated
 from ._gate import StartGate, check_gate
 from ._group import ServerGroup
 from ._memory import CatalogMemory
-from ._plain_logs import keep_logs_plain
-from ._record import ServerRecord
 from ._tree import GROUP, group_specs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
-    from ..kernel import Event, Observer
+    from ...kernel import Event, Observer
 
 __all__ = ["open_servers"]
 

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from .._errors import ConfigError
-from ._connection_errors import problem_of
-from ._events import StateChanged
-from ._state import ACTIVE
+from ..._errors import ConfigError
+from .._connection_errors import problem_of
+from .._events import StateChanged
+from .._state import ACTIVE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..kernel import Event
-    from ._record import ServerRecord
+    from ...kernel import Event
+    from .._record import ServerRecord
 
 __all__ = ["StartGate", "check_gate"]
 

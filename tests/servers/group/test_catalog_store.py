@@ -30,17 +30,17 @@ from mcp_actors.catalog import _store
 from mcp_actors.catalog._store import CatalogStore
 from mcp_actors.config import ConfigValue, Secret
 from mcp_actors.kernel import Crashed
-from mcp_actors.servers import _memory
 from mcp_actors.servers._fingerprint import fingerprint
-from mcp_actors.servers._memory import FLUSH_WAIT, RECALL_WAIT
+from mcp_actors.servers.group import _memory
+from mcp_actors.servers.group._memory import FLUSH_WAIT, RECALL_WAIT
 
-from .changing import shown
-from .fleet import http_server
-from .groups import BOUND, LATER, Events, Fault, reach, server, state
-from .links import MARGIN, text_of
-from .processes import eventually
-from .remembering import Server, change, deferred, remembered
-from .scripted_server import TOOLS, command
+from ..changing import shown
+from ..fleet import http_server
+from ..groups import BOUND, LATER, Events, Fault, reach, server, state
+from ..links import MARGIN, text_of
+from ..processes import eventually
+from ..remembering import Server, change, deferred, remembered
+from ..scripted_server import TOOLS, command
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

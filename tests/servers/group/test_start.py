@@ -12,7 +12,7 @@ import trio
 from mcp_actors import ConnectFailed, ServerConfig, StateChanged, Stdio, open_servers
 from mcp_actors.kernel import Starting
 
-from .groups import (
+from ..groups import (
     LATER,
     NEVER,
     Events,
@@ -26,8 +26,8 @@ from .groups import (
     state,
     until,
 )
-from .links import text_of
-from .processes import child_pids, state_of
+from ..links import text_of
+from ..processes import child_pids, state_of
 
 
 async def test_a_broken_server_is_recorded_and_the_others_serve(tmp_path: Path) -> None:

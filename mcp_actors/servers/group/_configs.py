@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 import trio
 from attrs import Factory, define
 
-from .._collapse import first_of
-from .._errors import ConfigError
-from ..config import LoadedConfig, ServerConfig, check_unique_names, load_config
+from ..._collapse import first_of
+from ..._errors import ConfigError
+from ...config import LoadedConfig, ServerConfig, check_unique_names, load_config
 
 __all__ = ["Configured", "Given", "read_configs"]
 

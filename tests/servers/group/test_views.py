@@ -17,9 +17,9 @@ from mcp_actors.kernel import Event, EventHub, EventStream, Restarting
 from mcp_actors.servers import ServerRef, ServerState
 from mcp_actors.servers._state import next_state
 
-from .groups import AT_ONCE, LATER, NEVER, Events, after, crash, kill, reach, server, state, until
-from .links import text_of
-from .scripted_server import TOOLS, command
+from ..groups import AT_ONCE, LATER, NEVER, Events, after, crash, kill, reach, server, state, until
+from ..links import text_of
+from ..scripted_server import TOOLS, command
 
 
 def names(refs: tuple[ServerRef, ...]) -> list[str]:

@@ -13,11 +13,11 @@ from mcp.server.mcpserver import MCPServer
 from mcp_actors import InProcess, ServerConfig, ServerGroup, ToolNotFound, ToolsChanged, open_servers
 from mcp_actors.catalog import Listing
 from mcp_actors.kernel import Event
-from mcp_actors.servers import _group
+from mcp_actors.servers.group import _group
 
-from .groups import LATER, NEVER, Events, after, command_with, crash, server, shell, unless
-from .links import text_of
-from .scripted_server import TOOLS
+from ..groups import LATER, NEVER, Events, after, command_with, crash, server, shell, unless
+from ..links import text_of
+from ..scripted_server import TOOLS
 
 
 def listed(group: ServerGroup) -> dict[str, bool]:

@@ -25,19 +25,19 @@ from attrs import frozen
 from mcp.types import Tool
 from pydantic_core import ValidationError
 
-from ..catalog import Pins
-from ..catalog._store import RememberedCatalog
-from ..kernel import Actor
-from ._events import StateChanged, ToolsChanged
-from ._fingerprint import fingerprint
+from ...catalog import Pins
+from ...catalog._store import RememberedCatalog
+from ...kernel import Actor
+from .._events import StateChanged, ToolsChanged
+from .._fingerprint import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
-    from ..catalog._store import CatalogStore
-    from ..kernel import Event
-    from ._catalog import ServerCatalog
-    from ._record import ServerRecord
+    from ...catalog._store import CatalogStore
+    from ...kernel import Event
+    from .._catalog import ServerCatalog
+    from .._record import ServerRecord
 
 __all__ = ["CatalogMemory", "MemoryActor"]
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import trio
 from attrs import frozen
 
-from .._errors import ConfigError, ToolNotFound
-from ..catalog import CatalogSnapshot, Listing
-from ..config import permitted
-from ..kernel import SupervisorRef
-from ..kernel._events import EVENT_BUFFER
-from . import _state
-from ._lifecycle import Reconnect, Supervised, change
-from ._ref import ServerRef
+from ..._errors import ConfigError, ToolNotFound
+from ...catalog import CatalogSnapshot, Listing
+from ...config import permitted
+from ...kernel import SupervisorRef
+from ...kernel._events import EVENT_BUFFER
+from .. import _state
+from .._lifecycle import Reconnect, Supervised, change
+from .._ref import ServerRef
 from ._tree import LIFECYCLE, supervisor_id
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT
     from mcp.types import CallToolResult, Tool
 
-    from ..catalog import CatalogTool
-    from ..config import ToolContext
-    from ..kernel import EventHub, EventStream
-    from ._record import ServerRecord
-    from ._state import ServerState
-    from ._status import ServerStatus
+    from ...catalog import CatalogTool
+    from ...config import ToolContext
+    from ...kernel import EventHub, EventStream
+    from .._record import ServerRecord
+    from .._state import ServerState
+    from .._status import ServerStatus
 
 __all__ = ["ServerGroup"]
 

@@ -9,11 +9,11 @@ import trio
 
 from mcp_actors import open_servers
 from mcp_actors.kernel import Event, StopFailed, Stopped, Stopping
-from mcp_actors.servers._tree import supervisor_id
+from mcp_actors.servers.group._tree import supervisor_id
 
-from .groups import LATER, NEVER, Events, Fault, crash, pids_in, server, state
-from .links import MARGIN
-from .processes import child_pids, state_of, wait_ended
+from ..groups import LATER, NEVER, Events, Fault, crash, pids_in, server, state
+from ..links import MARGIN
+from ..processes import child_pids, state_of, wait_ended
 
 STUBBORN = ("--ignore-eof", "--ignore-sigterm")
 

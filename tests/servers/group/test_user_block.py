@@ -11,10 +11,10 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ServerUnavailable, open_servers
 
-from .fleet import PROMPT, Outcome, kill, wait_calls
-from .groups import NEVER, pids_in, server
-from .links import text_of
-from .processes import state_of
+from ..fleet import PROMPT, Outcome, kill, wait_calls
+from ..groups import NEVER, pids_in, server
+from ..links import text_of
+from ..processes import state_of
 
 
 class Boom(BaseException):

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from attrs import define
 
-from .._collapse import first_of, leaves
-from .._errors import ActorStartError, RestartLimitReached, ServerError, ServerUnavailable
+from ..._collapse import first_of, leaves
+from ..._errors import ActorStartError, RestartLimitReached, ServerError, ServerUnavailable
 from ._tree import GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ._record import ServerRecord
+    from .._record import ServerRecord
 
 
 @define

@@ -16,9 +16,9 @@ import trio
 from mcp_actors import ConfigError, ConnectFailed, LoadedConfig, ServerConfig, Stdio, load_config, open_servers
 from mcp_actors.servers import _era
 
-from . import http_server
-from .groups import BOUND
-from .scripted_server import command
+from .. import http_server
+from ..groups import BOUND
+from ..scripted_server import command
 
 # The SDK leaves the end of its event streams to the garbage collector, and Trio says so.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")

@@ -19,7 +19,7 @@ from mcp_actors import (
 from mcp_actors.kernel import Stopping
 from mcp_actors.servers import ServerRef
 
-from .groups import (
+from ..groups import (
     BOUND,
     LATER,
     NEVER,
@@ -36,8 +36,8 @@ from .groups import (
     state,
     until,
 )
-from .links import text_of
-from .processes import child_pids, state_of
+from ..links import text_of
+from ..processes import child_pids, state_of
 
 
 def numbers(group: ServerGroup) -> list[int]:
