@@ -1,4 +1,4 @@
-"""One failure, one exception: out of the groups that nurseries wrap around it, or the first of several."""
+"""One failure, one exception: out of the groups that nurseries wrap around it, the first of several, with its cause."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import trio
 
-__all__ = ["collapse", "exit_in", "first_of", "leaves", "without_cancelled"]
+__all__ = ["caused_by", "collapse", "exit_in", "first_of", "leaves", "without_cancelled"]
 
 E = TypeVar("E", bound=BaseException)
 
@@ -55,3 +55,9 @@ def first_of(failures: Iterable[E]) -> E:
     for other in others:
         first.add_note(f"also: {other}")
     return first
+
+
+def caused_by(error: E, cause: BaseException | None) -> E:
+    """Give an error its cause, as ``raise error from cause`` does, where it is not raised yet."""
+    error.__cause__ = cause
+    return error

@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 import outcome
 import trio
 
+from .._collapse import caused_by
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -167,9 +169,7 @@ class _Request(ABC, Generic[T]):
 
     def failure(self) -> Exception:
         """The error for a request that comes to nothing because Trio's side has ended."""
-        failure = self.asker._over()
-        failure.__cause__ = self._bridge.why_over
-        return failure
+        return caused_by(self.asker._over(), self._bridge.why_over)
 
     # --- on the event loop's side -----------------------------------------------------------------------------------
 

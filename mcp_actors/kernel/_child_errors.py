@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .._collapse import caused_by
 from .._errors import ActorStartError, ChildError
 
 if TYPE_CHECKING:
@@ -30,11 +31,8 @@ def change_refused(supervisor: str, child: str, reason: ChildProblem) -> ChildEr
 
 def start_failed(supervisor: str, child: Child, end: End) -> ActorStartError:
     """The error of a strict start: it names the child and carries the cause."""
-    exc = ActorStartError(
-        f"supervisor {supervisor!r}: child {child.spec.id!r} did not start: {end.error!r}", actor=child.spec.id
-    )
-    exc.__cause__ = end.error
-    return exc
+    what = f"supervisor {supervisor!r}: child {child.spec.id!r} did not start: {end.error!r}"
+    return caused_by(ActorStartError(what, actor=child.spec.id), end.error)
 
 
 def start_cut_short(supervisor: str, child: Child) -> ActorStartError:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from .._collapse import collapse, exit_in
+from .._collapse import caused_by, collapse, exit_in
 from .._errors import ActorCrashed, ActorError, ActorStartError
 from . import _events as events
 from ._actor import IgnoreStart, check_actor
@@ -327,13 +327,11 @@ class Incarnation:
         name, message = self.record.name, type(envelope.message).__name__
         if not self._end.crashed and not self.comes_back:
             return stopped(name, f"it ended ({self._end.reason}) while it handled {message}", handed_over=True)
-        exc = ActorCrashed(
+        what = (
             f"actor {name!r}: incarnation {self.record.incarnation} ended ({self._end.reason}) while it handled "
-            f"{message}, which may have had its effect; send it again only if that does no harm",
-            actor=name,
+            f"{message}, which may have had its effect; send it again only if that does no harm"
         )
-        exc.__cause__ = self._end.error
-        return exc
+        return caused_by(ActorCrashed(what, actor=name), self._end.error)
 
     def _conclude(self, late: BaseException | None) -> End:
         """The end as decided, completed by what came out of ``running()``."""

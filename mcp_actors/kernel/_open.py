@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import trio
 
-from .._collapse import collapse, exit_in, leaves, without_cancelled
+from .._collapse import caused_by, collapse, exit_in, leaves, without_cancelled
 from .._errors import ActorCrashed, ActorStartError, ActorStopped, RestartLimitReached
 from . import _events as events
 from ._actor import check_actor
@@ -255,9 +255,7 @@ def _start_failure(root: Incarnation) -> BaseException:
         why = "did not start: it has nothing to run"
     else:
         why = f"did not start: it ended itself ({end.reason}) before it had started"
-    failure = ActorStartError(f"actor {name!r}: {why}", actor=name)
-    failure.__cause__ = cause
-    return failure
+    return caused_by(ActorStartError(f"actor {name!r}: {why}", actor=name), cause)
 
 
 def _failure(root: Incarnation) -> BaseException | None:
@@ -267,9 +265,8 @@ def _failure(root: Incarnation) -> BaseException | None:
     if cause is None or isinstance(cause, RestartLimitReached) or not isinstance(cause, Exception):
         return cause
     name = root.record.name
-    failure = ActorCrashed(f"actor {name!r}: crashed: {cause!r}; it is not supervised, so it stays down", actor=name)
-    failure.__cause__ = cause
-    return failure
+    what = f"actor {name!r}: crashed: {cause!r}; it is not supervised, so it stays down"
+    return caused_by(ActorCrashed(what, actor=name), cause)
 
 
 def check_name(name: object) -> None:

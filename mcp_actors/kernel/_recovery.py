@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from .._collapse import caused_by
 from .._errors import RestartLimitReached
 from . import _events as events
 from ._end import CUT_SHORT
@@ -277,11 +278,8 @@ class Recovery:
         why = "trying again cannot help" if end.hopeless else _spent(self._policy)
         what = f"its last failure: {end.error!r}" if end.error is not None else f"it ended: {end.reason}"
         if not self._parks:
-            exc = RestartLimitReached(
-                f"{supervisor}: gave up on child {child.spec.id!r}: {why}; {what}", actor=self._life.record.name
-            )
-            exc.__cause__ = end.error
-            self._life.end("shutdown", exc)
+            message = f"{supervisor}: gave up on child {child.spec.id!r}: {why}; {what}"
+            self._life.end("shutdown", caused_by(RestartLimitReached(message, actor=self._life.record.name), end.error))
         comes_back = not self._parks and self._children.comes_back(child)
         self.give_up(child, end.error, f"{supervisor} gave up on it: {why}; {what}", comes_back=comes_back)
 

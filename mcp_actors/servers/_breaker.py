@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from attrs import define, field
 from mcp import MCPError
 
+from .._collapse import caused_by
 from .._errors import (
     ConnectFailed,
     ConnectionLost,
@@ -151,8 +152,7 @@ class Breaker:
             last_error=self.last_error,
             retry_at=self.retry_at,
         )
-        error.__cause__ = self.last_error
-        return error
+        return caused_by(error, self.last_error)
 
     def _succeeded(self) -> None:
         self.failures = 0

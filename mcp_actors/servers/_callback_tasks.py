@@ -10,7 +10,7 @@ import outcome
 import trio
 from attrs import define, field, frozen
 
-from .._collapse import collapse
+from .._collapse import caused_by, collapse
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -100,9 +100,7 @@ class _Call(Generic[T]):
             # everything around, as if that had been wanted.
             if trio.current_effective_deadline() == -math.inf:
                 raise
-            failure = RuntimeError("it passed on the cancellation of another task")
-            failure.__cause__ = exc
-            self._raised(failure)
+            self._raised(caused_by(RuntimeError("it passed on the cancellation of another task"), exc))
         self.done.set()
 
     def _raised(self, exc: Exception) -> None:

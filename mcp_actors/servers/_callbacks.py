@@ -38,6 +38,7 @@ from mcp.types import (
     LoggingMessageNotification,
 )
 
+from .._collapse import caused_by
 from .._errors import LimitExceeded, ServerError
 from ..config import CallbackContext
 from ._background import open_background
@@ -187,8 +188,7 @@ class ConnectionCallbacks:
                 "that, and send the request again",
                 server=self._server,
             )
-            failure.__cause__ = cause
-            exchange.failure = failure
+            exchange.failure = caused_by(failure, cause)
         return ErrorData(code=code, message=f"the client's callback for {kind} failed")
 
     def _refuse(self, kind: str, *, modern: bool) -> ErrorData:

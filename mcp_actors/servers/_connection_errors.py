@@ -9,7 +9,7 @@ import httpx2
 from mcp import MCPError
 from pydantic_core import ValidationError
 
-from .._collapse import collapse
+from .._collapse import caused_by, collapse
 from .._errors import ConnectFailed, ConnectionLost, ConnectPhase, HttpStatusError, RequestTimedOut, ServerError
 from .._plain_text import plain_text
 from ._exchange import ConnectionOver
@@ -44,8 +44,7 @@ def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None,
         what = f"{_DOING[phase]} failed: {_words(cause)}{_hint(config, phase, cause)}"
     error = _with_last_words(config, phase, link, what)
     error.http_status = cause.status if isinstance(cause, HttpStatusError) else None
-    error.__cause__ = _behind(cause)
-    return error
+    return caused_by(error, _behind(cause))
 
 
 def _behind(cause: BaseException) -> BaseException | None:
@@ -79,23 +78,19 @@ def connection_lost(server: str, link: Link) -> ConnectionLost:
     what = _ended(link.obituary()) if link.pid is not None and link.failure is None else "the connection ended"
     because = f": {problem_of(link.failure)}" if link.failure is not None else ""
     lost = ConnectionLost(f"server {server!r}: {what} while it was connected{because}", server=server)
-    lost.__cause__ = None if link.failure is None else _behind(link.failure)
-    return lost
+    return caused_by(lost, None if link.failure is None else _behind(link.failure))
 
 
 def connection_over(server: str, over: ConnectionOver) -> ConnectionLost:
     """The error for a connection that is of no more use, which a request has found out."""
-    lost = ConnectionLost(f"server {server!r}: {over}", server=server)
-    lost.__cause__ = _behind(over)
-    return lost
+    return caused_by(ConnectionLost(f"server {server!r}: {over}", server=server), _behind(over))
 
 
 def session_failed(server: str, exc: Exception) -> ConnectionLost:
     """The error for a session that failed on our side of the link, while it served or on its way out."""
     cause = collapse(exc)
-    lost = ConnectionLost(f"server {server!r}: its session failed: {_words(cause)}", server=server)
-    lost.__cause__ = cause
-    return lost
+    what = f"server {server!r}: its session failed: {_words(cause)}"
+    return caused_by(ConnectionLost(what, server=server), cause)
 
 
 def answer_not_understood(server: str, operation: str, exc: ValidationError) -> ConnectionLost:

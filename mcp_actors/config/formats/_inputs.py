@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from ..._collapse import caused_by
 from ..._errors import ConfigError
 from .._values import Secret
 from ._places import child, found
@@ -72,9 +73,7 @@ class Inputs:
             answer: object = self._ask(described) if self._ask is not None else None
         except Exception as error:
             problem = f"the ask function raised {type(error).__name__} (the cause of this error) for input {name!r}"
-            failed = ConfigError(problem)
-            failed.__cause__ = error
-            return failed
+            return caused_by(ConfigError(problem), error)
         return _checked(described, answer)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define
 
-from ..._collapse import first_of, leaves
+from ..._collapse import caused_by, first_of, leaves
 from ..._errors import ActorStartError, RestartLimitReached, ServerError, ServerUnavailable
 from ._tree import GROUP
 
@@ -74,8 +74,7 @@ def _unavailable(records: Iterable[ServerRecord]) -> ServerUnavailable:
         state="failed",
         last_error=record.last_error,
     )
-    failure.__cause__ = record.last_error
-    return failure
+    return caused_by(failure, record.last_error)
 
 
 def _is_echo(others: BaseException, failure: ServerUnavailable) -> bool:

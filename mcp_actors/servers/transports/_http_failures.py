@@ -15,6 +15,7 @@ from attrs import frozen
 from mcp import MCPError
 from mcp.types import ErrorData, JSONRPCError, JSONRPCResponse, RequestId
 
+from ..._collapse import caused_by
 from ..._errors import ConnectionLost, HttpStatusError, LimitExceeded, ServerError
 from ..._plain_text import plain_text
 from .._exchange import ConnectionOver
@@ -158,8 +159,7 @@ class HttpFailures:
             status=status,
             retry_after=wait,
         )
-        error.__cause__ = body
-        return error
+        return caused_by(error, body)
 
     def redirected(self, response: httpx2.Response) -> HttpStatusError:
         """The server redirected to a place where a request with credentials must not follow."""
@@ -175,13 +175,12 @@ class HttpFailures:
 
     def lost(self, what: str, cause: BaseException | None = None) -> ConnectionLost:
         """The request was sent, and its answer will not come."""
-        error = ConnectionLost(
+        lost = ConnectionLost(
             f"server {self.server!r}: {self.url}: {what}; the server may have acted on the request, so send it again "
             "only if that does no harm",
             server=self.server,
         )
-        error.__cause__ = cause
-        return error
+        return caused_by(lost, cause)
 
     def of(self, error: Exception, request: httpx2.Request, *, sent: bool) -> Exception:
         """What an exception means for the request in which it was raised: a `ServerError`, or `ConnectionOver`.
@@ -208,8 +207,7 @@ class HttpFailures:
             "check auth and the HTTP client that were configured",
             server=self.server,
         )
-        error.__cause__ = cause
-        return error
+        return caused_by(error, cause)
 
     def too_long(self, limit: int) -> LimitExceeded:
         """The server sent more than it may."""
@@ -228,22 +226,17 @@ class HttpFailures:
             remedy = "check the name of the host"
         else:
             remedy = "is it running?"
-        over = ConnectionOver(f"{self.url} cannot be reached ({describe(cause)}); {remedy}")
-        over.__cause__ = cause
-        return over
+        return caused_by(ConnectionOver(f"{self.url} cannot be reached ({describe(cause)}); {remedy}"), cause)
 
     def forgotten(self, cause: MCPError | None) -> ConnectionOver:
         """The server does not know the session; it was probably restarted."""
-        over = ConnectionOver(f"{self.url} does not know our session any more; it was probably restarted")
-        over.__cause__ = cause
-        return over
+        what = f"{self.url} does not know our session any more; it was probably restarted"
+        return caused_by(ConnectionOver(what), cause)
 
     def ended(self, cause: Exception | None = None) -> ConnectionOver:
         """The stream of events that everything comes over has ended."""
         how = f"broke ({describe(cause)})" if cause is not None else "ended"
-        over = ConnectionOver(f"the stream of events of {self.url} {how}")
-        over.__cause__ = cause
-        return over
+        return caused_by(ConnectionOver(f"the stream of events of {self.url} {how}"), cause)
 
     def no_stream(self, kind: str) -> ServerError:
         """There is something else where the stream of events should be."""
