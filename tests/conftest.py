@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import hypothesis
@@ -10,8 +11,13 @@ import pytest
 from .leftovers import Snapshot
 
 # How long an example takes depends on the machine. What must not take long says so in its test.
-hypothesis.settings.register_profile("mcp_actors", deadline=None)
+hypothesis.settings.register_profile(
+    "mcp_actors", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("mcp_actors")
+
+# What a shell runs in the background, it runs deaf to Ctrl-C; and so would be all programs that are interrupted here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

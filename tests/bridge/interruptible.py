@@ -10,6 +10,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any, cast
 
 import uvloop
@@ -47,20 +48,27 @@ def run_bare(main: Main) -> None:
     asyncio.new_event_loop().run_until_complete(main)
 
 
+def run_until_called(loop: asyncio.AbstractEventLoop, main: Main) -> asyncio.Task[None]:
+    """Run an event loop until the server has the call that never ends; return the task that still waits."""
+    task, log = loop.create_task(main), Path(sys.argv[sys.argv.index("--log-file") + 1])
+    while not (log.exists() and "tools/call sleep" in log.read_text()):
+        loop.run_until_complete(asyncio.wait([task], timeout=0.05))
+        assert not task.done()
+    return task
+
+
 def run_and_drop(main: Main) -> None:
     """Close the event loop while its task still waits."""
     loop = asyncio.new_event_loop()
-    task = loop.create_task(main)
-    loop.run_until_complete(asyncio.wait([task], timeout=0.5))
+    task = run_until_called(loop, main)
     loop.close()
-    print("closed", flush=True)
+    print("closed", task, flush=True)
 
 
 def run_and_forget(main: Main) -> None:
     """Stop the event loop while its task still waits, and never close it."""
     loop = asyncio.new_event_loop()
-    task = loop.create_task(main)
-    loop.run_until_complete(asyncio.wait([task], timeout=0.5))
+    task = run_until_called(loop, main)
     sys.modules["tests"].kept = loop, task  # type: ignore[attr-defined]  # so that nothing is collected before the end
 
 

@@ -18,6 +18,7 @@ from mcp import MCPError
 
 from mcp_actors import ServerConfig, ServerUnavailable, StateChanged, ToolNotFound
 from mcp_actors.kernel import ActorCrashed, ActorStopped, ChildError, ChildSpec
+from tests.servers.fleet import STARTED
 from tests.servers.groups import server
 from tests.servers.links import text_of
 
@@ -25,7 +26,7 @@ from .actors import Boom, Count, Echo, Fail, Fatal, Nap, Note, Notes, SerialWork
 
 E = TypeVar("E", bound=Exception)
 
-BOUND: Final = 20.0
+BOUND: Final = 60.0
 """Seconds for what takes milliseconds."""
 
 STORM: Final = 10_000 if os.environ.get("CI") else 1000
@@ -49,8 +50,9 @@ def spec() -> ChildSpec:
 
 async def until(ref: Any, expected: tuple[int, int]) -> None:
     """Wait until so many naps were begun, and so many of them have ended."""
-    while await ref.call(Count()) != expected:
-        await anyio.lowlevel.checkpoint()
+    with anyio.fail_after(BOUND):
+        while await ref.call(Count()) != expected:
+            await anyio.lowlevel.checkpoint()
 
 
 async def expect(error: type[E], fn: Callable[..., Awaitable[object]], *args: object) -> E:
@@ -141,16 +143,26 @@ async def a_cancelled_call_is_cancelled_on_the_other_side(program: Program) -> N
             await until(worker, (1, 0))
             tasks.cancel_scope.cancel()
         await until(worker, (1, 1))
-        with pytest.raises(TimeoutError), anyio.fail_after(0.01):
-            await worker.call(Nap())
+        while await worker.call(Count()) == (1, 1):  # the deadline may come before its handler has begun
+            with pytest.raises(TimeoutError), anyio.fail_after(0.01):
+                await worker.call(Nap())
         await until(worker, (2, 2))
 
 
 async def a_request_to_a_server_is_cancelled_too(program: Program) -> None:
     log = program.folder / "log"
+
+    async def expire_once_it_is_there(scope: anyio.CancelScope) -> None:
+        while "tools/call sleep" not in log.read_text():  # noqa: ASYNC110 - it is another process
+            await anyio.sleep(0.005)
+        scope.deadline = anyio.current_time()
+
     async with program.open_servers(server("a", "--log-file", str(log))) as servers:
-        with pytest.raises(TimeoutError), anyio.fail_after(0.2):
-            await servers["a"].call_tool("sleep", {"seconds": 600})
+        async with anyio.create_task_group() as tasks:
+            with anyio.move_on_after(BOUND) as scope:
+                tasks.start_soon(expire_once_it_is_there, scope)
+                await servers["a"].call_tool("sleep", {"seconds": 600})
+            assert scope.cancelled_caught
         assert text_of(await servers["a"].call_tool("echo", {"text": "still here"})) == "still here"
         assert servers["a"].statistics().in_flight == 0
     assert "notifications/cancelled" in log.read_text()
@@ -335,7 +347,7 @@ async def a_deadline_around_the_door_fires_while_it_opens(program: Program) -> N
     with pytest.raises(TimeoutError), anyio.fail_after(0.3):
         async with program.open_servers(server("a", "--never-answer", stop_timeout=0.5)):
             raise AssertionError("it cannot be opened")
-    assert anyio.current_time() - began < 3
+    assert anyio.current_time() - began < STARTED
 
 
 async def what_the_block_raises_leaves_it_as_itself(program: Program) -> None:

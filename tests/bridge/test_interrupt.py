@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.servers.fleet import PROMPT, wait_calls
-from tests.servers.groups import pids_in
+from tests.servers.fleet import wait_calls
+from tests.servers.groups import BOUND, pids_in
 from tests.servers.interruptible import SLOW_TO_STOP
 from tests.servers.links import MARGIN, wait_for_line
 from tests.servers.processes import wait_ended
@@ -72,17 +72,17 @@ async def test_ctrl_c_and_a_server_that_does_not_want_to_stop(host: str, tmp_pat
 @pytest.mark.parametrize("runner", ["drop", "forget"])
 async def test_an_event_loop_that_ends_while_a_call_is_pending(host: str, runner: str, tmp_path: Path) -> None:
     async with asyncio_program(tmp_path, host, runner, "call", *SLOW_TO_STOP) as it:
-        with trio.fail_after(8):
+        with trio.fail_after(BOUND):
             code = await it.process.wait()
         assert code == 0, it.complained.read_text()
-        await wait_ended(pids_in(it.pids), within=PROMPT)
+        await wait_ended(pids_in(it.pids))
         assert "eof" in it.log.read_text().splitlines()
 
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_the_death_of_trio_ends_the_block_and_all_that_waits(host: str) -> None:
     command = [sys.executable, "-m", "tests.bridge.trio_dies", host]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=BOUND)
     assert finished.stdout.splitlines() == [
         "a call ends, and says why: True",
         "a call ends, and says why: True",
@@ -94,6 +94,6 @@ def test_the_death_of_trio_ends_the_block_and_all_that_waits(host: str) -> None:
 @pytest.mark.parametrize("host", HOSTS)
 def test_a_fork_that_ends_leaves_the_servers_of_the_program_alone(host: str) -> None:
     command = [sys.executable, "-m", "tests.bridge.forked", host]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=BOUND)
     assert finished.stdout.splitlines() == ["the fork has ended with 3", "the server serves"], finished.stderr
     assert finished.returncode == 0

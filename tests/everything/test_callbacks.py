@@ -28,6 +28,7 @@ from pydantic import FileUrl
 from mcp_actors import Callbacks, ServerConfig, open_servers
 from mcp_actors.config import CallbackContext
 
+from ..servers.groups import BOUND
 from ..servers.processes import eventually
 from .conftest import Asked
 from .test_tools import ALWAYS
@@ -119,7 +120,7 @@ async def test_the_server_is_told_the_roots_and_logs_that_it_has_them(everything
     async with open_servers(evolve(everything, callbacks=callbacks), strict=True) as servers:
         [text] = texts_of(await servers["everything"].call_tool("get-roots-list"))
         assert "1. project\n   URI: file:///srv/project" in text
-        with trio.fail_after(5):
+        with trio.fail_after(BOUND):
             await send.wait()
     told = "Roots updated: 1 root(s) received from client"
     assert logged[0] == ("everything", "info", "everything-server", told)

@@ -8,6 +8,7 @@ from attrs import evolve
 
 from mcp_actors import ServerConfig, open_servers
 
+from ..servers.groups import BOUND
 from ..servers.processes import eventually
 from .conftest import Asked
 
@@ -22,7 +23,7 @@ async def test_changes_are_told_of_what_was_subscribed_to(everything: ServerConf
         server = servers["everything"]
         async with server.subscribe(ONE, OTHER) as changes:
             await server.call_tool("toggle-subscriber-updates")  # tells of all at once, and again every five seconds
-            with trio.fail_after(5):
+            with trio.fail_after(BOUND):
                 told = {(await anext(changes)).uri, (await anext(changes)).uri}
             assert told == {ONE, OTHER}
 

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from mcp_actors import Backoff, ConnectionLost, RestartPolicy, ServerConfig, Ser
 from . import counting_server
 
 CALLERS: Final = 1000
+IN_FLIGHT: Final = 64
 EVERY: Final = 1.0
 """Seconds from one kill to the next."""
 
@@ -59,8 +61,9 @@ class Report:
 class Storm:
     """Makes the calls, and keeps one byte per call: whatever it keeps must not look like a leak."""
 
-    def __init__(self, calls: int) -> None:
+    def __init__(self, calls: int, every: float = EVERY) -> None:
         self.report = Report(calls)
+        self._every = every
         self._ids = iter(range(calls))
         self._answered = bytearray(calls)
         self._warm = int(calls * WARM_UP)
@@ -70,7 +73,9 @@ class Storm:
         """Let it rage; the server counts in a file of that folder."""
         counts = folder / "counts"
         server = Stdio(sys.executable, (counting_server.__file__, str(counts)))
-        config = ServerConfig("counting", server, protocol="legacy", restart=AT_ONCE, request_timeout=None)
+        config = ServerConfig(
+            "counting", server, protocol="legacy", restart=AT_ONCE, request_timeout=None, max_in_flight=IN_FLIGHT
+        )
         async with open_servers(config) as servers, trio.open_nursery() as nursery:
             nursery.start_soon(self._kill, servers["counting"])
             async with trio.open_nursery() as callers:
@@ -95,11 +100,12 @@ class Storm:
 
     async def _kill(self, ref: ServerRef) -> None:
         while True:
-            await trio.sleep(EVERY)
+            await trio.sleep(self._every)
             pid = ref.statistics().pid
-            if pid is not None:
-                os.kill(pid, signal.SIGKILL)
-                self.report.kills += 1
+            with suppress(ProcessLookupError):  # it may be that the last kill is not yet over
+                if pid is not None:
+                    os.kill(pid, signal.SIGKILL)
+                    self.report.kills += 1
 
     def _compare(self, counts: Path) -> None:
         """Hold what the server did against what its callers were told."""

@@ -9,9 +9,10 @@ from typing import Final
 
 import pytest
 
-from .storm import Storm
+from .storm import EVERY, IN_FLIGHT, Storm
 
 CALLS: Final = 100_000 if os.environ.get("CI") else 10_000
+PAUSE: Final = EVERY if os.environ.get("CI") else EVERY / 4
 
 MAY_GROW: Final = 16 * 2**20
 """Bytes. What is kept per call, however little, would be far more after many calls; an allocator's slack is less."""
@@ -22,12 +23,12 @@ async def test_in_a_storm_of_kills_each_call_has_one_outcome_and_no_effect_is_do
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A-09, A-03: a thousand callers, and a SIGKILL of their server every second."""
-    report = await Storm(CALLS).run(tmp_path)
+    report = await Storm(CALLS, PAUSE).run(tmp_path)
     with capsys.disabled():
         print(f"\n{report}")
     assert sum(report.outcomes.values()) == CALLS
-    assert report.outcomes["answered"] > CALLS * 0.9
     assert report.kills > 0
+    assert report.outcomes["answered"] >= CALLS - report.kills * IN_FLIGHT
     assert report.duplicates == 0
     assert report.unheard == 0
     assert report.grown < MAY_GROW

@@ -15,7 +15,7 @@ from mcp_actors.config import CallbackContext
 from mcp_actors.servers import ServerRef
 
 from .asking_server import command
-from .groups import NEVER
+from .groups import BOUND, NEVER
 from .links import text_of
 
 Era: TypeAlias = Literal["legacy", "modern"]
@@ -104,6 +104,6 @@ class Heard(list[Any]):
 
 async def until(condition: Any) -> None:
     """Wait until something is so, which takes messages of a process."""
-    with trio.fail_after(10):
+    with trio.fail_after(BOUND):
         while not condition():
             await wait_all_tasks_blocked(0.001)

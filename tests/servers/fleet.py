@@ -18,7 +18,10 @@ from .http_server import command as http_command
 from .processes import eventually
 
 PROMPT: Final = 1.0
-"""Seconds that "at once" may take, the processes of a loaded machine included."""
+"""Seconds that "at once" may take, where it takes milliseconds."""
+
+STARTED: Final = 10.0
+"""Seconds for what includes the start of a process, on a loaded machine."""
 
 
 def http_config(port: int, name: str = "web", **options: Any) -> ServerConfig:

@@ -17,6 +17,7 @@ from mcp_actors import Backoff, InProcess, RestartPolicy, ServerConfig, StateCha
 from mcp_actors.kernel import Event, GaveUp, Restarting, StartFailed
 from mcp_actors.servers import ServerGroup, ServerRef, ServerState
 
+from .processes import eventually
 from .scripted_server import command
 
 E = TypeVar("E", bound=Event)
@@ -31,7 +32,7 @@ AT_ONCE: Final = RestartPolicy(max_restarts=50, backoff=Backoff())
 """No delay and a large budget: whatever failed is tried again and again."""
 
 
-BOUND: Final = 10.0
+BOUND: Final = 30.0
 """Seconds for what takes milliseconds, so that a test fails where it would wait for ever."""
 
 
@@ -77,6 +78,17 @@ def lines_of(path: Path, *words: str) -> list[str]:
     """Return the lines of a log file, by their first word; only those that begin with one of `words`, if given."""
     first = [line.split()[0] for line in path.read_text().splitlines()]
     return [word for word in first if not words or word in words]
+
+
+def has_lines(path: Path, number: int = 1) -> bool:
+    """Say whether so many lines have been written into a file."""
+    return path.exists() and path.read_text().count("\n") >= number
+
+
+async def expire_once(scope: trio.CancelScope, condition: Callable[[], bool]) -> None:
+    """Let the deadline of a scope come as soon as something is so in other processes."""
+    await eventually(condition)
+    scope.deadline = trio.current_time()
 
 
 class Events(list[Event]):

@@ -48,6 +48,18 @@ def make_server() -> MCPServer:
         await anyio.sleep(seconds)
         return f"slept {seconds}"
 
+    everybody: list[anyio.Event] = []
+
+    @server.tool()
+    async def meet(number: int) -> str:
+        """Wait until so many calls are here at the same time."""
+        everybody.append(anyio.Event())
+        if len(everybody) == number:
+            for each in everybody:
+                each.set()
+        await everybody[-1].wait()
+        return "all are here"
+
     @server.tool()
     async def grow(name: str, ctx: Context[Any, Any]) -> str:
         """Offer one more tool, and give notice."""

@@ -19,7 +19,7 @@ from mcp_actors.servers.transports._stdio import StdioLink
 from .processes import eventually
 from .scripted_server import command
 
-MARGIN = 1.5
+MARGIN = 3.0
 """Seconds that a loaded machine may add to a bound that is asserted."""
 
 

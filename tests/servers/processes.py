@@ -66,7 +66,7 @@ def child_pids() -> set[int]:
     return {process.pid for process in processes() if process.parent == os.getpid()}
 
 
-async def wait_ended(pids: Iterable[int], *, within: float) -> None:
+async def wait_ended(pids: Iterable[int], *, within: float = 10.0) -> None:
     """Wait until none of these processes runs any more: a SIGKILL is sent at once but takes a moment to work.
 
     Raises:
@@ -76,7 +76,7 @@ async def wait_ended(pids: Iterable[int], *, within: float) -> None:
     await eventually(lambda: all(state_of(pid) != "running" for pid in waited_for), within=within)
 
 
-async def eventually(condition: Callable[[], bool], *, within: float = 5.0) -> None:
+async def eventually(condition: Callable[[], bool], *, within: float = 30.0) -> None:
     """Wait for something that another process does, and for which there is no portable event.
 
     Raises:

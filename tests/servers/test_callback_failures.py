@@ -85,7 +85,8 @@ async def test_a_callback_that_fails_is_an_error_for_the_server_and_a_log_line(
 ) -> None:
     """S1-07: never a group, nor the end of anything. The server is told nothing of what was said."""
     events = Events()
-    config = asking(era, callbacks=Callbacks(elicitation=callback, timeout=0.05))
+    timeout = 0.05 if callback is hangs else BOUND
+    config = asking(era, callbacks=Callbacks(elicitation=callback, timeout=timeout))
     with caplog.at_level(logging.ERROR, "mcp_actors"):
         async with open_servers(config, observers=[events]) as servers:
             if era == "legacy":
@@ -208,7 +209,7 @@ async def test_a_caller_that_leaves_takes_the_question_along() -> None:
 async def test_the_time_of_a_callback_counts_for_the_request(era: Era) -> None:
     """Who asks people needs a longer ``request_timeout``."""
     watched = Watched()
-    config = asking(era, callbacks=Callbacks(elicitation=watched), request_timeout=0.3)
+    config = asking(era, callbacks=Callbacks(elicitation=watched), request_timeout=0.8)
     async with open_servers(config) as servers:
         with pytest.raises(RequestTimedOut, match="; it waited for a callback, whose time counts: see how long"):
             await ask(servers["a"], ELICIT)
@@ -219,10 +220,10 @@ async def test_the_time_of_a_callback_counts_for_the_request(era: Era) -> None:
 @pytest.mark.parametrize("era", ERAS)
 async def test_while_a_callback_runs_the_server_lacks_no_progress(era: Era) -> None:
     async def slow(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
-        await trio.sleep(0.4)
+        await trio.sleep(0.8)
         return ACCEPTED
 
-    config = asking(era, callbacks=Callbacks(elicitation=slow), progress_timeout=0.15)
+    config = asking(era, callbacks=Callbacks(elicitation=slow), progress_timeout=0.5)
     async with open_servers(config) as servers:
         assert len(await ask(servers["a"], ELICIT)) == 1
         with pytest.raises(RequestTimedOut) as caught:

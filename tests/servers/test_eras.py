@@ -74,10 +74,10 @@ async def test_a_server_that_the_question_is_too_much_for_is_started_once_more_i
 ) -> None:
     """Within one connect, of which silence costs a part; and in the next one there is no question."""
     log = tmp_path / "log"
-    config = auto(log, "--handshake", "--on-discover", how, connect_timeout=1.5, restart=NEVER)
+    config = auto(log, "--handshake", "--on-discover", how, connect_timeout=6.0, restart=NEVER)
     began = trio.current_time()
     async with open_servers(config, strict=True) as servers:
-        assert share * 1.5 <= trio.current_time() - began < 1.5
+        assert share * 6.0 <= trio.current_time() - began < 6.0
         assert servers["a"].info.protocol_version == LATEST_LEGACY
         assert servers["a"].statistics().incarnation == 1
         await servers["a"].restart()
@@ -112,18 +112,18 @@ async def test_an_era_that_does_not_fit_any_more_is_found_out_anew(
 
 
 async def test_a_server_that_has_read_the_question_and_is_silent_is_not_waited_for_long(tmp_path: Path) -> None:
-    config = auto(tmp_path / "log", "--on-discover", "ignore", connect_timeout=6.0)
+    config = auto(tmp_path / "log", "--on-discover", "ignore", connect_timeout=12.0)
     began = trio.current_time()
     async with open_servers(config, strict=True):
         took = trio.current_time() - began
-    assert took >= ANSWER_SHARE * 6.0
+    assert took >= ANSWER_SHARE * 12.0
     if sys.platform == "linux":  # elsewhere the system does not tell whether it has read it
-        assert took < PROBE_SHARE * 6.0
+        assert took < PROBE_SHARE * 12.0
 
 
 async def test_a_server_that_is_slow_to_start_is_not_taken_for_silent(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    config = auto(log, "--era", "modern", "--start-delay", "0.6", connect_timeout=5.0)
+    config = auto(log, "--era", "modern", "--start-delay", "1", connect_timeout=8.0)
     async with open_servers(config, strict=True) as servers:
         assert servers["a"].info.protocol_version == MODERN
     assert negotiations(log) == [["server/discover"]]
@@ -132,7 +132,7 @@ async def test_a_server_that_is_slow_to_start_is_not_taken_for_silent(tmp_path: 
 async def test_a_slow_server_of_the_modern_era_is_given_the_time_it_needs(tmp_path: Path) -> None:
     """What it answers to ``initialize`` says that it was only slow when it was asked first."""
     log = tmp_path / "log"
-    config = auto(log, "--era", "modern", "--start-delay", "0.6", connect_timeout=1.5)
+    config = auto(log, "--era", "modern", "--start-delay", "1.2", connect_timeout=3.0)
     async with open_servers(config) as servers:
         with trio.fail_after(BOUND):
             await servers["a"].wait_ready()
@@ -160,12 +160,12 @@ async def test_a_server_that_hangs_has_the_time_of_one_connect(
     """It is started twice if there is time for that, and the error is about the negotiation in either case."""
     pids = tmp_path / "pids"
     flags = ("--never-answer", "--pid-file", str(pids), *flags)
-    config = auto(tmp_path / "log", *flags, connect_timeout=0.9, stop_timeout=1.0)
+    config = auto(tmp_path / "log", *flags, connect_timeout=1.8, stop_timeout=2.0)
     began = trio.current_time()
-    with pytest.raises(ConnectFailed, match=r"no answer within 0\.9 s while we were negotiating") as caught:
+    with pytest.raises(ConnectFailed, match=r"no answer within 1\.8 s while we were negotiating") as caught:
         async with open_servers(config, strict=True):
             raise AssertionError("it cannot be ready")
-    assert trio.current_time() - began < 0.9 + 1.0 + MARGIN
+    assert trio.current_time() - began < 1.8 + 2.0 + MARGIN
     assert caught.value.phase == "negotiate"
     assert [state_of(pid) for pid in pids_in(pids)] == ["gone"] * starts
 

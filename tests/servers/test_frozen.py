@@ -13,7 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 from mcp_actors import ConnectionLost, ServerUnavailable, open_servers
 
 from .fleet import PROMPT, Outcome, calls, http_config, http_server, kill, pid_of
-from .groups import AT_ONCE, LATER, server
+from .groups import AT_ONCE, BOUND, LATER, server
 from .links import MARGIN, text_of
 from .processes import state_of
 
@@ -54,7 +54,7 @@ async def test_requests_that_fill_the_pipe_are_lost_at_once_with_the_server() ->
             killed, _ = trio.current_time(), kill(servers["a"])
         assert [type(outcome.error) for outcome in outcomes] == [ConnectionLost] * 30
         assert max(outcome.at for outcome in outcomes) - killed < PROMPT
-        with trio.fail_after(5):
+        with trio.fail_after(BOUND):
             assert text_of(await servers["a"].call_tool("echo", LARGE)) == LARGE["text"]
 
 
@@ -69,7 +69,7 @@ async def test_a_restart_of_a_frozen_server_loses_what_was_sent_before_it_waits_
             await servers["a"].restart()
             back = trio.current_time()
         assert [type(outcome.error) for outcome in outcomes] == [ConnectionLost] * 3
-        assert max(outcome.at for outcome in outcomes) - asked < 0.3 < back - asked
+        assert max(outcome.at for outcome in outcomes) - asked < (back - asked) / 2
         assert state_of(pid) == "gone"
 
 

@@ -15,8 +15,8 @@ import trio
 
 from tests.source import ROOT
 
-from .fleet import PROMPT, wait_calls
-from .groups import pids_in
+from .fleet import wait_calls
+from .groups import BOUND, pids_in
 from .interruptible import SLOW_TO_STOP
 from .links import MARGIN, wait_for_line
 from .processes import eventually, wait_ended
@@ -43,13 +43,13 @@ class Program:
         Where tasks of ours compute, the interrupt may come out of one of them, and its traceback tells of that. Where
         all of them wait, it is as `short` as it would be without us.
         """
-        with trio.fail_after(5):
+        with trio.fail_after(BOUND):
             code = await self.process.wait()
         stderr = self.complained.read_text()
         assert code == -signal.SIGINT, stderr
         assert stderr.rstrip().endswith("KeyboardInterrupt")
         assert not short or ("Exception Group" not in stderr and "Cancelled" not in stderr), stderr
-        await wait_ended(pids_in(self.pids), within=PROMPT)
+        await wait_ended(pids_in(self.pids))
 
 
 @asynccontextmanager

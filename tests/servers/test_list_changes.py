@@ -10,7 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 from mcp_actors import open_servers
 from mcp_actors.servers import PromptsChanged, ResourcesChanged
 
-from .groups import Events
+from .groups import BOUND, Events
 from .library import RESOURCES, Library
 from .test_resources import Protocol, both_eras
 
@@ -57,7 +57,7 @@ async def test_whoever_hears_of_it_may_ask_at_once(era: Protocol) -> None:
     library = Library()
     async with open_servers(library.config(protocol=era, max_in_flight=1)) as servers, servers.watch_events() as stream:
         await announce(library)
-        with trio.fail_after(5):
+        with trio.fail_after(BOUND):
             async for event in stream:
                 if isinstance(event, ResourcesChanged):
                     assert await servers["library"].list_resources() == tuple(RESOURCES)

@@ -142,13 +142,13 @@ async def test_a_callback_that_fails_is_logged_and_hears_of_the_next(caplog: pyt
             await trio.sleep_forever()
 
     with caplog.at_level(logging.ERROR, "mcp_actors"):
-        async with open_servers(asking(callbacks=Callbacks(logging=fail, timeout=0.05))) as servers:
+        async with open_servers(asking(callbacks=Callbacks(logging=fail, timeout=0.3))) as servers:
             await call(servers["a"], "tell", notifications=[log(1), log(2), log(3)])
             await until(lambda: len(heard) == 3)
     assert heard == [1, 2, 3]
     assert [record.getMessage() for record in caplog.records] == [
         "server 'a': the logging callback raised, which changes nothing",
-        "server 'a': the logging callback took longer than its timeout of 0.05 s",
+        "server 'a': the logging callback took longer than its timeout of 0.3 s",
     ]
 
 

@@ -16,7 +16,7 @@ from mcp_actors import InProcess, LimitExceeded, ServerConfig, ToolNotFound, ope
 from mcp_actors.servers import ServerRef
 
 from .fleet import PROMPT, Outcome, calls, pid_of, wait_calls
-from .groups import NEVER, server
+from .groups import BOUND, NEVER, server
 from .links import text_of
 from .processes import eventually, state_of
 
@@ -130,9 +130,9 @@ async def test_a_caller_that_is_cancelled_leaves_at_once_and_the_server_hears_of
                     await wait_calls(log, 2)
                     cancelled = trio.current_time()
                     scope.cancel("its caller lost interest")
-            assert trio.current_time() - cancelled < 0.1
+            assert trio.current_time() - cancelled < PROMPT
             await eventually(lambda: any(line.startswith("notifications/cancelled") for line in lines(log)))
-            await eventually(lambda: ref.statistics().in_flight == 1)
+            await eventually(lambda: ref.statistics().in_flight <= 1)
             assert text_of(await ref.call_tool("echo", {"text": "free"})) == "free"
         assert text_of(sibling.value) == "slept 0.5"
     assert sum(line.startswith("notifications/cancelled") for line in lines(log)) == 1
@@ -243,7 +243,7 @@ async def test_a_progress_callback_may_call_the_same_server() -> None:
             answers.append(text_of(await servers["a"].call_tool("echo", {"text": "from a callback"})))
             done.set()
 
-        with trio.fail_after(5):
+        with trio.fail_after(BOUND):
             await servers["a"].call_tool("sleep", {"seconds": 0.1}, progress=hear)
             await done.wait()
     assert answers == ["from a callback"]
@@ -283,7 +283,7 @@ async def test_code_that_runs_inside_a_call_may_call_the_same_server_if_there_is
         async def hear(progress: float, total: float | None, message: str | None) -> None:
             await heard.of(servers["here"].call_tool, "inner")
 
-        with trio.fail_after(5):
+        with trio.fail_after(BOUND):
             result = await servers["here"].call_tool("outer", progress=hear)
     assert text_of(result) == "the outer answer"
     if max_in_flight == 1:

@@ -16,7 +16,7 @@ from trio.testing import MockClock
 from mcp_actors import Backoff, RestartPolicy, ServerUnavailable, open_servers
 from mcp_actors.kernel import Event, GaveUp, Restarting, Starting
 
-from .groups import AT_ONCE, NEVER, Events, Fault, command_with, crash, pids_in, reach, server, shell, state
+from .groups import AT_ONCE, BOUND, NEVER, Events, Fault, command_with, crash, pids_in, reach, server, shell, state
 from .links import text_of
 from .processes import state_of
 
@@ -146,7 +146,7 @@ async def test_a_server_that_always_fails_does_not_disturb_the_others() -> None:
         server("bad", "--exit-at-start", "3", restart=AT_ONCE), server("good"), observers=[events]
     ) as group:
         while len(events.of(Starting, "bad")) < 5:
-            with trio.fail_after(5):
+            with trio.fail_after(BOUND):
                 assert text_of(await group["good"].call_tool("echo", {"text": "x"})) == "x"
         assert group["good"].statistics().incarnation == 1
 

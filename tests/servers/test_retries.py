@@ -34,7 +34,7 @@ from mcp_actors.kernel import ActorCrashed
 
 from .faults.http_faults import FaultyServer, Raw, faulty_server, response
 from .fleet import Outcome, calls, kill, wait_calls
-from .groups import AT_ONCE, NEVER, after, pids_in, server
+from .groups import AT_ONCE, BOUND, NEVER, after, pids_in, server
 from .links import text_of
 from .processes import eventually
 
@@ -320,7 +320,7 @@ async def test_an_isolated_attempt_ends_with_its_server(how: str, when: str, tmp
             if when == "during the attempt":
                 await wait_calls(calls_file, 2)
             if how == "stop":
-                with trio.fail_after(5):
+                with trio.fail_after(BOUND):
                     await ref.stop()
         started = pids_in(pids)
         await eventually(lambda: outcome.over)
@@ -350,7 +350,7 @@ async def test_an_isolated_attempt_that_still_connects_ends_with_its_server(how:
             await eventually(second.exists)
             if how == "stop":
                 await ref.stop()
-        with trio.fail_after(5):
+        with trio.fail_after(BOUND):
             await eventually(lambda: outcome.over)
     assert isinstance(outcome.error, ServerUnavailable)
     assert outcome.error.outcome == "unknown"

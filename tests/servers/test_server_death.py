@@ -16,7 +16,7 @@ from mcp_actors.kernel import EventStream
 from mcp_actors.servers import ServerGroup, StateChanged
 
 from .fleet import PROMPT, Outcome, calls, kill, pid_of, wait_calls
-from .groups import AT_ONCE, NEVER, pids_in, server
+from .groups import AT_ONCE, BOUND, NEVER, pids_in, server
 from .links import text_of, wait_for_line
 from .processes import group_members, wait_ended
 from .scripted_server import command
@@ -37,7 +37,7 @@ async def test_the_death_of_an_idle_server_is_noticed_without_a_call() -> None:
     async with open_servers(server("a", restart=AT_ONCE)) as servers, servers.watch_events() as events:
         before = trio.current_time()
         pid = kill(servers["a"])
-        with trio.fail_after(5):
+        with trio.fail_after(BOUND):
             event = await next_change(events)
             assert event.time - before < PROMPT
             assert (event.server, event.old, event.new) == ("a", "ready", "backoff")
@@ -59,7 +59,7 @@ async def test_the_words_for_a_death_name_the_signal_once_it_is_known(number: in
     """A-07: what is wrong can be read while the server is down."""
     async with open_servers(server("a", restart=NEVER)) as servers:
         os.kill(pid_of(servers["a"]), number)
-        with trio.fail_after(5):
+        with trio.fail_after(BOUND):
             await servers["a"].wait_state("failed")
         assert servers.connected == servers.active == ()
         assert f"killed by {words} while it was connected" in str(servers.errors["a"])
@@ -79,7 +79,7 @@ async def test_a_server_that_leaves_right_after_its_tool_list_is_never_taken_for
     """A-07: the end of stdout may come in the very step in which the connect succeeds."""
     for _ in range(10):
         async with open_servers(server("a", "--die-after-list", restart=NEVER)) as servers:
-            with trio.fail_after(5):
+            with trio.fail_after(BOUND):
                 await servers["a"].wait_state("failed")
             assert isinstance(servers.errors["a"], (ConnectFailed, ConnectionLost))
             assert "exited with code 8" in str(servers.errors["a"])
@@ -125,7 +125,7 @@ async def test_a_side_effect_happens_once_though_its_answer_is_lost(tmp_path: Pa
     async with open_servers(server("a", *flags, restart=AT_ONCE)) as servers:
         with pytest.raises(ConnectionLost):
             await servers["a"].call_tool("count")
-        with trio.fail_after(5):
+        with trio.fail_after(BOUND):
             await servers["a"].wait_state("ready")
             await servers["a"].call_tool("echo", {"text": "still here"})
     assert count.read_text() == "1"
@@ -176,10 +176,10 @@ async def test_a_server_that_closes_its_stdout_and_lives_is_lost_and_ended(tmp_p
         with pytest.raises(ConnectionLost):
             await servers["a"].call_tool("echo", {"text": "x"})
         assert trio.current_time() - began < PROMPT
-        with trio.fail_after(5):
+        with trio.fail_after(BOUND):
             await servers["a"].wait_state("failed")
         assert "closed its stdout" in str(servers.errors["a"])
-        await wait_ended(pids_in(pids), within=PROMPT)
+        await wait_ended(pids_in(pids))
 
 
 async def test_what_a_killed_server_had_started_goes_with_it(tmp_path: Path) -> None:
@@ -189,9 +189,9 @@ async def test_what_a_killed_server_had_started_goes_with_it(tmp_path: Path) -> 
         leader, grandchild = pids_in(pids)
         assert set(group_members(leader)) == {leader, grandchild}
         kill(servers["a"])
-        with trio.fail_after(5):
+        with trio.fail_after(BOUND):
             await servers["a"].wait_state("failed")
-        await wait_ended([leader, grandchild], within=PROMPT)
+        await wait_ended([leader, grandchild])
 
 
 async def test_what_a_server_had_started_goes_when_the_group_is_left(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ async def test_what_a_server_had_started_goes_when_the_group_is_left(tmp_path: P
     pids = tmp_path / "pids"
     async with open_servers(server("a", "--spawn-grandchild", "--pid-file", str(pids))):
         assert len(pids_in(pids)) == 2
-    await wait_ended(pids_in(pids), within=PROMPT)
+    await wait_ended(pids_in(pids))
 
 
 async def test_a_server_that_fails_while_it_lists_its_tools_is_a_failed_connect() -> None:

@@ -25,7 +25,7 @@ from mcp_actors import (
     Sse,
 )
 
-from ..fleet import PROMPT, calls
+from ..fleet import PROMPT, STARTED, calls
 from ..groups import AT_ONCE, NEVER
 from ..links import MARGIN, text_of
 from ..processes import eventually
@@ -76,7 +76,7 @@ async def test_refused_at_start(cell: Cell, server: FaultyServer) -> None:
     """S2-17."""
     server.refuse()
     async with cell.open(config(cell, server)) as ref:
-        with cell.fails(ConnectFailed, phase="connect", within=PROMPT, cause=httpx2.ConnectError) as caught:
+        with cell.fails(ConnectFailed, phase="connect", within=STARTED, cause=httpx2.ConnectError) as caught:
             await raise_failure_of(ref)
     assert (caught.value.phase, caught.value.http_status) == ("open", None)
     assert server.url("") in str(caught.value)
@@ -402,7 +402,7 @@ async def refuse_start(cell: Cell, server: FaultyServer, status: int) -> Connect
     """Prove that a connect that is answered with a status fails at once and says so."""
     server.scripts.update(dict.fromkeys(("GET", "server/discover", "initialize"), Raw(response(status), "keep")))
     async with cell.open(config(cell, server)) as ref:
-        with cell.fails(ConnectFailed, phase="connect", within=PROMPT, cause=HttpStatusError) as caught:
+        with cell.fails(ConnectFailed, phase="connect", within=STARTED, cause=HttpStatusError) as caught:
             await raise_failure_of(ref)
     assert caught.value.phase == ("negotiate" if cell.transport == "http" else "open")
     assert caught.value.http_status == status
@@ -437,7 +437,7 @@ async def test_503_at_start(cell: Cell, server: FaultyServer) -> None:
 @fault("redirect within the origin", "http", "sse")
 async def test_redirect_within_the_origin(cell: Cell, server: FaultyServer) -> None:
     async with cell.open(config(cell, server, "/moved")) as ref:
-        with cell.works(phase="connect", within=PROMPT):
+        with cell.works(phase="connect", within=STARTED):
             await ref.wait_state("ready")
     targets = [request.target for request in server.requests]
     assert targets[:2] == ["/moved", "/mcp" if cell.transport == "http" else "/sse"]

@@ -10,7 +10,7 @@ import pytest
 
 from mcp_actors import ConnectFailed, ConnectionLost, ServerConfig, ServerError, Sse
 
-from ..fleet import PROMPT, calls
+from ..fleet import PROMPT, STARTED, calls
 from ..groups import AT_ONCE, NEVER
 from ..links import MARGIN, text_of
 from .cells import Cell, fault, raise_failure_of
@@ -88,7 +88,7 @@ async def test_wrong_content_type(cell: Cell, server: FaultyServer) -> None:
     """S2-18."""
     server.scripts["GET"] = Raw(response(200, "<html>", kind="text/html"), "keep")
     async with cell.open(config(server)) as ref:
-        with cell.fails(ConnectFailed, phase="connect", within=PROMPT, cause=ServerError) as caught:
+        with cell.fails(ConnectFailed, phase="connect", within=STARTED, cause=ServerError) as caught:
             await raise_failure_of(ref)
     assert caught.value.phase == "open"
     assert "answered with 'text/html', which is no stream of events; check the path" in str(caught.value)
@@ -110,7 +110,7 @@ async def test_endpoint_elsewhere(cell: Cell, server: FaultyServer) -> None:
     with faulty_server("legacy") as other:
         server.scripts["GET"] = Raw(stream(f"event: endpoint\ndata: {other.url('/messages')}?key=t0ken\n\n"), "keep")
         async with cell.open(config(server)) as ref:
-            with cell.fails(ConnectFailed, phase="connect", within=PROMPT, cause=ServerError) as caught:
+            with cell.fails(ConnectFailed, phase="connect", within=STARTED, cause=ServerError) as caught:
                 await raise_failure_of(ref)
         assert other.requests == []
     assert f"wants messages to be posted to {other.url('/messages')}, which is not where it is" in str(caught.value)

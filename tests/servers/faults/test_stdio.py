@@ -12,7 +12,7 @@ import trio
 
 from mcp_actors import ConnectFailed, ConnectionLost, LimitExceeded
 
-from ..fleet import PROMPT, calls, kill, pid_of, wait_calls
+from ..fleet import PROMPT, STARTED, calls, kill, pid_of, wait_calls
 from ..groups import NEVER, pids_in, server
 from ..links import MARGIN, text_of
 from ..processes import group_members
@@ -56,7 +56,7 @@ async def test_killed_at_start(cell: Cell) -> None:
     """The error has the exit code and the last words."""
     faulty = server("faulty", "--exit-at-start", "3", "--stderr", "no such database", restart=NEVER)
     async with cell.open(faulty) as ref:
-        with cell.fails(ConnectFailed, phase="connect", within=PROMPT) as caught:
+        with cell.fails(ConnectFailed, phase="connect", within=STARTED) as caught:
             await raise_failure_of(ref)
     assert (caught.value.phase, caught.value.exit_code) == ("negotiate", 3)
     assert caught.value.stderr_tail == "no such database"
@@ -97,7 +97,7 @@ async def test_never_answers(cell: Cell) -> None:
 @fault("banner on stdout", "stdio")
 async def test_banner_on_stdout(cell: Cell, caplog: pytest.LogCaptureFixture) -> None:
     async with cell.open(server("faulty", "--garbage")) as ref, cell.calls_beside(ref):
-        with cell.works(phase="connect", within=PROMPT):
+        with cell.works(phase="connect", within=STARTED):
             await ref.wait_ready()
     assert "server 'faulty': skipped a line on stdout that is no MCP message (31 bytes): b'Welcome" in caplog.text
 
@@ -169,7 +169,7 @@ async def test_floods_stderr(cell: Cell) -> None:
     """It is read, or the server would stand still; its end is kept, and not more."""
     faulty = server("faulty", "--stderr-flood", "1000000", "--exit-at-start", "3", restart=NEVER)
     async with cell.open(faulty) as ref:
-        with cell.fails(ConnectFailed, phase="connect", within=PROMPT) as caught:
+        with cell.fails(ConnectFailed, phase="connect", within=STARTED) as caught:
             await raise_failure_of(ref)
     assert caught.value.exit_code == 3
     assert caught.value.stderr_tail == "x" * 65536

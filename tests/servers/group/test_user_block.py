@@ -94,7 +94,7 @@ async def test_a_call_after_the_group_was_left_fails_at_once() -> None:
         with pytest.raises(ServerUnavailable, match="its group was left") as caught:
             await ask()
         assert caught.value.state == "stopped"
-    assert trio.current_time() - began < 0.1
+    assert trio.current_time() - began < PROMPT
     assert servers["a"].state == "stopped"
     assert servers.active == servers.failed == ()
 
@@ -116,7 +116,7 @@ async def test_calls_of_tasks_that_outlive_the_group_end_with_it(tmp_path: Path)
         outer.start_soon(late.of, servers["a"].call_tool, "pid")
     for outcome in (in_flight, queued, late):
         assert isinstance(outcome.error, ServerUnavailable)
-    assert max(in_flight.at, queued.at) - left < 0.5 < trio.current_time() - left
+    assert max(in_flight.at, queued.at) - left < (trio.current_time() - left) / 2
     assert "tools/call pid" not in log.read_text().splitlines()
 
 

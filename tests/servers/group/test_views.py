@@ -17,6 +17,7 @@ from mcp_actors.kernel import Event, EventHub, EventStream, Restarting
 from mcp_actors.servers import ServerRef, ServerState
 from mcp_actors.servers._state import next_state
 
+from ..fleet import PROMPT
 from ..groups import AT_ONCE, LATER, NEVER, Events, after, crash, kill, reach, server, state, until
 from ..links import text_of
 from ..scripted_server import TOOLS, command
@@ -222,7 +223,7 @@ async def test_a_call_to_a_server_that_does_not_serve_says_so_with_its_state(tmp
     """S2-42: at once, with the state and what led to it, and without any exception of the kernel."""
     async with open_servers(server("down", "--exit-at-start", "3", restart=NEVER), server("off")) as group:
         await group["off"].stop()
-        with trio.fail_after(1):
+        with trio.fail_after(PROMPT):
             with pytest.raises(ServerUnavailable, match=r"'off': is stopped; await its start\(\)") as stopped:
                 await group["off"].call_tool("echo", {"text": "x"})
             with pytest.raises(ServerUnavailable, match=r"'down': is failed: its process exited with code 3") as failed:

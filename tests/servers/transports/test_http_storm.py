@@ -63,7 +63,7 @@ async def test_every_call_has_one_outcome_and_none_is_carried_out_twice(kind: st
         transport = Sse(server.url("/sse")) if kind == "sse" else Http(server.url())
         async with open_servers(ServerConfig("web", transport, restart=STEADY)) as servers:
             storm = Storm(server, servers["web"], random.Random(seed))
-            with trio.fail_after(30):
+            with trio.fail_after(60):
                 async with trio.open_nursery() as nursery:
                     for caller in range(CALLERS):
                         nursery.start_soon(storm.call, caller)

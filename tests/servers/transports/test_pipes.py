@@ -17,6 +17,7 @@ from mcp_actors._errors import LimitExceeded
 from mcp_actors.servers.transports import open_link
 from mcp_actors.servers.transports._pipes import BACKLOG_BYTES, BURST, parse_message
 
+from ..groups import BOUND
 from ..links import never_lost, notification, open_session, scripted, shell, streams_of, text_of
 
 ANYTHING = st.recursive(
@@ -98,7 +99,7 @@ async def test_a_line_that_never_ends_ends_the_connection() -> None:
     config = shell("while :; do printf xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done", max_line_bytes=10_000)
     async with open_link(config, on_lost=lost.set) as link:
         reader, _ = await streams_of(link)
-        with pytest.raises(anyio.EndOfStream), trio.fail_after(5):
+        with pytest.raises(anyio.EndOfStream), trio.fail_after(BOUND):
             await reader.receive()
         assert isinstance(link.failure, LimitExceeded)
         with pytest.raises(anyio.EndOfStream):
@@ -133,7 +134,7 @@ async def test_cancelled_senders_leave_whole_lines_in_a_full_pipe(tmp_path: Path
             # The courtesy notices of the SDK would wait for room for seconds; the gate opens before.
             nursery.cancel_scope.cancel("the pipe is full")
             gate.touch()
-        with trio.fail_after(10):
+        with trio.fail_after(BOUND):
             assert text_of(await client.call_tool("echo", {"text": "after"})) == "after"
     lines = log.read_text().splitlines()
     # A line that cannot be parsed would have ended the server.

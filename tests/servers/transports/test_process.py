@@ -67,7 +67,7 @@ async def test_nothing_is_left_of_a_server_however_it_behaves_and_however_it_is_
     assert child_pids() == before
     pids = [int(pid) for pid in pid_file.read_text().split()] if pid_file.exists() else []
     assert len(pids) == (0 if "--start-delay" in flags else 2 if "grandchild" in " ".join(flags) else 1)
-    await wait_ended(pids, within=1)
+    await wait_ended(pids)
     assert group_members(leader) == []
 
 

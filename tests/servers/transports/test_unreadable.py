@@ -15,7 +15,7 @@ from mcp_actors import ConnectFailed, ConnectionLost, open_servers
 from mcp_actors.servers.transports import _unreadable
 from mcp_actors.servers.transports._unreadable import unreadable_answer
 
-from ..groups import NEVER, server
+from ..groups import BOUND, NEVER, server
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(alphabet='ab"\\{}[]:,\n é', max_size=6),
@@ -85,7 +85,7 @@ def test_no_text_takes_longer_than_its_length_allows(part: str) -> None:
 
 async def test_a_list_that_is_nested_too_deeply_fails_at_once_and_says_so() -> None:
     """Not when all the time for the connect is over."""
-    with trio.fail_after(10):
+    with trio.fail_after(BOUND):
         async with open_servers(server("deep", "--deep-list", "300", restart=NEVER, connect_timeout=60)) as group:
             error = group.errors["deep"]
     assert isinstance(error, ConnectFailed)
@@ -95,7 +95,7 @@ async def test_a_list_that_is_nested_too_deeply_fails_at_once_and_says_so() -> N
 
 async def test_a_request_whose_answer_cannot_be_read_is_lost_and_the_others_go_on() -> None:
     config = server("deep", "--deep-list", "300", restart=NEVER, static_tools=[{"name": "echo", "inputSchema": {}}])
-    with trio.fail_after(10):
+    with trio.fail_after(BOUND):
         async with open_servers(config) as group:
             with pytest.raises(ConnectionLost) as caught:
                 await group["deep"].list_tools()
