@@ -9,7 +9,9 @@ from ._pins import (
     OnToolChange as OnToolChange,
     Pins as Pins,
     PinVerdict as PinVerdict,
+    identity_pin as identity_pin,
     judge as judge,
+    pin as pin,
     pins_of as pins_of,
 )
 from ._results import result_value as result_value
@@ -32,7 +34,9 @@ __all__ = [
     "Validation",
     "assign_names",
     "check_naming",
+    "identity_pin",
     "judge",
+    "pin",
     "pins_of",
     "public_name",
     "result_value",

@@ -68,6 +68,8 @@ def wire_annotations(annotations: Any) -> Mapping[str, Any] | None:
 
 def _task_support(tool: ListedTool) -> str:
     """Return what a tool says about tasks; only some versions of the protocol have a word for it."""
+    if isinstance(tool, CatalogTool):
+        return tool.task_support
     execution = getattr(tool, "execution", None)
     return getattr(execution, "task_support", None) or "forbidden"
 
@@ -118,7 +120,7 @@ class CatalogTool:
 
         Args:
             server: the configured name of the server.
-            tool: the listed tool, an ``mcp.types.Tool`` or anything with its attributes.
+            tool: the listed tool: an ``mcp.types.Tool``, another `CatalogTool`, or anything with its attributes.
             public_name: the name it got (see `assign_names`).
             available: whether its server is serving right now.
             deferred: whether it is only remembered from an earlier run.

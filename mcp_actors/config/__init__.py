@@ -18,6 +18,7 @@ from ._callbacks import (
 from ._endpoints import Http as Http, Sse as Sse, is_auth_flow as is_auth_flow, is_loopback as is_loopback
 from ._expand import expand as expand
 from ._limits import Limits as Limits
+from ._list_meter import ListMeter as ListMeter
 from ._masking import mask_url as mask_url
 from ._middleware import (
     CallNext as CallNext,
@@ -44,11 +45,6 @@ from ._values import (
     resolve_headers as resolve_headers,
     resolve_token as resolve_token,
 )
-from ._within_limits import (
-    LimitedListing as LimitedListing,
-    check_number_of_tools as check_number_of_tools,
-    within_limits as within_limits,
-)
 from .formats import Ask as Ask, Input as Input, LoadedConfig as LoadedConfig, load_config as load_config
 
 __all__ = [
@@ -63,8 +59,8 @@ __all__ = [
     "Http",
     "InProcess",
     "Input",
-    "LimitedListing",
     "Limits",
+    "ListMeter",
     "LoadedConfig",
     "LoggingCallback",
     "MessageCallback",
@@ -84,7 +80,6 @@ __all__ = [
     "ToolRequest",
     "Transport",
     "TransportTemplate",
-    "check_number_of_tools",
     "check_unique_names",
     "effective_callbacks",
     "expand",
@@ -98,7 +93,6 @@ __all__ = [
     "resolve_headers",
     "resolve_token",
     "speaks_sse",
-    "within_limits",
     "wrapped",
 ]
 

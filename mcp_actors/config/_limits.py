@@ -34,9 +34,12 @@ class Limits:
 
     Args:
         max_tools: how many tools it may list, those included that a `ToolFilter` hides. Default 1000.
-        max_text_chars: how many characters a tool's name, title and description may have, each. Default 16384.
-        max_schema_bytes: how many bytes of JSON a tool's input schema, output schema, annotations and meta may take,
-            each. Default 262144 (256 KiB).
+        max_list_bytes: how many bytes of JSON a whole list may take, all its pages together: that of the tools, of the
+            resources, of their templates, of the prompts, each. Default 8388608 (8 MiB).
+        max_text_chars: how many characters a tool's name, title and description may have, each; so of what else is
+            listed. A cursor, too. Default 16384.
+        max_schema_bytes: how many bytes of JSON a tool's input schema, output schema, annotations, icons and meta may
+            take, each; so of what else is listed. Default 262144 (256 KiB).
         max_schema_depth: how many objects and arrays may be within each other in each of these, 1 to 200. Default 64.
         max_notifications: how many notifications a second are taken from it. Default 500.
 
@@ -45,6 +48,7 @@ class Limits:
     """
 
     max_tools: int = attrs.field(default=1000, validator=_check_count)
+    max_list_bytes: int = attrs.field(default=8 * 1024 * 1024, validator=_check_count)
     max_text_chars: int = attrs.field(default=16 * 1024, validator=_check_count)
     max_schema_bytes: int = attrs.field(default=256 * 1024, validator=_check_count)
     max_schema_depth: int = attrs.field(default=64, validator=_check_depth)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from attrs import field, frozen
 
 from .._errors import ToolNotFound
-from ..catalog import Pins, PinVerdict, judge, pins_of
+from ..catalog import Pins, PinVerdict, identity_pin, judge
 from ._fingerprint import fingerprint
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mcp.types import Tool
 
     from ..config import ServerConfig
+    from ._known_tools import KnownTool
 
 __all__ = ["Admission", "ToolChanges"]
 
@@ -65,8 +66,8 @@ class Admission:
         self._config = config
         self._filter = config.tools
         self._policy = config.on_tool_change
-        self._identity = None if (known := fingerprint(config)) is None else {"launch": known}
-        self._listed: tuple[Tool, ...] = ()
+        self._identity = None if (known := fingerprint(config)) is None else identity_pin({"launch": known})
+        self._listed: tuple[KnownTool, ...] = ()
         self._seen = Pins()
         self._verdict: PinVerdict | None = None
         self._callable: frozenset[str] | None = None
@@ -79,23 +80,23 @@ class Admission:
 
     # --- listings ---------------------------------------------------------------------------------------------------
 
-    def filtered(self, listed: Iterable[Tool]) -> tuple[Tool, ...]:
+    def filtered(self, listed: Iterable[KnownTool]) -> tuple[KnownTool, ...]:
         """Return the tools that the filter shows."""
         return tuple(tool for tool in listed if self._filter.shows(tool.name))
 
-    def stand_in(self, declared: Iterable[Tool]) -> tuple[Tool, ...]:
+    def stand_in(self, declared: Iterable[KnownTool]) -> tuple[KnownTool, ...]:
         """Return what is shown of these, which somebody has declared in the place of a listing that there is not."""
         shown = self.filtered(declared)
         if self._policy == "block":
             self._callable = frozenset(tool.name for tool in shown)
         return shown
 
-    def admit(self, listed: tuple[Tool, ...]) -> PinVerdict | None:
+    def admit(self, listed: tuple[KnownTool, ...]) -> PinVerdict | None:
         """Judge what the server lists now. Returns how it differs from what was accepted, if that is to be told."""
         self._listed = listed
         if self._policy == "allow":
             return None
-        self._seen = pins_of(self.filtered(listed), identity=self._identity)
+        self._seen = self._pins(self.filtered(listed))
         before = self._verdict
         verdict = self._judge()
         return verdict if verdict and verdict != before else None
@@ -104,7 +105,7 @@ class Admission:
         """Trust no listing, not even the first: this is what was accepted before; empty pins if nobody knows."""
         self.accepted = accepted
 
-    def recall(self, listed: tuple[Tool, ...], accepted: Pins | None) -> None:
+    def recall(self, listed: tuple[KnownTool, ...], accepted: Pins | None) -> None:
         """Judge what the server listed in an earlier run, by what was accepted then. Nothing is told of it."""
         self.accepted = accepted
         self.admit(listed)
@@ -117,19 +118,22 @@ class Admission:
             self._callable = frozenset(self._seen.tools) - verdict.hidden
         return verdict
 
-    def admitted(self) -> tuple[Tool, ...]:
+    def admitted(self) -> tuple[KnownTool, ...]:
         """The tools that may be shown and called."""
         return self._shown(self.filtered(self._listed), self._hidden)
 
-    def admissible(self, listed: tuple[Tool, ...]) -> tuple[Tool, ...]:
+    def admissible(self, listed: tuple[KnownTool, ...]) -> tuple[KnownTool, ...]:
         """Which tools of a listing, which may be an old one, may be shown and called."""
         filtered = self.filtered(listed)
         if self._policy != "block" or self.accepted is None:
             return filtered
-        return self._shown(filtered, judge(self.accepted, pins_of(filtered), self._policy).hidden)
+        return self._shown(filtered, judge(self.accepted, self._pins(filtered), self._policy).hidden)
+
+    def _pins(self, tools: Iterable[KnownTool]) -> Pins:
+        return Pins(tools={each.name: each.pin for each in tools}, identity=self._identity)
 
     @staticmethod
-    def _shown(tools: tuple[Tool, ...], hidden: frozenset[str]) -> tuple[Tool, ...]:
+    def _shown(tools: tuple[KnownTool, ...], hidden: frozenset[str]) -> tuple[KnownTool, ...]:
         return tuple(tool for tool in tools if tool.name not in hidden)
 
     @property
@@ -176,7 +180,7 @@ class Admission:
             return ToolChanges(server=self._config.name)
         return ToolChanges(
             server=self._config.name,
-            tools=tuple(tool.model_copy(deep=True) for tool in self.filtered(self._listed) if tool.name in hidden),
+            tools=tuple(each.tool.model_copy(deep=True) for each in self.filtered(self._listed) if each.name in hidden),
             added=verdict.added,
             changed=verdict.changed,
             removed=verdict.removed,

@@ -15,13 +15,12 @@ from .._errors import LimitExceeded
 from ..catalog import ToolChecks
 from ._admission import Admission
 from ._currency import Currency
+from ._known_tools import KnownTool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mcp.types import Tool
-
-    from ..catalog import Pins, PinVerdict
+    from ..catalog import CatalogTool, Pins, PinVerdict
     from ..config import ServerConfig
     from ._admission import ToolChanges
     from ._currency import Ticket
@@ -77,6 +76,7 @@ class ServerCatalog:
         known: True once the server has listed its tools in this run.
         listed: what it has listed, all of it.
         tools: which of these are shown.
+        shown: what the group's catalogue shows of them, but for public names; the same object while that is the same.
         version: how often that has changed.
         deferred: True as long as these were listed in an earlier run, and it has listed none in this one (`recall`).
         checks: what the tools ask of their arguments; follows `listed`.
@@ -90,14 +90,15 @@ class ServerCatalog:
 
     def __init__(self, config: ServerConfig, tell: Reporter) -> None:
         self.known: bool = False
-        self.listed: tuple[Tool, ...] = ()
-        self.tools: tuple[Tool, ...] = ()
+        self.listed: tuple[KnownTool, ...] = ()
+        self.tools: tuple[KnownTool, ...] = ()
+        self.shown: tuple[CatalogTool, ...] = ()
         self.version: int = 0
         self.deferred: bool = False
         self.checks: ToolChecks = ToolChecks(config.name, mode=config.validate)
         self.admission: Admission = Admission(config)
         self.failure: Exception | None = None
-        self._over_limit: frozenset[str] = frozenset()
+        self._over_limit: dict[str, frozenset[str]] = {}
         self._config = config
         self._tell = tell
         self._currency = Currency()
@@ -106,7 +107,8 @@ class ServerCatalog:
     def lent(self) -> ServerCatalog:
         """Return another one for a connection of somebody's own: what is known now, and nobody is told of changes."""
         other = ServerCatalog(self._config, _Silence())
-        other.listed, other.tools, other.checks = self.listed, self.tools, self.checks
+        other.listed, other.checks = self.listed, self.checks
+        other._set(self.tools)
         other.admission = self.admission.lent()
         return other
 
@@ -116,7 +118,7 @@ class ServerCatalog:
         """The server is about to be asked for all its tools."""
         return self._currency.begin()
 
-    def offer(self, ticket: Ticket, listed: tuple[Tool, ...]) -> None:
+    def offer(self, ticket: Ticket, listed: tuple[KnownTool, ...]) -> None:
         """The server has answered. That is shown, unless it may be older than what is, or is known to be."""
         match self._currency.judge(ticket, trio.current_time()):
             case "newest":
@@ -124,13 +126,14 @@ class ServerCatalog:
             case "crossed" if listed != self.listed:
                 self.notice()  # one of the two is old, and nobody knows which
 
-    def replace(self, ticket: Ticket, listed: tuple[Tool, ...]) -> None:
+    def replace(self, ticket: Ticket, listed: tuple[KnownTool, ...]) -> None:
         """Show this, whatever there was: it comes over a new connection, or is known to be the newest."""
         self._currency.show(ticket, trio.current_time())
-        self.listed = listed
-        self.checks = self.checks.updated(listed)  # also if they are equal: to Python, 1 and true are
+        if listed != self.listed or not self.known:
+            self.listed = listed
+            self.checks = self.checks.updated(each.tool for each in listed)
         self.known = True
-        verdict = self.admission.admit(listed)
+        verdict = self.admission.admit(self.listed)
         self._show(self.admission.admitted())
         if verdict is not None:
             self._tell.differs(verdict)
@@ -143,11 +146,11 @@ class ServerCatalog:
         """What the next listing is to be judged against; None: there was none that counts. Remembered with `listed`."""
         return self.admission.accepted
 
-    def recall(self, listed: tuple[Tool, ...], accepted: Pins | None) -> None:
+    def recall(self, listed: tuple[KnownTool, ...], accepted: Pins | None) -> None:
         """Show what was listed in an earlier run. Nothing is told, and no arguments are checked against it."""
         self.listed = listed
         self.admission.recall(listed, accepted)
-        self.tools = self.admission.admitted()
+        self._set(self.admission.admitted())
         self.deferred = True
 
     def fall_back(self, ticket: Ticket, failure: Exception) -> None:
@@ -158,11 +161,16 @@ class ServerCatalog:
         if not self.known:
             declared = self._config.static_tools
             self.checks = self.checks.updated(declared)
-            self._show(self.admission.stand_in(declared))
+            self._show(self.admission.stand_in(KnownTool.of(self._config.name, tool) for tool in declared))
 
-    def note_over_limit(self, errors: Sequence[LimitExceeded]) -> None:
-        """Tell what of a listing is too much, unless that was told of the one before."""
-        told, self._over_limit = self._over_limit, frozenset(map(str, errors))
+    def note_over_limit(self, what: str, errors: Sequence[LimitExceeded]) -> None:
+        """Tell what of a list is too much, unless that was told of the one before.
+
+        Args:
+            what: what was listed: ``"tools"``, ``"resources"`` and so on.
+            errors: what is too much.
+        """
+        told, self._over_limit[what] = self._over_limit.get(what, frozenset()), frozenset(map(str, errors))
         news = [error for error in errors if str(error) not in told]
         for error in news[:MAX_TOLD]:
             self._tell.over_limit(error)
@@ -170,7 +178,7 @@ class ServerCatalog:
             server = self._config.name
             self._tell.over_limit(
                 LimitExceeded(
-                    f"server {server!r}: {more} more of its tools are over a limit too, and left out", server=server
+                    f"server {server!r}: {more} more of its {what} are over a limit too, and left out", server=server
                 )
             )
 
@@ -186,12 +194,17 @@ class ServerCatalog:
         if self.known or self.deferred:
             self._show(self.admission.admitted(), deferred=self.deferred)
 
-    def _show(self, tools: tuple[Tool, ...], *, deferred: bool = False) -> None:
-        before, self.tools = self.tools, tools
-        were_deferred, self.deferred = self.deferred, deferred
+    def _show(self, tools: tuple[KnownTool, ...], *, deferred: bool = False) -> None:
+        before, were_deferred = self.tools, self.deferred
+        self.deferred = deferred
+        if tools != before:
+            self._set(tools)
         if tools != before or deferred != were_deferred:
             self.version += 1
             self._tell.changed(_difference(before, tools))
+
+    def _set(self, tools: tuple[KnownTool, ...]) -> None:
+        self.tools, self.shown = tools, tuple(each.shown for each in tools)
 
     # --- notices ----------------------------------------------------------------------------------------------------
 
@@ -211,19 +224,11 @@ class ServerCatalog:
             await self._became_stale.wait()
 
 
-def _difference(before: tuple[Tool, ...], after: tuple[Tool, ...]) -> Difference:
-    old, new = _by_name(before), _by_name(after)
+def _difference(before: tuple[KnownTool, ...], after: tuple[KnownTool, ...]) -> Difference:
+    old, new = {each.name: each for each in before}, {each.name: each for each in after}
     return Difference(
         tools=tuple(tool.name for tool in after),
         added=tuple(name for name in new if name not in old),
         removed=tuple(name for name in old if name not in new),
         changed=tuple(name for name in new if name in old and new[name] != old[name]),
     )
-
-
-def _by_name(tools: tuple[Tool, ...]) -> dict[str, Tool]:
-    """The tools by name. Of several of one name the first counts, as in the catalogue."""
-    found: dict[str, Tool] = {}
-    for tool in tools:
-        found.setdefault(tool.name, tool)
-    return found

@@ -1,15 +1,19 @@
-"""Lists that come page by page."""
+"""Lists that come page by page, within the limits of their server."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from .._errors import LimitExceeded
+from ..config import ListMeter
+from ._turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from mcp.types import PaginatedResult
+
+    from ._record import ServerRecord
 
     Page = TypeVar("Page", bound=PaginatedResult)
 
@@ -23,42 +27,59 @@ MAX_PAGES: Final = 1000
 
 async def all_pages(
     fetch: Callable[[str | None], Awaitable[Page]],
-    items: Callable[[Page], Iterable[T]],
+    items: Callable[[Page], Sequence[T]],
     *,
-    server: str,
-    operation: str,
+    record: ServerRecord,
+    what: str,
 ) -> tuple[T, ...]:
-    """Fetch a list, page by page, to its end.
+    """Fetch a list, page by page, to its end; leave out what is over a limit, and tell of it.
 
     Args:
         fetch: asks for the page of a cursor; None: the first.
         items: what is on a page.
-        server: whose list it is.
-        operation: what is asked of the server, in the words of the protocol.
+        record: whose list it is.
+        what: what is listed, in the plural.
 
     Raises:
-        LimitExceeded: the pages do not end: there are too many, or a cursor comes back.
+        LimitExceeded: all of it is too much; or its pages do not end: there are too many, or a cursor comes back.
         mcp.MCPError: as for `Request.send`.
     """
+    meter = ListMeter(record.config.name, what, record.config.limits)
+    try:
+        found = await _collected(fetch, items, meter)
+    except LimitExceeded as exc:
+        record.catalog.note_over_limit(what, [exc])
+        raise
+    record.catalog.note_over_limit(what, meter.left_out)
+    return found
+
+
+async def _collected(
+    fetch: Callable[[str | None], Awaitable[Page]], items: Callable[[Page], Sequence[T]], meter: ListMeter
+) -> tuple[T, ...]:
     found: list[T] = []
     cursor: str | None = None
     seen: set[str] = set()
+    turns = Turns()
     for _ in range(MAX_PAGES):
         page = await fetch(cursor)
-        found += items(page)
+        meter.announce(len(items(page)))
+        for item in items(page):
+            if meter.admits(item):
+                found.append(item)
+            await turns.take()
         cursor = page.next_cursor
-        if cursor is None:
+        if not cursor:  # an empty one is how some servers say that there is no next page
             return tuple(found)
         if cursor in seen:
-            raise _endless(
-                server, operation, f"goes in circles: the cursor of page {len(seen) + 1} is an earlier one's"
-            )
+            raise _endless(meter, f"goes in circles: the cursor of page {len(seen) + 1} is an earlier one's")
+        meter.follow(cursor)
         seen.add(cursor)
-    raise _endless(server, operation, f"did not end after {MAX_PAGES} pages")
+    raise _endless(meter, f"did not end after {MAX_PAGES} pages")
 
 
-def _endless(server: str, operation: str, problem: str) -> LimitExceeded:
+def _endless(meter: ListMeter, problem: str) -> LimitExceeded:
     return LimitExceeded(
-        f"server {server!r}: its answer to {operation} {problem}; the server repeats itself, and has to be mended",
-        server=server,
+        f"server {meter.server!r}: its list of {meter.what} {problem}; the server repeats itself, and has to be mended",
+        server=meter.server,
     )

@@ -55,8 +55,8 @@ class ListPrompts(Request[tuple[Prompt, ...]]):
         return await all_pages(
             lambda cursor: client.list_prompts(cursor=cursor, meta=meta, cache_mode="bypass"),
             lambda page: page.prompts,
-            server=record.config.name,
-            operation=self.operation,
+            record=record,
+            what="prompts",
         )
 
 

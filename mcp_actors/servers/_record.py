@@ -25,11 +25,12 @@ from ._subscriptions import Subscriptions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mcp.types import LoggingLevel, Tool
+    from mcp.types import LoggingLevel
 
     from ..catalog import ToolChecks
     from ..config import ServerConfig
     from ._era import Era
+    from ._known_tools import KnownTool
     from ._status import ServerInfo
 
 __all__ = ["ServerRecord"]
@@ -141,7 +142,7 @@ class ServerRecord:
             self.error = self.last_error = error
 
     @property
-    def tools(self) -> tuple[Tool, ...]:
+    def tools(self) -> tuple[KnownTool, ...]:
         """Those of its tools that are shown."""
         return self.catalog.tools
 

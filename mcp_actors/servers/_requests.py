@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 from attrs import evolve, field, frozen
 from mcp import MCPError
-from mcp.types import LOG_LEVEL_META_KEY, METHOD_NOT_FOUND, CallToolResult, ListToolsResult, Tool
+from mcp.types import LOG_LEVEL_META_KEY, METHOD_NOT_FOUND, CallToolResult, Tool
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
-from .._errors import LimitExceeded, NotSupported, ToolNotFound
-from ..config import Middleware, ToolRequest, check_number_of_tools, within_limits, wrapped
+from .._errors import NotSupported, ToolNotFound
+from ..config import Middleware, ToolRequest, wrapped
 from ..kernel import Call
 from ._background import open_background
+from ._known_tools import known_tools
 from ._pages import all_pages
 from ._progress import ProgressFeed
 from ._retry import is_repeatable_call
+from ._turns import Turns
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from ..catalog import ToolChecks
     from ..kernel import ActorRef
     from ._deadlines import Deadline
+    from ._known_tools import KnownTool
     from ._record import ServerRecord
 
 __all__ = ["CallTool", "ListTools", "Request", "ask_from_beside", "list_all_tools", "meta_for"]
@@ -115,7 +118,7 @@ class CallTool(Request[CallToolResult]):
         )
 
     def _listed(self, record: ServerRecord) -> Tool | None:
-        return next((tool for tool in record.tools if tool.name == self.tool.name), None)
+        return next((each.tool for each in record.tools if each.name == self.tool.name), None)
 
     async def through(
         self, send: Callable[[Request[CallToolResult]], Awaitable[CallToolResult]], middleware: tuple[Middleware, ...]
@@ -220,49 +223,35 @@ class ListTools(Request[tuple[Tool, ...]]):
         tools = await list_all_tools(client, record)
         await trio.lowlevel.checkpoint()  # a notice that came in the same burst is being passed on
         record.catalog.offer(ticket, tools)
-        # Copies: the catalogue's own are nobody's to change.
-        return tuple(tool.model_copy(deep=True) for tool in record.catalog.admission.admissible(tools))
+        return await _copied(record.catalog.admission.admissible(tools))
 
 
-async def list_all_tools(client: Client, record: ServerRecord) -> tuple[Tool, ...]:
+async def _copied(tools: Iterable[KnownTool]) -> tuple[Tool, ...]:
+    """Return copies of tools: the catalogue's own are nobody's to change."""
+    copies, turns = list[Tool](), Turns()
+    for each in tools:
+        copies.append(each.tool.model_copy(deep=True))
+        await turns.take()
+    return tuple(copies)
+
+
+async def list_all_tools(client: Client, record: ServerRecord) -> tuple[KnownTool, ...]:
     """Ask the server for its tools, page by page; a server without the tools capability has none.
 
     Raises:
-        LimitExceeded: there are too many, or the pages do not end.
+        LimitExceeded: there are too many, or all of it is too much.
         mcp.MCPError: as for `Request.send`.
     """
     if client.server_capabilities.tools is None:
         return ()
-    meta, server, limits = meta_for(client, record), record.config.name, record.config.limits
-    number = 0
-
-    def tools_of(page: ListToolsResult) -> list[Tool]:
-        nonlocal number
-        number += len(page.tools)
-        check_number_of_tools(server, number, limits)
-        return page.tools
-
-    try:
-        tools = await all_pages(
-            lambda cursor: client.list_tools(cursor=cursor, meta=meta, cache_mode="bypass"),
-            tools_of,
-            server=server,
-            operation="tools/list",
-        )
-    except LimitExceeded as exc:
-        record.catalog.note_over_limit([exc])
-        raise
-    listing = within_limits(server, tools, limits)
-    record.catalog.note_over_limit(listing.left_out)
-    return _each_once(listing.tools)
-
-
-def _each_once(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
-    """Return the tools without those of a name that was there before: a second definition is judged by nobody."""
-    found: dict[str, Tool] = {}
-    for tool in tools:
-        found.setdefault(tool.name, tool)
-    return tuple(found.values())
+    meta = meta_for(client, record)
+    tools = await all_pages(
+        lambda cursor: client.list_tools(cursor=cursor, meta=meta, cache_mode="bypass"),
+        lambda page: page.tools,
+        record=record,
+        what="tools",
+    )
+    return await known_tools(record.config.name, tools)
 
 
 def meta_for(client: Client, record: ServerRecord, meta: Mapping[str, Any] | None = None) -> RequestParamsMeta | None:

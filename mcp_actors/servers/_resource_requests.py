@@ -44,8 +44,8 @@ class ListResources(Request[tuple[Resource, ...]]):
         return await all_pages(
             lambda cursor: client.list_resources(cursor=cursor, meta=meta, cache_mode="bypass"),
             lambda page: page.resources,
-            server=record.config.name,
-            operation=self.operation,
+            record=record,
+            what="resources",
         )
 
 
@@ -66,8 +66,8 @@ class ListResourceTemplates(Request[tuple[ResourceTemplate, ...]]):
         return await all_pages(
             lambda cursor: client.list_resource_templates(cursor=cursor, meta=meta, cache_mode="bypass"),
             lambda page: page.resource_templates,
-            server=record.config.name,
-            operation=self.operation,
+            record=record,
+            what="resource templates",
         )
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mcp_actors import CatalogTool, ConfigError, LimitExceeded, Limits
-from mcp_actors.config import within_limits
+from mcp_actors.config import ListMeter
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"path": {"type": "string"}}}
 TRUST = "to allow more, if you trust the server"
@@ -38,27 +38,32 @@ def nested(depth: int) -> dict[str, Any]:
     return found
 
 
+def admitted(limits: Limits, *tools: mcp.types.Tool) -> tuple[list[mcp.types.Tool], list[LimitExceeded]]:
+    """Which tools are within the limits, and why the others are not."""
+    meter = ListMeter("docs", "tools", limits)
+    meter.announce(len(tools))
+    return [each for each in tools if meter.admits(each)], meter.left_out
+
+
 def left_out(limits: Limits, *tools: mcp.types.Tool) -> list[str]:
-    return [str(error) for error in within_limits("docs", tools, limits).left_out]
+    return [str(error) for error in admitted(limits, *tools)[1]]
 
 
 def test_the_defaults_are_far_above_what_servers_list() -> None:
     limits = Limits()
     assert (limits.max_tools, limits.max_text_chars, limits.max_notifications) == (1000, 16_384, 500)
-    assert (limits.max_schema_bytes, limits.max_schema_depth) == (262_144, 64)
+    assert (limits.max_schema_bytes, limits.max_schema_depth, limits.max_list_bytes) == (262_144, 64, 8_388_608)
 
 
 def test_what_is_within_them_is_kept_as_it_is() -> None:
     tools = [tool("a"), tool("b", output_schema=SCHEMA, annotations={}, meta={"x": [1, None, 2.5, True]}), tool("a")]
-    assert within_limits("docs", tools, Limits()).tools == tuple(tools)
-    assert within_limits("docs", tools, Limits()).left_out == ()
+    assert admitted(Limits(), *tools) == (tools, [])
 
 
 def test_a_tool_over_a_limit_is_left_out_and_told_and_the_others_are_kept() -> None:
     tools = [tool("a"), tool("b", description="x" * 11), tool("c")]
-    found = within_limits("docs", tools, Limits(max_text_chars=10))
-    assert [each.name for each in found.tools] == ["a", "c"]
-    [error] = found.left_out
+    kept, [error] = admitted(Limits(max_text_chars=10), *tools)
+    assert [each.name for each in kept] == ["a", "c"]
     assert isinstance(error, LimitExceeded)
     assert error.server == "docs"
     assert str(error) == (
@@ -69,9 +74,9 @@ def test_a_tool_over_a_limit_is_left_out_and_told_and_the_others_are_kept() -> N
 
 def test_too_many_tools_are_a_failure_of_the_listing() -> None:
     """There is no telling which of them are meant."""
-    assert len(within_limits("docs", [tool()] * 3, Limits(max_tools=3)).tools) == 3
+    assert len(admitted(Limits(max_tools=3), *[tool()] * 3)[0]) == 3
     with pytest.raises(LimitExceeded) as caught:
-        within_limits("docs", [tool()] * 4, Limits(max_tools=3))
+        admitted(Limits(max_tools=3), *[tool()] * 4)
     assert str(caught.value) == (
         f"server 'docs': it lists 4 tools or more, and the limit is 3; set limits=Limits(max_tools=…) {TRUST}"
     )
@@ -79,7 +84,7 @@ def test_too_many_tools_are_a_failure_of_the_listing() -> None:
 
 
 @pytest.mark.parametrize("part", ["input_schema", "output_schema", "annotations", "meta"])
-@pytest.mark.parametrize("depth", [65, 100_000])
+@pytest.mark.parametrize("depth", [65, 20_000])
 def test_a_value_that_is_nested_too_deeply_is_no_recursion_error(part: str, depth: int) -> None:
     [message] = left_out(Limits(), tool("read", **{part: nested(depth)}))
     assert message == (
@@ -102,7 +107,7 @@ def test_a_value_of_too_many_bytes_is_told(part: str) -> None:
     assert left_out(limits, tool("read", **{part: {"a": "x" * 980}})) == []
     [message] = left_out(limits, tool("read", **{part: {"a": "é" * 500}}))
     assert message == (
-        f"server 'docs': tool 'read' is left out: the JSON of its {words(part)} takes about 1009 bytes, and the "
+        f"server 'docs': tool 'read' is left out: the JSON of its {words(part)} takes about 1010 bytes, and the "
         f"limit is 1000; set limits=Limits(max_schema_bytes=…) {TRUST}"
     )
 
@@ -114,7 +119,76 @@ def test_a_huge_value_is_not_looked_at_to_its_end() -> None:
     assert process_time() - before < 1
     assert "its input schema takes more than 10000012 bytes, and the limit is 262144" in message
     wide = {"a": [["x" * 100] * 100_000]}
-    assert "takes more than 1048" in left_out(Limits(), tool(input_schema=wide))[0]
+    assert "takes more than 5243" in left_out(Limits(), tool(input_schema=wide))[0]
+    keys = dict.fromkeys(map(str, range(1_000_000)))
+    before = process_time()
+    assert "takes more than 2000002 bytes" in left_out(Limits(), tool(input_schema=keys))[0]
+    assert process_time() - before < 0.1
+
+
+def test_tools_that_are_each_within_the_limits_can_be_too_much_together() -> None:
+    """S4-09: the listing fails, as there is no telling which of them are meant."""
+    meter = ListMeter("docs", "tools", Limits(max_list_bytes=10_000))
+    assert meter.admits(tool("a", description="x" * 9_000))
+    with pytest.raises(LimitExceeded) as caught:
+        meter.admits(tool("b", description="x" * 1_000))
+    assert str(caught.value) == (
+        "server 'docs': its list of tools takes 10140 bytes or more, and the limit is 10000; "
+        f"set limits=Limits(max_list_bytes=…) {TRUST}"
+    )
+
+
+def test_what_is_left_out_counts_as_listed() -> None:
+    """Otherwise a list could go on for ever."""
+    meter = ListMeter("docs", "tools", Limits(max_list_bytes=10_000, max_text_chars=100))
+    assert not meter.admits(tool("a", description="x" * 9_000))
+    with pytest.raises(LimitExceeded, match="its list of tools takes"):
+        meter.admits(tool("b", description="x" * 1_000))
+
+
+def test_a_list_of_very_many_tiny_values_is_too_much() -> None:
+    """A million of them take a megabyte or two, and longer to handle than any list that is meant for models."""
+    values = [1] * 30_000
+    tools = [tool(str(number), input_schema={"enum": values}) for number in range(40)]
+    before = process_time()
+    with pytest.raises(LimitExceeded, match="max_list_bytes"):
+        admitted(Limits(), *tools)
+    assert process_time() - before < 1.5
+
+
+@pytest.mark.parametrize(
+    ("what", "item", "told"),
+    [
+        ("tools", tool("a", icons=[mcp.types.Icon(src="x" * 300_000)]), "tool 'a' is left out: the JSON of its icons"),
+        ("prompts", mcp.types.Prompt(name="a", description="x" * 20_000), "prompt 'a' is left out: its description"),
+        (
+            "resources",
+            mcp.types.Resource(name="a", uri="file:///" + "x" * 20_000),
+            "resource 'a' is left out: its uri has 20008 characters",
+        ),
+        (
+            "resource templates",
+            mcp.types.ResourceTemplate(name="a", uri_template="x", _meta={"x": "x" * 300_000}),
+            "resource template 'a' is left out: the JSON of its meta takes about 300",
+        ),
+    ],
+)
+def test_whatever_is_listed_is_measured(what: str, item: Any, told: str) -> None:
+    meter = ListMeter("docs", what, Limits())
+    assert not meter.admits(item)
+    [error] = meter.left_out
+    assert str(error).startswith(f"server 'docs': {told}")
+
+
+def test_a_cursor_that_is_too_long_is_not_sent_back() -> None:
+    meter = ListMeter("docs", "prompts", Limits(max_text_chars=10))
+    meter.follow("x" * 10)
+    with pytest.raises(LimitExceeded) as caught:
+        meter.follow("x" * 11)
+    assert str(caught.value) == (
+        "server 'docs': the cursor to the next page of its prompts has 11 characters, and the limit is 10; "
+        f"set limits=Limits(max_text_chars=…) {TRUST}"
+    )
 
 
 def test_a_number_of_many_digits_is_a_number() -> None:

@@ -101,7 +101,7 @@ async def test_pages_that_go_in_circles_are_noticed_at_once() -> None:
         with pytest.raises(LimitExceeded) as caught:
             await servers["library"].list_resources()
     assert str(caught.value) == (
-        "server 'library': its answer to resources/list goes in circles: the cursor of page 3 is an earlier one's; "
+        "server 'library': its list of resources goes in circles: the cursor of page 3 is an earlier one's; "
         "the server repeats itself, and has to be mended"
     )
 
@@ -113,7 +113,7 @@ async def test_pages_that_do_not_end_are_bounded(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("mcp_actors.servers._pages.MAX_PAGES", 7)
     async with open_servers(Library(on_list_resources=ever_on).config()) as servers:
-        with pytest.raises(LimitExceeded, match="resources/list did not end after 7 pages"):
+        with pytest.raises(LimitExceeded, match="its list of resources did not end after 7 pages"):
             await servers["library"].list_resources()
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from mcp.shared.dispatcher import ProgressFnT
-    from mcp.types import CallToolResult, Tool
+    from mcp.types import CallToolResult
 
     from ...catalog import CatalogTool
     from ...config import ToolContext
@@ -49,7 +49,7 @@ class _Shown:
     is kept, the next to ask sees whether it is of now.
     """
 
-    tools: list[tuple[Tool, ...]]
+    tools: list[tuple[CatalogTool, ...]]
     marks: list[tuple[str, bool, bool]]
     snapshot: CatalogSnapshot
 
@@ -150,7 +150,7 @@ class ServerGroup(Mapping[str, ServerRef]):
         larger generation.
         """
         listed = [record for record in self._records.values() if record.state in _state.LISTED or record.returning]
-        tools = [record.tools for record in listed]
+        tools = [record.catalog.shown for record in listed]
         marks = [(record.config.name, record.state in _state.ACTIVE, record.deferred) for record in listed]
         # By identity: to compare tools takes long, and this is asked at every call.
         before = self._shown

@@ -30,6 +30,7 @@ from ...catalog._store import RememberedCatalog
 from ...kernel import Actor
 from .._events import StateChanged, ToolsChanged
 from .._fingerprint import fingerprint
+from .._known_tools import KnownTool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -59,7 +60,7 @@ FLUSH_WAIT: Final = 1.0
 class _Known:
     """What a server has listed, and what its next listing is to be judged against."""
 
-    listed: tuple[Tool, ...]
+    listed: tuple[KnownTool, ...]
     accepted: Pins | None
 
 
@@ -96,7 +97,7 @@ class CatalogMemory:
         with trio.move_on_at(max(until.values(), default=now)):
             for server in await self._in_thread(partial(_by_size, self._store, self._fingerprints)):
                 with trio.move_on_at(until[server]):
-                    known = await self._in_thread(partial(_load, self._store, self._fingerprints[server]))
+                    known = await self._in_thread(partial(_load, self._store, self._fingerprints[server], server))
                     del unread[server]
                     if known is not None:
                         self._recalled(server, known)
@@ -210,13 +211,14 @@ def _by_size(store: CatalogStore, fingerprints: Mapping[str, str]) -> list[str]:
     return sorted(fingerprints, key=lambda server: store.size(fingerprints[server]))
 
 
-def _load(store: CatalogStore, key: str) -> _Known | Pins | None:
+def _load(store: CatalogStore, key: str, server: str) -> _Known | Pins | None:
     """Read what is remembered of a server; that may be its pins only. Whatever goes wrong is logged."""
     try:
         if (catalog := store.load(key)) is not None:
             if catalog.tools is None:
                 return catalog.pins
-            return _Known(tuple(map(Tool.model_validate, catalog.tools)), catalog.pins)
+            tools = map(Tool.model_validate, catalog.tools)
+            return _Known(tuple(KnownTool.of(server, tool) for tool in tools), catalog.pins)
     except (ValidationError, RecursionError):
         logger.warning("the remembered catalogue %s is ignored: its tools are damaged", store.path(key))
     return None
@@ -225,7 +227,7 @@ def _load(store: CatalogStore, key: str) -> _Known | Pins | None:
 def _save(store: CatalogStore, key: str, server: str, known: _Known) -> None:
     """Remember what a server listed. Whatever goes wrong is logged."""
     try:
-        tools = tuple(tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in known.listed)
+        tools = tuple(each.tool.model_dump(mode="json", by_alias=True, exclude_none=True) for each in known.listed)
         store.save(key, RememberedCatalog(server=server, tools=tools, pins=known.accepted))
     except Exception:
         logger.warning("server %r: what it listed is not remembered for the next run", server, exc_info=True)

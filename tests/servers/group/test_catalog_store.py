@@ -394,10 +394,10 @@ async def test_what_one_server_has_remembered_does_not_make_others_forgotten(
     other.behave("--tools", "1")
     load = _memory._load
 
-    def reads(store: CatalogStore, key: str) -> Any:
+    def reads(store: CatalogStore, key: str, server: str) -> Any:
         if store.size(key) == max(path.stat().st_size for path in slow.store.iterdir()):
             stuck.wait()
-        return load(store, key)
+        return load(store, key, server)
 
     monkeypatch.setattr(_memory, "_load", reads)
     monkeypatch.setattr(_memory, "RECALL_WAIT", 0.2)

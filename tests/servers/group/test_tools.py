@@ -194,19 +194,19 @@ async def test_a_change_while_another_thread_makes_the_snapshot_is_seen(monkeypa
     """The slower of the two may be the older, and is kept last; that must not last."""
     async with open_servers(server("a")) as group:
         catalog = group._records["a"].catalog
-        everything = catalog.tools
-        catalog.tools = everything[:2]
+        everything = catalog.shown
+        catalog.shown = everything[:2]
         assert len(group.tools) == 2
         inner: list[int] = []
 
         def slow(*args: Any) -> Listing:
             if not inner:
                 inner.append(0)
-                catalog.tools = everything[:3]  # meanwhile there are more, and somebody has asked for them
+                catalog.shown = everything[:3]  # meanwhile there are more, and somebody has asked for them
                 inner[0] = len(group.tools)
             return Listing(*args)
 
-        catalog.tools = everything[:1]
+        catalog.shown = everything[:1]
         monkeypatch.setattr(_group, "Listing", slow)
         assert len(group.tools) == 1
         assert inner == [3]

@@ -1,0 +1,48 @@
+"""What the tests of hostile servers share: how to configure one, and how long it holds up the event loop."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from time import thread_time
+from typing import Any
+
+import trio
+
+from mcp_actors import ServerConfig, Stdio
+
+SCRIPT = Path(__file__).with_name("hostile_server.py")
+
+STEP = 0.25
+"""Seconds of processor time that one step of a task may take: several times of what is aimed at, for slow machines, and
+a small part of what it takes to do all of the work of these tests at once."""
+
+
+def hostile(*flags: str, name: str = "evil", **options: Any) -> ServerConfig:
+    """Configure a hostile server; `options` are those of `ServerConfig`."""
+    transport = Stdio(sys.executable, ("-S", "-E", str(SCRIPT), *flags))
+    return ServerConfig(name, transport, protocol="legacy", **options)
+
+
+class LongestStep(trio.abc.Instrument):
+    """Measures how long tasks keep all others from running, in processor time: whatever else the machine does.
+
+    Attributes:
+        seconds: the longest step so far.
+        task: of which task it was.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.task = ""
+        self._began = thread_time()
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        """A task goes on."""
+        self._began = thread_time()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        """It waits."""
+        took = thread_time() - self._began
+        if took > self.seconds:
+            self.seconds, self.task = took, task.name

@@ -1,0 +1,123 @@
+"""A real MCP server in a real process that is up to no good, in the standard library only.
+
+What it lists is said by its arguments; what else it does, by the tool that is called. It speaks newline-delimited
+JSON-RPC in the legacy era.
+
+Run as ``python hostile_server.py --values 1000000 …``; `hostile` configures it for a test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+Json = dict[str, Any]
+
+CHANGED = "notifications/tools/list_changed"
+
+IN_ONE_TOOL = 20_000
+"""Values: a tool with so many is within the limits by itself."""
+
+
+def parse_flags() -> argparse.Namespace:
+    """Read the ways to be hostile from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--values", type=int, default=0, metavar="N", help="list so many tiny values, in many tools")
+    parser.add_argument("--pages", choices=["endless", "empty", "long"], help="what cursors are like")
+    parser.add_argument("--notice", action="store_true", help="give notice of a change after each list")
+    return parser.parse_args()
+
+
+class HostileServer:
+    """One connection."""
+
+    def __init__(self, flags: argparse.Namespace) -> None:
+        self.flags = flags
+        self.pages = 0
+
+    def run(self) -> None:
+        """Answer whatever comes, until there is no more."""
+        for line in sys.stdin.buffer:
+            message = json.loads(line)
+            if "method" in message and "id" in message:
+                self.answer(message["id"], message["method"], message.get("params") or {})
+
+    def answer(self, request: object, method: str, params: Json) -> None:
+        """Answer one request."""
+        match method:
+            case "initialize":
+                info = {"name": "hostile", "version": "1"}
+                tools = {"tools": {"listChanged": True}, "resources": {}, "prompts": {}, "logging": {}}
+                version = params["protocolVersion"]
+                self.reply(request, {"protocolVersion": version, "capabilities": tools, "serverInfo": info})
+            case "tools/list":
+                self.reply(request, {"tools": self.tools(), **self.cursor()})
+                if self.flags.notice:
+                    self.notify(CHANGED)
+            case "resources/list":
+                resources = [{"name": f"r{n}", "uri": f"x:{n}", "_meta": meta} for n, meta in self.crowd("a") * 2]
+                self.reply(request, {"resources": resources, **self.cursor()})
+            case "tools/call":
+                mischief: Callable[[object, Json], None] = getattr(self, f"call_{params['name']}")
+                mischief(request, params.get("arguments") or {})
+            case "ping":
+                self.reply(request, {})
+            case _:
+                error = {"code": -32601, "message": f"Method not found: {method}"}
+                self.write({"jsonrpc": "2.0", "id": request, "error": error})
+
+    # --- what it lists ----------------------------------------------------------------------------------------------
+
+    def tools(self) -> list[Json]:
+        """The tools, each within the limits."""
+        names = [name.removeprefix("call_") for name in dir(self) if name.startswith("call_")]
+        small = [{"name": name, "inputSchema": {"type": "object"}} for name in names]
+        large = [{"name": f"t{n}", "inputSchema": {"type": "object", **values}} for n, values in self.crowd("enum")]
+        return small + large
+
+    def crowd(self, key: str) -> list[tuple[int, Json]]:
+        """Objects with all the values."""
+        return [(n, {key: [1] * IN_ONE_TOOL}) for n in range(self.flags.values // IN_ONE_TOOL)]
+
+    def cursor(self) -> Json:
+        """What leads to the next page."""
+        self.pages += 1
+        cursors = {"endless": f"page {self.pages}", "empty": "", "long": "x" * 100_000}
+        return {} if self.flags.pages is None else {"nextCursor": cursors[self.flags.pages]}
+
+    # --- what its tools do ------------------------------------------------------------------------------------------
+
+    def call_echo(self, request: object, arguments: Json) -> None:
+        """Be good."""
+        self.reply(request, text(arguments.get("text", "")))
+
+    # --- the wire ---------------------------------------------------------------------------------------------------
+
+    def reply(self, request: object, result: Json) -> None:
+        """Send a result."""
+        self.write({"jsonrpc": "2.0", "id": request, "result": result})
+
+    def notify(self, method: str, **params: Any) -> None:
+        """Send a notification."""
+        self.write({"jsonrpc": "2.0", "method": method, "params": params})
+
+    def write(self, message: Json) -> None:
+        """Send a message."""
+        self.write_raw(json.dumps(message, separators=(",", ":")).encode())
+
+    def write_raw(self, line: bytes) -> None:
+        """Send a line."""
+        sys.stdout.buffer.write(line + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def text(content: str) -> Json:
+    """Return the result of a tool that says something."""
+    return {"content": [{"type": "text", "text": content}]}
+
+
+if __name__ == "__main__":
+    HostileServer(parse_flags()).run()
