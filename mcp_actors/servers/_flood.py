@@ -21,30 +21,26 @@ class NotificationMeter:
 
     Attributes:
         limit: how many are taken in a second.
+        flooded: whether a flood is on.
         dropped: how many were not taken in this flood, or in the last.
     """
 
     limit: int
+    flooded: bool = field(default=False, init=False)
     dropped: int = field(default=0, init=False)
     _began: float = field(default=float("-inf"), init=False)
     _count: int = field(default=0, init=False)
-    _flood: bool = field(default=False, init=False)
-
-    @property
-    def flooded(self) -> bool:
-        """Whether a flood is on."""
-        return self._flood
 
     def admit(self, now: float) -> bool:
         """Count one that has come now; return whether it is taken."""
         if now - self._began >= WINDOW:
             calm = self._count <= self.limit or now - self._began >= 2 * WINDOW
-            self._flood = self._flood and not calm
+            self.flooded = self.flooded and not calm
             self._began, self._count = now, 0
         self._count += 1
         if self._count <= self.limit:
             return True
-        if not self._flood:
-            self._flood, self.dropped = True, 0
+        if not self.flooded:
+            self.flooded, self.dropped = True, 0
         self.dropped += 1
         return False

@@ -1,24 +1,21 @@
 """Whatever is done to a supervisor, in whatever order, what it promises holds.
 
-The programs are drawn at random. The seed is printed with every run, and ``PROGRAMS_SEED`` repeats one.
+The programs are drawn at random. See `run_programs`.
 """
 
 from __future__ import annotations
 
 import math
-import os
-import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
-import hypothesis
 import pytest
 import trio
 from attrs import define, field, frozen
-from hypothesis import given, strategies as st
-from trio.testing import MockClock, wait_all_tasks_blocked
+from hypothesis import strategies as st
+from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors.kernel import (
     ActorError,
@@ -40,10 +37,8 @@ from mcp_actors.kernel import (
     open_supervisor,
 )
 
+from ..programs import run_programs
 from .workers import Boom, Crash, Deed, Echo, Finish, Hang, Hopeless, Yard, shielded
-
-PROGRAMS: Final = 5_000 if os.environ.get("CI") else 200
-SEED: Final = int(os.environ.get("PROGRAMS_SEED") or random.SystemRandom().getrandbits(32))
 
 RESTART = {"p": "permanent", "t": "transient", "m": "temporary"}
 ENDING = ["t1", "t2", "m1", "m2"]
@@ -299,16 +294,5 @@ class Run:
         assert stops == sorted(stops, key=self.order.index, reverse=True)
 
 
-@hypothesis.seed(SEED)
-@hypothesis.settings(max_examples=PROGRAMS, print_blob=True)
-@given(programs())
-def run_and_check(program: Program) -> None:
-    run = Run(program)
-    trio.run(run.main, clock=MockClock(autojump_threshold=0))
-    run.check()
-
-
 def test_a_supervisor_keeps_its_promises_whatever_is_done_to_it(capsys: pytest.CaptureFixture[str]) -> None:
-    with capsys.disabled():
-        print(f"\n{PROGRAMS} programs, PROGRAMS_SEED={SEED}")
-    run_and_check()
+    run_programs(programs(), Run, capsys, here=200, in_ci=5_000)

@@ -1,36 +1,29 @@
 """Whatever happens between a server and its catalogue, in whatever order: what is shown never goes back.
 
 And when things have calmed down it is the newest. The programs are drawn at random, and run under a mock clock against
-a real server in this process, whose list has a version. The seed is printed with every run, and ``PROGRAMS_SEED``
-repeats one.
+a real server in this process, whose list has a version. See `run_programs`.
 """
 
 from __future__ import annotations
 
-import logging
-import os
-import random
 from contextlib import suppress
 from typing import Any, Final
 from unittest.mock import patch
 
-import hypothesis
 import pytest
 import trio
 from attrs import define, field, frozen
-from hypothesis import given, strategies as st
+from hypothesis import strategies as st
 from mcp import MCPError
 from mcp.types import INTERNAL_ERROR
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import Backoff, RestartPolicy, ServerConfig, Stdio, ToolsChanged, open_servers
 
+from ..programs import run_programs
 from .changing import Changing, shown
 from .groups import Events
 from .memory_link import Machine
-
-PROGRAMS: Final = 1_000 if os.environ.get("CI") else 100
-SEED: Final = int(os.environ.get("PROGRAMS_SEED") or random.SystemRandom().getrandbits(32))
 
 CALM: Final = 1000.0
 """Seconds after which what was to be tried again was."""
@@ -126,21 +119,6 @@ class Run:
         assert self.newest == [f"v{self.here.version}", "same"]
 
 
-@hypothesis.seed(SEED)
-@hypothesis.settings(max_examples=PROGRAMS, print_blob=True, deadline=None)
-@given(programs())
-def run_and_check(program: Program) -> None:
-    run = Run(program)
-    trio.run(run.main, clock=MockClock(autojump_threshold=0))
-    run.check()
-
-
 def test_what_is_shown_never_goes_back_and_ends_with_the_newest(capsys: pytest.CaptureFixture[str]) -> None:
     """A-20, S1-23: through notices, crossing answers, failures and reconnects."""
-    with capsys.disabled():
-        print(f"\n{PROGRAMS} programs, PROGRAMS_SEED={SEED}")
-    logging.disable(logging.CRITICAL)
-    try:
-        run_and_check()
-    finally:
-        logging.disable(logging.NOTSET)
+    run_programs(programs(), Run, capsys, here=100, in_ci=1_000)

@@ -1,27 +1,23 @@
 """Whatever is done to a server and to its callers, in whatever order: every request has exactly one outcome.
 
 The programs are drawn at random, and run under a mock clock against a real server in this process that counts what it
-carries out. The seed is printed with every run, and ``PROGRAMS_SEED`` repeats one.
+carries out. See `run_programs`.
 """
 
 from __future__ import annotations
 
-import logging
 import math
-import os
-import random
 from collections import Counter
 from contextlib import suppress
 from typing import Any, Final
 from unittest.mock import patch
 
-import hypothesis
 import pytest
 import trio
 from attrs import define, field, frozen
-from hypothesis import given, strategies as st
+from hypothesis import strategies as st
 from mcp.server.mcpserver import MCPServer
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import (
     Backoff,
@@ -36,11 +32,9 @@ from mcp_actors import (
     open_servers,
 )
 
+from ..programs import run_programs
 from .links import text_of
 from .memory_link import Machine
-
-PROGRAMS: Final = 5_000 if os.environ.get("CI") else 150
-SEED: Final = int(os.environ.get("PROGRAMS_SEED") or random.SystemRandom().getrandbits(32))
 
 
 @frozen
@@ -205,21 +199,6 @@ class Run:
             assert told.at - told.asked <= timeout + 1e-6
 
 
-@hypothesis.seed(SEED)
-@hypothesis.settings(max_examples=PROGRAMS, print_blob=True, deadline=None)
-@given(programs())
-def run_and_check(program: Program) -> None:
-    run = Run(program)
-    trio.run(run.main, clock=MockClock(autojump_threshold=0))
-    run.check()
-
-
 def test_every_request_has_one_outcome_whatever_happens(capsys: pytest.CaptureFixture[str]) -> None:
     """A-03, A-09: also none is carried out twice, none hangs, and those that wait keep their order."""
-    with capsys.disabled():
-        print(f"\n{PROGRAMS} programs, PROGRAMS_SEED={SEED}")
-    logging.disable(logging.CRITICAL)
-    try:
-        run_and_check()
-    finally:
-        logging.disable(logging.NOTSET)
+    run_programs(programs(), Run, capsys, here=150, in_ci=5_000)
