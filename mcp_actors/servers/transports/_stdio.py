@@ -69,7 +69,9 @@ class StdioLink(Link):
         self._reader = PipeReader(
             process.stdout, lifeline, self._wait_exit, server=config.name, max_line_bytes=transport.max_line_bytes
         )
-        self._writer = PipeWriter(process.stdin, lifeline, self._wait_exit, background, server=config.name)
+        self._writer = PipeWriter(
+            process.stdin, self._reader, lifeline, self._wait_exit, background, server=config.name
+        )
         self._exit_code: int | None = None
         self._unread: int | None = None
         self._stopping = False

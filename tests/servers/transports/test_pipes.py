@@ -15,7 +15,7 @@ from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
 
 from mcp_actors._errors import LimitExceeded
 from mcp_actors.servers.transports import open_link
-from mcp_actors.servers.transports._pipes import BACKLOG_BYTES, BURST, parse_message
+from mcp_actors.servers.transports._pipes import BACKLOG_BYTES, BURST, parse_message, unread_bytes
 
 from ..groups import BOUND
 from ..links import never_lost, notification, open_session, scripted, shell, streams_of, text_of
@@ -177,6 +177,32 @@ async def test_a_send_that_the_pipe_takes_at_once_does_not_yield_but_sees_a_canc
             scope.cancel("before it is sent")
             await writer.send(notification("never"))
         assert scope.cancelled_caught
+
+
+TWO_LINES = """printf '%s\\n%s\\n' '{"jsonrpc":"2.0","method":"a"}' '{"jsonrpc":"2.0","method":"b"}'"""
+
+
+async def test_while_answers_come_several_at_a_time_what_is_sent_in_a_tick_is_written_at_once() -> None:
+    async with open_link(shell(f"{TWO_LINES}; exec sleep 60"), on_lost=never_lost) as link:
+        reader, writer = await streams_of(link)
+        await writer.send(notification("alone"))
+        alone = unread_bytes(writer._stream)
+        assert alone
+        await reader.receive()
+        for text in ("first", "other", "third"):
+            await writer.send(notification(text))
+        assert unread_bytes(writer._stream) == alone
+        await trio.testing.wait_all_tasks_blocked()
+        assert unread_bytes(writer._stream) == 4 * alone
+
+
+async def test_what_was_collected_is_written_before_the_end(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with open_link(shell(f"{TWO_LINES}; exec cat > {log}"), on_lost=never_lost) as link:
+        reader, writer = await streams_of(link)
+        await reader.receive()
+        await writer.send(notification("goodbye"))
+    assert "goodbye" in log.read_text()
 
 
 async def test_a_session_that_has_stopped_reading_may_still_say_goodbye(tmp_path: Path) -> None:
