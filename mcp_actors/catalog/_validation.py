@@ -186,12 +186,11 @@ def _told(root: str, violation: Violation, problems: int) -> str:
 
 
 def _as_json(value: Any) -> Any:
-    """Return a value as the SDK will write it; raise whatever it raises if that is not possible."""
-    jsonable = pydantic_core.to_jsonable_python(value, exclude_none=True, inf_nan_mode="constants")
+    """Return a value as the SDK will write it; raise whatever is raised if that is not possible."""
     # A str may hold half a character (JSON lets one be written as an escape), and an int more digits than are written.
     # Of a number that is none in JSON the SDK would make null: another value, and nobody would be told.
-    json.dumps(jsonable, ensure_ascii=False, allow_nan=False).encode()
-    return jsonable
+    text = pydantic_core.to_json(value, exclude_none=True, inf_nan_mode="constants")
+    return pydantic_core.from_json(text, allow_inf_nan=False)
 
 
 def _unwritable(value: Any) -> Violation:
