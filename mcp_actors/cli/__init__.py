@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -24,7 +25,10 @@ def main() -> None:
     _open_missing_streams()
     missing = [name for name in _NEEDS if find_spec(name) is None]
     if missing:
-        sys.stderr.write(f"error: mcp-actors needs {' and '.join(missing)}; try: pip install 'mcp-actors[cli]'\n")
+        needs = f"mcp-actors needs {' and '.join(missing)}; try: pip install 'mcp-actors[cli]'"
+        sys.stderr.write(f"error: {needs}\n")
+        if "--json" in sys.argv:
+            print(json.dumps({"error": needs}))  # noqa: T201  # it is what was asked for
         sys.exit(1)
     # What the servers write and what happens to them is in the results; a log would come in between.
     logging.getLogger().addHandler(logging.NullHandler())

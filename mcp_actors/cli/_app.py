@@ -11,11 +11,11 @@ from importlib.metadata import version
 from typing import Any, Final, TextIO
 
 import trio
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, UnknownOptionError
 
 from .._collapse import collapse
-from .._errors import McpActorsError
-from ._commands import EXAMPLES
+from .._errors import InvalidArguments, McpActorsError
+from ._commands import EXAMPLES, call, check
 from ._output import Output
 from ._problems import Failure, Misuse
 from ._signals import Told
@@ -62,9 +62,9 @@ def _outcome(words: Sequence[str], output: Output) -> int:
     try:
         return _run(words, output)
     except CycloptsError as error:
-        output.failure(f"{_one_line(error)}; see mcp-actors --help")
+        output.failure(_misuse(words, error))
         return MISUSED
-    except Misuse as error:
+    except (Misuse, InvalidArguments) as error:
         output.failure(error)
         return MISUSED
     except (Failure, McpActorsError) as error:
@@ -103,5 +103,13 @@ def _run(words: Sequence[str], output: Output) -> int:
     return int(code)
 
 
-def _one_line(error: CycloptsError) -> str:
-    return " ".join(str(error).split()).rstrip(".")
+def _misuse(words: Sequence[str], error: CycloptsError) -> str:
+    """Say in one line what is wrong with a command line, and where its help is."""
+    command, *_ = words
+    if command.startswith("-"):
+        return f"{command} stands before the command; write the command first, as in: {EXAMPLES[check]}"
+    said = " ".join(str(error).split()).rstrip(".")
+    if command == call.__name__ and isinstance(error, UnknownOptionError):
+        said += "; arguments of the tool are written without dashes, as key=value"
+    known = f" {command}" if any(command == each.__name__ for each in EXAMPLES) else ""
+    return f"{said}; see mcp-actors{known} --help"

@@ -6,7 +6,6 @@ import difflib
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from mcp import MCPError
@@ -27,18 +26,19 @@ __all__ = ["call_tool"]
 
 
 async def call_tool(
-    server: str, tool: str, words: Sequence[str], as_json: str | None, config: Path | None, output: Output
+    server: str, tool: str, words: Sequence[str], as_json: str | None, config: str | None, output: Output
 ) -> int:
     """Call a tool, print what it returns, and return the exit code."""
     loaded = load(config, [server])
     for error in loaded.errors:
         raise error
-    async with open_once(loaded, strict=True) as group:
+    async with open_once(loaded, output, strict=True) as group:
+        [(server, ref)] = group.items()  # under the name that it has here
         found = _find([each for each in group.tools if each.server == server], server, tool)
         given = parse_arguments(words, as_json, found.input_schema)
         async with _progress_bar(output) as report:
             try:
-                result = await group[server].call_tool(tool, given, progress=report)
+                result = await ref.call_tool(found.name, given, progress=report)
             except MCPError as error:
                 said = f"answered with an error: {error.message} (code {error.code})"
                 raise Failure(f"server {server!r} {said}") from None
@@ -52,7 +52,7 @@ async def call_tool(
 
 def _find(tools: list[CatalogTool], server: str, name: str) -> CatalogTool:
     for tool in tools:
-        if tool.name == name:
+        if name in (tool.name, tool.public_name):
             return tool
     names = [tool.name for tool in tools]
     near = difflib.get_close_matches(name, names, n=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from attrs import asdict, field, frozen
@@ -49,12 +48,12 @@ class Stopwatch:
                 self.took.setdefault(event.server, event.time - self.began[event.server])
 
 
-async def check_servers(names: Sequence[str], config: Path | None, output: Output) -> int:
+async def check_servers(names: Sequence[str], config: str | None, output: Output) -> int:
     """Say of each server what it is, and return the exit code."""
     loaded = load(config, names)
     for warning in loaded.warnings:
         output.warning(warning)
-    findings = await _find_out(loaded)
+    findings = await _find_out(loaded, output)
     for finding in findings:
         _print(finding, max(len(each.name) for each in findings), output)
     output.json([asdict(finding) for finding in findings])
@@ -66,10 +65,10 @@ async def check_servers(names: Sequence[str], config: Path | None, output: Outpu
     return 1 if bad else 0
 
 
-async def _find_out(loaded: LoadedConfig) -> list[Finding]:
+async def _find_out(loaded: LoadedConfig, output: Output) -> list[Finding]:
     """Connect to what can be connected to, and put everything in the order of the file: first what did not load."""
     stopwatch = Stopwatch()
-    async with open_once(loaded, observers=[stopwatch]) as group:
+    async with open_once(loaded, output, observers=[stopwatch]) as group:
         connected = [_finding(config, group, stopwatch) for config in loaded.servers]
     broken = [Finding(name=name, state="invalid", error=str(error)) for name, error in loaded.failed.items()]
     return [*broken, *connected]

@@ -14,7 +14,7 @@ from ._options import AsJson, ConfigFile
 from ._output import Output
 from ._problems import Misuse
 
-__all__ = ["EXAMPLES"]
+__all__ = ["EXAMPLES", "call", "check"]
 
 
 async def check(*servers: str, config: ConfigFile = None, json: AsJson = False) -> int:

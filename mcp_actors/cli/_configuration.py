@@ -15,6 +15,7 @@ from .._errors import ConfigError
 from .._plain_text import plain_text
 from ..config import Input, LoadedConfig, ServerConfig
 from ..config.formats._load import load_servers
+from ..config.formats._sections import name_of
 from ._problems import Misuse
 
 __all__ = ["load"]
@@ -23,24 +24,27 @@ PLACES: Final = (".mcp.json", "mcp.json", ".vscode/mcp.json", ".cursor/mcp.json"
 """Where a configuration is looked for if none is named, in this order."""
 
 
-def load(file: Path | None, names: Sequence[str]) -> LoadedConfig:
+def load(file: str | None, names: Sequence[str]) -> LoadedConfig:
     """Load a configuration, or the one that is found. Who sits at a terminal is asked for the inputs of its servers.
 
     Args:
         file: its path; None: the first of `PLACES` that there is.
-        names: the servers to load; empty: all.
+        names: the servers to load, as the file calls them or as they are called here; empty: all.
 
     Returns:
         What was loaded, with the servers of these names only.
 
     Raises:
-        ConfigError: the file cannot be read.
+        ConfigError: the file cannot be read or understood.
         Misuse: there is no such server in it.
     """
+    names = [_called(name) for name in names]
     only = frozenset(names) if names else None
     loaded = load_servers(find_file() if file is None else file, _ask if sys.stdin.isatty() else None, only)
-    if not names or loaded.source in loaded.failed:
-        return loaded  # all of it, or the one error that says why there is nothing
+    if loaded.source in loaded.failed:
+        raise loaded.failed[loaded.source]
+    if not names:
+        return loaded
     known = {server.name: server for server in loaded.servers}
     for name in names:
         if name not in known and name not in loaded.failed:
@@ -60,6 +64,14 @@ def find_file() -> Path:
         if Path(place).exists():
             return Path(place)
     raise ConfigError(f"there is no {', '.join(PLACES[:-1])} or {PLACES[-1]} here; name a file with --config FILE")
+
+
+def _called(name: str) -> str:
+    """Return what a server is called here, if it was named as its file has it."""
+    try:
+        return name_of("", "", name)
+    except ConfigError:
+        return name
 
 
 def _wanted(server: ServerConfig) -> ServerConfig:

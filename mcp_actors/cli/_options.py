@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
@@ -10,7 +9,7 @@ from cyclopts import Parameter
 __all__ = ["AsJson", "ConfigFile"]
 
 ConfigFile: TypeAlias = Annotated[
-    Path | None,
+    str | None,
     Parameter(
         name=["--config", "-c"],
         help="The configuration file. Default: .mcp.json, mcp.json, .vscode/mcp.json or .cursor/mcp.json, "

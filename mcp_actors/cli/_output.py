@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from rich.console import Console
+from rich.live import Live
 from rich.text import Text
 
 from .._plain_text import plain_text
@@ -29,6 +32,16 @@ class Output:
         self.as_json = as_json
         self.results = Console(highlight=False)
         self.messages = Console(stderr=True, highlight=False)
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Say on a terminal what is waited for, as long as it is."""
+        if not what or not self.messages.is_terminal:
+            yield
+            return
+        # It would refresh from a thread of its own.
+        with Live(Text(what, style="dim"), console=self.messages, auto_refresh=False, transient=True):
+            yield
 
     def line(self, *parts: str | tuple[str, str]) -> None:
         """Print one line of a result, in pieces that may have a style. It is never wrapped or shortened."""

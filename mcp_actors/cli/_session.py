@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
 import attrs
 
-from ..config import LoadedConfig, RestartPolicy, Stdio, Transport, TransportTemplate
+from ..config import LoadedConfig, RestartPolicy, ServerConfig, Stdio, Transport, TransportTemplate
 from ..config._masking import mask_args
 from ..servers import ServerGroup, open_servers
+from ._output import Output
 from ._signals import until_told
 
-__all__ = ["describe", "open_once"]
+__all__ = ["connecting", "describe", "open_once"]
 
 _ONCE: Final = RestartPolicy(max_restarts=0)
 
 
 @asynccontextmanager
-async def open_once(loaded: LoadedConfig, **options: Any) -> AsyncIterator[ServerGroup]:
+async def open_once(loaded: LoadedConfig, output: Output, **options: Any) -> AsyncIterator[ServerGroup]:
     """Open a group whose servers are connected at once and tried once; none of them is required.
 
     On SIGTERM and SIGHUP the block is cancelled, and the servers are stopped.
@@ -29,8 +30,16 @@ async def open_once(loaded: LoadedConfig, **options: Any) -> AsyncIterator[Serve
         for server in loaded.servers
         if server.enabled
     ]
-    async with until_told(), open_servers(*servers, **options) as group:
+    async with until_told(), AsyncExitStack() as stack:
+        with output.waiting(connecting(servers)):
+            group = await stack.enter_async_context(open_servers(*servers, **options))
         yield group
+
+
+def connecting(servers: Iterable[ServerConfig]) -> str:
+    """Say which servers are waited for: a first connect may take long."""
+    names = [server.name for server in servers if server.enabled]
+    return f"connecting to {', '.join(names)} …" if names else ""
 
 
 def describe(transport: Transport) -> str:

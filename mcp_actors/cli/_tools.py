@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from ._configuration import load
@@ -13,10 +12,10 @@ from ._session import open_once
 __all__ = ["list_tools"]
 
 
-async def list_tools(names: Sequence[str], config: Path | None, output: Output) -> int:
+async def list_tools(names: Sequence[str], config: str | None, output: Output) -> int:
     """Print the tools of the servers, and return the exit code."""
     loaded = load(config, names)
-    async with open_once(loaded) as group:
+    async with open_once(loaded, output) as group:
         listed: list[dict[str, Any]] = []
         for tool in group.tools:
             takes = ", ".join(_words(tool.input_schema))

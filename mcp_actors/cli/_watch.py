@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, NoReturn
 
 import trio
@@ -16,11 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from .._plain_text import plain_text
-from ..config import LoadedConfig
 from ..kernel import Event
 from ..servers import ServerGroup, ServerStatus, StateChanged, open_servers
 from ._configuration import load
 from ._output import Output
+from ._session import connecting
 from ._signals import until_told
 
 __all__ = ["watch_servers"]
@@ -28,14 +27,14 @@ __all__ = ["watch_servers"]
 _STYLES = {"ready": "green", "degraded": "yellow", "failed": "red", "backoff": "red", "stopped": "dim"}
 
 
-async def watch_servers(names: Sequence[str], config: Path | None, output: Output, *, every: float) -> NoReturn:
+async def watch_servers(names: Sequence[str], config: str | None, output: Output, *, every: float) -> NoReturn:
     """Show the states of the servers, until a signal ends it."""
     loaded = load(config, names)
     for error in loaded.errors:
         output.error(error)
     if output.results.is_terminal and not output.as_json:
         # It would refresh from a thread of its own.
-        with Live(_connecting(loaded), console=output.results, auto_refresh=False) as live:
+        with Live(connecting(loaded.servers), console=output.results, auto_refresh=False) as live:
             async with until_told(), open_servers(*loaded.servers) as group:
                 await _show(group, live, every)
     # An observer is told of the first connects too, but must not be kept waiting by who reads the output.
@@ -68,12 +67,6 @@ def _tell_one(event: StateChanged, output: Output) -> None:
     output.line((event.server, "bold"), f"  {event.old} -> {event.new}  {event.reason}")
     output.json({**change, "incarnation": event.incarnation})
     output.results.file.flush()
-
-
-def _connecting(loaded: LoadedConfig) -> str:
-    """Say what is waited for until there is a table: a first connect may take long."""
-    names = [server.name for server in loaded.servers if server.enabled]
-    return f"connecting to {', '.join(names)} …" if names else ""
 
 
 async def _show(group: ServerGroup, live: Live, every: float) -> NoReturn:

@@ -155,7 +155,9 @@ class TestCall:
             (["a", "echo", "x"], 2, "'x' is no argument; write key=value, or --args '{…}'"),
             (["a", "sleep", "seconds=soon"], 2, "argument 'seconds': 'soon' is no number"),
             (["a", "echo", "--args", "{"], 2, "--args is no JSON: Expecting property name"),
-            (["a", "echo"], 1, "arguments.text is missing"),
+            (["a", "echo"], 2, "arguments.text is missing"),
+            (["a", "echo", "--text", "x"], 2, "arguments of the tool are written without dashes, as key=value"),
+            (["a"], 2, 'Command "call" parameter TOOL requires an argument; see mcp-actors call --help'),
             (["b", "echo"], 2, "there is no server 'b'; its servers are: a, gone"),
             (["gone", "echo"], 1, "server 'gone': command 'no-such-program' not found; install it"),
         ],
@@ -169,6 +171,13 @@ class TestCall:
         [line] = done.stderr.splitlines()
         assert line.startswith("error: ")
         assert said in line
+
+    def test_servers_and_tools_may_be_named_as_they_are_elsewhere(self, tmp_path: Path, run: Run) -> None:
+        write(tmp_path, {"my/server": scripted(), "off/it": {**scripted(), "disabled": True}})
+        assert run("call", "my/server", "echo", "text=x").stdout == "x\n"
+        assert run("call", "my_server", "mcp__my_server__echo", "text=x").stdout == "x\n"
+        assert run("call", "off/it", "echo", "text=x").stdout == "x\n"
+        assert "there is no server 'my_servers'; did you mean 'my_server'?" in run("call", "my/servers", "echo").stderr
 
     def test_an_error_of_the_server_is_told_as_such(self, tmp_path: Path, run: Run) -> None:
         write(tmp_path, {"a": scripted("--error-on-call", "-32050", "out of paper")})
@@ -246,6 +255,19 @@ class TestMisuse:
         assert done.returncode == 2
         assert done.stderr.startswith('error: Unknown command "chek". Did you mean "check"?')
 
+    @pytest.mark.parametrize(
+        "words", [["--config", "x.json", "check"], ["-c", "x.json"], ["--json"], ["--json", "tools"]]
+    )
+    def test_options_stand_after_the_command(self, tmp_path: Path, run: Run, words: list[str]) -> None:
+        done = run(*words)
+        assert done.returncode == 2
+        said = f"{words[0]} stands before the command; write the command first, as in: mcp-actors check --config "
+        assert done.stderr.startswith(f"error: {said}")
+
+    @pytest.mark.parametrize("given", ["http://127.0.0.1:1/mcp", "https://example.com/mcp"])
+    def test_a_url_is_no_file(self, tmp_path: Path, run: Run, given: str) -> None:
+        assert "this is a URL and not the path of a file" in run("check", "-c", given).stderr
+
     def test_without_a_file_it_says_where_it_looked(self, tmp_path: Path, run: Run) -> None:
         done = run("check")
         assert (done.returncode, done.stdout) == (1, "")
@@ -257,11 +279,11 @@ class TestMisuse:
         assert done.stderr == "error: other.json: there is no such file; correct the path, or create it\n"
         (tmp_path / "other.json").write_text("{")
         said = "other.json: the file is no JSON, see line 1"
-        assert said in run("check", "-c", "other.json").stdout
-        for words in (["check", "a"], ["tools", "a"], ["call", "a", "echo"]):
+        for words in (["check"], ["check", "a"], ["tools"], ["tools", "a"], ["call", "a", "echo"], ["watch"]):
             done = run(*words, "-c", "other.json")
-            assert said in done.stdout + done.stderr
-            assert done.returncode == 1
+            assert (done.returncode, done.stdout) == (1, "")
+            [line] = done.stderr.splitlines()
+            assert line.startswith(f"error: {said}")
 
     @pytest.mark.parametrize(
         ("words", "code", "said"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Final
 import pytest
 
 from ..test_main_job import needs_real_servers
-from .terminal import piped
+from .terminal import PATIENCE, piped
 
 pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
 
@@ -40,3 +41,13 @@ def test_two_commands_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (called.returncode, called.stderr) == (0, "")
     assert json.loads(called.stdout)["timezone"] == "Europe/Paris"
     assert (tmp_path / ".mcp.json").read_text() == FILE
+
+
+@pytest.mark.parametrize("words", [[], ["check"], ["check", "--json"]])
+def test_without_the_extra_it_says_what_to_install(tmp_path: Path, words: list[str]) -> None:
+    program = "import sys; sys.modules |= {'cyclopts': None, 'rich': None}; import mcp_actors.__main__"
+    blocked = (sys.executable, "-c", program, *words)
+    done = subprocess.run(blocked, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+    said = "mcp-actors needs cyclopts and rich; try: pip install 'mcp-actors[cli]'"
+    assert (done.returncode, done.stderr) == (1, f"error: {said}\n")
+    assert done.stdout == (json.dumps({"error": said}) + "\n" if "--json" in words else "")

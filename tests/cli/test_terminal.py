@@ -134,9 +134,19 @@ def test_what_a_server_says_does_nothing_to_the_terminal(tmp_path: Path) -> None
         assert b"owned" not in shown.raw
     with terminal(tmp_path, "call", "a", "echo", words, "--json") as shown:
         assert shown.wait() == 0
-        assert b"\x1b" not in shown.raw
+        assert b"\x1b" not in shown.raw.partition(b"{")[2]
         assert "\\u202e" in shown.text
     with terminal(tmp_path, "check") as shown:
         assert shown.wait() == 0
         assert "evilname 1.0" in shown.text
         assert b"owned" not in shown.raw
+
+
+def test_who_waits_is_told_for_what(tmp_path: Path) -> None:
+    write(tmp_path, {"quick": scripted(), "slow": scripted("--never-answer", connect_timeout=1)})
+    with terminal(tmp_path, "check") as shown:
+        shown.wait_for("connecting to quick, slow …")
+        assert shown.wait() == 1
+        assert "no answer within 1 s" in shown.text
+        # What was waited for is no more to be seen: its line was erased.
+        assert b"\x1b[2K" in shown.raw.partition("slow …".encode())[2]
