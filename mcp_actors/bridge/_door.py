@@ -64,14 +64,7 @@ class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
                 "this block was entered before; call the function that gave it once for each 'async with'"
             )
         self._entered = True
-        self._task = _current_task()
-        self._cancels = self._task.cancelling()
-        loop = asyncio.get_running_loop()
-        self._opened, self._ended = loop.create_future(), loop.create_future()
-        self._bridge = bridge = Bridge(loop)
-        self._block = BlockProxy(bridge, lambda: self._open(bridge), self)
-        self._run = trio_run(self._host, bridge, self._block, self.on_ended)
-        self._run.start()
+        self._start()
         first: list[asyncio.Future[Any]] = [self._opened, self._ended]
         try:
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
@@ -87,7 +80,20 @@ class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
         if not self._opened.done():
             await self._wait_ended()
             self._raise(self._ended.result())
-        return self._view(bridge, self._opened.result())
+        return self._view(self._bridge, self._opened.result())
+
+    def _start(self) -> None:
+        """Start the Trio run, which opens the thing."""
+        import asyncio
+
+        self._task = _current_task()
+        self._cancels = self._task.cancelling()
+        loop = asyncio.get_running_loop()
+        self._opened, self._ended = loop.create_future(), loop.create_future()
+        self._bridge = bridge = Bridge(loop)
+        self._block = BlockProxy(bridge, lambda: self._open(bridge), self)
+        self._run = trio_run(self._host, bridge, self._block, self.on_ended)
+        self._run.start()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None

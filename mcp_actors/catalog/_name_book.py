@@ -70,46 +70,47 @@ class NameBook:
 
     def changed(self, gone: Iterable[ToolKey], new: Iterable[ToolKey]) -> tuple[NameBook, frozenset[ToolKey]]:
         """Return the book after some tools have gone and others have come, and which others have another name now."""
-        groups, touched = dict(self._groups), dict[str, None]()
+        touched = self._regrouped(gone, new)
+        after = _named(touched.values(), self.naming)
+        names, keys = dict(self.names), dict(self.keys)
+        for key in (key for alike in touched for key in self._groups.get(alike, ())):
+            del keys[names.pop(key)]
+        names.update(after)
+        keys.update((name, key) for key, name in after.items())
+        groups = {**self._groups, **touched}
+        for alike in [alike for alike, group in touched.items() if not group]:
+            del groups[alike]
+        redrawn = self._redrawn or len(keys) < len(names)
+        if redrawn:
+            # A hash is short. If two are equal, or no longer are, that can concern any tool, so all are looked at.
+            apart = _named(groups.values(), self.naming)
+            names = assign_names(apart, self.naming)
+            keys = {name: key for key, name in names.items()}
+            redrawn = names != apart
+        crowded = self._crowded.difference(touched) | {alike for alike, group in touched.items() if len(group) > 1}
+        book = NameBook(naming=self.naming, names=names, keys=keys, groups=groups, crowded=crowded, redrawn=redrawn)
+        renamed = (key for key in (names if redrawn or self._redrawn else after) if key in self.names)
+        return book, frozenset(key for key in renamed if names[key] != self.names[key])
+
+    def _regrouped(self, gone: Iterable[ToolKey], new: Iterable[ToolKey]) -> dict[str, frozenset[ToolKey]]:
+        """Return the groups in which tools have gone or come, as they are then."""
+        touched: dict[str, frozenset[ToolKey]] = {}
         for keys, change in ((gone, frozenset.difference), (new, frozenset.union)):
             for key in keys:
                 alike = _alike(key, self.naming)
-                touched[alike] = None
-                groups[alike] = change(groups.get(alike, frozenset()), {key})
-        before = {key for alike in touched for key in self._groups.get(alike, ())}
-        after = {key: name for alike in touched for key, name in _named(groups[alike], self.naming).items()}
-        names, keys_of = dict(self.names), dict(self.keys)
-        for key in before:
-            del keys_of[names.pop(key)]
-        names.update(after)
-        keys_of.update((name, key) for key, name in after.items())
-        for alike in touched:
-            if not groups[alike]:
-                del groups[alike]
-        redrawn = self._redrawn or len(keys_of) < len(names)
-        if redrawn:
-            # A hash is short. If two are equal, or no longer are, that can concern any tool, so all are looked at.
-            apart = {key: name for group in groups.values() for key, name in _named(group, self.naming).items()}
-            names = assign_names(apart, self.naming)
-            keys_of = {name: key for key, name in names.items()}
-            redrawn = names != apart
-        renamed = (key for key in (names if redrawn or self._redrawn else after) if key in self.names)
-        book = NameBook(
-            naming=self.naming,
-            names=names,
-            keys=keys_of,
-            groups=groups,
-            crowded=self._crowded.difference(touched) | {alike for alike in touched if len(groups.get(alike, ())) > 1},
-            redrawn=redrawn,
-        )
-        return book, frozenset(key for key in renamed if names[key] != self.names[key])
+                group = touched[alike] if alike in touched else self._groups.get(alike, frozenset())
+                touched[alike] = change(group, {key})
+        return touched
 
 
-def _named(group: Iterable[ToolKey], naming: str) -> dict[ToolKey, str]:
-    """Return the names of tools that are alike: what is right unless two hashes are equal, here or with others."""
-    names = {key: base_name(*key, naming) for key in group}
-    uses = Counter(names.values())
-    return {key: name if uses[name] == 1 else hashed_name(*key, naming) for key, name in names.items()}
+def _named(groups: Iterable[Iterable[ToolKey]], naming: str) -> dict[ToolKey, str]:
+    """Return the names of the tools in some groups: what is right unless two hashes are equal, here or with others."""
+    named: dict[ToolKey, str] = {}
+    for group in groups:
+        names = {key: base_name(*key, naming) for key in group}
+        uses = Counter(names.values())
+        named.update((key, name if uses[name] == 1 else hashed_name(*key, naming)) for key, name in names.items())
+    return named
 
 
 def _alike(key: ToolKey, naming: str) -> str:

@@ -51,6 +51,11 @@ class StartGate:
         self._awaited = [record for record in records if record.config.connect == "eager"]
         self._late: dict[str, ServerRecord] = {}
 
+    @property
+    def bounded(self) -> bool:
+        """Whether it opens after some time in any case."""
+        return self._deadline < math.inf
+
     async def wait(self) -> None:
         """Wait until the block may begin."""
         for record in self._awaited:

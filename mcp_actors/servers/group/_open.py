@@ -26,7 +26,7 @@ from ._tree import GROUP, group_specs
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
-    from ...kernel import Event, Observer
+    from ...kernel import Event, Observer, SupervisorRef
 
 __all__ = ["open_servers"]
 
@@ -96,18 +96,26 @@ async def open_servers(
         )
         for config in given.enabled
     }
-    memory = CatalogMemory(store, records.values()) if store is not None else None
     gate = StartGate(records.values(), start_gate)
-    for observer in (memory, gate):
-        if observer is not None:
-            hub.add(observer)
+    hub.add(gate)
+    memory = None
+    if store is not None:
+        hub.add(memory := CatalogMemory(store, records.values()))
+    async with _supervised(records, hub, gate, memory) as supervisor:
+        yield ServerGroup(records, supervisor, hub, naming=naming, failed=given.failed)
 
+
+@asynccontextmanager
+async def _supervised(
+    records: Mapping[str, ServerRecord], hub: EventHub, gate: StartGate, memory: CatalogMemory | None
+) -> AsyncIterator[SupervisorRef]:
+    """Run the supervision tree of a group around a block, which begins when the gate opens."""
     try:
         if memory is not None:
             await memory.recall()
         with translated(records.values()) as phase:
             async with open_supervisor(
-                *group_specs(records.values(), memory=memory, gated=start_gate is not None),
+                *group_specs(records.values(), memory=memory, gated=gate.bounded),
                 name=GROUP,
                 max_restarts=0,
                 start_order="parallel",
@@ -116,7 +124,7 @@ async def open_servers(
             ) as supervisor:
                 await gate.wait()
                 phase.started = True
-                yield ServerGroup(records, supervisor, hub, naming=naming, failed=given.failed)
+                yield supervisor
     finally:
         hub.close()
         for record in records.values():
