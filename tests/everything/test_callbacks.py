@@ -150,9 +150,9 @@ async def test_a_burst_of_notices_after_the_connect_is_heard_and_the_tools_are_a
             "trigger-sampling-request",
             "trigger-url-elicitation",
         }
-        await eventually(lambda: asked.count("tools/list") == 2)
+        await eventually(lambda: asked.count("tools/list") >= 2)
         await later.wait()
-    assert asked.count("tools/list") == 2
+    assert asked.count("tools/list") <= 3  # where the machine stands still between two of the notices
 
 
 async def test_how_much_the_server_logs_is_asked_of_it(asked: Asked) -> None:

@@ -77,13 +77,13 @@ async def test_hangs_at_start(cell: Cell, tmp_path: Path) -> None:
     """It has `connect_timeout`, and is ended then."""
     pids = tmp_path / "pids"
     flags = ("--never-answer", "--ignore-eof", "--ignore-sigterm", "--stderr", "warming up", "--pid-file", str(pids))
-    faulty = server("faulty", *flags, restart=NEVER, connect_timeout=0.5, stop_timeout=STOP)
+    faulty = server("faulty", *flags, restart=NEVER, connect_timeout=1.0, stop_timeout=STOP)
     async with cell.open(faulty) as ref:
-        with cell.fails(ConnectFailed, phase="connect", within=0.5 + STOP + MARGIN) as caught:
+        with cell.fails(ConnectFailed, phase="connect", within=1.0 + STOP + MARGIN) as caught:
             await raise_failure_of(ref)
         cell.watch(*pids_in(pids))
     assert (caught.value.phase, caught.value.exit_code, caught.value.stderr_tail) == ("negotiate", None, "warming up")
-    assert "no answer within 0.5 s while we were negotiating the protocol" in str(caught.value)
+    assert "no answer within 1 s while we were negotiating the protocol" in str(caught.value)
 
 
 @fault("never answers", "stdio")

@@ -114,7 +114,7 @@ async def test_a_command_that_does_not_exist_is_named_and_not_tried_again() -> N
     [
         ("--error-on-list", "listing its tools failed: the server answered with error -32603: the list of tools is lo"),
         ("--die-on-list", "its process exited with code 7 while we were listing its tools"),
-        ("--hang-on-list", "no answer within 0.8 s while we were listing its tools"),
+        ("--hang-on-list", "no answer within 1.5 s while we were listing its tools"),
     ],
 )
 async def test_a_server_that_fails_to_list_its_tools_has_failed(tmp_path: Path, flag: str, words: str) -> None:
@@ -126,7 +126,7 @@ async def test_a_server_that_fails_to_list_its_tools_has_failed(tmp_path: Path, 
     pids = tmp_path / "pids"
     events = Events()
     async with open_servers(
-        server("b", flag, "--pid-file", str(pids), restart=LATER, connect_timeout=0.8 if "hang" in flag else 30),
+        server("b", flag, "--pid-file", str(pids), restart=LATER, connect_timeout=1.5 if "hang" in flag else 30),
         server("a"),
         observers=[events],
     ) as group:

@@ -65,7 +65,7 @@ async def test_calls_in_flight_are_lost_with_an_http_server_and_once_it_is_back_
             assert [type(outcome.error) for outcome in outcomes] == [ConnectionLost] * 10
             assert max(outcome.at for outcome in outcomes) - killed < PROMPT
             # While the system ends the process, a connection to it may still be accepted.
-            await eventually(lambda: servers.active == (), within=PROMPT)
+            await eventually(lambda: servers.active == ())
             await servers["by_hand"].wait_state("failed")
             process.wait()
             _, again = stack.enter_context(http_server(port))
