@@ -38,7 +38,7 @@ from ._connection_errors import (
 from ._departure import Departure
 from ._era import Negotiation
 from ._exchange import ConnectionOver, current_exchange, open_exchange
-from ._incoming import NoticesMissed, open_incoming
+from ._incoming import NotificationsMissed, open_incoming
 from ._input_required import attend_to_questions, too_many_rounds
 from ._listening import Listening, lists_that_change
 from ._log_level import keep_log_level
@@ -166,7 +166,7 @@ class ServerActor(Actor):
         await negotiation.finish(self._client)
         self._phase = "list_tools"
         await self._listen(link, incoming)
-        self._record.listeners.tell(NoticesMissed())
+        self._record.listeners.tell(NotificationsMissed())
         self._remember(link, await self._list_tools(link))
         incoming.tasks.start_soon(keep_refreshed, self._record, self.ref, name=f"{self._name}:refresh")
         negotiation.succeeded(self._client)
@@ -181,7 +181,7 @@ class ServerActor(Actor):
 
     async def _listen(self, link: Link, incoming: Incoming) -> None:
         """Hear of changes; servers of the modern era tell of them only if they are asked to."""
-        link.hear_of_gaps(partial(incoming.listeners.tell, NoticesMissed()))
+        link.hear_of_gaps(partial(incoming.listeners.tell, NotificationsMissed()))
         if lists := lists_that_change(self._client):
             await Listening(self._name, self._client, incoming, lists, self._endpoint_gone).begin()
 

@@ -17,7 +17,8 @@ A callback runs in the context variables of the task that waits for it. Since 20
 of whoever made the request that it is for; over stdio in the legacy era, and over HTTP with SSE, nobody knows which
 request that is, and they are those in which the group was opened.
 
-What a server tells (logging, any message) goes through a `NoticeFeed` per callback, in which it waits for its turn.
+What a server tells (logging, any message) goes through a `NotificationFeed` per callback, in which it waits for its
+turn.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ from ._callback_tasks import CallbackTasks, TookTooLong
 from ._events import Flooded
 from ._exchange import current_exchange
 from ._flood import NotificationMeter
-from ._incoming import NoticesMissed
-from ._notices import NoticeFeed
+from ._incoming import NotificationsMissed
+from ._notification_feed import NotificationFeed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -69,7 +70,7 @@ logger = logging.getLogger("mcp_actors.servers")
 MAX_QUESTIONS: Final = 64
 """What one server may have asked at a time: as many as requests may be with it by default. More is no conversation."""
 
-LAST_NOTICES: Final = 1.0
+LAST_NOTIFICATIONS: Final = 1.0
 """Seconds that the end of a connection waits for what came before it to be heard: why a server has died, maybe."""
 
 
@@ -95,8 +96,8 @@ class ConnectionCallbacks:
         self._logs = self._feed("logging", self._log) if self._callbacks.logging is not None else None
         self._messages = self._feed("message", self._pass_on) if self._callbacks.message is not None else None
 
-    def _feed(self, kind: str, give: Callable[[Any, Context], Awaitable[None]]) -> NoticeFeed:
-        feed = NoticeFeed(self._server, kind, give)
+    def _feed(self, kind: str, give: Callable[[Any, Context], Awaitable[None]]) -> NotificationFeed:
+        feed = NotificationFeed(self._server, kind, give)
         self._background.start_soon(feed.run, name=f"{self._server}:{kind}")
         return feed
 
@@ -209,7 +210,7 @@ class ConnectionCallbacks:
 
     def hear(self, message: object) -> None:
         """Take what the server tells; a listener (see ``_incoming``)."""
-        if isinstance(message, NoticesMissed):
+        if isinstance(message, NotificationsMissed):
             return  # no message of its
         if not self._meter.admit(trio.current_time()):
             if self._meter.dropped == 1:
@@ -231,7 +232,7 @@ class ConnectionCallbacks:
 
     async def finish(self) -> None:
         """The connection has ended. Let what came before that be heard, for a moment."""
-        with trio.move_on_after(LAST_NOTICES):
+        with trio.move_on_after(LAST_NOTIFICATIONS):
             for feed in (self._logs, self._messages):
                 if feed is not None:
                     await feed.wait_idle()

@@ -124,7 +124,7 @@ class ServerCatalog:
             case "newest":
                 self.replace(ticket, listed)
             case "crossed" if listed != self.listed:
-                self.notice()  # one of the two is old, and nobody knows which
+                self.mark_stale()  # one of the two is old, and nobody knows which
 
     def replace(self, ticket: Ticket, listed: tuple[KnownTool, ...]) -> None:
         """Show this, whatever there was: it comes over a new connection, or is known to be the newest."""
@@ -157,7 +157,7 @@ class ServerCatalog:
         """The server is connected, but does not list its tools: show what it listed before, or what is configured."""
         self._currency.show(ticket, trio.current_time())
         self.failure = failure
-        self.notice()
+        self.mark_stale()
         if not self.known:
             declared = self._config.static_tools
             self.checks = self.checks.updated(declared)
@@ -206,11 +206,11 @@ class ServerCatalog:
     def _set(self, tools: tuple[KnownTool, ...]) -> None:
         self.tools, self.shown = tools, tuple(each.shown for each in tools)
 
-    # --- notices ----------------------------------------------------------------------------------------------------
+    # --- staleness --------------------------------------------------------------------------------------------------
 
-    def notice(self, _: object = None) -> None:
+    def mark_stale(self, _: object = None) -> None:
         """The server has said that its list has changed, or may have done so unheard."""
-        self._currency.notice(trio.current_time())
+        self._currency.mark_stale(trio.current_time())
         self._became_stale.set()
 
     def is_stale(self) -> bool:

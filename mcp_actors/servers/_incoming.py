@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from ._background import Background
 
-__all__ = ["ClientCallbacks", "Incoming", "Listeners", "NoticesMissed", "open_incoming"]
+__all__ = ["ClientCallbacks", "Incoming", "Listeners", "NotificationsMissed", "open_incoming"]
 
 M = TypeVar("M")
 
@@ -65,8 +65,8 @@ class ClientCallbacks(TypedDict, total=False):
 
 
 @frozen
-class NoticesMissed:
-    """Told to listeners: there may have been notices of any kind that did not arrive, so ask for what you know anew."""
+class NotificationsMissed:
+    """Told to listeners: notifications of any kind may have been missed, so ask for what you know anew."""
 
 
 @frozen(eq=False)
@@ -90,8 +90,8 @@ class Listeners:
         """Call a function with each message of one kind, after those that were added before. Returns what ends that.
 
         Args:
-            kind: a class of notification of the SDK's; ``Exception`` for faults of the transport; `NoticesMissed`;
-                ``object`` for all of these.
+            kind: a class of notification of the SDK's; ``Exception`` for faults of the transport;
+                `NotificationsMissed`; ``object`` for all of these.
             fn: called synchronously. It must return soon, and may add and remove listeners.
         """
         listener = _Listener(kind, fn)

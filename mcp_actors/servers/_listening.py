@@ -1,7 +1,7 @@
-"""Hears of changes where one has to ask for that: since 2026-07-28 notices come over a stream that the client opens.
+"""Hears of changes where one has to ask for that: since 2026-07-28 they are told over a stream that the client opens.
 
 One task for each connection, in the tree of the actor's owner, keeps that stream open for the lists that the server
-says can change. What comes over it reaches the listeners in the same way as an older server's notices do (see
+says can change. What comes over it reaches the listeners in the same way as an older server's notifications do (see
 `_incoming`), for the SDK passes on both alike; here they are only counted off. Nothing is sent again that was sent
 while there was no stream, so whenever one is opened anew, listeners are told that they may have missed something.
 
@@ -26,7 +26,7 @@ from .._backoff import Backoff
 from .._errors import HttpStatusError
 from ._connection_errors import problem_of
 from ._exchange import ConnectionOver, open_exchange
-from ._incoming import Incoming, NoticesMissed
+from ._incoming import Incoming, NotificationsMissed
 from ._retry import asked_to_wait, is_transient
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def lists_that_change(client: Client) -> Lists:
 
 @define(eq=False)
 class Listening:
-    """The stream over which one server gives notice, on one connection.
+    """The stream over which one server tells of changes, on one connection.
 
     Args:
         server: its name.
@@ -115,12 +115,12 @@ class Listening:
             if isinstance(error, ConnectionOver):
                 self.on_gone(error)
             if error is not None and _is_refusal(error):
-                logger.debug("server %r: gives no notice of changes: %s", self.server, problem_of(error))
+                logger.debug("server %r: tells of no changes: %s", self.server, problem_of(error))
                 return
             ends = 1 if trio.current_time() - self._opened_at >= LASTING else ends + 1
             delay = max(AGAIN.delay(ends, random=random.random), asked_to_wait(error))
             logger.debug(
-                "server %r: its notices ended (%s); asking for them again in %.3g s",
+                "server %r: its stream of notifications ended (%s); asking for it again in %.3g s",
                 self.server,
                 problem_of(error) if error is not None else "as they may",
                 delay,
@@ -132,7 +132,7 @@ class Listening:
         async with self.client.listen(**self.lists) as stream:
             self._opened_at = trio.current_time()
             if self._listed:
-                self.incoming.listeners.tell(NoticesMissed())
+                self.incoming.listeners.tell(NotificationsMissed())
             self._stands.set()
             async for _ in stream:
                 pass

@@ -1,4 +1,4 @@
-"""Progress notices of one request, given to its caller one after the other and in order."""
+"""Progress notifications of one request, given to its caller one after the other and in order."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ __all__ = ["ProgressFeed"]
 
 logger = logging.getLogger("mcp_actors.servers")
 
-Notice = tuple[float, int, float | None, str | None]
-"""Progress, place in the order of arrival, total, message. In this order, so that notices can be sorted."""
+Notification = tuple[float, int, float | None, str | None]
+"""Progress, place in the order of arrival, total, message. In this order, so that notifications can be sorted."""
 
 MAX_WAITING: Final = 1000
-"""Notices that may wait for a slow callback; of more, the oldest are dropped. No progress bar has so many steps."""
+"""Notifications that may wait for a slow callback; of more, the oldest are dropped. No bar has so many steps."""
 
 
 class ProgressFeed:
-    """Takes notices as they come, and calls the caller's callback in a task of its own.
+    """Takes notifications as they come, and calls the caller's callback in a task of its own.
 
-    The SDK starts a task for each notice, and tasks of one burst run in any order. The protocol has progress only ever
-    increase, so sorting by it restores the order in which the server sent them.
+    The SDK starts a task for each notification, and tasks of one burst run in any order. The protocol has progress only
+    ever increase, so sorting by it restores the order in which the server sent them.
 
     Args:
-        server: whose notices they are.
+        server: whose notifications they are.
         callback: the caller's. What it raises is logged and changes nothing.
     """
 
     def __init__(self, server: str, callback: ProgressFnT) -> None:
         self._server = server
         self._callback = callback
-        self._waiting: list[Notice] = []
+        self._waiting: list[Notification] = []
         self._arrived = 0
         self._answered = False
         self._change = trio.Event()
         self._done = trio.Event()
 
     async def put(self, progress: float, total: float | None, message: str | None) -> None:
-        """Take a notice. Called by the SDK, in a task per notice; never waits."""
+        """Take a notification. Called by the SDK, in a task per notification; never waits."""
         self._arrived += 1
         heapq.heappush(self._waiting, (progress, self._arrived, total, message))
         if len(self._waiting) > MAX_WAITING:
@@ -69,8 +69,8 @@ class ProgressFeed:
                 self._done.set()
                 return
 
-    async def _give(self, notice: Notice) -> None:
-        progress, _, total, message = notice
+    async def _give(self, notification: Notification) -> None:
+        progress, _, total, message = notification
         try:
             await self._callback(progress, total, message)
         except Exception:

@@ -15,7 +15,7 @@ from ._catalog import ServerCatalog
 from ._connection_errors import problem_of
 from ._deadlines import Deadlines
 from ._events import PromptsChanged, Recovered, ResourcesChanged, ServerEvent, StateChanged
-from ._incoming import Listeners, NoticesMissed
+from ._incoming import Listeners, NotificationsMissed
 from ._latency import LatencyCounts
 from ._reporter import CatalogReporter
 from ._retry import RetryTokens
@@ -93,11 +93,11 @@ class ServerRecord:
         self.era: Era | None = None
         self.listeners: Listeners = Listeners(config.name)
         self.catalog: ServerCatalog = ServerCatalog(config, CatalogReporter(self))
-        self.listeners.add(ToolListChangedNotification, self.catalog.notice)
-        self.listeners.add(NoticesMissed, self.catalog.notice)
+        self.listeners.add(ToolListChangedNotification, self.catalog.mark_stale)
+        self.listeners.add(NotificationsMissed, self.catalog.mark_stale)
         self.listeners.add(ResourceListChangedNotification, lambda _: self.tell(ResourcesChanged))
         self.listeners.add(PromptListChangedNotification, lambda _: self.tell(PromptsChanged))
-        self.listeners.add(NoticesMissed, lambda _: self._lists_may_have_changed())
+        self.listeners.add(NotificationsMissed, lambda _: self._lists_may_have_changed())
         self.subscriptions: Subscriptions = Subscriptions(self.listeners)
         self.callbacks: EffectiveCallbacks = callbacks or EffectiveCallbacks()
         self.log_level: LoggingLevel | None = self.callbacks.log_level if self.callbacks.logging is not None else None
@@ -170,7 +170,7 @@ class ServerRecord:
         return kind(**common, **details)  # type: ignore[arg-type]  # each caller knows its kind's fields
 
     def _lists_may_have_changed(self) -> None:
-        """Notices were missed, unless there was nobody yet to give any."""
+        """Notifications were missed, unless there was nobody yet to give any."""
         if self.info is not None and self.info.supports.resources:
             self.tell(ResourcesChanged)
         if self.info is not None and self.info.supports.prompts:

@@ -30,9 +30,9 @@ __all__ = ["keep_refreshed"]
 logger = logging.getLogger("mcp_actors.servers")
 
 SETTLE: Final = Backoff(first=0.1, initial=0.2, maximum=2.0)
-"""Seconds from a notice to the question. Servers send several notices at once, and a change is seldom made of one step
-only. It is longer the more often in a row the answer was overtaken by another notice: who changes without pause is not
-to be asked without pause."""
+"""Seconds from a notification to the question. Servers send several at once, and a change is seldom made of one step
+only. It is longer the more often in a row the answer was overtaken by another notification: who changes without pause
+is not to be asked without pause."""
 
 AFTER_FAILURE: Final = Backoff(first=1.0, initial=2.0, maximum=60.0, jitter=0.1)
 """Seconds from a refresh that failed to the next."""

@@ -1,8 +1,8 @@
 """How one connection makes good for subscriptions to resources, in either era.
 
-In the legacy era a server is told of each resource once per connection, and sends notices unasked. Since 2026-07-28
-there is a request for it, whose answer is a stream: for each subscription a task holds one open, for as long as the
-connection lasts.
+In the legacy era a server is told of each resource once per connection, and sends notifications unasked. Since
+2026-07-28 there is a request for it, whose answer is a stream: for each subscription a task holds one open, for as long
+as the connection lasts.
 
 Which task does what: whoever subscribes sends a `Subscribe` through the mailbox, as he would any request, so it has a
 place in line, a deadline, and a place when the server is down. What stood already when the connection began is
@@ -235,7 +235,7 @@ class Connection:
     def _keep_room_for_requests(self, operation: str) -> None:
         """Each stream holds a connection. If they held all of them, no request would get through any more."""
         bound = self.link.max_connections
-        taken = 2 if lists_that_change(self.client) else 1  # that of the stream of notices, and one for requests
+        taken = 2 if lists_that_change(self.client) else 1  # that of the stream of notifications, and one for requests
         if bound is not None and len(self._streams) >= bound - taken:
             name = self.record.config.name
             raise LimitExceeded(

@@ -17,8 +17,8 @@ def test_an_answer_that_a_notice_has_overtaken_leaves_what_is_shown_out_of_date(
     """A-20."""
     currency = Currency()
     ticket = currency.begin()
-    currency.notice(1.0)
-    currency.notice(2.0)
+    currency.mark_stale(1.0)
+    currency.mark_stale(2.0)
     assert currency.judge(ticket, 2.0) == "overtaken"
     assert currency.stale_since == 1.0
     assert currency.judge(currency.begin(), 2.0) == "newest"
@@ -28,13 +28,13 @@ def test_patience_begins_anew_with_what_is_shown_although_it_was_overtaken() -> 
     """A-20: so that one of many is shown, and not each after the first."""
     currency = Currency()
     ticket = currency.begin()
-    currency.notice(0.0)
+    currency.mark_stale(0.0)
     assert currency.judge(ticket, PATIENCE - 0.1) == "overtaken"
     assert currency.judge(ticket, PATIENCE) == "newest"
     currency.show(ticket, PATIENCE)
     assert currency.stale_since == PATIENCE
     late = currency.begin()
-    currency.notice(PATIENCE + 1)
+    currency.mark_stale(PATIENCE + 1)
     assert currency.judge(late, PATIENCE + 1) == "overtaken"
 
 

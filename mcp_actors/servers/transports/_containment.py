@@ -5,8 +5,8 @@ connection. So it is given a client that never lets a request fail. It sends thr
 goes wrong into an answer to that one message, and leaves what really happened in the request's `Exchange`.
 
 Three things are let through. While the protocol is negotiated a failure ends the connect, because an outage says
-nothing about what the server speaks. The stream of the server's notices is the SDK's to reopen. And what a server says
-in terms of MCP is its answer, whatever the status.
+nothing about what the server speaks. The stream of the server's notifications is the SDK's to reopen. And what a server
+says in terms of MCP is its answer, whatever the status.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .._exchange import ConnectionOver, Exchange, current_exchange
 from ._http_bodies import BodyTooLong, WatchedRequestBody, WatchedResponseBody, media_type, read_body, read_short
 from ._http_failures import OF_HTTP, UNREACHED, HttpFailures, NoAnswer, is_forgotten, nameless_error
 from ._lifeline import Lifeline
-from ._notice_stream import NoticeStream
+from ._notification_stream import NotificationStream
 from ._reach import Reach
 
 __all__ = ["ContainedClient", "posted"]
@@ -52,7 +52,7 @@ LISTEN: Final = "subscriptions/listen"
 OF_THE_BODY: Final = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 """Headers that are about the body as it came over the wire, not about the decoded one."""
 
-NOTICE_TIMEOUT: Final = 10.0
+NOTIFICATION_TIMEOUT: Final = 10.0
 """Seconds for a message that has no answer: it is accepted at once, or something is wrong."""
 
 
@@ -91,7 +91,7 @@ class ContainedClient(httpx2.AsyncClient):
         self._reach = Reach(inner, url, failures, lifeline, background)
         self._negotiated = False
         self._forgotten = False
-        self._notices = NoticeStream(failures.server, lifeline, background)
+        self._notifications = NotificationStream(failures.server, lifeline, background)
 
     def build_request(self, method: str, url: httpx2.URL | str, **options: Any) -> httpx2.Request:
         """Build a request as the real client does, to where it really goes."""
@@ -122,13 +122,13 @@ class ContainedClient(httpx2.AsyncClient):
             raise
         if response.is_error:
             response.request = httpx2.Request(request.method, self._shown)  # the SDK logs its URL
-            if self._notices.opened and SESSION in request.headers and is_forgotten(response.status_code, None):
+            if self._notifications.opened and SESSION in request.headers and is_forgotten(response.status_code, None):
                 self._forgotten = True
                 self._lifeline.lose(self._failures.forgotten(None))
         elif isinstance(message, JSONRPCRequest) and RESUMED in request.headers:
             self._watch(request, response, current_exchange())
         elif request.method == "GET":
-            self._notices.open(response)  # a server without such a stream may answer 404 too
+            self._notifications.open(response)  # a server without such a stream may answer 404 too
         return response
 
     # --- messages without an answer ---------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class ContainedClient(httpx2.AsyncClient):
 
     async def _notify(self, request: httpx2.Request) -> None:
         try:
-            with trio.move_on_after(NOTICE_TIMEOUT):
+            with trio.move_on_after(NOTIFICATION_TIMEOUT):
                 response = await self._inner.send(request, stream=True, follow_redirects=False)
                 await read_short(response)  # so that the connection can be used again
         except UNREACHED as error:

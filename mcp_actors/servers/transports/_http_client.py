@@ -30,7 +30,7 @@ MIN_CONNECTIONS: Final = 50
 """Connections allowed however few requests are: server-sent streams hold one each."""
 
 SPARE_CONNECTIONS: Final = 4
-"""Beyond one per request in flight: the stream of notices, a probe, a cancellation, the end of the session."""
+"""Beyond one per request in flight: the stream of notifications, a probe, a cancellation, the end of the session."""
 
 KEEPALIVE: Final = 60.0
 """Seconds that an unused connection is kept, where that cannot be configured."""

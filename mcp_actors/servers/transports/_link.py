@@ -65,7 +65,7 @@ class Link:
         return 0
 
     def hear_of_gaps(self, on_gap: Callable[[], None]) -> None:
-        """Have a function called, synchronously, whenever notices of the server may have been missed."""
+        """Have a function called, synchronously, whenever notifications of the server may have been missed."""
         self._lifeline.on_gap = on_gap
 
     def obituary(self) -> Obituary:

@@ -1,7 +1,7 @@
-"""The stream over which an HTTP server gives notice, in the legacy era: what it means when it ends.
+"""The stream over which an HTTP server sends notifications, in the legacy era: what it means when it ends.
 
 The SDK opens it, and opens it anew a second after it has ended; but only until it has broken for the second time, and
-then there is no more notice for as long as the session lasts. Streams break all the time, since whatever is between
+then nothing more is heard for as long as the session lasts. Streams break all the time, since whatever is between
 ends those in which nothing happens. So to the SDK a stream that breaks has just ended; and as nothing is sent again
 that was sent while there was none, whoever listens is told when there is one again.
 """
@@ -20,7 +20,7 @@ from ..._backoff import Backoff
 from .._background import Background
 from ._lifeline import Lifeline
 
-__all__ = ["NoticeStream"]
+__all__ = ["NotificationStream"]
 
 logger = logging.getLogger("mcp_actors.servers.http")
 
@@ -32,7 +32,7 @@ TELL: Final = Backoff(first=0.0, initial=1.0, maximum=60.0, jitter=0.1)
 for everything anew whenever they are told."""
 
 
-class NoticeStream:
+class NotificationStream:
     """One stream after the other, of one connection.
 
     Args:
@@ -84,7 +84,7 @@ class _Ending(httpx2.AsyncByteStream):
             async for chunk in self._inner:
                 yield chunk
         except httpx2.TransportError as error:
-            logger.debug("server %r: its stream of notices broke", self._server, exc_info=error)
+            logger.debug("server %r: its stream of notifications broke", self._server, exc_info=error)
 
     async def aclose(self) -> None:
         await self._inner.aclose()

@@ -12,24 +12,24 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["NoticeFeed"]
+__all__ = ["NotificationFeed"]
 
 logger = logging.getLogger("mcp_actors.servers")
 
 MAX_WAITING: Final = 1000
-"""Notices that may wait for a slow callback; of more, the oldest are dropped. Who is so far behind wants the news."""
+"""Notifications that may wait for a slow callback; of more, the oldest are dropped: who is behind wants the news."""
 
 
-class NoticeFeed:
-    """Takes notices as they come, without waiting; a task of its own gives them on.
+class NotificationFeed:
+    """Takes notifications as they come, without waiting; a task of its own gives them on.
 
     Args:
-        server: whose notices they are.
+        server: whose notifications they are.
         kind: which callback they are for.
         give: gives one on, in the context variables in which it came. It takes care of its own failures.
 
     Attributes:
-        dropped: how many notices were dropped.
+        dropped: how many notifications were dropped.
     """
 
     def __init__(self, server: str, kind: str, give: Callable[[Any, Context], Awaitable[None]]) -> None:
@@ -42,8 +42,8 @@ class NoticeFeed:
         self._change = trio.Event()
         self._idle = trio.Event()
 
-    def put(self, notice: Any) -> None:
-        """Take a notice."""
+    def put(self, notification: Any) -> None:
+        """Take a notification."""
         if len(self._waiting) >= MAX_WAITING:
             self._waiting.popleft()
             self.dropped += 1
@@ -54,7 +54,7 @@ class NoticeFeed:
                     self._kind,
                     MAX_WAITING,
                 )
-        self._waiting.append((notice, copy_context()))
+        self._waiting.append((notification, copy_context()))
         self._change.set()
 
     async def run(self) -> None:

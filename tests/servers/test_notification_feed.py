@@ -15,7 +15,7 @@ from trio.testing import wait_all_tasks_blocked
 from mcp_actors import Callbacks, ConnectionLost, InProcess, ServerConfig, open_servers
 from mcp_actors.config import CallbackContext
 from mcp_actors.servers import ServerRef
-from mcp_actors.servers._notices import MAX_WAITING, NoticeFeed
+from mcp_actors.servers._notification_feed import MAX_WAITING, NotificationFeed
 
 from .asking import ERAS, Era, Heard, asking, call, log, until
 from .groups import BOUND
@@ -162,7 +162,7 @@ async def test_of_more_notices_than_may_wait_the_oldest_are_dropped_and_that_is_
         heard.append(notice)
         await gate.wait()
 
-    feed = NoticeFeed("a", "logging", slow)
+    feed = NotificationFeed("a", "logging", slow)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(feed.run)
         feed.put(0)
