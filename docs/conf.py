@@ -36,7 +36,8 @@ nitpick_ignore_regex = [
 
 autodoc_member_order = "groupwise"
 autodoc_typehints = "signature"
-autodoc_mock_imports = ["agents", "langchain_core", "pydantic_ai"]  # adapters are described without their frameworks
+# Adapters are described without their frameworks.
+autodoc_mock_imports = ["agents", "langchain", "langchain_core", "pydantic_ai"]
 autodoc_default_options = {"members": True, "show-inheritance": True}
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False

@@ -1,55 +1,84 @@
-"""An agent on langchain-core that uses the tools of a group, and is told what fails.
+"""An agent of LangChain that is built once, and at each of its turns has the tools that the group has then.
 
-The loop asks for the tools at each turn, so it sees what has changed. The model is played: `GenericFakeChatModel` is
-LangChain's own, so the program needs no key and no network.
+The model is played: `GenericFakeChatModel` is LangChain's own, so the program needs no key and no network.
 
 Prints::
 
-    calls mcp__kitchen__cook: one omelette
-    calls mcp__kitchen__cook: Error executing tool cook: ...
-    says: One omelette is enough.
+    offered: mcp__kitchen__cook, open_bakery
+    heard: the bakery is ready
+    offered: mcp__bakery__cook, mcp__kitchen__cook, open_bakery
+    heard: Error executing tool cook: ...
+    offered: mcp__bakery__cook, mcp__kitchen__cook, open_bakery
+    heard: one baguette
+    offered: mcp__bakery__cook, mcp__kitchen__cook, open_bakery
+    says: One baguette is enough.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from langchain.agents import create_agent
 from langchain_core.language_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from mcp_actors import ServerConfig, Stdio
-from mcp_actors.adapters import langchain_tools
+from mcp_actors import ServerConfig, Stdio, ToolFilter
+from mcp_actors.adapters import LangChainMiddleware
 from mcp_actors.bridge import open_servers
 
-KITCHEN = ServerConfig("kitchen", Stdio(sys.executable, [str(Path(__file__).parent / "servers" / "kitchen.py")]))
+COOK = Stdio(sys.executable, [str(Path(__file__).parent / "servers" / "kitchen.py")])
+KITCHEN = ServerConfig("kitchen", COOK, tools=ToolFilter(allow=["cook"]))
+BAKERY = ServerConfig("bakery", COOK, tools=ToolFilter(allow=["cook"]))
 
 
-def order(call_id: str, **arguments: Any) -> AIMessage:
+def call(call_id: str, name: str, **arguments: Any) -> AIMessage:
     """What a model answers that wants a tool to be called."""
-    return AIMessage("", tool_calls=[{"id": call_id, "name": "mcp__kitchen__cook", "args": arguments}])
+    return AIMessage("", tool_calls=[{"id": call_id, "name": name, "args": arguments}])
 
 
-ANSWERS = [order("1", dish="omelette"), order("2", dish=7), AIMessage("One omelette is enough.")]
+ANSWERS = [
+    call("1", "open_bakery"),
+    call("2", "mcp__bakery__cook", dish=7),
+    call("3", "mcp__bakery__cook", dish="baguette"),
+    AIMessage("One baguette is enough."),
+]
+
+
+class Played(GenericFakeChatModel):
+    """LangChain's own fake model, which tells what it is offered."""
+
+    def bind_tools(self, tools: Sequence[Any], **_: Any) -> Played:
+        """Take the tools of a turn."""
+        print("offered:", ", ".join(sorted(tool.name for tool in tools)))
+        return self
 
 
 async def main() -> None:
-    """Ask the model and call what it asks for, until it asks for nothing."""
-    model = GenericFakeChatModel(messages=iter(ANSWERS))
-    messages: list[BaseMessage] = [HumanMessage("I am hungry")]
-    async with open_servers(KITCHEN) as servers:
-        while True:
-            tools = {tool.name: tool for tool in await langchain_tools(servers, handle_tool_error=True)}
-            answer = await model.ainvoke(messages)  # a real one: model.bind_tools(tools.values()).ainvoke(messages)
-            messages.append(answer)
-            if not answer.tool_calls:
-                print("says:", answer.content)
-                break
-            for call in answer.tool_calls:
-                messages.append(await tools[call["name"]].ainvoke(call))
-                print(f"calls {call['name']}:", " ".join(str(messages[-1].content).split()))
+    """Run an agent whose own tool starts a server."""
+    async with open_servers(KITCHEN, BAKERY) as servers:
+        await servers["bakery"].stop()
+
+        async def open_bakery() -> str:
+            """Open the bakery."""
+            await servers["bakery"].start()
+            return f"the bakery is {servers['bakery'].state}"
+
+        agent = create_agent(
+            Played(messages=iter(ANSWERS)),
+            tools=[open_bakery],
+            middleware=[LangChainMiddleware(servers, handle_tool_error=True)],
+        )
+        async for step in agent.astream({"messages": [HumanMessage("I am hungry")]}, stream_mode="updates"):
+            [update] = step.values()
+            for message in update["messages"]:
+                if isinstance(message, ToolMessage):
+                    print("heard:", " ".join(str(message.content).split()))
+                elif message.content:
+                    print("says:", message.content)
 
 
 asyncio.run(main())

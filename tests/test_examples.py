@@ -24,6 +24,9 @@ NOT_HERE: Final = {"main_job.py"}
 NOT_SINCE: Final = {"trio_program_with_asyncio_agents.py": (3, 14)}
 """From this version of Python on, what the example shows does not work, and says so."""
 
+NEEDS: Final = {"langchain_program.py": "langchain"}
+"""A framework that an environment of the tests need not have."""
+
 TIMEOUT: Final = 60.0
 """Seconds for one example: they take one or two; this is for a machine that is busy with other things."""
 
@@ -53,6 +56,8 @@ def test_there_are_examples() -> None:
 def test_an_example_prints_what_its_docstring_says(path: str, tmp_path: Path) -> None:
     if sys.version_info >= NOT_SINCE.get(path, (4,)):
         pytest.skip("it is for older versions of Python")
+    if path in NEEDS:
+        pytest.importorskip(NEEDS[path])
     expected = expected_output(ast.get_docstring(parse(EXAMPLES / path)))
     assert expected is not None, f"{path}: the docstring does not end with a block 'Prints::'"
     finished = subprocess.run(

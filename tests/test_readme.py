@@ -20,7 +20,7 @@ from .source import PACKAGE, ROOT, code_blocks, programs, project
 from .test_examples import agrees
 from .test_main_job import needs_real_servers
 
-FRAMEWORKS = ("agents", "langchain_core", "pydantic_ai")
+FRAMEWORKS = ("agents", "langchain", "langchain_core", "pydantic_ai")
 """What the adapters need, and an environment of the tests need not have."""
 
 README = ROOT / "README.md"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..catalog import CatalogTool
     from ..config import ToolContext
 
-__all__ = ["langchain_tools"]
+__all__ = ["langchain_tools", "tool_of"]
 
 _Content: TypeAlias = "str | list[dict[str, Any]]"
 
@@ -34,7 +34,8 @@ async def langchain_tools(
 ) -> list[StructuredTool]:
     """The tools of a group as tools of LangChain, under their public names.
 
-    They are those of this moment. The servers are not asked, so a loop may ask for them at each turn.
+    They are those of this moment. The servers are not asked, so a loop may ask for them at each turn. An agent that is
+    built once sees the tools of each turn through a `LangChainMiddleware`.
 
     What a tool returns is the content of its message: text, or blocks if there is more than that. The artifact is the
     whole result, as on the wire. A tool that says that it failed raises ``ToolException``. If its
@@ -57,10 +58,12 @@ async def langchain_tools(
         KeyError: the group has no such server.
     """
     offer = Offer.of(group, servers)
-    return [_made(offer, tool, handle_tool_error) for tool in await offer.tools(context)]
+    return [tool_of(offer, tool, handle_tool_error) for tool in await offer.tools(context)]
 
 
-def _made(offer: Offer, tool: CatalogTool, handle_tool_error: Any) -> StructuredTool:
+def tool_of(offer: Offer, tool: CatalogTool, handle_tool_error: Any) -> StructuredTool:
+    """Make LangChain's tool of one of the catalogue."""
+
     async def call(arguments: dict[str, Any]) -> Any:
         return await offer.call(tool.public_name, arguments)
 

@@ -5,6 +5,7 @@ Nothing else is played: the frameworks are the real ones, and so is what they fi
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -130,6 +131,36 @@ class LangChain:
             history.extend([await tools[call["name"]].ainvoke(call) for call in answer.tool_calls])
 
 
+class LangChainAgents:
+    """An agent of LangChain, which is built once."""
+
+    async def run(self, group: AsyncioServerGroup, think: Think, agent: str = "agent", **options: Any) -> str:
+        from langchain.agents import create_agent
+
+        from mcp_actors.adapters import LangChainMiddleware
+
+        who = create_agent(LangChainModel(think=think), middleware=[LangChainMiddleware(group, **options)], name=agent)
+        return str((await who.ainvoke({"messages": [HumanMessage("hello")]}))["messages"][-1].content)
+
+
+class LangChainModel(GenericFakeChatModel):
+    """LangChain's own fake model, which is offered tools and thinks."""
+
+    messages: Any = iter(())
+    think: Any
+    offered: tuple[str, ...] = ()
+
+    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Any:
+        return self.model_copy(update={"offered": tuple(tool.name for tool in tools)})
+
+    async def _agenerate(self, messages: list[Any], *args: Any, **kwargs: Any) -> Any:
+        heard = [_words(message.content) for message in messages if isinstance(message, ToolMessage)]
+        thought = await self.think(len(heard) + 1, list(self.offered), heard)
+        calls = [] if isinstance(thought, str) else [{"name": thought[0], "args": thought[1], "id": str(len(heard))}]
+        self.messages = iter([AIMessage(thought if isinstance(thought, str) else "", tool_calls=calls)])
+        return self._generate(messages)
+
+
 class Anthropic:
     """The tool runner of the anthropic SDK, with its helpers for MCP clients."""
 
@@ -193,3 +224,5 @@ FRAMEWORKS: dict[str, Framework] = {
     "langchain": LangChain(),
     "anthropic": Anthropic(),
 }
+if importlib.util.find_spec("langchain"):  # an environment of the tests need not have it
+    FRAMEWORKS["langchain-agents"] = LangChainAgents()

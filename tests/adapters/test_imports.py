@@ -9,7 +9,7 @@ import pytest
 
 from mcp_actors import adapters
 
-FRAMEWORKS = ("agents", "pydantic_ai", "langchain_core", "anthropic", "dspy", "llama_index")
+FRAMEWORKS = ("agents", "pydantic_ai", "langchain", "langchain_core", "anthropic", "dspy", "llama_index")
 
 
 def run(code: str) -> str:
@@ -51,6 +51,7 @@ def test_an_adapter_imports_its_own_framework_and_leaves_asyncio_as_it_is(name: 
         ("OpenAIAgentsServer", "agents", "openai-agents"),
         ("PydanticAIToolset", "pydantic_ai", "pydantic-ai"),
         ("langchain_tools", "langchain_core", "langchain"),
+        ("LangChainMiddleware", "langchain", "langchain"),
     ],
 )
 def test_a_framework_that_is_missing_is_named_with_its_extra(name: str, package: str, extra: str) -> None:

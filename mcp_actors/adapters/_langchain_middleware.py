@@ -1,0 +1,99 @@
+"""LangChain: a group as a middleware of its agents, which are built once and see the tools of each turn."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.runnables import ensure_config
+from langchain_core.tools import BaseTool
+
+from ..config import ToolContext
+from ._langchain import tool_of
+from ._offer import Offer
+
+if TYPE_CHECKING:
+    from langchain.agents.middleware import ModelRequest, ModelResponse, ToolCallRequest
+    from langchain_core.tools import ToolException
+
+    from ..bridge import AsyncioServerGroup
+    from ..catalog import CatalogTool
+
+__all__ = ["LangChainMiddleware"]
+
+
+class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
+    """A group of servers, for ``create_agent(middleware=[…])`` of LangChain.
+
+    An agent is built once. At each of its turns it is offered the tools that the group has then, under their public
+    names, beside the agent's own; of two tools of one name the agent's own is offered. A `ToolFilter`'s predicate is
+    asked with the name of the agent, as ``create_agent(name=…)`` has it, and LangGraph's ``Runtime``. Any number of
+    agents and runs may use one at the same time. It owns no connection.
+
+    Only what the agent may use is called. Of a tool that is gone, hidden from it or invented by the model, the model
+    hears from LangChain that it is not valid. Results and failures are those of `langchain_tools`; what that raises
+    also passes through LangChain's own middleware, such as ``ToolErrorMiddleware``.
+
+    **Cancellation** of a run cancels its calls, at the servers too, and is no output of a tool. The agent is awaited
+    (``ainvoke``, ``astream``); a synchronous ``invoke`` is refused.
+
+    Args:
+        group: what `mcp_actors.bridge.open_servers` gives.
+        servers: the names of the servers whose tools to offer. Default None: all.
+        name: LangChain's name for it, unique among the middleware of an agent. Default: the names of the servers.
+        handle_tool_error: what becomes of a ``ToolException``, as for `langchain_tools`. Default False: it is raised.
+
+    Raises:
+        TypeError: `group` is no group of the bridge.
+        KeyError: the group has no such server.
+    """
+
+    def __init__(
+        self,
+        group: AsyncioServerGroup,
+        *,
+        servers: Iterable[str] | None = None,
+        name: str | None = None,
+        handle_tool_error: bool | str | Callable[[ToolException], Any] = False,
+    ) -> None:
+        super().__init__()
+        self.tools = ()  # the agent is built with these; ours are those of each turn
+        self._offer = Offer.of(group, servers)
+        self._name = name or self._offer.label
+        self._handle_tool_error = handle_tool_error
+
+    def __repr__(self) -> str:
+        return f"<LangChainMiddleware {self._name!r}: {self._offer!r}>"
+
+    @property
+    def name(self) -> str:
+        """Its name for LangChain."""
+        return self._name
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        """Offer the tools of this turn to the model."""
+        taken = {tool.name for tool in request.tools if isinstance(tool, BaseTool)}
+        offered = [
+            tool_of(self._offer, tool, self._handle_tool_error)
+            for tool in await self._tools(request)
+            if tool.public_name not in taken
+        ]
+        return await handler(request.override(tools=[*request.tools, *offered]))
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
+    ) -> Any:
+        """Give LangChain the tool that the model calls, if it is one of ours."""
+        if request.tool is None:  # it is none that the agent was built with
+            for tool in await self._tools(request):
+                if tool.public_name == request.tool_call["name"]:
+                    request = request.override(tool=tool_of(self._offer, tool, self._handle_tool_error))
+        return await handler(request)
+
+    async def _tools(self, request: ModelRequest[Any] | ToolCallRequest) -> tuple[CatalogTool, ...]:
+        """The tools of the agent that is running, now. A model may call what it was not offered, so both ask."""
+        agent = ensure_config().get("metadata", {}).get("lc_agent_name")
+        return await self._offer.tools(ToolContext(agent, run=request.runtime))
