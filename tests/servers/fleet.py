@@ -14,7 +14,7 @@ import trio
 
 from mcp_actors import Http, ServerConfig, ServerRef
 
-from .http_server import command as http_command
+from .http_server import run_server
 from .processes import eventually
 
 PROMPT: Final = 1.0
@@ -32,12 +32,8 @@ def http_config(port: int, name: str = "web", **options: Any) -> ServerConfig:
 @contextmanager
 def http_server(port: int = 0) -> Iterator[tuple[int, subprocess.Popen[str]]]:
     """Run the HTTP server, and give its port and its process."""
-    with subprocess.Popen(http_command("--port", str(port)), stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield int(process.stdout.readline()), process
-        finally:
-            process.kill()
+    with run_server("--port", str(port)) as server:
+        yield server.port, server.process
 
 
 def pid_of(ref: ServerRef) -> int:

@@ -9,7 +9,10 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import anyio
@@ -21,6 +24,44 @@ from pydantic import BaseModel
 def command(*flags: str) -> list[str]:
     """Return the command line that runs this server with `flags`."""
     return [sys.executable, __file__, *flags]
+
+
+class Running:
+    """This server, in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        self.pid = process.pid
+        self.process = process
+        self.port = int(process.stdout.readline())
+
+    @property
+    def url(self) -> str:
+        """Its endpoint, if it speaks streamable HTTP."""
+        return f"http://127.0.0.1:{self.port}/mcp"
+
+    def kill(self) -> None:
+        """Kill it, and wait until it has ended."""
+        self.process.kill()
+        self.process.wait()
+
+
+@contextmanager
+def run_server(*flags: str) -> Iterator[Running]:
+    """Run this server with `flags` beside a block."""
+    with subprocess.Popen(command(*flags), stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield Running(process)
+        finally:
+            process.kill()
+
+
+def unused_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def make_server() -> MCPServer:

@@ -15,8 +15,8 @@ from mcp_actors.config import CallbackContext
 from mcp_actors.servers import ServerGroup
 
 from .groups import BOUND
+from .http_server import Running, run_server
 from .links import text_of
-from .transports.test_http import Running, run_server
 
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
 

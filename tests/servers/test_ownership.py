@@ -18,8 +18,8 @@ from mcp_actors.servers import _actor, _era
 from mcp_actors.servers.transports import Link, open_link
 
 from .groups import AT_ONCE, LATER, NEVER, Events, Fault, crash, server, state
+from .http_server import run_server
 from .links import text_of
-from .transports.test_http import run_server
 
 
 @define

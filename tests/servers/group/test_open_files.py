@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,8 +15,8 @@ import trio
 from mcp_actors import ConfigError, ConnectFailed, LoadedConfig, ServerConfig, Stdio, load_config, open_servers
 from mcp_actors.servers import _era
 
-from .. import http_server
 from ..groups import BOUND
+from ..http_server import run_server
 from ..scripted_server import command
 
 # The SDK leaves the end of its event streams to the garbage collector, and Trio says so.
@@ -27,12 +26,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcor
 @contextmanager
 def http(*flags: str) -> Iterator[int]:
     """Run an HTTP server in a process of its own, and give its port."""
-    with subprocess.Popen(http_server.command(*flags), stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield int(process.stdout.readline())
-        finally:
-            process.kill()
+    with run_server(*flags) as server:
+        yield server.port
 
 
 def scripted(*flags: str) -> dict[str, Any]:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import httpx2
@@ -23,38 +20,11 @@ from mcp_actors.servers._exchange import ConnectionOver
 from mcp_actors.servers.transports import Obituary, _http_link, open_link
 
 from ..groups import BOUND
-from ..http_server import command
+from ..http_server import Running, run_server, unused_port
 from ..links import MARGIN, never_lost, open_session, text_of
 
 # The SDK leaves the end of its event streams to the garbage collector, and Trio says so.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
-
-
-class Running:
-    """An HTTP server in a process of its own."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        self.pid = process.pid
-        self.process = process
-        self.port = int(process.stdout.readline())
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/mcp"
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-
-@contextmanager
-def run_server(*flags: str) -> Iterator[Running]:
-    with subprocess.Popen(command(*flags), stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield Running(process)
-        finally:
-            process.kill()
 
 
 @pytest.fixture(scope="module")
@@ -142,13 +112,6 @@ async def test_an_environment_that_allows_no_http_client_is_explained_without_sh
             pytest.fail("it opened")
     assert "p4ssword" not in str(caught.value)
     assert (caught.value.phase, caught.value.hopeless) == ("configure", True)
-
-
-def unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

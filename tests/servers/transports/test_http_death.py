@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from contextlib import AsyncExitStack, ExitStack
 
 import pytest
@@ -12,6 +11,7 @@ from mcp_actors import Backoff, ConnectFailed, ConnectionLost, Http, RestartPoli
 
 from ..fleet import PROMPT, calls, http_config, http_server
 from ..groups import NEVER
+from ..http_server import unused_port
 from ..links import text_of
 from ..processes import eventually
 
@@ -21,17 +21,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcor
 SOON = RestartPolicy(max_restarts=100, backoff=Backoff(first=0.1, initial=0.1, maximum=0.1))
 
 
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
 async def test_a_server_that_is_not_there_is_named_without_its_credentials() -> None:
     """S2-17: the error has the URL, and neither the password nor the token in it."""
-    port = free_port()
+    port = unused_port()
     url = f"http://user:hunter2@127.0.0.1:{port}/mcp?api_key=s3cret"
     config = ServerConfig("web", Http(url, headers={"X-Key": "t0ken"}), restart=NEVER)
     began = trio.current_time()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -17,7 +16,7 @@ from mcp_actors.servers.transports import open_link
 from ..faults.http_faults import faulty_server
 from ..fleet import PROMPT, calls
 from ..groups import NEVER
-from ..http_server import command
+from ..http_server import Running, run_server
 from ..links import never_lost, open_session, text_of
 
 # A stream that is left leaves generators of the HTTP library to the garbage collector.
@@ -27,19 +26,15 @@ LONG: Final = {"seconds": 60}
 
 
 @contextmanager
-def run_server(*flags: str) -> Iterator[tuple[ServerConfig, subprocess.Popen[str]]]:
-    with subprocess.Popen(command("--sse", *flags), stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            url = f"http://127.0.0.1:{int(process.stdout.readline())}/sse"
-            yield ServerConfig("old", Sse(url, auth="t0ken"), restart=NEVER), process
-        finally:
-            process.kill()
+def configured(*flags: str) -> Iterator[tuple[ServerConfig, Running]]:
+    with run_server("--sse", *flags) as server:
+        url = f"http://127.0.0.1:{server.port}/sse"
+        yield ServerConfig("old", Sse(url, auth="t0ken"), restart=NEVER), server
 
 
 @pytest.fixture(scope="module")
 def config() -> Iterator[ServerConfig]:
-    with run_server("--require-header", "Authorization=Bearer t0ken") as (config, _):
+    with configured("--require-header", "Authorization=Bearer t0ken") as (config, _):
         yield config
 
 
@@ -104,14 +99,14 @@ async def test_a_caller_that_leaves_disturbs_nobody(config: ServerConfig) -> Non
 
 async def test_calls_are_lost_at_once_with_their_server() -> None:
     """A-03, A-07."""
-    with run_server() as (config, process):
+    with configured() as (config, server):
         async with (
             open_servers(config) as servers,
             calls(3, servers["old"].call_tool, "sleep", {"seconds": 60}) as lost,
         ):
             await servers["old"].call_tool("echo", {"text": "so that the others are under way"})
             killed = trio.current_time()
-            process.kill()
+            server.kill()
             with trio.fail_after(PROMPT):
                 for call in lost:
                     with pytest.raises(ConnectionLost):
