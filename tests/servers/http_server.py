@@ -13,12 +13,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import anyio
 import uvicorn
 from mcp.server.mcpserver import Context, Elicit, MCPServer, Resolve
 from pydantic import BaseModel
+
+TOOLS: Final = {"add", "echo", "grow", "meet", "pid", "sleep"}
 
 
 def command(*flags: str) -> list[str]:
