@@ -34,6 +34,7 @@ from .._exchange import ConnectionOver, Exchange, current_exchange
 from ._http_bodies import BodyTooLong, WatchedRequestBody, WatchedResponseBody, media_type, read_body, read_short
 from ._http_failures import OF_HTTP, UNREACHED, HttpFailures, NoAnswer, is_forgotten, nameless_error
 from ._lifeline import Lifeline
+from ._messages import INITIALIZED
 from ._notification_stream import NotificationStream
 from ._reach import Reach
 
@@ -47,7 +48,6 @@ posted: Final[ContextVar[JSONRPCMessage | None]] = ContextVar("posted", default=
 SESSION: Final = "mcp-session-id"
 RESUMED: Final = "last-event-id"
 HANDSHAKE: Final = frozenset({"server/discover", "initialize"})
-INITIALIZED: Final = "notifications/initialized"
 LISTEN: Final = "subscriptions/listen"
 OF_THE_BODY: Final = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 """Headers that are about the body as it came over the wire, not about the decoded one."""

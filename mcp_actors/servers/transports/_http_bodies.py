@@ -26,6 +26,9 @@ __all__ = [
 SHORT: Final = 64 * 1024
 """Bytes of a body that are read where little can be meant: what MCP says beside an error status is short."""
 
+SHORT_WAIT: Final = 1.0
+"""Seconds for such a body. The status that it explains is there already."""
+
 WHO_ARE_YOU: Final = frozenset({401, 403, 407})
 """Statuses to which an auth flow may answer."""
 
@@ -119,10 +122,6 @@ async def read_body(response: httpx2.Response, limit: int) -> bytes:
     finally:
         await response.aclose()
     return bytes(body)
-
-
-SHORT_WAIT: Final = 1.0
-"""Seconds for a body that only explains a status, which is there already."""
 
 
 async def read_short(response: httpx2.Response) -> tuple[bytes, MCPError | None]:

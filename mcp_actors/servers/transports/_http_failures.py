@@ -19,7 +19,7 @@ from ..._collapse import caused_by
 from ..._errors import ConnectionLost, HttpStatusError, LimitExceeded, ServerError
 from ..._plain_text import plain_text
 from .._exchange import ConnectionOver
-from ._pipes import parse_message
+from ._messages import parse_message
 
 __all__ = [
     "OF_HTTP",

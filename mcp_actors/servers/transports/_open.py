@@ -7,12 +7,12 @@ from contextlib import AbstractAsyncContextManager
 
 from ...config import Http, ServerConfig, Sse, Stdio
 from ._credentials import resolve_transport
-from ._http import StreamableHttpLink
 from ._http_link import open_link_over_http
 from ._in_process import open_in_process_link
 from ._link import Link
 from ._sse import SseLink
 from ._stdio import open_stdio_link
+from ._streamable_http import StreamableHttpLink
 
 __all__ = ["open_link"]
 

@@ -24,19 +24,19 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import anyio
 import trio
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCMessage, JSONRPCNotification, jsonrpc_message_adapter
-from pydantic_core import from_json
+from mcp.types import JSONRPCMessage, JSONRPCNotification
 
 from ..._errors import LimitExceeded
 from ._lines import LineSplitter, LineTooLong
-from ._streams import MessageReader, Stream, with_result_type
+from ._messages import parse_message, with_result_type
+from ._streams import MessageReader, Stream
 from ._unreadable import unreadable_answer
 
 if TYPE_CHECKING:
     from .._background import Background
     from ._lifeline import Lifeline
 
-__all__ = ["PipeReader", "PipeWriter", "parse_message", "read_pipe", "unread_bytes"]
+__all__ = ["PipeReader", "PipeWriter", "read_pipe", "unread_bytes"]
 
 WaitExit: TypeAlias = Callable[[], Awaitable[None]]
 """Gives a server whose pipe has ended a moment to exit, so that whoever hears of the end first hears why."""
@@ -77,17 +77,6 @@ async def read_pipe(stream: trio.lowlevel.FdStream) -> bytes:
             if stream.fileno() != -1:
                 return b""
     raise trio.ClosedResourceError("the pipe was closed")
-
-
-def parse_message(line: bytes) -> JSONRPCMessage:
-    """Make a message of a line, exactly as the SDK does.
-
-    In two steps, because in one the line would be parsed once for each kind of message that there is.
-
-    Raises:
-        ValueError: it is none.
-    """
-    return jsonrpc_message_adapter.validate_python(from_json(line), by_name=False)
 
 
 def unread_bytes(stream: trio.lowlevel.FdStream) -> int | None:

@@ -43,7 +43,7 @@ from ._http_client import real_url
 from ._http_failures import UNREACHED, is_forgotten
 from ._http_link import HttpLink
 from ._lifeline import Lifeline
-from ._pipes import parse_message
+from ._messages import INITIALIZED, parse_message
 from ._reach import Reach
 from ._streams import MessageReader, OpenStreams, Stream
 from ._unreadable import unreadable_answer
@@ -60,7 +60,6 @@ MAX_REDIRECTS: Final = 5
 
 Send: TypeAlias = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 
-INITIALIZED: Final = "notifications/initialized"
 CANCELLED: Final = "notifications/cancelled"
 
 
@@ -115,6 +114,7 @@ class SseLink(HttpLink[Sse]):
 
     @cached_property
     def _listening(self) -> trio.CancelScope:
+        """Around the reading of the stream of events. The link may be closed before that has begun."""
         return trio.CancelScope()
 
     async def live(self) -> None:

@@ -1,4 +1,4 @@
-"""The stream shapes that the SDK's session wants, a transport that has them open already, and what messages need."""
+"""The stream shapes that the SDK's session wants, and a transport that has them open already."""
 
 from __future__ import annotations
 
@@ -10,20 +10,8 @@ import anyio
 from mcp.client import Transport
 from mcp.client._transport import ReadStream, TransportStreams, WriteStream
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCMessage, JSONRPCResponse
 
-__all__ = ["MessageReader", "OpenStreams", "Stream", "with_result_type"]
-
-
-def with_result_type(message: JSONRPCMessage) -> JSONRPCMessage:
-    """Return a message in which a result says of which type it is: one that says nothing is complete.
-
-    So the specification has it, for servers that were written before there were types. The SDK refuses such a result
-    in the modern era; in the legacy one it takes no notice of the type.
-    """
-    if isinstance(message, JSONRPCResponse):
-        message.result.setdefault("resultType", "complete")
-    return message
+__all__ = ["MessageReader", "OpenStreams", "Stream"]
 
 
 class Stream(ABC):

@@ -15,7 +15,8 @@ from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
 
 from mcp_actors._errors import LimitExceeded
 from mcp_actors.servers.transports import open_link
-from mcp_actors.servers.transports._pipes import BACKLOG_BYTES, BURST, parse_message, unread_bytes
+from mcp_actors.servers.transports._messages import parse_message
+from mcp_actors.servers.transports._pipes import BACKLOG_BYTES, BURST, unread_bytes
 
 from ..groups import BOUND
 from ..links import never_lost, notification, open_session, scripted, shell, streams_of, text_of

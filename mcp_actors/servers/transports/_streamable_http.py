@@ -24,7 +24,8 @@ from ._http_client import real_url
 from ._http_failures import HttpFailures
 from ._http_link import HttpLink
 from ._lifeline import Lifeline
-from ._streams import MessageReader, OpenStreams, Stream, with_result_type
+from ._messages import with_result_type
+from ._streams import MessageReader, OpenStreams, Stream
 
 if TYPE_CHECKING:
     import contextvars
