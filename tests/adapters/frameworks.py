@@ -171,10 +171,16 @@ class Anthropic:
             nonlocal turn
             turn += 1
             asked = json.loads(request.content)
+            offered = {tool["name"] for tool in asked["tools"]}
+            for change in (part for each in asked["messages"] if each["role"] == "system" for part in each["content"]):
+                if change["type"] == "tool_addition":
+                    offered.add(change["tool"]["definition"]["name"])
+                else:
+                    offered.remove(change["tool"]["name"])
             told = [message["content"] for message in asked["messages"] if isinstance(message["content"], list)]
             parts = [part for content in told for part in content]
             heard = [_words(part["content"]) for part in parts if part["type"] == "tool_result"]
-            thought = await think(turn, [tool["name"] for tool in asked["tools"]], heard)
+            thought = await think(turn, sorted(offered), heard)
             if isinstance(thought, str):
                 part: dict[str, Any] = {"type": "text", "text": thought}
             else:
@@ -186,14 +192,23 @@ class Anthropic:
         async with AsyncAnthropic(
             api_key="none", max_retries=0, http_client=httpx2.AsyncClient(transport=transport)
         ) as anthropic:
+            tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             runner = anthropic.beta.messages.tool_runner(
                 model="none",
                 max_tokens=9,
                 thread=False,
                 messages=[{"role": "user", "content": "hello"}],
-                tools=[async_mcp_tool(tool, client) for tool in (await client.list_tools()).tools],
+                tools=[async_mcp_tool(tool, client) for tool in tools.values()],
             )
-            return _words((await runner.until_done()).to_dict()["content"])
+            words = ""
+            async for message in runner:
+                words = _words(message.to_dict()["content"])
+                await runner.generate_tool_call_response()
+                now = {tool.name: tool for tool in (await client.list_tools()).tools}
+                runner.remove_tools(*(tools.keys() - now.keys()))
+                runner.add_tools(*(async_mcp_tool(now[name], client) for name in now if now[name] != tools.get(name)))
+                tools = now
+            return words
 
 
 def _message(part: dict[str, Any]) -> dict[str, Any]:

@@ -24,12 +24,6 @@ from tests.source import ROOT
 from .frameworks import FRAMEWORKS, Call, Framework
 
 EACH = pytest.mark.parametrize("framework", FRAMEWORKS.values(), ids=FRAMEWORKS)
-LOOPS = pytest.mark.parametrize(
-    "framework",
-    [framework for name, framework in FRAMEWORKS.items() if name != "anthropic"],
-    ids=[name for name in FRAMEWORKS if name != "anthropic"],
-)
-"""Those that ask for the tools at each turn. The runner of anthropic is given them once."""
 
 
 @EACH
@@ -159,7 +153,7 @@ async def until_line(log: Path, word: str) -> None:
             await asyncio.sleep(0)
 
 
-@LOOPS
+@EACH
 def test_a_change_of_the_tools_is_seen_by_the_next_turn(framework: Framework) -> None:
     async def main() -> None:
         async with (
@@ -186,7 +180,7 @@ def test_a_change_of_the_tools_is_seen_by_the_next_turn(framework: Framework) ->
     asyncio.run(main())
 
 
-@LOOPS
+@EACH
 def test_tools_of_a_server_that_was_stopped_are_gone_at_the_next_turn(framework: Framework) -> None:
     async def main() -> None:
         async with open_servers(server("a"), server("b")) as servers:
@@ -242,7 +236,7 @@ def test_agents_share_a_group_and_each_is_shown_what_is_for_it(framework: Framew
     assert len(pids_in(pids)) == 1
 
 
-@LOOPS
+@EACH
 def test_a_run_of_a_group_that_was_left_fails(framework: Framework) -> None:
     async def think(turn: int, offered: list[str], heard: list[str]) -> Call | str:
         raise AssertionError("there is nothing to offer")
