@@ -5,8 +5,9 @@ Who owns what
 *On the event loop's side* the task of each caller owns the future that it waits for; nobody else sets or cancels it.
 The callbacks of callers run in tasks of their own there, which whoever opened the bridge cancels and awaits at its end.
 
-*On Trio's side* a request is a task in `Bridge.nursery`, which encloses whatever the requests are for. So it outlives
-that, and every request is answered by whom it asked; what would wait for ever even then is cancelled.
+*On Trio's side* a message to an actor is nobody's: its answer posts the way back. A call of a tool is such a message
+too, until it fails. Any other request is a task in `Bridge.nursery`, which encloses whatever the requests are for. So
+it outlives that, and every request is answered by whom it asked; what would wait for ever even then is cancelled.
 
 Nothing is touched from the wrong side. What one side wants of the other is a function that it posts: ``to_trio`` and
 ``to_loop``. Between threads these are lanes, which wake the other side; where both sides share a thread (a guest run, a
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from ..kernel import PendingCall
+    from ..servers import PendingRequest
     from ._lane import Step
 
 __all__ = ["Asker", "Bridge"]
@@ -102,6 +104,10 @@ class Bridge:
         As `call`, with a function that sends at once: it takes no task, and half the time.
         """
         return await self._answer_to(_Message(self, asker, fn))
+
+    async def begin(self, asker: Asker, fn: Callable[[], PendingRequest[T]]) -> T:
+        """Have a request to a server sent from Trio's side, in the context of the calling task; otherwise as `call`."""
+        return await self._answer_to(_Pending(self, asker, fn))
 
     async def _answer_to(self, request: _Request[T]) -> T:
         self.check_loop(request.asker)
@@ -223,16 +229,18 @@ class _Task(_Request[T]):
     def __init__(self, bridge: Bridge, asker: Asker, fn: Callable[[], Awaitable[T]]) -> None:
         super().__init__(bridge, asker)
         self._fn = fn
-        self._scope = trio.CancelScope()
+        self._scope: trio.CancelScope | None = None
 
     def _begin(self) -> None:
-        self._bridge.nursery.start_soon(self._serve, name="a request from asyncio")
+        self._scope = trio.CancelScope()
+        self._bridge.nursery.start_soon(self._serve, self._scope, name="a request from asyncio")
 
     def _cancel(self) -> None:
-        self._scope.cancel("its caller on the event loop has left")
+        if self._scope is not None:
+            self._scope.cancel("its caller on the event loop has left")
 
-    async def _serve(self) -> None:
-        with self._scope:
+    async def _serve(self, scope: trio.CancelScope) -> None:
+        with scope:
             try:
                 self._answer(partial(self.succeed, await self._fn()))
             except Exception as exc:
@@ -268,3 +276,37 @@ class _Message(_Request[T]):
         if self._call is not None:
             self._call.withdraw()
             self._call = None
+
+
+class _Pending(_Task[T]):
+    """A request to a server: a message, and a task only if there is more to it."""
+
+    __slots__ = ("_pending", "_prepare")
+
+    def __init__(self, bridge: Bridge, asker: Asker, prepare: Callable[[], PendingRequest[T]]) -> None:
+        super().__init__(bridge, asker, self._finish)
+        self._prepare = prepare
+        self._pending: PendingRequest[T] | None = None
+
+    def _begin(self) -> None:
+        self._pending = self._prepare()
+        self._pending.send(self._on_answer)
+
+    def _on_answer(self, answer: outcome.Value[T] | None) -> None:
+        if answer is None:
+            # A copy, as this may be a step within the context.
+            self._context.copy().run(super()._begin)
+        else:
+            self._pending = None  # which refers to this request
+            self._answer(partial(self.succeed, answer.value))
+
+    async def _finish(self) -> T:
+        assert self._pending is not None
+        pending, self._pending = self._pending, None
+        return await pending.finish()
+
+    def _cancel(self) -> None:
+        super()._cancel()
+        if self._pending is not None and self._scope is None:
+            self._pending.withdraw()
+            self._pending = None

@@ -3,7 +3,8 @@
 A view is the asyncio side of one object. Its methods are made from that object's own, so they take the same arguments,
 have the same documentation, and have the same types, also for type checkers:
 
-- what is awaited on Trio's side is awaited here (`awaited`); so is what acts without waiting (`awaited_step`);
+- what is awaited on Trio's side is awaited here (`awaited`); so is what acts without waiting (`awaited_step`), and what
+  asks a server (`sent`);
 - what gives a stream there gives one here (`streaming`);
 - what only looks (`looking`) is done in the thread of whoever asks. Everything that a ref shows without being awaited
   is either one value, or is copied in one step, so it may be asked for in any thread.
@@ -23,9 +24,10 @@ from ._callbacks import called_on_loop
 from ._streams import AsyncioStream, open_stream
 
 if TYPE_CHECKING:
+    from ..servers import PendingRequest
     from ._bridge import Bridge
 
-__all__ = ["View", "awaited", "awaited_step", "looking", "streaming"]
+__all__ = ["View", "awaited", "awaited_step", "looking", "sent", "streaming"]
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -62,24 +64,44 @@ class View(ABC, Generic[T_co]):
 
 
 def awaited(
-    method: Callable[Concatenate[T, P], Awaitable[R]], *, callbacks: tuple[str, ...] = ()
+    method: Callable[Concatenate[T, P], Awaitable[R]],
 ) -> Callable[Concatenate[View[Any], P], Coroutine[Any, Any, R]]:
-    """Make a view's method from one that is awaited.
+    """Make a view's method from one that is awaited."""
+
+    @wraps(method)
+    async def crossed(view: View[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await view._bridge.call(view, partial(method, view._target, *args, **kwargs))
+
+    return crossed
+
+
+def sent(
+    method: Callable[Concatenate[T, P], Awaitable[R]],
+    send: Callable[Concatenate[T, P], PendingRequest[R]],
+    *,
+    callbacks: tuple[str, ...] = (),
+) -> Callable[Concatenate[View[Any], P], Coroutine[Any, Any, R]]:
+    """Make a view's method from one that asks a server.
 
     Args:
         method: the object's.
+        send: what prepares the same request for callers that are no tasks of Trio's.
         callbacks: which of its named arguments are async functions, which are then called on the event loop.
     """
 
     @wraps(method)
     async def crossed(view: View[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        for name in callbacks:
-            callback: Any = kwargs.get(name)
-            if callback is not None:
-                kwargs[name] = called_on_loop(view._bridge, callback)
-        return await view._bridge.call(view, partial(method, view._target, *args, **kwargs))
+        _call_on_loop(view._bridge, callbacks, kwargs)
+        return await view._bridge.begin(view, partial(send, view._target, *args, **kwargs))
 
     return crossed
+
+
+def _call_on_loop(bridge: Bridge, callbacks: tuple[str, ...], kwargs: dict[str, Any]) -> None:
+    """Have those of the arguments that are callbacks called on the event loop."""
+    for name in callbacks:
+        if (callback := kwargs.get(name)) is not None:
+            kwargs[name] = called_on_loop(bridge, callback)
 
 
 def awaited_step(

@@ -15,7 +15,7 @@ from .._errors import ActorStopped, ServerUnavailable
 from ..config import permitted
 from ..kernel import ActorRef, SupervisorRef
 from ..servers import ServerGroup, ServerRef
-from ._crossing import View, awaited, awaited_step, looking, streaming
+from ._crossing import View, awaited, awaited_step, looking, sent, streaming
 
 if TYPE_CHECKING:
     from ..catalog import CatalogSnapshot, CatalogTool
@@ -144,7 +144,7 @@ class AsyncioServerRef(View[ServerRef]):
     wait_state: Final = awaited(ServerRef.wait_state)
     wait_ready: Final = awaited(ServerRef.wait_ready)
 
-    call_tool: Final = awaited(ServerRef.call_tool, callbacks=("progress",))
+    call_tool: Final = sent(ServerRef.call_tool, ServerRef.send_tool_call, callbacks=("progress",))
     list_tools: Final = awaited(ServerRef.list_tools)
     approve_tools: Final = awaited(ServerRef.approve_tools)
     list_resources: Final = awaited(ServerRef.list_resources)
@@ -237,7 +237,7 @@ class AsyncioServerGroup(View[ServerGroup], Mapping[str, AsyncioServerRef]):
 
     status: Final = looking(ServerGroup.status)
     find_tool: Final = looking(ServerGroup.find_tool)
-    call_tool: Final = awaited(ServerGroup.call_tool, callbacks=("progress",))
+    call_tool: Final = sent(ServerGroup.call_tool, ServerGroup.send_tool_call, callbacks=("progress",))
     reconnect: Final = awaited(ServerGroup.reconnect)
     wait_ready: Final = awaited(ServerGroup.wait_ready)
     watch_events: Final = streaming(ServerGroup.watch_events)

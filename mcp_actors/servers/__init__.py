@@ -15,6 +15,7 @@ from ._events import (
     ToolsChanged as ToolsChanged,
     ToolsDiffer as ToolsDiffer,
 )
+from ._pending import PendingRequest as PendingRequest
 from ._ref import ServerRef as ServerRef
 from ._state import ServerState as ServerState
 from ._status import ServerInfo as ServerInfo, ServerStatus as ServerStatus
@@ -26,6 +27,7 @@ __all__ = [
     "Flooded",
     "LimitReached",
     "NotSupported",
+    "PendingRequest",
     "PromptsChanged",
     "ResourceUpdated",
     "ResourcesChanged",

@@ -62,31 +62,42 @@ class Caller:
         self._actor = server.supervisor.child(server.name)
         self._lifecycle = lifecycle
 
-    async def ask(self, request: Request[T], deadline: Deadline) -> T:
+    async def ask(self, request: Request[T], deadline: Deadline, failure: Exception | None = None) -> T:
         """Have a request answered, in as many attempts as its policy allows.
 
         **Cancellation**: leaves at once, and nothing is tried again.
+
+        Args:
+            request: what is asked.
+            deadline: its deadline, which whoever asks ends.
+            failure: what a first attempt has failed with, if somebody made one.
 
         Raises:
             ServerError, mcp.MCPError: what the last attempt failed with, or why none was made.
             Exception: what a middleware raised.
         """
-        began = trio.current_time()
         try:
-            result = await self._attempts(request, deadline)
+            result = await self._attempts(request, deadline, failure)
         except Exception:
             self._record.latency.failed()
             raise
-        self._record.tokens.succeeded()
-        self._record.latency.done(trio.current_time() - began)
+        finally:
+            del failure  # whose traceback may refer to this frame
+        self.succeeded(deadline)
         return result
 
-    async def _attempts(self, request: Request[T], deadline: Deadline) -> T:
+    def succeeded(self, deadline: Deadline) -> None:
+        """A request was answered."""
+        self._record.tokens.succeeded()
+        self._record.latency.done(trio.current_time() - deadline.began)
+
+    async def _attempts(self, request: Request[T], deadline: Deadline, error: Exception | None) -> T:
         """Make one attempt, and others only if that failed: nearly all requests need no more."""
-        try:
-            return await self._attempt(request, deadline)
-        except Exception as exc:
-            error = exc
+        if error is None:
+            try:
+                return await self._attempt(request, deadline)
+            except Exception as exc:
+                error = exc
         # Outside the handler, so that no failure becomes the context of another.
         try:
             return await self._retry(request, deadline, error)
@@ -145,34 +156,56 @@ class Caller:
             breaker.settle(ticket, trio.current_time(), outcome)
             del outcome  # whose traceback refers to this frame
 
-    async def _send(self, request: Request[T], deadline: Deadline) -> T:
-        """Send a message to the actor, and tell its failures in terms of servers."""
-        await trio.lowlevel.checkpoint_if_cancelled()
+    @property
+    def guarded(self) -> bool:
+        """Whether a breaker has to be asked before each attempt, and to be told what became of it."""
+        return self._record.breaker is not None
+
+    def send(self, request: Request[T], deadline: Deadline) -> PendingCall[T]:
+        """Send a message to the actor.
+
+        Raises:
+            ActorError, ServerUnavailable: it was not sent.
+        """
         if self._record.state not in ACTIVE:
             self._see_whether_to_wait()
-        try:
-            deadline.call = call = self._actor.send_request(request)
-            return await call.wait()
-        except ActorError as exc:
-            if exc.actor != self._actor.name:
-                raise  # it is about an actor that a middleware has called
-            failure, reason = self._in_terms_of_servers(exc, request)
-        raise failure from reason
+        deadline.call = call = self._actor.send_request(request)
+        return call
 
-    def _in_terms_of_servers(self, exc: ActorError, request: Request[Any]) -> tuple[ServerError, BaseException | None]:
-        """What a failure of the actor means for a request, and why it failed."""
+    async def _send(self, request: Request[T], deadline: Deadline) -> T:
+        """Send a message to the actor and wait for its answer; tell its failures in terms of servers."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        try:
+            return await self.send(request, deadline).wait()
+        except ActorError as exc:
+            failure = self.in_terms_of_servers(exc, request)
+            if failure is exc:
+                raise
+        try:
+            raise failure
+        finally:
+            del failure  # whose traceback refers to this frame
+
+    def in_terms_of_servers(self, exc: Exception, request: Request[Any]) -> Exception:
+        """What a failure of the actor means for a request; other exceptions mean what they are."""
+        if not isinstance(exc, ActorError) or exc.actor != self._actor.name:
+            return exc  # or it is about an actor that a middleware has called
+        reason: BaseException | None = self._record.error
+        failure: ServerError
         match exc:
             case ActorCrashed():
                 reason = _root_of(exc.__cause__)
-                return self._lost(request, reason), reason
+                failure = self._lost(request, reason)
             case ActorStopped(handed_over=True):
-                return self._stopped_under(request), self._record.error
+                failure = self._stopped_under(request)
             case ActorStopped():
-                return self.unavailable(), self._record.error
+                failure = self.unavailable()
             case MailboxFull():
-                return self._full(), None
+                failure, reason = self._full(), None
             case _:  # what else the kernel refuses is a call from within a call that would wait for itself
-                return self._calls_itself(), None
+                failure, reason = self._calls_itself(), None
+        failure.__cause__ = reason
+        return failure
 
     async def _send_isolated(self, request: Request[T], deadline: Deadline) -> T:
         """Send a request on a connection of its own, which is closed after it, within the ``stop_timeout``.

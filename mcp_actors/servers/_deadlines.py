@@ -44,6 +44,7 @@ class Deadline:
     Attributes:
         keeper: who keeps it.
         operation: what is asked of the server, in the words of the protocol: ``"tools/call 'search'"``.
+        began: when it was made.
         at: when it expires, whatever happens.
         idle_at: when it expires unless there is progress; infinite unless that is limited and it was sent.
         call: the message of the attempt that is on, or was the last.
@@ -54,6 +55,7 @@ class Deadline:
 
     keeper: Deadlines
     operation: str
+    began: float
     at: float
     idle_at: float = math.inf
     call: PendingCall[Any] | None = None
@@ -73,6 +75,10 @@ class Deadline:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """The request has its outcome."""
         self.call = None
         self.keeper.end(self)
 
@@ -99,9 +105,10 @@ class Deadlines:
 
     def begin(self, operation: str) -> Deadline:
         """A request begins. Use what is returned as a context manager."""
+        now = trio.current_time()
         if self._request_timeout is None:
-            return Deadline(self, operation, math.inf)
-        deadline = Deadline(self, operation, trio.current_time() + self._request_timeout)
+            return Deadline(self, operation, now, math.inf)
+        deadline = Deadline(self, operation, now, now + self._request_timeout)
         self._requests[deadline] = None
         self._wake_by(deadline.at)
         return deadline

@@ -11,6 +11,7 @@ from .._states import check_states
 from ..config import ToolRequest
 from ._lifecycle import Reconnect, Start, Stop, change
 from ._log_level import SetLogLevel, given_level
+from ._pending import PendingRequest
 from ._prompt_requests import PromptFunctions
 from ._requests import CallTool, ListTools
 from ._resource_requests import ResourceFunctions
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ..config import ServerConfig
     from ..kernel import ActorRef
     from ._admission import ToolChanges
+    from ._deadlines import Deadline
     from ._lifecycle import Supervised
     from ._state import ServerState
     from ._status import ServerInfo
@@ -159,6 +161,35 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             mcp.MCPError: the server's answer was an error.
             Exception: what a middleware raised.
         """
+        request, deadline = self._tool_call(name, arguments, progress, meta, idempotent)
+        with deadline:
+            return await self._caller.ask(request, deadline)
+
+    def send_tool_call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        progress: ProgressFnT | None = None,
+        meta: Mapping[str, Any] | None = None,
+        idempotent: bool | None = None,
+    ) -> PendingRequest[CallToolResult]:
+        """Prepare what `call_tool` does, for callers that are no tasks of Trio's. Its deadline begins now.
+
+        Raises:
+            ToolNotFound, InvalidArguments: as for `call_tool`.
+        """
+        return PendingRequest(self._caller, *self._tool_call(name, arguments, progress, meta, idempotent))
+
+    def _tool_call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        progress: ProgressFnT | None,
+        meta: Mapping[str, Any] | None,
+        idempotent: bool | None,
+    ) -> tuple[CallTool, Deadline]:
+        """Check a call, and begin its deadline."""
         record = self._record
         record.checks.check_request(name, meta)
         record.catalog.admission.check_call(name)
@@ -167,9 +198,8 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             arguments = checks.check_arguments(name, arguments)
         tool = ToolRequest(server=record.config.name, name=name, arguments=arguments, meta=meta)
         deferred = record.deferred and any(remembered.name == name for remembered in record.tools)
-        with record.deadlines.begin(f"tools/call {name!r}") as deadline:
-            request = CallTool(tool, progress, idempotent, checks, deferred=deferred, deadline=deadline)
-            return await self._caller.ask(request, deadline)
+        deadline = record.deadlines.begin(f"tools/call {name!r}")
+        return CallTool(tool, progress, idempotent, checks, deferred=deferred, deadline=deadline), deadline
 
     async def list_tools(self) -> tuple[Tool, ...]:
         """Ask the server for all its tools, all pages of them; the group's catalogue follows.

@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
+from mcp.server.mcpserver import MCPServer
 
-from mcp_actors.bridge import AsyncioActorRef, AsyncioSupervisorRef, Host, open_supervisor
+from mcp_actors import InProcess, ServerConfig
+from mcp_actors.bridge import AsyncioActorRef, AsyncioSupervisorRef, Host, open_servers, open_supervisor
 from mcp_actors.kernel import ChildError, ChildSpec
 
 from .actors import Boom, Echo, Fail, Nap, Worker
@@ -58,6 +60,25 @@ def without_collection() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_call_of_a_tool_takes_no_task_on_trios_side_unless_it_fails(host: Host) -> None:
+    async def main() -> None:
+        here = MCPServer("here")
+        seen: list[str] = []
+
+        def look() -> str:
+            seen.extend(task.name for task in servers._bridge.nursery.child_tasks)
+            return "looked"
+
+        here.add_tool(look, name="look")
+        async with open_servers(ServerConfig("here", InProcess(here)), host=host) as servers:
+            await servers["here"].call_tool("look")
+            await servers.call_tool("mcp__here__look")
+        assert seen.count("a request from asyncio") == 0
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("host", HOSTS)

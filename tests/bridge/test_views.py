@@ -25,7 +25,7 @@ PAIRS: list[tuple[type, type]] = [
     (ServerGroup, AsyncioServerGroup),
 ]
 
-NOT_NEEDED = {"send_request"}
+NOT_NEEDED = {"send_request", "send_tool_call"}
 """asyncio has `asyncio.create_task` for that."""
 
 METHODS = [

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ...catalog import CatalogTool
     from ...config import ToolContext
     from ...kernel import EventHub, EventStream
+    from .._pending import PendingRequest
     from .._record import ServerRecord
     from .._state import ServerState
     from .._status import ServerStatus
@@ -202,6 +203,24 @@ class ServerGroup(Mapping[str, ServerRef]):
         tool = self.find_tool(public_name)
         server = self._refs[tool.server]
         return await server.call_tool(tool.name, arguments, progress=progress, meta=meta, idempotent=idempotent)
+
+    def send_tool_call(
+        self,
+        public_name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        progress: ProgressFnT | None = None,
+        meta: Mapping[str, Any] | None = None,
+        idempotent: bool | None = None,
+    ) -> PendingRequest[CallToolResult]:
+        """Prepare what `call_tool` does, as `ServerRef.send_tool_call`.
+
+        Raises:
+            ToolNotFound: there is no such tool now.
+        """
+        tool = self.find_tool(public_name)
+        server = self._refs[tool.server]
+        return server.send_tool_call(tool.name, arguments, progress=progress, meta=meta, idempotent=idempotent)
 
     async def list_tools(self, context: ToolContext | None = None) -> tuple[CatalogTool, ...]:
         """The tools of the catalogue that are to be shown to somebody: all those that no predicate hides from him.
