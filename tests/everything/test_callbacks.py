@@ -33,9 +33,6 @@ from ..servers.processes import eventually
 from .conftest import Asked
 from .test_tools import ALWAYS
 
-# The SDK leaves the end of its event streams to the garbage collector, and Trio says so.
-pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
-
 
 def texts_of(result: CallToolResult) -> list[str]:
     """Return the texts of all blocks."""

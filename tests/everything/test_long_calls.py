@@ -12,9 +12,6 @@ from ..servers.processes import eventually
 from .conftest import Asked
 from .test_tools import text_of
 
-# The SDK leaves the end of its event streams to the garbage collector, and Trio says so.
-pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
-
 LONG = "trigger-long-running-operation"
 FOR_EVER = {"duration": 1000, "steps": 50_000}
 """It gives notice of progress fifty times a second."""

@@ -17,9 +17,6 @@ from mcp.types import (
 
 from mcp_actors import ServerConfig, ServerRef, open_servers
 
-# The SDK leaves the end of its event streams to the garbage collector, and Trio says so.
-pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
-
 
 async def said(server: ServerRef, prompt: str, arguments: Mapping[str, str] | None = None) -> str:
     """Return the text of the only message of a prompt."""

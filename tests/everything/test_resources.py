@@ -10,9 +10,6 @@ from mcp.types import INVALID_PARAMS, BlobResourceContents, TextResourceContents
 
 from mcp_actors import ServerConfig, open_servers
 
-# The SDK leaves the end of its event streams to the garbage collector, and Trio says so.
-pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
-
 DOCUMENTS = "demo://resource/static/document"
 
 

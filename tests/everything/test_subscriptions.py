@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import trio
 from attrs import evolve
 
@@ -11,9 +10,6 @@ from mcp_actors import ServerConfig, open_servers
 from ..servers.groups import BOUND
 from ..servers.processes import eventually
 from .conftest import Asked
-
-# The SDK leaves the end of its event streams to the garbage collector, and Trio says so.
-pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
 
 ONE, OTHER = "demo://resource/dynamic/text/1", "demo://resource/dynamic/blob/2"
 

@@ -21,9 +21,6 @@ from mcp_actors import InvalidArguments, ServerConfig, open_servers, result_valu
 
 from ..node.packages import PINNED
 
-# The SDK leaves the end of its event streams to the garbage collector, and Trio says so.
-pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
-
 ALWAYS = {
     "echo",
     "get-annotated-message",

@@ -18,8 +18,6 @@ from .groups import BOUND
 from .http_server import Running, run_server
 from .links import text_of
 
-pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
-
 VISITOR: ContextVar[str] = ContextVar("VISITOR", default="nobody")
 
 

@@ -121,8 +121,6 @@ async def test_a_stop_overtakes_a_reconnect_that_hangs_and_the_last_wish_counts(
         assert servers["b"].state == "stopped"
 
 
-# A request that is cancelled leaves generators of the HTTP library to the garbage collector.
-@pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
 async def test_a_frozen_http_server_holds_up_nobody() -> None:
     """S4-21: the end of a session that cannot be told to the server is bounded too."""
     with http_server() as (port, process):

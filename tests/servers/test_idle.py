@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
@@ -91,7 +90,6 @@ async def come_and_go(port: int, *flags: str) -> None:
         await group["web"].call_tool("echo", {"text": "x"})
 
 
-@pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
 async def test_nothing_is_left_of_servers_that_came_and_went(tmp_path: Path) -> None:
     """S2-39: no process, no descriptor, no thread, no task, and no object of any of their connections."""
     pids, ours = tmp_path / "pids", (ServerActor, StdioLink, PipeReader)

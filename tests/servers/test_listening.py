@@ -138,8 +138,6 @@ def web(port: int, protocol: Any, **options: Any) -> ServerConfig:
     return ServerConfig("web", Http(f"http://127.0.0.1:{port}/mcp"), protocol=protocol, **options)
 
 
-# The SDK leaves the end of its event streams to the garbage collector, and Trio says so.
-@pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
 @pytest.mark.parametrize("protocol", ["legacy", MODERN])
 async def test_an_http_server_that_changes_is_followed(protocol: str) -> None:
     """A-20: over HTTP in both eras."""

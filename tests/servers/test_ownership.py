@@ -156,7 +156,6 @@ async def test_clean_up_goes_on_across_a_failure(visits: Visits) -> None:
     assert (failed.actor, failed.error) == ("b", fault.on_exit)
 
 
-@pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
 async def test_servers_over_stdio_over_http_and_in_this_process_are_one_group(visits: Visits) -> None:
     """S2-01: stdio and HTTP, each connection with an owner of its own."""
     with run_server() as running:

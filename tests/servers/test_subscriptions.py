@@ -48,9 +48,6 @@ from .groups import AT_ONCE, BOUND
 from .library import Library, command
 from .test_resources import Protocol, both_eras
 
-# A stream that is cut leaves generators of the HTTP library to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
-
 A, B = "file:///a", "file:///b"
 
 

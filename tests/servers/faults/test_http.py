@@ -35,9 +35,6 @@ from .http_faults import FaultyServer, Raw, answer, faulty_server, response, str
 STOP: Final = 0.3
 MEBIBYTE: Final = 1 << 20
 
-# A stream that is cut leaves generators of the HTTP library to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
-
 
 @pytest.fixture
 def server(cell: Cell) -> Iterator[FaultyServer]:

@@ -16,9 +16,6 @@ from ..links import MARGIN, text_of
 from .cells import Cell, fault, raise_failure_of
 from .http_faults import FaultyServer, Raw, faulty_server, response, stream
 
-# A stream that is left leaves generators of the HTTP library to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
-
 CONNECT: Final = 0.3
 
 

@@ -19,9 +19,6 @@ from ..groups import BOUND
 from ..http_server import run_server
 from ..scripted_server import command
 
-# The SDK leaves the end of its event streams to the garbage collector, and Trio says so.
-pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
-
 
 @contextmanager
 def http(*flags: str) -> Iterator[int]:

@@ -23,9 +23,6 @@ from ..groups import BOUND
 from ..http_server import TOOLS, Running, run_server, unused_port
 from ..links import MARGIN, never_lost, open_session, text_of
 
-# The SDK leaves the end of its event streams to the garbage collector, and Trio says so.
-pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
-
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:

@@ -39,8 +39,6 @@ from ..groups import AT_ONCE, NEVER
 from ..links import text_of
 from ..processes import eventually
 
-pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
-
 MEBIBYTE = 1 << 20
 
 

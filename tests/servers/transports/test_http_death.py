@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack, ExitStack
 
-import pytest
 import trio
 
 from mcp_actors import Backoff, ConnectFailed, ConnectionLost, Http, RestartPolicy, ServerConfig, open_servers
@@ -14,9 +13,6 @@ from ..groups import NEVER
 from ..http_server import unused_port
 from ..links import text_of
 from ..processes import eventually
-
-# A stream that is cut leaves generators of the HTTP library to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
 
 SOON = RestartPolicy(max_restarts=100, backoff=Backoff(first=0.1, initial=0.1, maximum=0.1))
 

@@ -13,9 +13,6 @@ from mcp_actors import Backoff, ConnectionLost, Http, RestartPolicy, ServerConfi
 
 from ..faults.http_faults import FaultyServer, faulty_server
 
-# A stream that is cut leaves generators of the HTTP library to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
-
 CALLERS = 20
 CALLS = 10
 """By each caller, one after the other."""

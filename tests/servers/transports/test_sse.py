@@ -19,9 +19,6 @@ from ..groups import NEVER
 from ..http_server import TOOLS, Running, run_server
 from ..links import never_lost, open_session, text_of
 
-# A stream that is left leaves generators of the HTTP library to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
-
 LONG: Final = {"seconds": 60}
 
 
