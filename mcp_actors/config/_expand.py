@@ -22,6 +22,9 @@ MAX_EXPANDED: Final = 1024 * 1024
 """Characters that one text may become. Linux takes an eighth of it as one argument; without a bound a text of many
 references to a long variable would fill the memory."""
 
+MAX_REFERENCES: Final = 1000
+"""References in one text, those in defaults too. Nobody writes ten; to take a million apart takes half a minute."""
+
 NO_VARIABLES: Final[Mapping[str, str]] = MappingProxyType({})
 
 _REFERENCE: Final = re.compile(r"\$?\$\{")
@@ -75,8 +78,10 @@ def parse(text: str, *, where: str, variables: Container[str] = NO_VARIABLES) ->
         variables: what may stand between the braces besides environment variables.
 
     Raises:
-        ConfigError: a reference is malformed, or names an input that there is not.
+        ConfigError: a reference is malformed, or names an input that there is not; or there are too many.
     """
+    if text.count("${") > MAX_REFERENCES:
+        raise _bad(where, f"there are more than {MAX_REFERENCES} of ${{…}} in one text; write fewer")
     return tuple(_parts(text, where, variables, 0))
 
 

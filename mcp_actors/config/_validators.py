@@ -18,6 +18,8 @@ Validator = Callable[[Any, "attrs.Attribute[Any]", Any], None]
 
 _SHOWN: Final = 60  # characters of a refused value in a message: enough to recognize it, short enough for one line
 
+_LONGEST_INT: Final = 256  # bits; more digits than are shown anyway
+
 
 def shown(value: object) -> str:
     """Return `value` for a message: scalars as written, shortened; of anything else only the type.
@@ -26,6 +28,8 @@ def shown(value: object) -> str:
     """
     if isinstance(value, float) or value is None:
         return repr(value)
+    if isinstance(value, int) and value.bit_length() > _LONGEST_INT:
+        return f"<int of {value.bit_length()} bits>"  # Python refuses to write the longest ones
     if isinstance(value, (str, int)):
         text = repr(value)
         return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -84,16 +84,22 @@ class TestExpand:
 
     def test_defaults_may_be_nested_but_not_without_a_bound(self) -> None:
         assert expand(nested(16), {}, where=WHERE) == "x"
-        for depth in (17, 20_000):
+        for depth in (17, 900):
             with pytest.raises(ConfigError, match="defaults are nested more than 16 deep"):
                 expand(nested(depth), {}, where=WHERE)
 
     def test_a_text_that_would_become_very_long_is_refused(self) -> None:
         environ = {"A": "x" * 100_000}
         assert len(expand("${A}" * 10, environ, where=WHERE)) == 1_000_000
-        for text in ("${A}" * 100_000, "${B:-" + "${A}" * 100_000 + "}"):
+        for text in ("${A}" * 900, "${B:-" + "${A}" * 900 + "}"):
             with pytest.raises(ConfigError, match="longer than 1048576 characters"):
                 expand(text, environ, where=WHERE)
+
+    @pytest.mark.parametrize("text", ["${A}" * 1_001, nested(2_000), "${A:-" + "${B}" * 1_000 + "}", "$${" * 3_000])
+    def test_a_text_that_would_take_long_to_be_taken_apart_is_refused(self, text: str) -> None:
+        assert expand("${A}" * 1_000, {"A": ""}, where=WHERE) == ""
+        with pytest.raises(ConfigError, match=f"{WHERE}: there are more than 1000 of "):
+            expand(text, {"A": "", "B": ""}, where=WHERE)
 
     def test_further_variables_come_first(self) -> None:
         variables = {"input:key": "k${A}", "A": "other"}

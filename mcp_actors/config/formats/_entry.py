@@ -23,6 +23,7 @@ from ._variables import transport_of
 _ENVIRONMENT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPACE: Final = re.compile(r"\s")
 _BARE_VARIABLE: Final = re.compile(r"\$[A-Z_][A-Z0-9_]*")
+_NAMED: Final = 10  # unknown keys that are told one by one
 _MAY_BE_UNBOUNDED: Final = ("connect_timeout", "request_timeout", "progress_timeout")
 
 
@@ -34,8 +35,11 @@ def read_entry(name: str, entry: object, path: str, around: Surroundings) -> Ser
     """
     entry, kind = _as_mapping(entry, path, around.source)
     server, transport = Fields(around.source, path), Fields(around.source, path)
-    for key, value in entry.items():
-        _read_key(key, value, server, transport, around)
+    given = {key: value for key, value in entry.items() if value is not None}
+    for key in given:
+        if key in _keys.KNOWN:
+            _read_key(key, given[key], server, transport, around)
+    _warn_of_unknown([key for key in given if key not in _keys.KNOWN], path, around)
     read_tools(entry, server)
     _read_credentials(entry, transport)
     if _keys.SETTINGS in entry:
@@ -93,14 +97,16 @@ def _as_mapping(entry: object, path: str, source: str) -> tuple[Mapping[str, Any
     return entry, None
 
 
-def _read_key(key: object, value: Any, server: Fields, transport: Fields, around: Surroundings) -> None:
+def _warn_of_unknown(keys: list[object], path: str, around: Surroundings) -> None:
+    for key in keys[:_NAMED]:
+        around.warn(path, f"{shown_key(key)} is not known here and changes nothing{did_you_mean(key, _keys.KNOWN)}")
+    if len(keys) > _NAMED:
+        around.warn(path, f"{len(keys) - _NAMED} more of its keys are not known here and change nothing")
+
+
+def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: Surroundings) -> None:
     """Take one key of an entry."""
-    if value is None or key in _keys.IGNORED:
-        return
-    if not isinstance(key, str) or key not in _keys.KNOWN:
-        near = did_you_mean(key, _keys.KNOWN)
-        around.warn(server.path, f"{shown_key(key)} is not known here and changes nothing{near}")
-    elif key in _keys.NOT_DONE or (key == "auth" and (value == "oauth" or isinstance(value, Mapping))):
+    if key in _keys.NOT_DONE or (key == "auth" and (value == "oauth" or isinstance(value, Mapping))):
         around.warn(child(server.path, key), f"this has no effect: {_keys.NOT_DONE.get(key, _keys.NOT_DONE['oauth'])}")
     elif key == "command":
         _read_command(value, transport)

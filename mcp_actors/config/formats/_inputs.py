@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -14,6 +15,7 @@ from .._values import Secret
 from ._places import child, found
 
 _ID: Final = re.compile(r"[\w.-]{1,64}")
+_NAMED: Final = 10  # inputs in a message
 
 
 @attrs.frozen(kw_only=True)
@@ -63,7 +65,7 @@ class Inputs:
     def _asked(self, name: str) -> str | ConfigError:
         described = self._described.get(name)
         if described is None:
-            known = ", ".join(map(repr, self._described)) or "none"
+            known = ", ".join(map(repr, islice(self._described, _NAMED))) or "none"
             return ConfigError(f"there is no input {name!r} in this file; its inputs are: {known}")
         if isinstance(described, ConfigError):
             return described

@@ -17,6 +17,7 @@ from ._inputs import Ask, Inputs
 from ._keys import SETTINGS
 from ._places import bad, child, found
 from ._sections import find_sections, inputs_of, name_of, predefined
+from ._size import check_numbers, check_size
 from ._source import decode, file_name, permission_warnings, read_bytes
 from ._surroundings import Surroundings
 from ._syntax import parse, repeated_keys
@@ -117,8 +118,11 @@ class _Loading:
         try:
             if isinstance(document, ConfigError):
                 raise document
+            sections = find_sections(self.source, document)
+            for path, section in (*sections, ("inputs", inputs_of(document))):
+                check_size(self.source, path, section)
             around = self._surroundings(document)
-            for path, section in find_sections(self.source, document):
+            for path, section in sections:
                 self._load_section(path, section, around)
         except ConfigError as error:
             self.servers, self.failed = {}, {self.origin: _alone(error)}
@@ -172,6 +176,7 @@ class _Loading:
                     raise bad(self.source, place, "there are two servers of this name; rename one of them")
                 if name != key:
                     around.warn(place, f"this server is called {name!r} here, as names have no such characters")
+                check_numbers(self.source, place, entry)
                 self.servers[name] = read_entry(name, entry, place, around)
             except ConfigError as error:
                 self._note_failure(name, entry, error)

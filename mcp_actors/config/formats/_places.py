@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ..._errors import ConfigError
-from .._validators import a_type
+from .._validators import a_type, shown
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_$-]{1,64}")
 _SHOWN: Final = 40  # characters of a key that is no plain word
@@ -18,7 +18,7 @@ _SHOWN: Final = 40  # characters of a key that is no plain word
 def child(path: str, key: object) -> str:
     """Return the place of `key` in what stands at `path`: ``"mcpServers.docs"``, ``'mcpServers["my docs"]'``."""
     if isinstance(key, int):
-        return f"{path}[{key}]"
+        return f"{path}[{shown(key)}]"
     if isinstance(key, str) and _PLAIN.fullmatch(key):
         return f"{path}.{key}" if path else key
     return f"{path}[{shown_key(key)}]"

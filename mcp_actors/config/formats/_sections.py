@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ _LIKE_ENTRIES: Final = ("command", "url", "httpUrl", "serverUrl")
 _EDITOR_FOLDERS: Final = (".vscode", ".cursor", ".vs", ".claude", ".gemini", ".codex")
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST_NAME: Final = 64
+_LOOKED_AT: Final = 100  # keys of a document that may be misspelled
 
 
 def find_sections(source: str, document: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
@@ -59,9 +61,10 @@ def _is_like_entry(value: object) -> bool:
 
 
 def _nothing_found(document: Mapping[str, Any]) -> str:
-    near = next(filter(None, (did_you_mean(key, SECTIONS) for key in document)), "")
+    first = list(islice(document, _LOOKED_AT))
+    near = next(filter(None, (did_you_mean(key, SECTIONS) for key in first)), "")
     expected = ", ".join(f"{key!r} ({who})" for key, who in SECTIONS.items())
-    keys = ", ".join(shown_key(key) for key in list(document)[:4]) or "none"
+    keys = ", ".join(shown_key(key) for key in first[:4]) or "none"
     return f"there are no servers here; expected one of the keys {expected}, found {keys}{near}"
 
 

@@ -17,6 +17,9 @@ _TRAILING_COMMA: Final = re.compile(r'(?P<keep>"(?:[^"\\\n]|\\.)*+"?)|,(?=[ \t\r
 _NOT_NEWLINE: Final = re.compile(r"[^\n]")
 _SHOWN: Final = 120  # characters of what the TOML parser says, which may repeat a key
 
+MAX_COMMENTED: Final = 2 * 1024 * 1024
+"""Characters of JSON in which comments are looked for, which takes a second; longer files are written by programs."""
+
 MAX_TOML: Final = 1024 * 1024
 """Characters of TOML to read, which is read in Python: that much takes about a second."""
 
@@ -63,7 +66,7 @@ def _parse_json(source: str, text: str) -> Any:
     except (ValueError, RecursionError):
         pass
     try:
-        return _loads(without_comments(text))
+        return _loads(without_comments(text) if len(text) <= MAX_COMMENTED else text)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         return bad(source, "", f"the file is no JSON, see {where}: {error.msg.partition(':')[0]}")
