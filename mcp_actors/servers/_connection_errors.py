@@ -19,6 +19,17 @@ if TYPE_CHECKING:
     from ..config import ServerConfig
     from .transports import Link
 
+__all__ = [
+    "answer_not_understood",
+    "connect_failed",
+    "connect_timed_out",
+    "connection_lost",
+    "connection_over",
+    "problem_of",
+    "session_failed",
+    "tools_not_listed",
+]
+
 STDERR_IN_MESSAGE: Final = 400
 """Characters of stderr that an error's text shows: the last lines of a traceback. The attribute has the whole tail."""
 

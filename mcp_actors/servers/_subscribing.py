@@ -21,9 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeVarTuple
 import trio
 from attrs import define, field, frozen
 from mcp import MCPError
-from mcp.client.subscriptions import ResourceUpdated
 from mcp.types import (
-    INTERNAL_ERROR,
     EmptyResult,
     SubscribeRequest,
     SubscribeRequestParams,
@@ -33,12 +31,12 @@ from mcp.types import (
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from .._backoff import Backoff
-from .._errors import ActorCrashed, ActorError, ActorStopped, ConnectionLost, LimitExceeded, NotSupported
+from .._errors import ActorCrashed, ActorError, ActorStopped, LimitExceeded, NotSupported
 from ..config import mask_url
 from ._connection_errors import problem_of
-from ._exchange import current_exchange, open_exchange
 from ._listening import lists_that_change
 from ._requests import Request, ask_from_beside
+from ._resource_stream import ResourceStream
 from ._retry import is_transient
 from ._supported import require
 
@@ -49,7 +47,6 @@ if TYPE_CHECKING:
 
     from ..kernel import ActorRef
     from ._background import Background
-    from ._exchange import Exchange
     from ._record import ServerRecord
     from ._subscriptions import Subscription
     from .transports import Link
@@ -149,7 +146,7 @@ class Connection:
     actor: ActorRef
     _asked: set[str] = field(factory=set, init=False)
     _subscribed: set[str] = field(factory=set, init=False)
-    _streams: dict[Subscription, _Stream] = field(factory=dict, init=False)
+    _streams: dict[Subscription, ResourceStream] = field(factory=dict, init=False)
     _early_ends: dict[Subscription, int] = field(factory=dict, init=False)
     _mute: bool = field(default=False, init=False)
     _turn: trio.Lock = field(factory=trio.Lock, init=False)
@@ -223,7 +220,9 @@ class Connection:
         if subscription in self._streams:
             return
         self._keep_room_for_requests(operation)
-        stream = self._streams[subscription] = _Stream(self, subscription)
+        stream = self._streams[subscription] = ResourceStream(
+            self.record.config.name, self.client, subscription, self._ended
+        )
         self._start(stream.run)
         try:
             await stream.opened.wait()
@@ -245,8 +244,8 @@ class Connection:
                 server=name,
             )
 
-    def ended(self, stream: _Stream) -> None:
-        """A stream has come to its end, and was not closed from here."""
+    def _ended(self, stream: ResourceStream) -> None:
+        """A stream has ended. Unless it was closed from here, or never stood, it is opened anew."""
         subscription = stream.subscription
         if self._streams.pop(subscription, None) is not stream or not stream.acknowledged:
             return
@@ -290,79 +289,6 @@ class Connection:
     def _start(self, fn: Callable[[*Args], Awaitable[None]], *args: *Args) -> None:
         """Start a task of the connection."""
         self.tasks.start_soon(fn, *args, name=f"{self.record.config.name}:subscription")
-
-
-@define(eq=False)
-class _Stream:
-    """The stream over which a server tells of changes for one subscription; and the task that holds it open."""
-
-    connection: Connection
-    subscription: Subscription
-    scope: trio.CancelScope = field(factory=trio.CancelScope, init=False)
-    opened: trio.Event = field(factory=trio.Event, init=False)
-    _began: float | None = field(default=None, init=False)
-    _honored: frozenset[str] = field(default=frozenset(), init=False)
-    _error: Exception | None = field(default=None, init=False)
-    _exchange: Exchange | None = field(default=None, init=False)
-
-    @property
-    def acknowledged(self) -> bool:
-        """Whether the server has agreed."""
-        return self._began is not None
-
-    @property
-    def lasted(self) -> float:
-        """Seconds since it has."""
-        return 0.0 if self._began is None else trio.current_time() - self._began
-
-    async def run(self) -> None:
-        """Hold it open until one of the two sides closes it."""
-        self._exchange = open_exchange()
-        try:
-            with self.scope:
-                async with self.connection.client.listen(resource_subscriptions=self.subscription.uris) as stream:
-                    self._began = trio.current_time()
-                    self._honored = frozenset(stream.honored.resource_subscriptions or ())
-                    self.opened.set()
-                    async for change in stream:
-                        if isinstance(change, ResourceUpdated):
-                            self.subscription.put(change.uri)
-        except Exception as exc:
-            self._error = exc
-        finally:
-            self.opened.set()
-        self.connection.ended(self)
-
-    def check(self, operation: str) -> None:
-        """Raise what stands in the way of it, now that it was opened or was not.
-
-        Raises:
-            NotSupported: the server agreed to less than was asked of it.
-            ConnectionLost, mcp.MCPError: it did not agree.
-        """
-        server = self.connection.record.config.name
-        if not self.acknowledged:
-            raise self._failure(server, operation)
-        if missing := [mask_url(uri) for uri in self.subscription.uris if uri not in self._honored]:
-            raise NotSupported(
-                f"server {server!r}: {operation}: it does not tell of changes of {', '.join(missing)!r:.200}; do not "
-                "subscribe to that",
-                server=server,
-                capability="resources_subscribe",
-            )
-
-    def _failure(self, server: str, operation: str) -> Exception:
-        assert self._exchange is not None
-        failure = self._exchange.failure
-        if failure is not None:  # the link knows more than the SDK, and the request that waits is to know it too
-            asking = current_exchange()
-            asking.failure, asking.begun = failure, self._exchange.begun
-            return MCPError(INTERNAL_ERROR, str(failure))
-        if isinstance(self._error, MCPError):
-            return self._error
-        return ConnectionLost(
-            f"server {server!r}: {operation}: its stream ended before it had agreed; subscribe again", server=server
-        )
 
 
 @contextmanager

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from .._record import ServerRecord
 
 
+__all__ = ["translated"]
+
+
 @define
 class Phase:
     """How far a group has come; ``started`` is True once its block runs."""

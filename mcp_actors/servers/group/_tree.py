@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from .._record import ServerRecord
     from ._memory import CatalogMemory
 
+__all__ = ["GROUP", "LIFECYCLE", "group_specs", "supervisor_id"]
+
 GROUP: Final = "servers"
 LIFECYCLE: Final = "servers:lifecycle"
 MEMORY: Final = "servers:memory"
