@@ -103,9 +103,14 @@ def shown(group: ServerGroup) -> list[str]:
     return [tool.name for tool in group.tools]
 
 
-async def wait_shown(group: ServerGroup, *names: str) -> None:
-    """Wait until the catalogue shows these tools, by minutes of the mock clock if it must be."""
-    with trio.fail_after(600):
+async def wait_shown(group: ServerGroup, *names: str, within: float = 600) -> None:
+    """Wait until the catalogue shows these tools, by minutes of the mock clock if it must be.
+
+    Raises:
+        AssertionError: it does not.
+    """
+    with trio.move_on_after(within):
         async with group.watch_events() as events:
             while shown(group) != list(names):
                 await anext(events)
+    assert shown(group) == list(names), f"not within {within} s"

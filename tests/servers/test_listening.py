@@ -27,6 +27,9 @@ from .scripted_server import TOOLS, command
 
 MODERN: Final = "2026-07-28"
 
+PATIENCE: Final = 30.0
+"""Seconds for a change to appear, which takes a tenth of one: a test of a process fails then, and does not hang."""
+
 
 async def test_a_stream_that_ended_is_opened_anew_and_what_was_missed_is_found(autojump_clock: MockClock) -> None:
     """A-20: nothing is sent again that was sent while nobody listened."""
@@ -105,7 +108,7 @@ async def test_a_process_that_changes_is_followed(era: str, tmp_path: Path) -> N
     async with open_servers(config) as group:
         assert len(group.tools) == len(TOOLS)
         await group["a"].call_tool("grow")
-        await wait_shown(group, *TOOLS, "tool_0")
+        await wait_shown(group, *TOOLS, "tool_0", within=PATIENCE)
         await group["a"].call_tool("tool_0")
         assert len(lines_of(log, "tools/list")) == 2
         assert len(lines_of(log, "subscriptions/listen")) == (era == "modern")
@@ -147,7 +150,7 @@ async def test_an_http_server_that_changes_is_followed(protocol: str) -> None:
             for name in ("one", "two"):
                 await group["web"].call_tool("grow", {"name": name})
                 before.append(name)
-                await wait_shown(group, *before)
+                await wait_shown(group, *before, within=PATIENCE)
             await group.call_tool("mcp__web__two")
 
 
@@ -185,7 +188,7 @@ async def test_a_list_of_an_http_server_that_came_back_is_the_new_one() -> None:
         async with open_servers(web(port, MODERN, restart=LATER), observers=[events]) as group:
             plain = shown(group)
             await group["web"].call_tool("grow", {"name": "extra"})
-            await wait_shown(group, *plain, "extra")
+            await wait_shown(group, *plain, "extra", within=PATIENCE)
             process.kill()
             await reach(group, "web", "backoff")
             assert [tool.available for tool in group.tools] == [False] * (len(plain) + 1)

@@ -120,7 +120,7 @@ async def test_over_http_too() -> None:
             assert error.status == 503
             assert text_of(await group.call_tool("mcp__web__sleep", {"seconds": 0})) == "slept 0"
             del web.scripts["tools/list"]
-            await wait_shown(group, "sleep", "hold", "raw", "slowly")
+            await wait_shown(group, "sleep", "hold", "raw", "slowly", within=30)
             assert state(group, "web") == "ready"
 
 
