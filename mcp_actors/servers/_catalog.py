@@ -78,6 +78,7 @@ class ServerCatalog:
         tools: which of these are shown.
         shown: what the group's catalogue shows of them, but for public names; the same object while that is the same.
         version: how often that has changed.
+        answers: how often the server has answered something else than the time before, shown or not.
         deferred: True as long as these were listed in an earlier run, and it has listed none in this one (`recall`).
         checks: what the tools ask of their arguments; follows `listed`.
         admission: decides which of the listed tools are shown.
@@ -94,11 +95,13 @@ class ServerCatalog:
         self.tools: tuple[KnownTool, ...] = ()
         self.shown: tuple[CatalogTool, ...] = ()
         self.version: int = 0
+        self.answers: int = 0
         self.deferred: bool = False
         self.checks: ToolChecks = ToolChecks(config.name, mode=config.validate)
         self.admission: Admission = Admission(config)
         self.failure: Exception | None = None
         self._over_limit: dict[str, frozenset[str]] = {}
+        self._answer: tuple[KnownTool, ...] = ()
         self._config = config
         self._tell = tell
         self._currency = Currency()
@@ -120,6 +123,7 @@ class ServerCatalog:
 
     def offer(self, ticket: Ticket, listed: tuple[KnownTool, ...]) -> None:
         """The server has answered. That is shown, unless it may be older than what is, or is known to be."""
+        listed = self._compared(listed)
         match self._currency.judge(ticket, trio.current_time()):
             case "newest":
                 self.replace(ticket, listed)
@@ -128,18 +132,26 @@ class ServerCatalog:
 
     def replace(self, ticket: Ticket, listed: tuple[KnownTool, ...]) -> None:
         """Show this, whatever there was: it comes over a new connection, or is known to be the newest."""
+        listed = self._compared(listed)
         self._currency.show(ticket, trio.current_time())
-        if listed != self.listed or not self.known:
+        if listed is not self.listed or not self.known:  # what was checked may have been declared only
             self.listed = listed
             self.checks = self.checks.updated(each.tool for each in listed)
         self.known = True
-        verdict = self.admission.admit(self.listed)
+        verdict = self.admission.admit(listed)
         self._show(self.admission.admitted())
         if verdict is not None:
             self._tell.differs(verdict)
         if self.failure is not None:
             self.failure = None
             self._tell.listed_again()
+
+    def _compared(self, listed: tuple[KnownTool, ...]) -> tuple[KnownTool, ...]:
+        """Return an answer, as the same object as the one before if it is equal; count it if it is not."""
+        if listed != self._answer:
+            self._answer = listed
+            self.answers += 1
+        return self._answer
 
     @property
     def accepted(self) -> Pins | None:

@@ -269,3 +269,77 @@ async def test_notices_of_a_connection_that_is_over_refresh_nothing(era: Era, au
         assert shown(group) == ["v2", "same"]
         await trio.sleep(60)
         assert here.asked == 2
+
+
+async def test_a_server_that_gives_notice_after_each_answer_is_not_asked_without_pause(
+    era: Era, autojump_clock: MockClock
+) -> None:
+    """A-20: the less often the longer nothing is new. A real change begins this anew."""
+    here, answering = Changing(era), trio.Event()
+
+    async def answer() -> None:
+        await trio.lowlevel.checkpoint()
+        answering.set()
+
+    async def follow() -> None:
+        nonlocal answering
+        while True:
+            await answering.wait()
+            answering = trio.Event()
+            await trio.sleep(0.01)
+            await here.notify()
+
+    async with open_servers(here.config()) as group, trio.open_nursery() as nursery:
+        here.before_answer = answer
+        nursery.start_soon(follow)
+        await here.notify()
+        await trio.sleep(3600)
+        assert 60 < here.asked < 80
+        here.version = 2
+        await wait_shown(group, "v2", "same", within=61)
+        soon = here.asked
+        await trio.sleep(5)
+        assert here.asked - soon >= 4
+        nursery.cancel_scope.cancel("it was told often enough")
+
+
+async def test_a_server_that_gives_notice_before_each_answer_is_not_asked_without_pause_either(
+    era: Era, autojump_clock: MockClock
+) -> None:
+    """A-20: every answer is overtaken, and is what the one before was."""
+    here = Changing(era)
+    async with open_servers(here.config()) as group:
+        here.before_answer = here.notify
+        await here.notify()
+        await trio.sleep(3600)
+        assert 60 < here.asked < 80
+        here.before_answer = None
+        await here.change()
+        await wait_shown(group, "v2", "same", within=61)
+
+
+async def test_a_server_that_has_been_silent_for_a_minute_is_asked_soon(era: Era, autojump_clock: MockClock) -> None:
+    """A-20: however often it was asked in vain before."""
+    here = Changing(era)
+    async with open_servers(here.config()) as group:
+        for _ in range(20):
+            await here.notify()
+            await trio.sleep(59)
+        await trio.sleep(61)
+        await here.change()
+        await wait_shown(group, "v2", "same", within=1)
+
+
+async def test_a_server_whose_list_takes_long_has_half_of_the_time_at_most(era: Era, autojump_clock: MockClock) -> None:
+    here = Changing(era)
+
+    async def answer() -> None:
+        await trio.sleep(3)
+        here.version += 1
+        await here.notify()
+
+    async with open_servers(here.config()):
+        here.before_answer = answer
+        await here.notify()
+        await trio.sleep(600)
+        assert here.asked <= 101
