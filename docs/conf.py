@@ -24,6 +24,8 @@ html_title = f"mcp_actors {release}"
 
 myst_heading_anchors = 3
 
+highlight_language = "none"  # a block without a language is a drawing
+
 default_role = "py:obj"
 nitpicky = True
 suppress_warnings = ["ref.python"]  # `Backoff` is in two modules, as the kernel is usable alone; either will do
@@ -31,14 +33,13 @@ suppress_warnings = ["ref.python"]  # `Backoff` is in two modules, as the kernel
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!mcp_actors\b).*"),  # other projects, whose inventories would have to be downloaded
     (r"py:.*", r"mcp_actors\.(\w+\.)*_.*"),  # private names in signatures
-    (r"py:.*", r"mcp_actors\.(catalog|config|servers)\..*"),  # what only other folders use; the rest is in the façade
 ]
 
 autodoc_member_order = "groupwise"
 autodoc_typehints = "signature"
 # Adapters are described without their frameworks.
 autodoc_mock_imports = ["agents", "langchain", "langchain_core", "pydantic_ai"]
-autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_default_options = {"members": True}
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False

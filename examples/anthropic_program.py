@@ -47,8 +47,21 @@ def message(part: dict[str, Any]) -> httpx2.Response:
     return httpx2.Response(200, json={**head, "content": [part], "stop_reason": reason, "usage": usage})
 
 
+async def run(runner: Any, client: McpClient) -> Any:
+    """Run the tools that the model asks for, and tell it at each turn which have come, changed and gone."""
+    known = {tool.name: tool for tool in (await client.list_tools()).tools}
+    last = None
+    async for message in runner:
+        await runner.generate_tool_call_response()  # now, so that what these calls change is seen
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        runner.remove_tools(*(known.keys() - tools.keys()))
+        runner.add_tools(*(async_mcp_tool(tool, client) for name, tool in tools.items() if known.get(name) != tool))
+        last, known = message, tools
+    return last
+
+
 async def main() -> None:
-    """Run the tools that the model asks for, until it asks for none."""
+    """Ask the model, until it asks for no more tools."""
     played = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
     async with open_servers(KITCHEN) as servers, AsyncAnthropic(api_key="none", http_client=played) as anthropic:
         client = McpClient(servers)
@@ -56,10 +69,11 @@ async def main() -> None:
             model="played",
             max_tokens=100,
             thread=False,
+            betas=["inline-tools-2026-09-15"],
             messages=[{"role": "user", "content": "I am hungry"}],
             tools=[async_mcp_tool(tool, client) for tool in (await client.list_tools()).tools],
         )
-        last: Any = await runner.until_done()
+        last = await run(runner, client)
         print("says:", last.content[0].text)
 
 

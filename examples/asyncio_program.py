@@ -9,6 +9,7 @@ Prints::
     one omelette and one soup
     no time for a roast
     thrown away: roast
+    asked from a thread: one tea
     kitchen is stopped
 """
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
+from typing import Any
 
 from mcp_actors import ServerConfig, Stdio, result_value
 from mcp_actors.bridge import AsyncioServerRef, open_servers
@@ -27,6 +29,11 @@ KITCHEN = Stdio(sys.executable, [str(Path(__file__).parent / "servers" / "kitche
 async def cook(kitchen: AsyncioServerRef, dish: str, seconds: float = 0.0) -> str:
     """Have a dish."""
     return str(result_value(await kitchen.call_tool("cook", {"dish": dish, "seconds": seconds})))
+
+
+def call_from_a_thread(loop: asyncio.AbstractEventLoop, kitchen: AsyncioServerRef) -> Any:
+    """Have the event loop make a call, and wait for what comes of it."""
+    return asyncio.run_coroutine_threadsafe(kitchen.call_tool("cook", {"dish": "tea"}), loop).result()
 
 
 async def main() -> None:
@@ -44,6 +51,9 @@ async def main() -> None:
         except TimeoutError:
             print("no time for a roast")
         print("thrown away:", result_value(await kitchen.call_tool("clean_up")))
+
+        tea = await asyncio.to_thread(call_from_a_thread, asyncio.get_running_loop(), kitchen)
+        print("asked from a thread:", result_value(tea))
     print(f"{kitchen.name} is {kitchen.state}")
 
 

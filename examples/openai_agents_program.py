@@ -1,13 +1,15 @@
-"""Two agents of the OpenAI Agents SDK that share the servers of one group; the guest's agent may not clean up.
+"""Agents of the OpenAI Agents SDK that share the servers of one group; only the chef's may clean up.
 
 The model is played: `Cook` answers as a model would, so the program needs no key and no network.
 
 Prints::
 
     the chef may use mcp__kitchen__clean_up, mcp__kitchen__cook
-    the guest may use mcp__kitchen__cook
     chef: one omelette
+    the guest may use mcp__kitchen__cook
     guest: one soup
+    the critic may use mcp__kitchen__cook
+    critic: That did not work: ... 'dish'...
     the kitchen is still ready
 """
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -44,21 +47,21 @@ KITCHEN = ServerConfig(
 class Cook(Model):
     """A model that calls one tool, and then says what came of it."""
 
-    def __init__(self, who: str, dish: str) -> None:
+    def __init__(self, who: str, order: dict[str, str]) -> None:
         self.who = who
-        self.dish = dish
+        self.order = order
 
     async def get_response(self, *_: Any, **asked: Any) -> ModelResponse:
         """Answer: the first time with a call, the second time with words."""
         results = [item["output"] for item in asked["input"] if item.get("type") == "function_call_output"]
         if not results:
             print(f"the {self.who} may use {', '.join(sorted(tool.name for tool in asked['tools']))}")
-            arguments = json.dumps({"dish": self.dish})
             output: Any = ResponseFunctionToolCall(
-                type="function_call", call_id="1", name="mcp__kitchen__cook", arguments=arguments
+                type="function_call", call_id="1", name="mcp__kitchen__cook", arguments=json.dumps(self.order)
             )
         else:
-            text = ResponseOutputText(type="output_text", text=results[0][0]["text"], annotations=[])
+            heard = results[0] if isinstance(results[0], str) else results[0][0]["text"]
+            text = ResponseOutputText(type="output_text", text=heard, annotations=[])
             output = ResponseOutputMessage(id="2", type="message", role="assistant", status="completed", content=[text])
         return ModelResponse(output=[output], usage=Usage(), response_id=None)
 
@@ -67,20 +70,27 @@ class Cook(Model):
         raise NotImplementedError
 
 
-async def serve(kitchen: OpenAIAgentsServer, name: str, dish: str) -> str:
+def tell(context: Any, error: Exception) -> str:
+    """Put a call that failed into words for the model."""
+    return f"That did not work: {error}"
+
+
+async def serve(kitchen: OpenAIAgentsServer, name: str, order: dict[str, str]) -> str:
     """Run an agent."""
-    agent = Agent(name=name, mcp_servers=[kitchen], model=Cook(name, dish))
-    result = await Runner.run(agent, f"one {dish}, please", run_config=RunConfig(tracing_disabled=True))
+    agent = Agent(name=name, mcp_servers=[kitchen], model=Cook(name, order))
+    result = await Runner.run(agent, "I am hungry", run_config=RunConfig(tracing_disabled=True))
     return f"{name}: {result.final_output}"
 
 
 async def main() -> None:
     """Let both agents use the same connection."""
     async with open_servers(KITCHEN) as servers:
-        kitchen = OpenAIAgentsServer(servers)
-        chef = await serve(kitchen, "chef", "omelette")
-        guest = await serve(kitchen, "guest", "soup")
-        print(chef, guest, f"the kitchen is still {servers['kitchen'].state}", sep="\n")
+        kitchen = OpenAIAgentsServer(servers, failure_error_function=tell)
+        print(await serve(kitchen, "chef", {"dish": "omelette"}))
+        print(await serve(kitchen, "guest", {"dish": "soup"}))
+        print(await serve(kitchen, "critic", {}))
+        print(f"the kitchen is still {servers['kitchen'].state}")
 
 
+logging.getLogger("openai.agents").setLevel(logging.CRITICAL)  # the SDK logs failures too; here the critic says it
 asyncio.run(main())

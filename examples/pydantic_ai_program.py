@@ -1,5 +1,7 @@
 """An agent of Pydantic AI that uses the servers of a group, one of which dies in the midst of its run.
 
+The agent is told of what fails, so that it can go on.
+
 The model is played: `think` answers as a model would, so the program needs no key and no network.
 
 Prints::
@@ -8,6 +10,7 @@ Prints::
     turn 2: heard one omelette
     the kitchen is killed
     turn 3: heard one soup
+    turn 4: heard Error executing tool cook: ...
     I had one omelette and one soup
 """
 
@@ -43,7 +46,7 @@ async def kill(servers: AsyncioServerGroup) -> None:
 
 
 async def main() -> None:
-    """Run the agent: it orders twice, and between the two the server dies and comes back."""
+    """Run the agent: it orders three times; once the server dies and comes back, and once the order is wrong."""
     async with open_servers(KITCHEN) as servers:
 
         async def think(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -57,11 +60,15 @@ async def main() -> None:
                     print("turn 2: heard", heard[-1])
                     await kill(servers)
                     return ModelResponse([ToolCallPart("mcp__kitchen__cook", {"dish": "soup"})])
-                case _:
+                case 2:
                     print("turn 3: heard", heard[-1])
-                    return ModelResponse([TextPart(f"I had {' and '.join(heard)}")])
+                    return ModelResponse([ToolCallPart("mcp__kitchen__cook", {"dish": 7})])
+                case _:
+                    print("turn 4: heard", " ".join(heard[-1].split()))
+                    return ModelResponse([TextPart(f"I had {' and '.join(heard[:2])}")])
 
-        agent = Agent(FunctionModel(think), toolsets=[PydanticAIToolset(servers)])
+        kitchen = PydanticAIToolset(servers, tool_error_behavior="failed", server_error_behavior="failed")
+        agent = Agent(FunctionModel(think), toolsets=[kitchen])
         print((await agent.run("I am hungry")).output)
 
 

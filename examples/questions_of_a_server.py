@@ -1,26 +1,27 @@
 """A server that asks back: the user in a form and by a URL, a model, and which folders it may look at; and that logs.
 
-The server is `servers/concierge.py`. The user and the model are played by functions here.
+The server is `servers/concierge.py`. The model is played by a function here, and what the user types stands below.
 
 Prints::
 
-    concierge asks: A table at Chez Nous: for how many? (guests, outside)
-    booked for 2 inside
+    concierge asks: A table at Chez Nous: for how many? (guests) booked for 2 inside
     concierge wants you to visit https://bank.example/pay/1: Please pay 20 €.
     paid
     a model is asked for at most 50 tokens: Welcome Mary in one sentence.
     Welcome, Mary!
+    the stranger may not ask a model: Client did not declare the sampling capability ...
     file:///srv/luggage
     concierge has logged: booking at Chez Nous
 """
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 
 import trio
-import trio.lowlevel
+from mcp import MCPError
 from mcp.types import (
     CreateMessageRequestParams,
     CreateMessageResult,
@@ -43,9 +44,9 @@ CONCIERGE = Stdio(sys.executable, [str(Path(__file__).parent / "servers" / "conc
 async def ask_user(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
     """Show what a server wants to know, always with its name; and never open a URL that the user did not see."""
     if isinstance(params, ElicitRequestFormParams):
-        print(f"{context.server} asks: {params.message} ({', '.join(params.requested_schema['properties'])})")
-        await trio.lowlevel.checkpoint()  # here the user fills in the form
-        return ElicitResult(action="accept", content={"guests": 2})
+        prompt = f"{context.server} asks: {params.message} ({', '.join(params.requested_schema['required'])}) "
+        line = await trio.to_thread.run_sync(input, prompt, abandon_on_cancel=True)
+        return ElicitResult(action="accept", content={"guests": int(line)})
     print(f"{context.server} wants you to visit {params.url}: {params.message}")
     return ElicitResult(action="accept")  # "decline" is a button too, and "cancel" is closing the window
 
@@ -76,14 +77,20 @@ async def main() -> None:
     """Call tools that ask back."""
     log = Log()
     callbacks = Callbacks(sampling=ask_model, elicitation=ask_user, roots=folders, logging=log)
-    config = ServerConfig("concierge", CONCIERGE, required=True, request_timeout=600)
-    async with open_servers(config, callbacks=callbacks) as servers:
+    patient = ServerConfig("concierge", CONCIERGE, request_timeout=None, progress_timeout=60)
+    stranger = ServerConfig("stranger", CONCIERGE, callbacks=Callbacks(sampling=False))
+    async with open_servers(patient, stranger, strict=True, callbacks=callbacks) as servers:
         concierge = servers["concierge"]
         print(result_value(await concierge.call_tool("book", {"restaurant": "Chez Nous"})))
         print(result_value(await concierge.call_tool("pay")))
         print(result_value(await concierge.call_tool("welcome", {"guest": "Mary"})))
+        try:
+            await servers["stranger"].call_tool("welcome", {"guest": "Mary"})
+        except MCPError as error:
+            print("the stranger may not ask a model:", error)
         print(result_value(await concierge.call_tool("where")))
     print(*log, sep="\n")
 
 
+sys.stdin = io.StringIO("2\n")
 trio.run(main)

@@ -11,6 +11,7 @@ Prints::
     Plan breakfast with what is on note:///shopping.
     note:///shopping has changed: eggs, milk
     note:///shopping may have changed: eggs
+    now there are: note:///shopping, note:///diary
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ import sys
 from pathlib import Path
 
 import trio
+from mcp.client import advertise
 from mcp.types import ResourceTemplateReference, TextContent, TextResourceContents
 
-from mcp_actors import ServerConfig, ServerRef, Stdio, open_servers
+from mcp_actors import ServerConfig, ServerGroup, ServerRef, Stdio, open_servers
+from mcp_actors.servers import ResourcesChanged
 
 NOTES = Stdio(sys.executable, [str(Path(__file__).parent / "servers" / "notes.py")])
 
@@ -59,11 +62,25 @@ async def watch(notes: ServerRef, uri: str) -> None:
             await notes.restart()  # it forgets the milk
 
 
+async def keep_lists(servers: ServerGroup) -> None:
+    """Ask for a list again when it has changed."""
+    async with servers.watch_events() as events:
+        await servers["notes"].call_tool("begin", {"page": "diary"})
+        async for event in events:
+            if isinstance(event, ResourcesChanged):
+                resources = await servers[event.server].list_resources()
+                print("now there are:", ", ".join(each.uri for each in resources))
+                break
+
+
 async def main() -> None:
-    """Look at the notes, and watch one of them."""
-    async with open_servers(ServerConfig("notes", NOTES, required=True)) as servers:
+    """Look at the notes, watch one of them, and begin another."""
+    config = ServerConfig("notes", NOTES, extensions=[advertise("com.example/ink", {"color": "blue"})])
+    async with open_servers(config, strict=True) as servers:
+        await servers["notes"].set_log_level("warning")
         await look(servers["notes"])
         await watch(servers["notes"], "note:///shopping")
+        await keep_lists(servers)
 
 
 trio.run(main)

@@ -1,16 +1,18 @@
 """Which tools of a server are shown, and to whom; and what happens when one is not what it was any more.
 
-The server is `servers/mail.py`. Its tools are looked at whenever they are listed: when it is connected, and when it
-says that they have changed. A tool that is new or different stays hidden until somebody has looked at it.
+The first server is `servers/mail.py`. Its tools are looked at whenever they are listed: when it is connected, and when
+it says that they have changed. A tool that is new or different stays hidden until somebody has looked at it. The second
+server, an object in this process, does not list its tools at all.
 
 Prints::
 
     in the catalogue: read, update, send
-    for a guest: read
+    for a guest: read, query
     server 'mail': its tool 'wipe' is hidden by the ToolFilter ...
     changed: send (Send a mail, and a copy to the author of this server.)
     in the catalogue: read, update
     in the catalogue: read, update, send
+    the archive is degraded, and shows query
 """
 
 from __future__ import annotations
@@ -21,8 +23,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import trio
+from mcp import MCPError
+from mcp.server import Server
+from mcp.types import INTERNAL_ERROR, ListToolsResult
 
-from mcp_actors import CatalogTool, ServerConfig, ServerRef, Stdio, ToolFilter, ToolNotFound, open_servers
+from mcp_actors import CatalogTool, InProcess, ServerConfig, ServerRef, Stdio, ToolFilter, ToolNotFound, open_servers
 from mcp_actors.config import ToolContext
 from mcp_actors.servers import ToolsDiffer
 
@@ -37,6 +42,18 @@ MAIL = ServerConfig(
     Stdio(sys.executable, [str(Path(__file__).parent / "servers" / "mail.py")]),
     tools=ToolFilter(deny=["wipe"], predicate=shown_to),
     on_tool_change="block",
+)
+
+
+async def lose_list(context: object, params: object) -> ListToolsResult:
+    """Answer, but not with a list of tools."""
+    raise MCPError(INTERNAL_ERROR, "the list is lost")
+
+
+ARCHIVE = ServerConfig(
+    "archive",
+    InProcess(Server("archive", on_list_tools=lose_list)),
+    static_tools=[{"name": "query", "inputSchema": {"type": "object"}}],
 )
 
 
@@ -55,9 +72,9 @@ async def look_at_changes(mail: ServerRef) -> None:
 
 async def main() -> None:
     """See which tools there are, before and after the server was updated."""
-    async with open_servers(MAIL) as servers, servers.watch_events() as events:
-        mail = servers["mail"]
-        print("in the catalogue:", names(servers.tools))
+    async with open_servers(MAIL, ARCHIVE) as servers, servers.watch_events() as events:
+        mail, archive = servers.configured
+        print("in the catalogue:", names(servers.tools.of("mail")))
         print("for a guest:", names(await servers.list_tools(ToolContext("guest"))))
         try:
             await mail.call_tool("wipe")
@@ -66,11 +83,12 @@ async def main() -> None:
         await mail.call_tool("update")
         async for event in events:
             if isinstance(event, ToolsDiffer):
-                hidden = names(servers.tools)
+                hidden = names(servers.tools.of("mail"))
                 await look_at_changes(mail)
                 print("in the catalogue:", hidden)
-                print("in the catalogue:", names(servers.tools))
+                print("in the catalogue:", names(servers.tools.of("mail")))
                 break
+        print(f"the archive is {archive.state}, and shows {names(servers.tools.of('archive'))}")
 
 
 logging.getLogger("mcp_actors").addHandler(logging.NullHandler())  # a program would have its log somewhere

@@ -1,7 +1,7 @@
 # The house, and who may import whom: downward only, never sideways (tests/test_layers.py checks it).
 #
 #   L4  cli       __main__                    the command line; imported by nobody
-#   L3  observe   bridge   adapters  testing  readers and callers: logs, asyncio, frameworks, users' tests
+#   L3  bridge    adapters                    callers: programs on asyncio, agent frameworks
 #   L2  servers                               one MCP server = one actor; groups of them
 #   L1  kernel    catalog  config             actors without MCP | pure data: tools | pure data: what to connect to
 #   L0  _errors   _backoff _collapse _exports errors, back-off, one exception per failure, the naming of public things

@@ -5,16 +5,29 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 ROOT: Final = Path(__file__).parent.parent
 PACKAGE: Final = ROOT / "mcp_actors"
 EXAMPLES: Final = ROOT / "examples"
-RUNS: Final = re.compile(r"^ *(trio|asyncio)\.run\(", re.MULTILINE)
-"""Whether a block is a whole program."""
+PAGES: Final = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent.name != "changes"),
+]
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
 
 
 def project() -> dict[str, Any]:
@@ -28,29 +41,15 @@ def python_files(*folders: Path) -> list[Path]:
     return sorted(path for folder in folders for path in folder.rglob("*.py"))
 
 
-def fenced_blocks(markdown: Path) -> Iterator[tuple[str, str]]:
-    """Yield the fenced blocks of a Markdown file, each with its language."""
-    language, block = "", list[str]()
-    fenced = False
-    for line in markdown.read_text().splitlines():
-        if line.strip().startswith("```"):
-            if fenced:
-                yield language, "\n".join(block)
-            language, block, fenced = line.strip().removeprefix("```"), [], not fenced
-        elif fenced:
-            block.append(line)
-
-
-def code_blocks(markdown: Path, language: str) -> Iterator[str]:
-    """Yield the fenced blocks of a Markdown file that are marked as `language`."""
-    return (block for marked, block in fenced_blocks(markdown) if marked == language)
-
-
-def programs(markdown: Path) -> Iterator[tuple[str, str]]:
-    """Yield the whole programs of a Markdown file, each with the block of text below it: what it prints."""
-    for (language, block), (below, output) in pairwise([*fenced_blocks(markdown), ("", "")]):
-        if language == "python" and RUNS.search(block):
-            yield block, output if below == "text" else ""
+def blocks(*pages: Path) -> list[Block]:
+    """List the fenced blocks of pages, in their order."""
+    found: list[Block] = []
+    for page in pages:
+        fences = re.finditer(r"^```(.*)\n((?:.*\n)*?)```$", page.read_text(), re.MULTILINE)
+        for fence in fences:
+            line = fence.string.count("\n", 0, fence.start()) + 1
+            found.append(Block(page, line, fence[1], fence[2].removesuffix("\n")))
+    return found
 
 
 def parse(path: Path) -> ast.Module:

@@ -1,22 +1,29 @@
 """Every example is run, and prints what its docstring says.
 
 An example's module docstring ends with a line ``Prints::`` and, indented below it, the lines of its standard output.
-``...`` stands for any text, as in `doctest.ELLIPSIS`.
+``...`` stands for any text, as in `doctest.ELLIPSIS`. What the pages show stands in ``examples/pages/`` or in another
+example, as ``test_pages.py`` checks.
 """
 
 from __future__ import annotations
 
 import ast
 import doctest
+import os
+import re
 import subprocess
 import sys
 import textwrap
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from .source import EXAMPLES, parse
+from .source import EXAMPLES, parse, python_files
+
+SCRIPTS: Final = Path(sys.executable).parent
+"""Where pip has put the servers that come as packages."""
 
 NOT_HERE: Final = {"main_job.py"}
 """Has tests of its own, in ``test_main_job.py``."""
@@ -24,8 +31,13 @@ NOT_HERE: Final = {"main_job.py"}
 NOT_SINCE: Final = {"trio_program_with_asyncio_agents.py": (3, 14)}
 """From this version of Python on, what the example shows does not work, and says so."""
 
-NEEDS: Final = {"langchain_program.py": "langchain"}
-"""A framework that an environment of the tests need not have."""
+BROKEN: Final = {"pages/tutorial_naive.py"}
+"""Shows what goes wrong, so Python has something to complain of at its end."""
+
+OPTIONAL: Final = re.compile(
+    r"^from (agents|anthropic|langchain|langchain_core|pydantic_ai)\b|\b(mcp-server-\w+)", re.MULTILINE
+)
+"""What an environment of the tests need not have: frameworks, and servers that are programs."""
 
 TIMEOUT: Final = 60.0
 """Seconds for one example: they take one or two; this is for a machine that is busy with other things."""
@@ -43,9 +55,25 @@ def agrees(output: str, expected: str) -> bool:
 
 
 def examples() -> list[str]:
-    """List the examples; a file whose name begins with ``_`` is only a part of one."""
-    names = {path.name for path in EXAMPLES.glob("*.py") if not path.name.startswith("_")}
-    return sorted(names - NOT_HERE)
+    """List the examples; a file whose name begins with ``_`` is only a part of one, and so is a server."""
+    paths = {path.relative_to(EXAMPLES) for path in python_files(EXAMPLES)}
+    programs = {str(path) for path in paths if path.parts[0] != "servers" and not path.name.startswith("_")}
+    return sorted(programs - NOT_HERE)
+
+
+def missing(source: str) -> str | None:
+    """Name what an example needs and this environment does not have, or return None."""
+    for module, server in OPTIONAL.findall(source):
+        if (module and find_spec(module) is None) or (server and not (SCRIPTS / server).exists()):
+            return f"needs {module or server}: install the extra 'test'"
+    return None
+
+
+def readers_environment(home: Path) -> dict[str, str]:
+    """Return the environment of a reader who has just installed everything: an empty home and no credentials."""
+    variables = {name: value for name, value in os.environ.items() if name != "DOCS_TOKEN"}
+    path = os.pathsep.join([str(SCRIPTS), variables["PATH"]])
+    return {**variables, "HOME": str(home), "XDG_CACHE_HOME": str(home), "PATH": path}
 
 
 def test_there_are_examples() -> None:
@@ -56,20 +84,21 @@ def test_there_are_examples() -> None:
 def test_an_example_prints_what_its_docstring_says(path: str, tmp_path: Path) -> None:
     if sys.version_info >= NOT_SINCE.get(path, (4,)):
         pytest.skip("it is for older versions of Python")
-    if path in NEEDS:
-        pytest.importorskip(NEEDS[path])
+    if lacking := missing((EXAMPLES / path).read_text()):
+        pytest.skip(lacking)
     expected = expected_output(ast.get_docstring(parse(EXAMPLES / path)))
     assert expected is not None, f"{path}: the docstring does not end with a block 'Prints::'"
     finished = subprocess.run(
         [sys.executable, "-W", "error", EXAMPLES / path],
         cwd=tmp_path,
+        env=readers_environment(tmp_path),
         capture_output=True,
         text=True,
         timeout=TIMEOUT,
     )
     assert finished.returncode == 0, finished.stderr
     assert agrees(finished.stdout, expected), finished.stdout
-    assert finished.stderr == ""
+    assert finished.stderr == "" or path in BROKEN
 
 
 def test_the_expected_output_is_the_block_below_prints() -> None:

@@ -29,10 +29,8 @@ LAYERS: Final = {
     "catalog": 1,
     "config": 1,
     "servers": 2,
-    "observe": 3,
     "bridge": 3,
     "adapters": 3,
-    "testing": 3,
     "cli": 4,
     "__main__": 4,
 }
@@ -225,9 +223,9 @@ def test_foreign_imports_are_declared_and_where_they_belong() -> None:
     assert [problem for found in imports(PACKAGE) if (problem := foreign_problem(found, declared, optional))] == []
 
 
-def test_every_folder_and_top_level_module_has_a_layer() -> None:
+def test_every_folder_and_top_level_module_has_a_layer_and_there_are_no_others() -> None:
     found = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert found - {"__init__"} <= LAYERS.keys()
+    assert found - {"__init__"} == LAYERS.keys()
 
 
 def test_the_diagram_in_the_facade_shows_every_layer() -> None:

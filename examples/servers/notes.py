@@ -6,6 +6,7 @@ from typing import Any
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.resources import TextResource
 from mcp.types import Completion, PromptReference, ResourceTemplateReference
 
 notes = MCPServer("notes", version="1.0", log_level="WARNING", instructions="Read a note before you change it.")
@@ -30,6 +31,15 @@ async def add(page: str, line: str, ctx: Context[Any]) -> str:
     pages[page] = f"{pages.get(page, '')}, {line}"
     await ctx.notify_resource_updated(f"note:///{page}")
     return "added"
+
+
+@notes.tool()
+async def begin(page: str, ctx: Context[Any]) -> str:
+    """Begin a page, and tell those who keep a list of them."""
+    pages[page] = ""
+    notes.add_resource(TextResource(uri=f"note:///{page}", name=page, text=""))
+    await ctx.notify_resources_changed()
+    return "begun"
 
 
 @notes.prompt()

@@ -2,7 +2,7 @@
 
 Usable alone::
 
-    from mcp_actors.kernel import Actor, Call, ChildSpec, open_actor, open_supervisor
+    from mcp_actors.kernel import Actor, Call, ChildSpec, open_supervisor
 """
 
 from __future__ import annotations

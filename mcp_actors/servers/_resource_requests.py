@@ -147,9 +147,11 @@ class ResourceFunctions(Asking):
 
         ::
 
-            async with server.subscribe("file:///notes.md") as changes:
+            async with notes.subscribe(uri) as changes:
+                await notes.call_tool("add", {"page": "shopping", "line": "milk"})
                 async for change in changes:
-                    contents = await server.read_resource(change.uri)
+                    what = "may have changed" if change.missed else "has changed"
+                    print(f"{uri} {what}: {await text_of(notes, uri)}")
 
         It is the same for servers of all versions of the protocol, and goes on across restarts of the server: the next
         connection subscribes again. Changes in between were not told by anybody, so then each of the resources is given

@@ -1,0 +1,64 @@
+"""A server that is not there, with and without ``strict``; and one that is not started again.
+
+Prints::
+
+    without strict: ['time'] serve
+    with strict: server 'search': command 'no-such-server' not found; install it or set an absolute path
+    server 'scratch': ...
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import trio
+
+from mcp_actors import (
+    Backoff,
+    ConnectFailed,
+    RestartPolicy,
+    ServerConfig,
+    ServerUnavailable,
+    Stdio,
+    open_servers,
+)
+
+time = ServerConfig("time", Stdio("mcp-server-time"))
+search = ServerConfig("search", Stdio("no-such-server"))
+
+
+async def start() -> None:
+    async with open_servers(time, search) as servers:
+        print("without strict:", [server.name for server in servers.connected], "serve")
+    try:
+        async with open_servers(time, search, strict=True):
+            print("this is never reached")
+    except ConnectFailed as error:
+        print("with strict:", error)
+
+
+patient = ServerConfig(
+    "indexer",
+    Stdio("indexer-server"),
+    connect_timeout=120,
+    restart=RestartPolicy(max_restarts=20, backoff=Backoff(first=5, initial=10, maximum=300, jitter=0.2)),
+)
+never_again = ServerConfig("scratch", Stdio("mcp-server-time"), restart=RestartPolicy(max_restarts=0))
+
+
+async def kill() -> None:
+    async with open_servers(never_again) as servers:
+        scratch = servers["scratch"]
+        pid = scratch.statistics().pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        await scratch.wait_state("failed")
+        try:
+            await scratch.call_tool("get_current_time", {"timezone": "Europe/Paris"})
+        except ServerUnavailable as error:
+            print(error)
+
+
+trio.run(start)
+trio.run(kill)

@@ -1,0 +1,128 @@
+"""Every block of code on a page is run: in the README, in the documentation, and in the docstrings that it shows.
+
+Pages hold their code themselves, so that they can be read anywhere. A block of Python, and what it prints, stands word
+for word in an example, which ``test_examples.py`` runs. Configurations are loaded, and what is typed in a terminal is
+typed here.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import stat
+import subprocess
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import pytest
+
+from mcp_actors import load_config
+
+from .source import EXAMPLES, PACKAGE, PAGES, Block, blocks, parse, project, python_files
+from .test_examples import agrees, examples, missing, readers_environment
+
+BLOCKS: Final = blocks(*PAGES)
+LANGUAGES: Final = {"python", "text", "json", "toml", "console", "bash"}
+"""What the tests below run. Without a language a block is a drawing; in braces stands a directive of Sphinx."""
+
+PROGRAMS: Final = [(EXAMPLES / path).read_text() for path in examples()]
+Documented: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+INSTALL: Final = re.compile(r"(?:\.venv/bin/python -m )?pip install (?:--quiet )?(?:--editable )?'[\w.-]+\[([\w-]+)\]'")
+TYPED: Final = {
+    "python3 -m venv .venv": "whoever runs these tests",
+    ".venv/bin/python -m pytest": "whoever runs these tests",
+    ".venv/bin/python examples/main_job.py": "test_main_job.py",
+}
+"""Commands that show nothing on their page, and by whom they are run."""
+
+
+def marked(*languages: str) -> list[pytest.ParameterSet]:
+    """Return the blocks of all pages in some languages."""
+    return [pytest.param(block, id=str(block)) for block in BLOCKS if block.language in languages]
+
+
+def stands_in(text: str, source: str) -> bool:
+    """Whether a text stands word for word in a source, whole lines of it, indented or not."""
+    return any(f"\n{textwrap.indent(text, ' ' * depth)}\n" in f"\n{source}\n" for depth in (0, 4, 8, 12))
+
+
+def literals() -> Iterator[pytest.ParameterSet]:
+    """Yield the literal blocks of public docstrings: what is indented below ``::``."""
+    for path in python_files(PACKAGE):
+        for node in ast.walk(parse(path)):
+            name = path.name if isinstance(node, ast.Module) else getattr(node, "name", "_")
+            if not isinstance(node, Documented) or (name != "__init__.py" and name.startswith("_")):
+                continue
+            for literal in re.findall(r"::\n\n((?:(?: {4}.*)?\n)+)", f"{ast.get_docstring(node)}\n"):
+                place = f"{path.relative_to(PACKAGE)}-{name}"
+                yield pytest.param(textwrap.dedent(literal).strip("\n"), id=place)
+
+
+def test_every_block_is_of_a_language_that_is_run() -> None:
+    others = {str(block): block.language for block in BLOCKS if block.language not in LANGUAGES}
+    assert {place: name for place, name in others.items() if name and not re.fullmatch(r"\{[\w-]+\}", name)} == {}
+    assert {place for place, name in others.items() if name.startswith("{code") or name == "{literalinclude}"} == set()
+
+
+@pytest.mark.parametrize("block", marked("python", "text"))
+def test_a_block_of_python_and_what_it_prints_stand_in_an_example(block: Block) -> None:
+    assert any(stands_in(block.text, program) for program in PROGRAMS), f"{block}: no example has this:\n{block.text}"
+
+
+@pytest.mark.parametrize("literal", list(literals()))
+def test_a_block_in_a_docstring_of_the_reference_stands_in_an_example(literal: str) -> None:
+    assert any(stands_in(literal, program) for program in PROGRAMS), f"no example has this:\n{literal}"
+
+
+@pytest.mark.parametrize("program", sorted((EXAMPLES / "pages").glob("*.py")), ids=lambda path: path.name)
+def test_a_program_for_the_pages_is_shown_on_one(program: Path) -> None:
+    source = program.read_text()
+    assert any(stands_in(block.text, source) for block in BLOCKS if block.language == "python")
+
+
+@pytest.mark.parametrize("block", marked("json", "toml"))
+def test_a_configuration_loads_and_nothing_is_wrong_with_it(block: Block, tmp_path: Path) -> None:
+    file = tmp_path / f"mcp.{block.language}"
+    file.write_text(block.text)
+    file.chmod(stat.S_IRUSR | stat.S_IWUSR)
+    loaded = load_config(file, ask=lambda question: f"an answer for {question.id}")
+    assert loaded.servers
+    assert (loaded.errors, loaded.warnings) == ((), ())
+
+
+@pytest.mark.parametrize("block", marked("console"))
+def test_what_is_typed_in_a_terminal_shows_what_the_page_says(block: Block, tmp_path: Path) -> None:
+    """The commands of a session run in a folder that has the configuration above it as ``.mcp.json``."""
+    pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
+    [*_, above] = [each for each in blocks(block.page) if each.language == "json" and each.line < block.line]
+    if lacking := missing(above.text):
+        pytest.skip(lacking)
+    (tmp_path / ".mcp.json").write_text(above.text)
+    (tmp_path / ".mcp.json").chmod(stat.S_IRUSR | stat.S_IWUSR)
+    shown = []
+    for command in re.findall(r"^\$ (.*)$", block.text, re.MULTILINE):
+        finished = subprocess.run(
+            command,
+            shell=True,
+            cwd=tmp_path,
+            env=readers_environment(tmp_path),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+        )
+        shown.append(f"$ {command}\n{finished.stdout}")
+    assert agrees("".join(shown), f"{block.text}\n"), "".join(shown)
+
+
+@pytest.mark.parametrize("block", marked("bash"))
+def test_what_is_only_typed_is_run_by_somebody_and_installs_what_there_is(block: Block) -> None:
+    for command in re.split(r" && |\n", block.text):
+        if found := INSTALL.fullmatch(command):
+            assert found[1] in project()["optional-dependencies"]
+        else:
+            assert command in TYPED
