@@ -100,15 +100,16 @@ def programs(draw: st.DrawFn) -> Program:
         "strict": draw(st.booleans()),
     }
     ids = draw(st.lists(st.sampled_from(IDS), unique=True, min_size=1, max_size=4))
-    known = st.sampled_from([*ids, *ids, draw(st.sampled_from(IDS))])
+    named = list(dict.fromkeys([*ids, draw(st.sampled_from(IDS))]))
+    known = st.sampled_from([*ids, *named])
     act = st.builds(Act, st.sampled_from(VERBS), known, st.sampled_from([0.2, 1.0, 20.0, math.inf]), st.booleans())
     return Program(
         options=options,
         ids=ids,
-        starts={id: draw(st.lists(START_DEEDS, max_size=4)) for id in IDS},
-        stops={id: draw(STOP_DEEDS) for id in IDS},
-        shutdowns={id: draw(st.sampled_from([None, 1.0, "brutal_kill"])) for id in IDS},
-        start_timeouts={id: draw(st.sampled_from([None, None, 1.0])) for id in IDS},
+        starts={id: draw(st.lists(START_DEEDS, max_size=4)) for id in named},
+        stops={id: draw(STOP_DEEDS) for id in named},
+        shutdowns={id: draw(st.sampled_from([None, 1.0, "brutal_kill"])) for id in named},
+        start_timeouts={id: draw(st.sampled_from([None, None, 1.0])) for id in named},
         significant=draw(st.sets(st.sampled_from(["t1", "t2", "m1", "m2"])))
         if options["auto_shutdown"] != "never"
         else set(),
