@@ -24,3 +24,10 @@ def test_every_file_of_the_servers_is_on_the_map_once(folder: str) -> None:
 def test_every_folder_is_in_the_table_of_layers() -> None:
     named = set(re.findall(r"`mcp_actors/(\w+)/`", PAGE.read_text()))
     assert named == {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in PAGE.parent.glob("*.md")))
+def test_every_file_that_a_page_names_is_there(page: str) -> None:
+    named = re.findall(r"`([\w/]+\.py)`", (PAGE.parent / page).read_text())
+    homes = (ROOT, PACKAGE, PACKAGE / "servers")
+    assert [name for name in named if not any((home / name).exists() for home in homes)] == []

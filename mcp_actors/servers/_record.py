@@ -93,11 +93,6 @@ class ServerRecord:
         self.era: Era | None = None
         self.listeners: Listeners = Listeners(config.name)
         self.catalog: ServerCatalog = ServerCatalog(config, CatalogReporter(self))
-        self.listeners.add(ToolListChangedNotification, self.catalog.mark_stale)
-        self.listeners.add(NotificationsMissed, self.catalog.mark_stale)
-        self.listeners.add(ResourceListChangedNotification, lambda _: self.tell(ResourcesChanged))
-        self.listeners.add(PromptListChangedNotification, lambda _: self.tell(PromptsChanged))
-        self.listeners.add(NotificationsMissed, lambda _: self._lists_may_have_changed())
         self.subscriptions: Subscriptions = Subscriptions(self.listeners)
         self.callbacks: EffectiveCallbacks = callbacks or EffectiveCallbacks()
         self.log_level: LoggingLevel | None = self.callbacks.log_level if self.callbacks.logging is not None else None
@@ -110,6 +105,15 @@ class ServerRecord:
         self.left: bool = False
         self._emit = emit
         self._change: trio.Event | None = None
+        self._listen()
+
+    def _listen(self) -> None:
+        """Hear of changes of its lists, over whichever connection."""
+        self.listeners.add(ToolListChangedNotification, self.catalog.mark_stale)
+        self.listeners.add(NotificationsMissed, self.catalog.mark_stale)
+        self.listeners.add(ResourceListChangedNotification, lambda _: self.tell(ResourcesChanged))
+        self.listeners.add(PromptListChangedNotification, lambda _: self.tell(PromptsChanged))
+        self.listeners.add(NotificationsMissed, lambda _: self._lists_may_have_changed())
 
     @property
     def dormant(self) -> bool:
