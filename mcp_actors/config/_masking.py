@@ -81,12 +81,14 @@ def _mask_pair(pair: str) -> str:
 
 def _may_split_password(parts: SplitResult) -> bool:
     """Whether ``user:password@`` was taken apart, at a ``/``, ``?`` or ``#`` that the password holds as it is."""
-    after_host = parts.netloc.rpartition("]")[2]
-    if "@" in parts.netloc or ":" not in after_host or "${" in after_host:
+    before, _, host = parts.netloc.rpartition("@")
+    after_host = host.rpartition("]")[2]
+    _, colon, port = after_host.rpartition(":")
+    if not colon or "${" in after_host:
         return False
-    if "@" in parts.path + parts.fragment:
+    if "@" in parts.path + parts.fragment and not before:
         return True
-    return "@" in parts.query and not after_host.rpartition(":")[2].isdecimal()
+    return "@" in parts.path + parts.fragment + parts.query and not port.isdecimal()
 
 
 def _mask_malformed(text: str) -> str:

@@ -109,24 +109,26 @@ def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: S
     if key in _keys.NOT_DONE or (key == "auth" and (value == "oauth" or isinstance(value, Mapping))):
         around.warn(child(server.path, key), f"this has no effect: {_keys.NOT_DONE.get(key, _keys.NOT_DONE['oauth'])}")
     elif key == "command":
-        _read_command(value, transport)
+        _read_command(value, transport, around)
     elif key in _keys.TRANSPORT:
-        convert = _CONVERTERS.get(key)
-        taken = value if convert is None else convert(value, child(transport.path, key), around)
+        taken = _converted(key, value, child(transport.path, key), around)
         transport.put(_keys.TRANSPORT[key], taken, key)
     elif key in _keys.SERVER:
         in_seconds = value / 1000 if key.endswith("_ms") and type(value) in (int, float) else value
         server.put(_keys.SERVER[key], in_seconds, key)
 
 
-def _read_command(value: object, transport: Fields) -> None:
+def _read_command(value: object, transport: Fields, around: Surroundings) -> None:
     """Take a command; Zed once wrote an object there."""
+    place = child(transport.path, "command")
+    if isinstance(value, (list, tuple)):
+        raise bad(around.source, place, f"found {found(value)}; write the program here, and the rest in 'args'")
     if not isinstance(value, Mapping):
         transport.put("command", value, "command")
         return
     for key, field in (("path", "command"), ("args", "args"), ("env", "env")):
         if value.get(key) is not None:
-            transport.put(field, value[key], "command", key)
+            transport.put(field, _converted(key, value[key], child(place, key), around), "command", key)
 
 
 def _args(value: object, place: str, around: Surroundings) -> list[Any] | tuple[Any, ...]:
@@ -171,6 +173,11 @@ _CONVERTERS: Final[Mapping[str, Callable[[object, str, Surroundings], object]]] 
     "headers": _texts,
     "http_headers": _texts,
 }
+
+
+def _converted(key: str, value: object, place: str, around: Surroundings) -> object:
+    convert = _CONVERTERS.get(key)
+    return value if convert is None else convert(value, place, around)
 
 
 def _read_credentials(entry: Mapping[str, Any], transport: Fields) -> None:

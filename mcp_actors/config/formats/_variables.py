@@ -10,7 +10,7 @@ from ..._errors import ConfigError
 from .._expand import INPUT, parse, references
 from .._template import Kind, Transport, TransportTemplate, make_transport
 from ._fields import Fields
-from ._places import bad
+from ._places import bad, child
 from ._surroundings import Surroundings
 
 
@@ -37,7 +37,7 @@ def _all_texts(fields: Fields) -> Iterator[tuple[str, str, str]]:
         elif isinstance(value, (list, tuple)) and field == "args":
             yield from ((field, f"{field}[{index}]", each) for index, each in enumerate(value) if isinstance(each, str))
         elif isinstance(value, Mapping):
-            yield from ((field, f"{field}.{name}", each) for name, each in value.items() if isinstance(each, str))
+            yield from ((field, child(field, name), each) for name, each in value.items() if isinstance(each, str))
 
 
 def _values_of(used: set[str], fields: Fields, around: Surroundings, *, wanted: bool) -> dict[str, str]:

@@ -35,7 +35,16 @@ def test_a_bad_entry_is_one_error_and_the_others_load(tmp_path: Path) -> None:
         ([], "mcpServers.docs: found a list; write an object with 'command' or 'url'"),
         (None, "mcpServers.docs: found None; write an object with 'command' or 'url'"),
         ({"command": ""}, "mcpServers.docs.command: command is empty; give the name or the path"),
-        ({"command": ["x"]}, "mcpServers.docs.command: command is a list; give a str or a path of str"),
+        ({"command": ["x"]}, "mcpServers.docs.command: found a list; write the program here, and the rest in 'args'"),
+        (
+            {"command": {"path": "x", "args": "-v"}},
+            "mcpServers.docs.command.args: found a str of 2 characters; write a list of texts",
+        ),
+        (
+            {"command": {"path": "x", "env": {"A: secret": "c"}}},
+            'mcpServers.docs.command.env: a name that begins with "A…" holds white space; write {"NAME": "value"}',
+        ),
+        ({"command": "x", "env": {"A=secret": "${"}}, "mcpServers.docs.env[\"A…\"]: a '${' has no closing …"),
         ({"command": "x", "args": "-v"}, "mcpServers.docs.args: found a str of 2 characters; write a list of texts"),
         ({"command": "x", "args": ["-p", 3]}, "mcpServers.docs.args: args[1] is an int; give a str"),
         ({"command": "x", "env": ["A=b"]}, 'mcpServers.docs.env: found a list; write an object like {"NAME": "value"}'),
