@@ -85,6 +85,11 @@ def parse(text: str, *, where: str, variables: Container[str] = NO_VARIABLES) ->
     return tuple(_parts(text, where, variables, 0))
 
 
+def literal(text: str) -> str:
+    """Return what expands to `text`."""
+    return text.replace("${", "$${")
+
+
 def references(parts: tuple[Part, ...]) -> Iterator[Reference]:
     """Yield every reference in a parsed text, those in defaults too."""
     for part in parts:

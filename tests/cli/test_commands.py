@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ..servers.scripted_server import command
 from .conftest import Run
 from .terminal import PATIENCE, PROGRAM, is_running, piped, scripted, wait_for_text, write
 
@@ -178,6 +179,17 @@ class TestCall:
         assert run("call", "my_server", "mcp__my_server__echo", "text=x").stdout == "x\n"
         assert run("call", "off/it", "echo", "text=x").stdout == "x\n"
         assert "there is no server 'my_servers'; did you mean 'my_server'?" in run("call", "my/servers", "echo").stderr
+
+    def test_paths_in_the_file_of_a_project_begin_in_it_wherever_the_command_is_run(
+        self, tmp_path: Path, run: Run
+    ) -> None:
+        project = tmp_path / "project"
+        (project / "bin").mkdir(parents=True)
+        _, (*options, script) = command()
+        (project / "server.py").write_text(Path(script).read_text())
+        (project / "bin" / "python").symlink_to(sys.executable)
+        write(project, {"a": {"command": "./bin/python", "args": [*options, "server.py"]}})
+        assert run("call", "a", "echo", "text=x", "-c", "project/.mcp.json") == (0, "x\n", "")
 
     def test_an_error_of_the_server_is_told_as_such(self, tmp_path: Path, run: Run) -> None:
         write(tmp_path, {"a": scripted("--error-on-call", "-32050", "out of paper")})

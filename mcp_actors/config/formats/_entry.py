@@ -13,6 +13,7 @@ from .._template import INTERPRETERS, Kind
 from . import _keys
 from ._fields import Fields, repeated
 from ._kinds import kind_of, leave_out_unsuited
+from ._paths import locate
 from ._places import bad, child, did_you_mean, found, shown_key
 from ._settings import read_settings
 from ._surroundings import Surroundings
@@ -46,8 +47,8 @@ def read_entry(name: str, entry: object, path: str, around: Surroundings) -> Ser
         read_settings(entry[_keys.SETTINGS], server, transport)
     kind = kind or kind_of(entry, transport)
     leave_out_unsuited(kind, transport, around.warn)
-    if kind == "stdio" and around.cwd is not None:
-        transport.values.setdefault("cwd", around.cwd)
+    if kind in ("stdio", "script"):
+        locate(transport, around)
     for field in _MAY_BE_UNBOUNDED:
         # TOML has no null, and others write 0 for it.
         if server.values.get(field) == 0 and not isinstance(server.values[field], bool):

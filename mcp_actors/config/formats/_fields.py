@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 from ..._errors import ConfigError
+from ._keys import SETTINGS
 from ._places import bad, child, shown_key
+
+_SETTING: Final = re.compile(r"\bsay (?P<name>[a-z_]+)=(?P<value>True|False)\b")
+"""A remedy in Python's words."""
 
 
 @attrs.define
@@ -55,7 +59,11 @@ class Fields:
         said = str(error)
         for owner in (f"{error.source}: ", f"server {server!r}: ", f"{error.path}: "):
             said = said.removeprefix(owner)
-        return bad(self.source, place, said)
+        return bad(self.source, place, _SETTING.sub(_as_json, said))
+
+
+def _as_json(setting: re.Match[str]) -> str:
+    return f'say "{SETTINGS}": {{"{setting["name"]}": {setting["value"].lower()}}}'
 
 
 def repeated(source: str, path: str, keys: tuple[str, ...]) -> ConfigError:

@@ -16,7 +16,7 @@ from ._entry import is_enabled, read_entry
 from ._inputs import Ask, Inputs
 from ._keys import SETTINGS
 from ._places import bad, child, found
-from ._sections import find_sections, inputs_of, name_of, predefined
+from ._sections import OF_VS_CODE, find_sections, inputs_of, name_of, predefined, project_of
 from ._size import check_numbers, check_size
 from ._source import decode, file_name, permission_warnings, read_bytes
 from ._surroundings import Surroundings
@@ -123,7 +123,7 @@ class _Loading:
                 check_size(self.source, path, section)
             around = self._surroundings(document)
             for path, section in sections:
-                self._load_section(path, section, around)
+                self._load_section(path, section, attrs.evolve(around, of_vs_code=path in OF_VS_CODE))
         except ConfigError as error:
             self.servers, self.failed = {}, {self.origin: _alone(error)}
         return LoadedConfig(
@@ -136,15 +136,13 @@ class _Loading:
         )
 
     def _surroundings(self, document: Mapping[str, Any]) -> Surroundings:
-        variables = predefined(self.file)
-        in_editor = self.file is not None and os.path.basename(os.path.dirname(self.origin)) == ".vscode"
         return Surroundings(
             self.source,
             self.origin,
-            variables,
+            predefined(self.file),
             Inputs(inputs_of(document), self.ask),
             lambda path, problem: self.warnings.append(f"{self.source}: {path}: {problem}"),
-            variables["workspaceFolder"] if in_editor else None,
+            project_of(self.file),
             self.only,
             dict(self._connect_timeout()),
         )

@@ -22,6 +22,9 @@ SECTIONS: Final[Mapping[str, str]] = {
 """Top-level key → who writes it."""
 
 _LIKE_ENTRIES: Final = ("command", "url", "httpUrl", "serverUrl")
+OF_VS_CODE: Final = ("servers", "mcp.servers")
+"""The places of sections that VS Code writes, which replaces ``~`` in arguments too."""
+
 _EDITOR_FOLDERS: Final = (".vscode", ".cursor", ".vs", ".claude", ".gemini", ".codex")
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST_NAME: Final = 64
@@ -84,10 +87,26 @@ def name_of(source: str, path: str, key: object) -> str:
     return name
 
 
+def project_of(file: str | None) -> str | None:
+    """Return the folder of the project that a file belongs to: there its servers are started by the program it is for.
+
+    None for any other configuration. What a person has in the home folder is for all projects.
+    """
+    if file is None:
+        return None
+    path, workspace = Path(os.path.abspath(file)), _workspace(file)
+    in_project = path.name == ".mcp.json" or path.parent.name in _EDITOR_FOLDERS
+    return str(workspace) if in_project and workspace != Path(os.path.expanduser("~")) else None
+
+
+def _workspace(file: str) -> Path:
+    folder = Path(os.path.abspath(file)).parent
+    return folder.parent if folder.name in _EDITOR_FOLDERS else folder
+
+
 def predefined(file: str | None) -> dict[str, str]:
     """Return the variables that editors give to their files, as far as they mean something without the editor."""
-    folder = Path(os.path.abspath(file)).parent if file is not None else Path.cwd()
-    workspace = folder.parent if folder.name in _EDITOR_FOLDERS else folder
+    workspace = _workspace(file) if file is not None else Path.cwd()
     return {
         "workspaceFolder": str(workspace),
         "workspaceFolderBasename": workspace.name,

@@ -19,9 +19,10 @@ class Surroundings:
         variables: what ``${…}`` may name beside environment variables and inputs.
         inputs: what a person is asked.
         warn: takes a warning: the place, and what is to be said.
-        cwd: the directory in which commands start if their entry names none.
+        cwd: the directory in which commands start if their entry names none, and where a relative one begins.
         only: the names of the servers that are wanted, whatever their entries say; None: those that are enabled.
         connect_timeout: what the environment says about it, as the argument of `ServerConfig`; empty if nothing.
+        of_vs_code: whether arguments of commands may begin with ``~``.
     """
 
     source: str
@@ -32,6 +33,7 @@ class Surroundings:
     cwd: str | None = None
     only: frozenset[str] | None = None
     connect_timeout: Mapping[str, float | None] = attrs.field(factory=dict)
+    of_vs_code: bool = False
 
     def is_wanted(self, name: str, *, enabled: bool) -> bool:
         """Whether a server is to be used, and so to be asked for."""

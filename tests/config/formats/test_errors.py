@@ -269,3 +269,13 @@ class TestTimeouts:
 
     def test_a_request_may_be_unbounded_too(self, tmp_path: Path) -> None:
         assert one(tmp_path, {"command": "x", "tool_timeout_sec": 0}).request_timeout is None
+
+
+@pytest.mark.parametrize(
+    ("url", "settings"), [("http://192.0.2.1/mcp", {}), ("https://example.com/mcp", {"verify": False})]
+)
+def test_a_remedy_is_said_in_the_words_of_a_file(tmp_path: Path, url: str, settings: dict[str, Any]) -> None:
+    entry = {"url": url, "mcp_actors": settings}
+    assert 'say "mcp_actors": {"allow_insecure": true}' in wrong(tmp_path, entry)
+    settings["allow_insecure"] = True
+    assert one(tmp_path, entry).name == "docs"

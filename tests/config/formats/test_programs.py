@@ -72,7 +72,7 @@ MODE = "fast"
 
 def test_the_file_of_claude_and_of_most_others(tmp_path: Path) -> None:
     """S4-39."""
-    loaded = load(tmp_path, CLAUDE, ".mcp.json")
+    loaded = load(tmp_path, CLAUDE, "claude_desktop_config.json")
     assert (loaded.errors, loaded.warnings) == ((), ())
     filesystem, github, sentry, asana, api = loaded.servers
     args = ("-y", "@modelcontextprotocol/server-filesystem", "/tmp")
