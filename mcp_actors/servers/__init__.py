@@ -1,4 +1,9 @@
-"""MCP servers as supervised actors: one server = one actor; groups of them."""
+"""MCP servers as supervised actors: one server = one actor; groups of them.
+
+Where to begin reading: ``_actor`` is one connection, ``_record`` what outlives it, ``_caller`` the way of a request.
+Below is ``transports``, how a server is reached; above is ``group``. All files are on the map in
+``docs/design/index.md``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resolving what a connect needs to know, anew for every connect."""
+"""Resolving the values of a transport that are not to be kept: anew for every connect."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from ..._errors import ConfigError, ConnectFailed
-from ...config import Http, InProcess, ServerConfig, Sse, Stdio, TransportTemplate
 
-__all__ = ["resolve_credentials", "resolve_transport"]
+__all__ = ["resolve_credentials"]
 
 Resolved = TypeVar("Resolved")
 
@@ -30,20 +29,4 @@ async def resolve_credentials(
     except ConfigError as error:
         raise ConnectFailed(
             f"server {server!r}: {error}", server=server, phase="configure", hopeless=error.__cause__ is None
-        ) from error
-
-
-def resolve_transport(config: ServerConfig) -> Stdio | Http | Sse | InProcess:
-    """Say how a server is reached in this connect, with the environment as it is now.
-
-    Raises:
-        ConnectFailed: a variable is not set, or what comes of it cannot be used. Hopeless.
-    """
-    if not isinstance(config.transport, TransportTemplate):
-        return config.transport
-    try:
-        return config.transport.resolve(os.environ, where=f"servers.{config.name}")
-    except ConfigError as error:
-        raise ConnectFailed(
-            f"server {config.name!r}: {error}", server=config.name, phase="configure", hopeless=True
         ) from error

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-from ...config import Http, ServerConfig, Sse, Stdio
-from ._credentials import resolve_transport
+from ..._errors import ConfigError, ConnectFailed
+from ...config import Http, InProcess, ServerConfig, Sse, Stdio, TransportTemplate
 from ._http_link import open_link_over_http
 from ._in_process import open_in_process_link
 from ._link import Link
@@ -33,7 +34,7 @@ def open_link(config: ServerConfig, *, on_lost: Callable[[], None]) -> AbstractA
     Raises:
         ConnectFailed: the transport cannot be opened; ``hopeless`` if it will not until something is changed.
     """
-    transport = resolve_transport(config)
+    transport = _resolved(config)
     if isinstance(transport, Stdio):
         return open_stdio_link(config, transport, on_lost=on_lost)
     if isinstance(transport, Http):
@@ -41,3 +42,19 @@ def open_link(config: ServerConfig, *, on_lost: Callable[[], None]) -> AbstractA
     if isinstance(transport, Sse):
         return open_link_over_http(SseLink, config, transport, on_lost=on_lost)
     return open_in_process_link(config, transport, on_lost=on_lost)
+
+
+def _resolved(config: ServerConfig) -> Stdio | Http | Sse | InProcess:
+    """Say how a server is reached in this connect, with the environment as it is now.
+
+    Raises:
+        ConnectFailed: a variable is not set, or what comes of it cannot be used. Hopeless.
+    """
+    if not isinstance(config.transport, TransportTemplate):
+        return config.transport
+    try:
+        return config.transport.resolve(os.environ, where=f"servers.{config.name}")
+    except ConfigError as error:
+        raise ConnectFailed(
+            f"server {config.name!r}: {error}", server=config.name, phase="configure", hopeless=True
+        ) from error
