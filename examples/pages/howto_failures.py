@@ -4,13 +4,17 @@ Prints::
 
     without strict: ['time'] serve
     with strict: server 'search': command 'no-such-server' not found; install it or set an absolute path
-    server 'scratch': ...
+    WARNING server scratch, backoff: its process was killed by SIGKILL while it was connected
+    WARNING server scratch, failed: no further attempt, after: its process was killed by SIGKILL while it was connected
+    server 'scratch': is failed: ...
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+import sys
 
 import trio
 
@@ -20,9 +24,11 @@ from mcp_actors import (
     RestartPolicy,
     ServerConfig,
     ServerUnavailable,
+    StateChanged,
     Stdio,
     open_servers,
 )
+from mcp_actors.kernel import Event
 
 time = ServerConfig("time", Stdio("mcp-server-time"))
 search = ServerConfig("search", Stdio("no-such-server"))
@@ -47,8 +53,13 @@ patient = ServerConfig(
 never_again = ServerConfig("scratch", Stdio("mcp-server-time"), restart=RestartPolicy(max_restarts=0))
 
 
+def log(event: Event) -> None:
+    if isinstance(event, StateChanged) and event.new in ("backoff", "failed"):
+        logging.getLogger("servers").warning("server %s, %s: %s", event.server, event.new, event.reason)
+
+
 async def kill() -> None:
-    async with open_servers(never_again) as servers:
+    async with open_servers(never_again, observers=[log]) as servers:
         scratch = servers["scratch"]
         pid = scratch.statistics().pid
         assert pid is not None
@@ -60,5 +71,6 @@ async def kill() -> None:
             print(error)
 
 
+logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s")
 trio.run(start)
 trio.run(kill)

@@ -20,6 +20,7 @@ from ._events import (
     ToolsChanged as ToolsChanged,
     ToolsDiffer as ToolsDiffer,
 )
+from ._latency import Latency as Latency
 from ._pending import PendingRequest as PendingRequest
 from ._ref import ServerRef as ServerRef
 from ._state import ServerState as ServerState
@@ -30,6 +31,7 @@ from .group import ServerGroup as ServerGroup, open_servers as open_servers
 
 __all__ = [
     "Flooded",
+    "Latency",
     "LimitReached",
     "NotSupported",
     "PendingRequest",
