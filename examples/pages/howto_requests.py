@@ -79,8 +79,7 @@ async def find(query: str) -> str:
 
 async def bound(servers: ServerGroup) -> None:
     with trio.move_on_after(2) as scope:
-        result = await servers["indexer"].call_tool("crawl")
-        print(result_value(result))
+        await servers["indexer"].call_tool("crawl")
     if scope.cancelled_caught:
         print("no answer within two seconds")
 
