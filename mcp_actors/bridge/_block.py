@@ -72,8 +72,11 @@ class BlockProxy(Generic[T]):
 
     # --- the main task ----------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Open it, stand for the block, close it. What is raised is what leaves the ``async with`` of the block."""
+    async def run(self) -> BaseException | None:
+        """Open it, stand for the block, close it. Return what leaves the ``async with`` of the block, if anything does.
+
+        It is not raised, because Trio would keep it, and with it the frames of the program.
+        """
         failure: BaseException | None = None
         try:
             async with trio.open_nursery() as self._bridge.nursery:
@@ -88,9 +91,10 @@ class BlockProxy(Generic[T]):
                 self._bridge.nursery.cancel_scope.cancel("the block was left")
         except BaseExceptionGroup as group:
             failure = collapse(group)  # a request was hit by a KeyboardInterrupt that Trio was given
+        finally:
+            del self._bridge.nursery  # which refers to what Trio remembers of the run
         try:
-            if failure is not None:
-                raise failure
+            return failure
         finally:
             del failure  # whose traceback refers to this frame
 
@@ -113,5 +117,9 @@ class BlockProxy(Generic[T]):
                 await self._left.wait()
             if self._from_block is None:
                 raise
-        if self._from_block is not None:
-            raise self._from_block
+        exc, self._from_block = self._from_block, None
+        try:
+            if exc is not None:
+                raise exc
+        finally:
+            del exc  # whose traceback refers to this frame

@@ -20,6 +20,7 @@ finds the future done and is dropped.
 from __future__ import annotations
 
 import contextvars
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -81,7 +82,13 @@ class Bridge:
         self.over: bool = False
         self.why_over: BaseException | None = None
         self._running_loop = asyncio.get_running_loop
+        self._process = os.getpid()
         self._waiting: set[_Request[Any]] = set()
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether this is a fork's copy. Nothing behind it is the fork's own: no task, no process, no pipe."""
+        return os.getpid() != self._process
 
     async def call(self, asker: Asker, fn: Callable[[], Awaitable[T]]) -> T:
         """Have an async function called on Trio's side, in the context of the calling task, and wait for its result.
@@ -133,6 +140,11 @@ class Bridge:
 
     def check_loop(self, asker: Asker) -> None:
         """Refuse whoever is not on the event loop of the bridge."""
+        if self.is_copy:
+            raise RuntimeError(
+                f"{asker._who}: was opened by the process that this one was forked from, and serves only there; "
+                "open it in this process too"
+            )
         try:
             running = self._running_loop()
         except RuntimeError:
@@ -193,7 +205,8 @@ class _Request(ABC, Generic[T]):
 
     def withdraw(self) -> None:
         """The caller leaves without an answer."""
-        self.future.cancel()
+        with suppress(RuntimeError):  # the event loop is closed
+            self.future.cancel()
         with suppress(RuntimeError):  # Trio's side has ended, and the request with it
             self._bridge.to_trio(self._cancel)
 

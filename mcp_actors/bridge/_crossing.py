@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
 import trio
 
@@ -52,6 +52,19 @@ class View(ABC, Generic[T_co]):
 
     def __hash__(self) -> int:
         return hash(self._target)
+
+    # Frameworks copy the agents that hold one.
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self._who}: cannot be pickled, because it serves only in its own process; open it where it is used"
+        )
 
     @property
     @abstractmethod

@@ -73,13 +73,13 @@ class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
             raise
         except BaseException as exc:
             self._run.abort()
-            await self._wait_ended()
+            error, _ = await self._wait_ended()
             if self._is_ours(exc):
-                self._raise(self._ended.result())  # it failed when it had just been opened
+                self._raise(error)  # it failed when it had just been opened
             raise
         if not self._opened.done():
-            await self._wait_ended()
-            self._raise(self._ended.result())
+            error, _ = await self._wait_ended()
+            self._raise(error)
         return self._view(self._bridge, self._opened.result())
 
     def _start(self) -> None:
@@ -98,17 +98,20 @@ class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool:
+        if self._bridge.is_copy:
+            return False  # the block is left by the process that this one was forked from
         if isinstance(exc, GeneratorExit):
             self._run.abandon()  # the event loop has dropped this task, so nothing can be awaited
             return False
         ours = self._is_ours(exc)
         with suppress(RuntimeError):  # it has ended by itself
             self._bridge.to_trio(partial(self._block.leave, None if ours else exc))
-        interruption = await self._wait_ended()
+        error, interruption = await self._wait_ended()
         if exc is not None:
             exc.__traceback__ = traceback  # without its way through Trio's side
-        error = self._ended.result()
-        if error is not None and error is not exc:
+        if error is exc:
+            self._bridge.why_over = None  # the program's own exception, whose frames hold what was opened
+        elif error is not None:
             self._raise(error)
         if exc is None and interruption is not None and not self._is_ours(interruption):
             raise interruption
@@ -126,8 +129,8 @@ class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
             task.uncancel()
         return isinstance(exc, asyncio.CancelledError) and task.cancelling() <= self._cancels
 
-    async def _wait_ended(self) -> asyncio.CancelledError | None:
-        """Wait until nothing is left, whatever happens meanwhile; return a cancellation that did."""
+    async def _wait_ended(self) -> tuple[BaseException | None, asyncio.CancelledError | None]:
+        """Wait until nothing is left, whatever happens meanwhile; return what left, and a cancellation."""
         import asyncio
 
         self._leaving = True
@@ -138,7 +141,9 @@ class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
             except asyncio.CancelledError as exc:
                 interruption = exc
         self._run.finish()
-        return interruption
+        ended = self._ended
+        del self._ended  # so that nothing here keeps the exception, and with it the frames of the program
+        return ended.result(), interruption
 
     @staticmethod
     def _raise(error: BaseException | None) -> NoReturn:

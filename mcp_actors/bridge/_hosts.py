@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextvars
-import os
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -44,6 +43,7 @@ class TrioRun(ABC):
         self.bridge = bridge
         self.block = block
         self.on_ended = on_ended
+        self.failure: BaseException | None = None
 
     @abstractmethod
     def start(self) -> None:
@@ -53,13 +53,24 @@ class TrioRun(ABC):
     def abort(self) -> None:
         """Have it end although its block has not begun. Called on the event loop's side."""
 
-    @abstractmethod
     def abandon(self) -> None:
         """Have it end although the event loop does not run any more. Any thread may call it."""
+        if not self.bridge.is_copy:
+            self._abandon()
 
     @abstractmethod
+    def _abandon(self) -> None:
+        """The same, in the process that has started it."""
+
     def at_exit(self) -> None:
         """The program ends, and it has not ended yet: see to it that it does."""
+        self.abandon()
+
+    def say_ended(self) -> None:
+        """Tell that it has ended. Called on the event loop's side."""
+        failure, self.failure = self.failure, None
+        self.on_ended(failure)
+        del failure  # whose traceback may refer to this frame
 
     def finish(self) -> None:
         """It has ended."""
@@ -90,11 +101,11 @@ class ThreadRun(TrioRun):
             with suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(self.block.abort)
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         self.abort()
 
     def at_exit(self) -> None:
-        self.abandon()
+        super().at_exit()
         self._thread.join()
 
     def finish(self) -> None:
@@ -104,19 +115,17 @@ class ThreadRun(TrioRun):
     # --- in the thread ----------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        error: BaseException | None = None
         try:
             trio.run(self._main)
         except BaseException as exc:
-            error = exc
+            self.failure = exc  # Trio itself has failed
         with suppress(RuntimeError):  # the event loop is closed
-            self.bridge.to_loop(partial(self.on_ended, error))
-        del error  # whose traceback refers to this frame
+            self.bridge.to_loop(self.say_ended)
 
     async def _main(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
         self.bridge.to_trio = Lane(self._token.run_sync_soon).put
-        await self.block.run()
+        self.failure = await self.block.run()
 
 
 class GuestRun(TrioRun):
@@ -131,7 +140,6 @@ class GuestRun(TrioRun):
         self._turn_due = threading.Event()
         self._ended = False
         self._thread = threading.get_ident()
-        self._process = os.getpid()
 
     def start(self) -> None:
         if trio.lowlevel.in_trio_run():
@@ -142,7 +150,7 @@ class GuestRun(TrioRun):
         self.bridge.to_loop = self.bridge.to_trio = at_once
         loop = self.bridge.loop
         trio.lowlevel.start_guest_run(
-            self.block.run,
+            self._main,
             run_sync_soon_threadsafe=partial(self._schedule, loop.call_soon_threadsafe),
             run_sync_soon_not_threadsafe=partial(self._schedule, loop.call_soon),
             done_callback=self._done,
@@ -154,16 +162,12 @@ class GuestRun(TrioRun):
     def abort(self) -> None:
         self.block.abort()
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         if threading.get_ident() != self._thread:
             return  # only its own thread can give it turns, at the latest when the program ends
         self.block.abort()
         if not self.bridge.loop.is_running():
             self._take_all_turns()
-
-    def at_exit(self) -> None:
-        if os.getpid() == self._process:  # a fork has a copy of this run, whose servers are not its own
-            self.abandon()
 
     def _schedule(self, call_soon: Callable[[Turn], object], turn: Turn) -> None:
         self._turns.append(turn)
@@ -192,8 +196,13 @@ class GuestRun(TrioRun):
     def _done(self, result: outcome.Outcome[None]) -> None:
         self._ended = True
         atexit.unregister(self.at_exit)
+        if isinstance(result, outcome.Error):
+            self.failure = result.error  # Trio itself has failed
         with suppress(RuntimeError):  # the event loop is closed
-            self.on_ended(result.error if isinstance(result, outcome.Error) else None)
+            self.say_ended()
+
+    async def _main(self) -> None:
+        self.failure = await self.block.run()
 
 
 def trio_run(host: Host, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> TrioRun:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -97,3 +98,30 @@ def test_a_request_leaves_no_cycle(
                 return gc.collect()
 
     assert asyncio.run(main()) < 20
+
+
+class Held:
+    """Something large that the frame of a program holds."""
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("error", [Boom, asyncio.CancelledError, None])
+def test_what_leaves_a_block_keeps_nothing_of_the_program(host: Host, error: type[BaseException] | None) -> None:
+    """Neither the bridge nor Trio remembers it, so what the frames on its way held is gone with it."""
+
+    async def use() -> None:
+        held = Held()
+        kept.append(weakref.ref(held))
+        async with open_supervisor(ChildSpec("worker", Weak), host=host) as supervisor:
+            await answered(supervisor, supervisor.child("worker"))
+            if error is not None:
+                raise error
+
+    async def main() -> bool:
+        with without_collection():
+            with suppress(Boom, asyncio.CancelledError):
+                await use()
+            return kept[-1]() is None
+
+    kept: list[weakref.ref[Held]] = []
+    assert asyncio.run(main())

@@ -92,8 +92,13 @@ def test_the_death_of_trio_ends_the_block_and_all_that_waits(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_a_fork_that_ends_leaves_the_servers_of_the_program_alone(host: str) -> None:
+def test_a_fork_is_refused_and_its_end_leaves_the_servers_of_the_program_alone(host: str) -> None:
     command = [sys.executable, "-m", "tests.bridge.forked", host]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=BOUND)
-    assert finished.stdout.splitlines() == ["the fork has ended with 3", "the server serves"], finished.stderr
+    assert finished.stdout.splitlines() == [
+        "the fork is refused: server 'a': was opened by the process that this one was forked from, and serves only "
+        "there; open it in this process too",
+        "the fork has ended with 3",
+        "the server serves",
+    ], finished.stderr
     assert finished.returncode == 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
+import pickle
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 from mcp_actors import ServerGroup, ServerRef, bridge, kernel, open_servers
+from mcp_actors.adapters import McpClient
 from mcp_actors.bridge import AsyncioActorRef, AsyncioServerGroup, AsyncioServerRef, AsyncioSupervisorRef
 from mcp_actors.bridge._views import view_of
 from mcp_actors.kernel import ActorRef, ChildSpec, SupervisorRef
@@ -78,6 +81,22 @@ def test_views_of_one_object_are_equal() -> None:
             assert repr(servers["a"]) == "<ServerRef 'a' ready, 0 in flight, 0 queued>"
             with pytest.raises(KeyError, match="its servers are: a, b"):
                 servers["c"]
+
+    asyncio.run(main())
+
+
+def test_a_copy_of_a_view_is_the_view_and_it_stays_in_its_process() -> None:
+    """Frameworks copy agents, with what these hold."""
+
+    async def main() -> None:
+        async with bridge.open_servers(server("a")) as servers:
+            for view in servers, servers["a"]:
+                assert copy.copy(view) is view
+                assert copy.deepcopy([view])[0] is view
+                with pytest.raises(TypeError, match="cannot be pickled, because it serves only in its own process"):
+                    pickle.dumps(view)
+            adapter = copy.deepcopy(McpClient(servers))
+            assert (await adapter.call_tool("mcp__a__echo", {"text": "hi"})).is_error is False
 
     asyncio.run(main())
 
