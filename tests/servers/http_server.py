@@ -96,11 +96,11 @@ def make_server() -> MCPServer:
     @server.tool()
     async def meet(number: int) -> str:
         """Wait until so many calls are here at the same time."""
-        everybody.append(anyio.Event())
+        everybody.append(here := anyio.Event())
         if len(everybody) == number:
-            for each in everybody:
-                each.set()
-        await everybody[-1].wait()
+            while everybody:
+                everybody.pop().set()
+        await here.wait()
         return "all are here"
 
     @server.tool()
