@@ -14,6 +14,8 @@ nox.options.reuse_existing_virtualenvs = True
 
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 OLDEST = PYTHONS[0]
+EXTRAS = ["cli", "langchain", "openai-agents", "pydantic-ai"]
+"""What users add to the package; the other extras are for work on it."""
 
 WHEEL_CHECK = """
 import importlib.resources, pathlib, sys
@@ -57,7 +59,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(python=OLDEST)
 def lowest(session: nox.Session) -> None:
-    """Run the tests with the lowest version of every dependency that pyproject.toml allows."""
+    """Run the tests with the lowest version of every dependency, also of the extras, that pyproject.toml allows."""
     constraints = Path(session.create_tmp()) / "lowest.txt"
     constraints.write_text("\n".join(lowest_versions()) + "\n")
     session.install("--editable", ".[test]", "--constraint", str(constraints))
@@ -114,6 +116,7 @@ def build(session: nox.Session) -> None:
 
 
 def lowest_versions() -> list[str]:
-    """Turn the lower bounds of the dependencies into pins: ``trio>=0.31.0`` becomes ``trio==0.31.0``."""
+    """Turn the lower bounds of what users install into pins: ``trio>=0.31.0`` becomes ``trio==0.31.0``."""
     project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
-    return [re.sub(r">=([\w.]+)(,<[\w.]+)?", r"==\1", requirement) for requirement in project["dependencies"]]
+    required = [*project["dependencies"], *(each for name in EXTRAS for each in project["optional-dependencies"][name])]
+    return [re.sub(r">=([\w.]+)(,<[\w.]+)?", r"==\1", requirement) for requirement in required]
