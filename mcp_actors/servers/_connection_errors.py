@@ -13,7 +13,7 @@ from .._collapse import caused_by, collapse
 from .._errors import ConnectFailed, ConnectionLost, ConnectPhase, HttpStatusError, RequestTimedOut, ServerError
 from .._plain_text import plain_text
 from ._exchange import ConnectionOver
-from .transports import Obituary, is_unreadable
+from .transports import MAY_HAVE_ACTED, Obituary, is_unreadable
 
 if TYPE_CHECKING:
     from ..config import ServerConfig
@@ -52,7 +52,7 @@ def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None,
     if link is not None and link.failure is None and link.lost and link.pid is not None:
         what = f"{_ended(link.obituary())} while we were {_DOING[phase]}"
     else:
-        what = f"{_DOING[phase]} failed: {_words(cause)}{_hint(config, phase, cause)}"
+        what = f"{_DOING[phase]} failed: {_words(cause).removesuffix(MAY_HAVE_ACTED)}{_hint(config, phase, cause)}"
     error = _with_last_words(config, phase, link, what)
     error.http_status = cause.status if isinstance(cause, HttpStatusError) else None
     return caused_by(error, _behind(cause))

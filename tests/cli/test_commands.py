@@ -6,6 +6,10 @@ import json
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,30 @@ from .terminal import PATIENCE, PROGRAM, is_running, piped, scripted, wait_for_t
 pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
 
 ESCAPE = "\x1b"
+
+
+@contextmanager
+def answering(status: int, headers: Mapping[str, str]) -> Iterator[int]:
+    """Answer every request so, without a body; yield the port."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": "0"}.items():
+                self.send_header(name, value)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002  # so it is called
+
+    with HTTPServer(("127.0.0.1", 0), Answers) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 class TestCheck:
@@ -64,6 +92,32 @@ class TestCheck:
         assert "environment variable 'NO_SUCH_VARIABLE' is not set; set it" in lines["unset"]
         assert " ready " in lines["good"]
         assert done.stderr.splitlines()[-1] == "error: 6 of 7 servers cannot be used"
+
+    @pytest.mark.parametrize(
+        ("status", "headers", "said"),
+        [
+            (
+                200,
+                {"Content-Type": "text/html"},
+                "'text/html', which is not MCP; see whether this is the URL of an MCP end",
+            ),
+            (
+                401,
+                {"WWW-Authenticate": 'Bearer realm="x"'},
+                "401 Unauthorized; it wants a token, for which somebody may",
+            ),
+            (404, {}, "404 Not Found; check the path of the URL"),
+        ],
+    )
+    def test_it_says_of_a_url_what_is_wrong_with_it(
+        self, tmp_path: Path, run: Run, status: int, headers: dict[str, str], said: str
+    ) -> None:
+        with answering(status, headers) as port:
+            write(tmp_path, {"web": {"url": f"http://127.0.0.1:{port}/"}})
+            done = run("check")
+        assert done.returncode == 1
+        assert said in done.stdout
+        assert "may have acted" not in done.stdout
 
     def test_its_json_is_nothing_but_json(self, tmp_path: Path, run: Run) -> None:
         write(tmp_path, {"a": scripted("--tools", "1"), "bad": {"command": "no-such-program"}})

@@ -19,6 +19,8 @@ __all__ = ["INHERITED", "child_environment", "explain_spawn_error", "find_progra
 INHERITED: Final = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 """What every server gets of our environment: what a program needs to run at all, and nothing that is a credential."""
 
+_REMEDY_ARGUMENTS: Final = "write only the program there, and its arguments into args"
+
 _MAY_PASS: Final = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY, errno.EINTR, errno.EIO}
 
 
@@ -41,6 +43,8 @@ def find_program(server: str, command: str, *, cwd: str | None, path: str | None
         raise _hopeless(server, f"working directory {cwd!r} {problem}; create it or correct cwd")
     base = os.curdir if cwd is None else os.path.abspath(cwd)
     if os.path.dirname(command):
+        if not os.path.exists(os.path.join(base, command)) and _holds_arguments(command, path):
+            raise _hopeless(server, f"command {command!r} not found; {_REMEDY_ARGUMENTS}")
         return _check_program(server, command, os.path.join(base, command))
     # An entry of PATH that is relative is relative to the process's directory, as exec has it.
     places = [os.path.join(base, entry) for entry in (os.defpath if path is None else path).split(os.pathsep)]
@@ -50,7 +54,15 @@ def find_program(server: str, command: str, *, cwd: str | None, path: str | None
     for candidate in (os.path.join(place, command) for place in places):
         if os.path.isfile(candidate):
             return _check_program(server, command, candidate)
+    if _holds_arguments(command, path):
+        raise _hopeless(server, f"command {command!r} not found; {_REMEDY_ARGUMENTS}")
     raise _hopeless(server, f"command {command!r} not found; install it or set an absolute path")
+
+
+def _holds_arguments(command: str, path: str | None) -> bool:
+    """Whether a command that does not exist is a whole command line."""
+    program, *arguments = command.split()
+    return bool(arguments) and shutil.which(program, path=path) is not None
 
 
 def _check_program(server: str, command: str, program: str) -> str:

@@ -213,7 +213,7 @@ class ContainedClient(httpx2.AsyncClient):
             if response.status_code == 202:
                 raise self._failures.lost("it accepted a request (202), but will not answer it")
             if kind != "application/json":
-                raise self._failures.lost(f"it answered with {kind or 'no content type'!r}, which is not MCP")
+                raise self._failures.no_answer(f"it answered with {kind or 'no content type'!r}, which is not MCP")
             body = await read_body(response, self._max_body_bytes)
         except BodyTooLong:
             raise self._failures.too_long(self._max_body_bytes) from None
@@ -222,7 +222,7 @@ class ContainedClient(httpx2.AsyncClient):
         try:
             nameless = nameless_error(body, message.id)
         except NoAnswer as problem:
-            raise self._failures.lost(str(problem)) from None
+            raise self._failures.no_answer(str(problem)) from None
         return _with_body(response, body) if nameless is None else _answer(response.request, message, nameless)
 
     async def _refused(self, response: httpx2.Response) -> httpx2.Response:

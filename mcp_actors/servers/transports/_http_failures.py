@@ -41,6 +41,9 @@ OF_HTTP: Final = frozenset({401, 403, 407, 408, 425, 429, 502, 503, 504})
 """Statuses that speak of HTTP itself: of credentials, load, proxies. They are told as such whatever the body says; with
 any other status an error of MCP in the body is the server's answer."""
 
+MAY_HAVE_ACTED: Final = "; the server may have acted on the request, so send it again only if that does no harm"
+"""What is added to the loss of an answer; of a connect it goes without saying that it does no harm."""
+
 MAX_RETRY_AFTER: Final = 3600.0
 """Seconds; whoever says to come back next week may be asked again after an hour."""
 
@@ -60,6 +63,10 @@ _REMEDIES: Final = {
     429: "send fewer requests at a time",
 }
 _REMEDY_SERVER: Final = "see the log of the server and of any proxy before it"
+_REMEDY_NO_TOKEN: Final = (
+    "it wants a token, for which somebody may have to sign in, and was given none; give one in the header "
+    "Authorization, as in 'Bearer ${TOKEN}', or an httpx2.Auth in Python"
+)
 _REMEDY_OTHER: Final = "see what the server's documentation says about it"
 
 
@@ -154,7 +161,7 @@ class HttpFailures:
         wait = retry_after(response.headers.get("retry-after"), now)
         said = f" ({plain_text(body.message)})" if body is not None else ""
         error = HttpStatusError(
-            f"server {self.server!r}: {self.url} answered with {_title(status)}{said}; {_remedy(status, wait)}",
+            f"server {self.server!r}: {self.url} answered with {_title(status)}{said}; {_remedy(response, wait)}",
             server=self.server,
             status=status,
             retry_after=wait,
@@ -176,11 +183,14 @@ class HttpFailures:
     def lost(self, what: str, cause: BaseException | None = None) -> ConnectionLost:
         """The request was sent, and its answer will not come."""
         lost = ConnectionLost(
-            f"server {self.server!r}: {self.url}: {what}; the server may have acted on the request, so send it again "
-            "only if that does no harm",
+            f"server {self.server!r}: {self.url}: {what}{MAY_HAVE_ACTED}",
             server=self.server,
         )
         return caused_by(lost, cause)
+
+    def no_answer(self, what: str) -> ConnectionLost:
+        """The request was sent, and what came is nothing that a server of MCP answers."""
+        return self.lost(f"{what}; see whether this is the URL of an MCP endpoint")
 
     def of(self, error: Exception, request: httpx2.Request, *, sent: bool) -> Exception:
         """What an exception means for the request in which it was raised: a `ServerError`, or `ConnectionOver`.
@@ -220,8 +230,10 @@ class HttpFailures:
     def unreached(self, cause: Exception) -> ConnectionOver:
         """No connection to the server could be made."""
         root = _system_error(cause)
-        if isinstance(root, ssl.SSLError):
+        if isinstance(root, ssl.SSLCertVerificationError):
             remedy = "check its certificate, or say in verify what to trust"
+        elif isinstance(root, ssl.SSLError):
+            remedy = "see whether there is https at this port, or http only"
         elif isinstance(root, socket.gaierror):
             remedy = "check the name of the host"
         else:
@@ -281,6 +293,15 @@ def _title(status: int) -> str:
         return f"status {status}"
 
 
-def _remedy(status: int, wait: float | None) -> str:
+def _remedy(response: httpx2.Response, wait: float | None) -> str:
+    status = response.status_code
+    if status == HTTPStatus.UNAUTHORIZED and _wants_token(response):
+        return _REMEDY_NO_TOKEN
     remedy = _REMEDIES.get(status, _REMEDY_SERVER if status >= HTTPStatus.INTERNAL_SERVER_ERROR else _REMEDY_OTHER)
     return remedy if wait is None else f"{remedy}, and try again in {wait:.0f} s"
+
+
+def _wants_token(response: httpx2.Response) -> bool:
+    """Whether a server that answers so has asked for a token, and was sent none."""
+    challenge = response.headers.get("www-authenticate", "")
+    return "bearer" in challenge.lower() and "authorization" not in response.request.headers

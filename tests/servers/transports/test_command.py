@@ -61,6 +61,17 @@ async def test_a_command_that_does_not_exist_is_named() -> None:
     assert (error.server, error.phase, error.hopeless) == ("github", "open", True)
 
 
+@pytest.mark.parametrize("command", ["sh -c true", "sh @scope/package", "/bin/sh -c /x"])
+async def test_arguments_do_not_belong_into_the_command(command: str) -> None:
+    said = f"command {command!r} not found; write only the program there, and its arguments into args"
+    assert str(await refusal(github(command))) == f"server 'github': {said}"
+
+
+@pytest.mark.parametrize("command", ["no-such-command -c", "/no/such folder/sh"])
+async def test_a_command_may_hold_spaces(command: str) -> None:
+    assert "into args" not in str(await refusal(github(command)))
+
+
 async def test_a_command_is_looked_up_on_the_path_that_the_server_gets(tmp_path: Path) -> None:
     """S2-09."""
     program = tmp_path / "only-here"

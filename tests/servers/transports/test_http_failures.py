@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from datetime import UTC, datetime, timedelta, timezone
 from email.utils import format_datetime
 
@@ -64,6 +66,37 @@ def test_a_status_is_told_with_what_to_do(status: int, remedy: str) -> None:
     error = FAILURES.status(httpx2.Response(status, request=REQUEST), NOW)
     assert str(error) == f"server 'docs': https://example.com/mcp answered with {remedy}"
     assert (error.server, error.status, error.retry_after) == ("docs", status, None)
+
+
+@pytest.mark.parametrize(
+    ("challenge", "given", "remedy"),
+    [
+        ('Bearer resource_metadata="https://example.com/.well-known/oauth"', None, "somebody may have to sign in"),
+        ('Basic realm="x", bearer', None, "give one in the header Authorization, as in 'Bearer ${TOKEN}'"),
+        ('Bearer error="invalid_token"', "Bearer x", "; check the credentials"),
+        ("Basic", None, "; check the credentials"),
+        (None, None, "; check the credentials"),
+    ],
+)
+def test_who_has_no_token_is_told_that_one_is_wanted(challenge: str | None, given: str | None, remedy: str) -> None:
+    asked = httpx2.Request("POST", "https://example.com/mcp", headers={"Authorization": given} if given else {})
+    headers = {"WWW-Authenticate": challenge} if challenge else {}
+    assert remedy in str(FAILURES.status(httpx2.Response(401, headers=headers, request=asked), NOW))
+
+
+@pytest.mark.parametrize(
+    ("cause", "remedy"),
+    [
+        (ssl.SSLCertVerificationError("self-signed"), "check its certificate, or say in verify what to trust"),
+        (ssl.SSLError("wrong version number"), "see whether there is https at this port, or http only"),
+        (socket.gaierror("unknown"), "check the name of the host"),
+        (OSError("refused"), "is it running?"),
+    ],
+)
+def test_who_cannot_be_reached_is_told_with_what_to_look_at(cause: OSError, remedy: str) -> None:
+    error = httpx2.ConnectError("no")
+    error.__cause__ = cause
+    assert str(FAILURES.unreached(error)).endswith(f"; {remedy}")
 
 
 @pytest.mark.parametrize(
