@@ -29,6 +29,7 @@ from mcp_actors.kernel import (
     IgnoreStart,
     Overdue,
     Restarting,
+    Started,
     StartFailed,
     Starting,
     Stopped,
@@ -130,6 +131,8 @@ class Run:
     entered: bool = False
     budget_was_cleared: bool = False
     failed: set[str] = field(factory=set)
+    started: set[str] = field(factory=set)
+    never_started: set[str] = field(factory=set)
     deeds: dict[str, Any] = field(factory=dict)
     told_to_stop: set[str] = field(factory=set)
     under_way: set[str] = field(factory=set)
@@ -177,6 +180,12 @@ class Run:
             self.unexplained.append(f"{event.actor} was started while it ran")
         if isinstance(event, GaveUp):
             self.failed.add(event.actor)
+        if isinstance(event, Starting) and event.incarnation == 1:
+            self.started.discard(event.actor)
+        if isinstance(event, Started):
+            self.started.add(event.actor)
+        if isinstance(event, (StartFailed, Overdue)) and event.actor not in self.started:
+            self.never_started.add(event.actor)
         if isinstance(event, Starting) and event.actor in self.failed:
             self.budget_was_cleared = True
         if self.entered and isinstance(event, Starting) and event.incarnation == 1 and event.actor != "supervisor":
@@ -237,7 +246,11 @@ class Run:
 
     def ended_for_good(self, id: str) -> bool:
         """Whether there is a reason not to serve what was sent to a child; to be stopped with a group is none."""
-        if id in self.told_to_stop or id in self.failed:
+        if (
+            id in self.told_to_stop
+            or id in self.failed
+            or (self.program.options["strict"] and id in self.never_started)
+        ):
             return True
         return any(
             (event.actor == "supervisor" and isinstance(event, Stopping))
@@ -245,9 +258,8 @@ class Run:
             for event in self.yard.events
         )
 
-    def is_final(self, event: Event) -> bool:
-        if isinstance(event, StartFailed) and event.incarnation == 1 and self.program.options["strict"]:
-            return True
+    @staticmethod
+    def is_final(event: Event) -> bool:
         if isinstance(event, Stopped) or (isinstance(event, Stopping) and event.reason != "shutdown"):
             return True
         return isinstance(event, (Stopping, Crashed, Overdue)) and event.actor.startswith("m")
