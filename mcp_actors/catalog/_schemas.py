@@ -1,8 +1,8 @@
 """A JSON schema that a server sent, ready to be checked against.
 
-It comes from outside, so nothing about it is believed: it may be no schema, refer to what is not there, or hold a
-pattern that Python cannot read. What cannot be checked is not checked, and no call fails for it. And nothing is ever
-fetched: a ``$ref`` that leads out of the schema is one that leads nowhere.
+It comes from outside, so nothing about it is believed: it may be no schema, refer to what is not there, hold a pattern
+that cannot be read here, or take years. What cannot be checked is not checked, and no call fails for it. And nothing is
+ever fetched: a ``$ref`` that leads out of the schema is one that leads nowhere.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final
 
+from pydantic_core import to_json
+
 from .._plain_text import plain_text
+from ._dialects import BoundedDialect, TakesTooLong
 from ._violations import Violation, violation_of
 
 __all__ = ["Schema"]
@@ -21,6 +24,9 @@ logger = logging.getLogger("mcp_actors.catalog")
 
 _ENOUGH: Final = 50  # errors to look at: the best of them is told, and how many there are
 _REASON: Final = 200  # characters of why a schema cannot be used
+
+_LARGEST: Final = 1024 * 1024
+"""Bytes of JSON of a value that is checked. Errors about larger ones take too long to make."""
 
 
 class Schema:
@@ -38,6 +44,7 @@ class Schema:
         self._document = document
         self._owner = owner
         self._compiled: Any = None  # a validator of jsonschema; False: there can be none
+        self._dialect: BoundedDialect | None = None
         self._complained = False
 
     @property
@@ -49,38 +56,41 @@ class Schema:
         """Return what is wrong with a JSON value, and how many things are, up to 50; None if nothing is known to be."""
         try:
             if self._compiled is None:
-                self._compiled = _compiled(self._document)
-            if self._compiled is False or (first := next(errors := self._compiled.iter_errors(value), None)) is None:
+                self._dialect = BoundedDialect(_dialect_of(self._document))
+                self._compiled = self._dialect.compiled(self._document)
+            if self._compiled is False or self._dialect is None:
                 return None
-            return _best([first, *islice(errors, _ENOUGH - 1)])
+            return self._found(value, self._dialect)
         except Exception as exc:  # whatever a foreign schema can lead to, deep recursion included
-            self._compiled = self._compiled or False
-            self._complain(exc)
+            if isinstance(exc, TakesTooLong) or self._compiled is None:
+                self._compiled = False
+            reason = f"{type(exc).__name__}: {getattr(exc, 'message', exc)}"
+            self._complain("cannot be used, so nothing is checked against it", reason)
             return None
 
-    def _complain(self, exc: Exception) -> None:
+    def _found(self, value: Any, dialect: BoundedDialect) -> tuple[Violation, int] | None:
+        if len(to_json(value)) > _LARGEST:
+            raise ValueError(f"a value of more than {_LARGEST} bytes")
+        dialect.begin()
+        errors = list(islice(self._compiled.iter_errors(value), _ENOUGH))
+        if dialect.unmatched:
+            self._complain("has patterns that are not checked", ", ".join(sorted(dialect.unmatched)))
+            dialect.unmatched.clear()
+        return _best(errors) if errors else None
+
+    def _complain(self, problem: str, reason: str) -> None:
         if not self._complained:
             self._complained = True
-            reason = plain_text(f"{type(exc).__name__}: {getattr(exc, 'message', exc)}", limit=_REASON)
-            logger.warning("%s cannot be used, so nothing is checked against it (%s)", self._owner, reason)
+            logger.warning("%s %s (%s)", self._owner, problem, plain_text(reason, limit=_REASON))
 
 
-def _compiled(document: Any) -> Any:
-    """Return a validator of jsonschema.
-
-    Raises:
-        jsonschema.SchemaError: it is no schema.
-    """
+def _dialect_of(document: Any) -> Any:
+    """Return the validator class of jsonschema for the dialect that a schema names."""
     # Imported when the first schema is checked: who never does that should not wait for it.
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
-    from referencing import Registry
 
-    dialect: Any = validator_for(document, default=Draft202012Validator)
-    # Without formats: a pattern of JavaScript that Python cannot read would spoil the whole schema.
-    dialect.check_schema(document, format_checker=None)
-    # Without a registry jsonschema would fetch what a `$ref` names.
-    return dialect(document, registry=Registry())
+    return validator_for(document, default=Draft202012Validator)
 
 
 def _best(errors: list[Any]) -> tuple[Violation, int]:

@@ -35,7 +35,7 @@ class ToolChecks:
 
     - ``"required"``: the arguments can be written as a JSON object, and those that the tool requires are there;
     - ``"schema"``: that, and all that the tool's input schema says of them; and all that its output schema says of
-      structured content. A schema is a foreign program, with patterns that may take long: it is run where it is wanted;
+      structured content. A schema is a foreign program: it is run where it is wanted, and only for a tenth of a second;
     - ``"off"``: nothing.
 
     Args:

@@ -8,13 +8,13 @@ where a number is out of bounds. What a schema says is shown, shortened, because
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 import attrs
 
 from .._plain_text import plain_text
+from ._patterns import Patterns
 
 __all__ = ["Path", "Violation", "dotted", "kind_of", "listed", "violation_of"]
 
@@ -97,7 +97,8 @@ def _odd(error: BrokenRule) -> str:
     """Return the name of a member that should not be there."""
     known, patterns = error.schema.get("properties", ()), error.schema.get("patternProperties", ())
     odd: Iterable[str] = (name for name in error.instance if name not in known)
-    return next(name for name in odd if not any(re.search(each, name) for each in patterns))
+    match = Patterns().match
+    return next(name for name in odd if all(match(each, name) is False for each in patterns))
 
 
 def _told(keyword: Any, value: Any, rule: Any) -> tuple[str, str | None]:

@@ -12,10 +12,12 @@ import subprocess
 import sys
 from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
+from time import thread_time
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import mcp.types
 import pytest
@@ -356,7 +358,8 @@ BROKEN: list[Callable[[], Any]] = [
     lambda: having(a={"$ref": "#/$defs/nowhere"}),
     lambda: having(a={"$ref": "other.json"}),
     lambda: {"$ref": "#"},
-    lambda: having(a={"pattern": r"\p{Lu}"}),
+    lambda: having(a={"$schema": "http://json-schema.org/draft-07/schema#"}),
+    lambda: {"patternProperties": {"^b": True}, "unevaluatedProperties": False},
     lambda: having(a=deep(3000)),
 ]
 
@@ -377,11 +380,108 @@ def test_what_a_broken_schema_requires_is_still_required() -> None:
     assert refusal({**having(a={"type": "nonsense"}), "required": ["a"]}, {}).path == ("a",)
 
 
-def test_a_part_that_cannot_be_used_does_not_spoil_the_rest() -> None:
-    found = checks(having(a={"pattern": r"\p{Lu}"}, b=INTEGER))
-    found.check_arguments("find", {"a": "x"})
+UNKNOWN = r"^(?!\x1b[31m)"
+"""A pattern that looks around, which ours do not; its text would act in a terminal."""
+
+
+@pytest.mark.parametrize("heavy", [UNKNOWN, "(?:a{1,99}){1,99}", "a" * 5001, "("])
+def test_a_pattern_that_cannot_be_used_does_not_spoil_the_rest(heavy: str, caplog: pytest.LogCaptureFixture) -> None:
+    found = checks(having(a={"pattern": heavy}, b=INTEGER))
+    for _ in range(3):
+        found.check_arguments("find", {"a": "x"})
     with pytest.raises(InvalidArguments, match=r"arguments\.b is a string"):
         found.check_arguments("find", {"b": "x"})
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line.startswith("server 'docs': tool 'find': its input schema has patterns that are not checked (")
+    assert line.isprintable()
+    assert len(line) < 400
+
+
+def test_patterns_are_those_of_unicode() -> None:
+    found = checks(having(a={"pattern": r"^\p{Lu}\d"}))
+    found.check_arguments("find", {"a": "Ä1…"})
+    with pytest.raises(InvalidArguments, match=r"arguments\.a does not match; expected a string that matches \^"):
+        found.check_arguments("find", {"a": "ä1"})
+
+
+def test_members_by_pattern_are_known() -> None:
+    schema = {"patternProperties": {"^x-": INTEGER, UNKNOWN: INTEGER}, "additionalProperties": False}
+    found = checks(schema)
+    found.check_arguments("find", {"x-a": 1})
+    with pytest.raises(InvalidArguments, match=r"arguments\['x-a'\] is a string; expected an integer"):
+        found.check_arguments("find", {"x-a": "1"})
+    found.check_arguments("find", {"b": "may match what looks around"})
+    with pytest.raises(InvalidArguments, match=r"arguments\.b is not known"):
+        checks({"patternProperties": {"^x-": INTEGER}, "additionalProperties": False}).check_arguments("find", {"b": 1})
+    with pytest.raises(InvalidArguments, match=r"arguments\.b is a string; expected an integer"):
+        checks({"patternProperties": {"^x-": {}}, "additionalProperties": INTEGER}).check_arguments("find", {"b": "1"})
+
+
+@pytest.mark.parametrize(("items", "good"), [([1, 1.0], False), ([1, True], True), ([{"a": [1]}, {"a": [1]}], False)])
+def test_items_are_equal_as_in_json(items: list[Any], good: bool) -> None:
+    found = checks(having(a={"uniqueItems": True}))
+    if good:
+        found.check_arguments("find", {"a": items})
+    else:
+        with pytest.raises(InvalidArguments, match=r"arguments\.a"):
+            found.check_arguments("find", {"a": items})
+
+
+# --- schemas that would take years ----------------------------------------------------------------------------------
+
+EVIL: Final = "^(a+)+$"
+
+DOUBLED: Final = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(20)} | {"d20": True}
+
+DRAFT_4: Final = "http://json-schema.org/draft-04/schema#"
+
+YEARS: Final[dict[str, tuple[dict[str, Any], Any]]] = {
+    "a pattern": (having(a={"pattern": EVIL}), "a" * 27 + "!"),
+    "a long text": (having(a={"pattern": "a*b"}), "a" * 1_000_000),
+    "members by pattern": (having(a={"patternProperties": {EVIL: INTEGER}}), {"a" * 27 + "!": "x"}),
+    "other members": (
+        having(a={"patternProperties": {EVIL: INTEGER}, "additionalProperties": False}),
+        {"a" * 27 + "!": "x"},
+    ),
+    "names": (having(a={"propertyNames": {"pattern": EVIL}}), {"a" * 27 + "!": "x"}),
+    "doubling": (having(a={"$ref": "#/$defs/d0"}) | {"$defs": DOUBLED}, "x"),
+    "items like others": (having(a={"uniqueItems": True}), [{"a": n} for n in range(20_000)]),
+    "a long list": (having(a={"items": {"enum": [str(n) for n in range(20_000)]}}), ["x"] * 20_000),
+    "a schema of many parts": (having(a={"properties": {str(n): {} for n in range(30_000)}}), {}),
+    "a schema with items like others": (having(a={"enum": [{"a": n} for n in range(9_000)]}) | {"$schema": DRAFT_4}, 1),
+    "what is told": (having(a={"items": {"type": "object", "maxProperties": -1}}), ["x" * 30_000] * 500),
+}
+
+
+@pytest.mark.parametrize("case", YEARS)
+def test_no_schema_takes_more_than_its_time(case: str) -> None:
+    """Nothing else runs meanwhile. What was not found out in time is not told, and the call is made."""
+    schema, value = YEARS[case]
+    found = checks(schema)
+    for _ in range(2):
+        before = thread_time()
+        with suppress(InvalidArguments):
+            found.check_arguments("find", {"a": value})
+        assert thread_time() - before < 2
+
+
+def test_a_schema_that_takes_too_long_is_not_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    found = checks(YEARS["doubling"][0])
+    for _ in range(3):
+        assert found.check_arguments("find", {"a": "x"}) == {"a": "x"}
+    [line] = unusable("server 'docs': tool 'find': its input schema", caplog)
+    assert "a check takes more than 0.1 s" in line
+    before = thread_time()
+    found.check_arguments("find", {"a": "x"})
+    assert thread_time() - before < 0.05
+
+
+def test_a_value_that_is_too_large_to_be_checked_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    found = checks(having(a=INTEGER))
+    found.check_arguments("find", {"a": "x" * 1_100_000})
+    assert "a value of more than 1048576 bytes" in caplog.records[0].getMessage()
+    with pytest.raises(InvalidArguments, match="expected an integer"):
+        found.check_arguments("find", {"a": "x" * 1_000})
 
 
 @pytest.fixture
