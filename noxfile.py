@@ -68,9 +68,9 @@ def lowest(session: nox.Session) -> None:
 
 @nox.session(python=OLDEST)
 def examples(session: nox.Session) -> None:
-    """Run every example, also the one that needs real servers."""
+    """Run every example, also the one that needs real servers, and all that the pages show."""
     session.install("--editable", ".[test]")
-    session.run("python", "-m", "pytest", "tests/test_examples.py", "tests/test_main_job.py")
+    session.run("python", "-m", "pytest", "tests/test_examples.py", "tests/test_pages.py", "tests/test_main_job.py")
 
 
 @nox.session(python=OLDEST)
