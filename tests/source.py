@@ -18,6 +18,10 @@ PAGES: Final = [
 ]
 
 
+FENCE: Final = re.compile(r"^```(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
+"""A block of a page, with its language and its text."""
+
+
 class Block(NamedTuple):
     """A fenced block of a page."""
 
@@ -45,8 +49,7 @@ def blocks(*pages: Path) -> list[Block]:
     """List the fenced blocks of pages, in their order."""
     found: list[Block] = []
     for page in pages:
-        fences = re.finditer(r"^```(.*)\n((?:.*\n)*?)```$", page.read_text(), re.MULTILINE)
-        for fence in fences:
+        for fence in FENCE.finditer(page.read_text()):
             line = fence.string.count("\n", 0, fence.start()) + 1
             found.append(Block(page, line, fence[1], fence[2].removesuffix("\n")))
     return found

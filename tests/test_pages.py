@@ -20,12 +20,15 @@ import pytest
 
 from mcp_actors import load_config
 
-from .source import EXAMPLES, PACKAGE, PAGES, Block, blocks, parse, project, python_files
+from .source import EXAMPLES, FENCE, PACKAGE, PAGES, Block, blocks, parse, project, python_files
 from .test_examples import agrees, examples, missing, readers_environment
 
 BLOCKS: Final = blocks(*PAGES)
-LANGUAGES: Final = {"python", "text", "json", "toml", "console", "bash"}
-"""What the tests below run. Without a language a block is a drawing; in braces stands a directive of Sphinx."""
+RUN: Final = {"python", "text", "json", "toml", "console", "bash"}
+"""The languages of the blocks that the tests below run, or whose programs they find."""
+
+NO_CODE: Final = {"": "─", "{toctree}": ":maxdepth:", "{eval-rst}": ".. "}
+"""The other kinds of blocks, drawings and two directives of Sphinx, and what shows that one is of its kind."""
 
 PROGRAMS: Final = [(EXAMPLES / path).read_text() for path in examples()]
 Documented: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -61,10 +64,18 @@ def literals() -> Iterator[pytest.ParameterSet]:
                 yield pytest.param(textwrap.dedent(literal).strip("\n"), id=place)
 
 
-def test_every_block_is_of_a_language_that_is_run() -> None:
-    others = {str(block): block.language for block in BLOCKS if block.language not in LANGUAGES}
-    assert {place: name for place, name in others.items() if name and not re.fullmatch(r"\{[\w-]+\}", name)} == {}
-    assert {place for place, name in others.items() if name.startswith("{code") or name == "{literalinclude}"} == set()
+def test_there_is_no_code_in_blocks_of_another_kind() -> None:
+    others = [block for block in BLOCKS if block.language not in RUN]
+    assert {block.language for block in others} <= NO_CODE.keys()
+    assert [str(block) for block in others if NO_CODE[block.language] not in block.text] == []
+    assert [str(block) for block in others if re.search(r"^\.\. (code|literal)", block.text, re.MULTILINE)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_there_is_no_code_beside_the_blocks(page: Path) -> None:
+    """Neither indented nor in fences that stand in a list or are made of something else."""
+    prose = FENCE.sub("", page.read_text())
+    assert re.findall(r"^~~~.*|^ +```.*|^\n {4}.*", prose, re.MULTILINE) == []
 
 
 @pytest.mark.parametrize("block", marked("python", "text"))
