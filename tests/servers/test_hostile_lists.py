@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import trio
 
 from mcp_actors import ConnectFailed, LimitExceeded, Limits, open_servers
 from mcp_actors.servers import LimitReached
@@ -16,31 +15,22 @@ from .links import text_of
 async def test_a_list_that_is_just_within_the_limits_holds_up_nobody() -> None:
     """It is measured, copied and hashed tool by tool, and nothing of that is done again when somebody asks."""
     config = hostile("--values", "400000", on_tool_change="warn")
-    longest = LongestStep()
-    trio.lowlevel.add_instrument(longest)
-    try:
+    with LongestStep() as longest:
         async with open_servers(config, server("good")) as group:
             assert len(group.tools) > 20
             await group["evil"].list_tools()
             assert len(group.tools) > 20
             assert text_of(await group["good"].call_tool("echo", {"text": "here"})) == "here"
-    finally:
-        trio.lowlevel.remove_instrument(longest)
     assert longest.seconds < STEP, longest.task
 
 
 async def test_a_list_that_is_too_much_as_a_whole_is_an_event_and_an_error_and_holds_up_nobody() -> None:
-    events, longest = Events(), LongestStep()
-    trio.lowlevel.add_instrument(longest)
-    try:
-        async with open_servers(
-            hostile("--values", "2000000", restart=LATER), server("good"), observers=[events]
-        ) as group:
+    events, config = Events(), hostile("--values", "2000000", restart=LATER)
+    with LongestStep() as longest:
+        async with open_servers(config, server("good"), observers=[events]) as group:
             assert state(group, "evil") == "backoff"
             error = group.errors["evil"]
             assert text_of(await group["good"].call_tool("echo", {"text": "here"})) == "here"
-    finally:
-        trio.lowlevel.remove_instrument(longest)
     assert isinstance(error, ConnectFailed)
     assert "set limits=Limits(max_list_bytes=…) to allow more, if you trust the server" in str(error)
     [told] = events.of(LimitReached)
