@@ -12,7 +12,7 @@ PAGE = ROOT / "docs" / "design" / "index.md"
 MAP = "## Where to find what in `servers/`"
 
 
-@pytest.mark.parametrize("folder", ["", "transports/", "group/"])
+@pytest.mark.parametrize("folder", ["", "transports/", "callbacks/", "group/"])
 def test_every_file_of_the_servers_is_on_the_map_once(folder: str) -> None:
     _, _, section = PAGE.read_text().partition(MAP)
     _, _, rest = section.partition(f"| concern | files in `{folder}` |\n" if folder else "| concern | files |\n")

@@ -63,9 +63,13 @@ class Room(NamedTuple):
 
 ROOMS: Final = {
     "servers.transports": Room(needs=frozenset({"servers._background", "servers._exchange"}), known_to=None),
+    "servers.callbacks": Room(
+        needs=frozenset(f"servers.{name}" for name in ("_background", "_events", "_exchange", "_incoming", "_record")),
+        known_to=frozenset({"servers._actor"}),
+    ),
     "servers.group": Room(needs=None, known_to=frozenset({"servers"})),
 }
-"""What lies below the rest of its folder, and what lies above."""
+"""What lies below the rest of its folder, what beside it, and what above."""
 
 
 class Import(NamedTuple):

@@ -25,7 +25,6 @@ from pydantic_core import ValidationError
 from .._errors import ConnectFailed, ConnectionLost, ConnectPhase
 from ..config import InProcess
 from ..kernel import Actor, IgnoreStart, NotSent
-from ._callbacks import open_callbacks
 from ._connection_errors import (
     answer_not_understood,
     connect_failed,
@@ -48,6 +47,7 @@ from ._requests import list_all_tools
 from ._status import ServerInfo
 from ._subscribing import subscribing
 from ._unchecked import leave_results_unchecked
+from .callbacks import open_callbacks
 from .transports import open_link, refuse_unreadable
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class ServerActor(Actor):
         """Open a link, negotiate and list tools."""
         self._phase = "open"
         async with (
-            open_callbacks(self._record, self.join_handler) as callbacks,
+            open_callbacks(self._record, self.join_handler) as questions,
             open_link(self._record.config, on_lost=self._lost) as link,
         ):
             self._link, self._phase = link, "negotiate"
@@ -138,7 +138,7 @@ class ServerActor(Actor):
                 negotiation.patience(link) as answered,
                 open_incoming(self._record.listeners) as incoming,
                 self._well_informed(link),
-                negotiation.client(link, incoming.callbacks() | callbacks.for_client()) as self._client,
+                negotiation.client(link, incoming.callbacks() | questions.for_client()) as self._client,
             ):
                 with closing(incoming):
                     answered()

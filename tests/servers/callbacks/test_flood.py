@@ -13,12 +13,12 @@ from trio.testing import wait_all_tasks_blocked
 from mcp_actors import Callbacks, open_servers
 from mcp_actors.config import Limits
 from mcp_actors.servers import Flooded
-from mcp_actors.servers._flood import NotificationMeter
+from mcp_actors.servers.callbacks._meter import NotificationMeter
 
-from .asking import ERAS, Era, Heard, asking, call, log
-from .groups import Events, server
-from .links import text_of
-from .test_incoming import listeners_of
+from ..asking import ERAS, Era, Heard, asking, call, log
+from ..groups import Events, server
+from ..links import text_of
+from ..test_incoming import listeners_of
 
 
 def admitted(meter: NotificationMeter, *times: float) -> list[bool]:

@@ -14,9 +14,9 @@ from mcp_actors import Callbacks, Http, LimitExceeded, ServerConfig, Sse, open_s
 from mcp_actors.config import CallbackContext
 from mcp_actors.servers import ServerGroup
 
-from .groups import BOUND
-from .http_server import Running, run_server
-from .links import text_of
+from ..groups import BOUND
+from ..http_server import Running, run_server
+from ..links import text_of
 
 VISITOR: ContextVar[str] = ContextVar("VISITOR", default="nobody")
 

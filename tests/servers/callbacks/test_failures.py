@@ -18,9 +18,9 @@ from mcp_actors import Callbacks, ConnectionLost, RequestTimedOut, ServerError, 
 from mcp_actors.config import CallbackContext
 from mcp_actors.servers import ServerGroup
 
-from .asking import ACCEPTED, ELICIT, ERAS, Era, accept, ask, asking, call, until
-from .groups import AT_ONCE, BOUND, Events
-from .links import MARGIN
+from ..asking import ACCEPTED, ELICIT, ERAS, Era, accept, ask, asking, call, until
+from ..groups import AT_ONCE, BOUND, Events
+from ..links import MARGIN
 
 Callback = Callable[[CallbackContext, ElicitRequestParams], Awaitable[Any]]
 

@@ -15,11 +15,11 @@ from trio.testing import wait_all_tasks_blocked
 from mcp_actors import Callbacks, ConnectionLost, InProcess, ServerConfig, open_servers
 from mcp_actors.config import CallbackContext
 from mcp_actors.servers import ServerRef
-from mcp_actors.servers._notification_feed import MAX_WAITING, NotificationFeed
+from mcp_actors.servers.callbacks._feed import MAX_WAITING, NotificationFeed
 
-from .asking import ERAS, Era, Heard, asking, call, log, until
-from .groups import BOUND
-from .test_incoming import listeners_of
+from ..asking import ERAS, Era, Heard, asking, call, log, until
+from ..groups import BOUND
+from ..test_incoming import listeners_of
 
 LISTED = {"method": "notifications/tools/list_changed"}
 

@@ -24,9 +24,9 @@ from trio.testing import wait_all_tasks_blocked
 from mcp_actors import Callbacks, ConfigError, LimitExceeded, open_servers
 from mcp_actors.config import CallbackContext, ElicitationCallback
 from mcp_actors.servers import NotSupported, ServerGroup
-from mcp_actors.servers._callbacks import MAX_QUESTIONS
+from mcp_actors.servers.callbacks._questions import MAX_QUESTIONS
 
-from .asking import (
+from ..asking import (
     ACCEPTED,
     ELICIT,
     ERAS,
@@ -44,7 +44,7 @@ from .asking import (
     say,
     until,
 )
-from .groups import BOUND
+from ..groups import BOUND
 
 URL = {
     "method": "elicitation/create",
