@@ -141,7 +141,8 @@ def test_middleware_is_cancelled_with_its_request(host: Host) -> None:
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(0.01):
                         await servers["a"].call_tool("sleep", {"seconds": 1})
-        assert ended == begun == ["echo", "sleep"]
+        assert ended == begun
+        assert set(begun) == {"echo", "sleep"}  # twice, if one has begun just when its caller had left
 
     asyncio.run(main())
 
