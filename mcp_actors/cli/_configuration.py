@@ -90,7 +90,21 @@ def _ask(question: Input) -> str | None:
     choices = f" ({', '.join(question.options)})" if question.options else ""
     # The file may have come with somebody else's project.
     prompt = plain_text(f"{question.description or question.id}{choices}") + ": "
-    sys.stderr.write("" if question.password else prompt)
+    try:
+        return _answer(prompt, hidden=question.password) or None
+    except (EOFError, KeyboardInterrupt) as error:
+        sys.stderr.write("\n")  # else what follows would stand behind the question
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        return None
+
+
+def _answer(prompt: str, *, hidden: bool) -> str:
+    if hidden:
+        return getpass.getpass(prompt)
+    sys.stderr.write(prompt)
     sys.stderr.flush()
-    answer = getpass.getpass(prompt) if question.password else sys.stdin.readline().rstrip("\n")
-    return answer or None
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line.rstrip("\n")

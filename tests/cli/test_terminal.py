@@ -105,6 +105,19 @@ def test_questions_are_asked_and_a_password_is_not_shown(tmp_path: Path) -> None
         assert "s3cret" not in shown.text
 
 
+@pytest.mark.parametrize("password", [True, False])
+@pytest.mark.parametrize(("keys", "code"), [("\x04", 1), ("\n", 1), (CTRL_C, 130)])
+def test_a_question_need_not_be_answered(tmp_path: Path, password: bool, keys: str, code: int) -> None:
+    question = {"id": "key", "type": "promptString", "description": "Your key", "password": password}
+    write(tmp_path, {"a": {"command": "no-such-program", "args": ["${input:key}"]}}, inputs=[question])
+    with terminal(tmp_path, "check") as shown:
+        shown.wait_for("Your key: ")
+        shown.type(keys)
+        assert shown.wait() == code
+        said = "cancelled" if code == 130 else "a  invalid   .mcp.json: mcpServers.a: input 'key' was not answered"
+        assert shown.text.replace("^C", "").startswith(f"Your key: \n{said}\n")
+
+
 def test_only_what_the_named_server_needs_is_asked_and_the_question_does_nothing_to_the_terminal(
     tmp_path: Path,
 ) -> None:
