@@ -55,18 +55,25 @@ class Schema:
     def violation(self, value: Any) -> tuple[Violation, int] | None:
         """Return what is wrong with a JSON value, and how many things are, up to 50; None if nothing is known to be."""
         try:
-            if self._compiled is None:
-                self._dialect = BoundedDialect(_dialect_of(self._document))
-                self._compiled = self._dialect.compiled(self._document)
-            if self._compiled is False or self._dialect is None:
-                return None
-            return self._found(value, self._dialect)
+            try:
+                return self._look(value)
+            except TakesTooLong:
+                # Once, the garbage collector may have taken the time; and what took too long is never tried again.
+                return self._look(value)
         except Exception as exc:  # whatever a foreign schema can lead to, deep recursion included
             if isinstance(exc, TakesTooLong) or self._compiled is None:
                 self._compiled = False
             reason = f"{type(exc).__name__}: {getattr(exc, 'message', exc)}"
             self._complain("cannot be used, so nothing is checked against it", reason)
             return None
+
+    def _look(self, value: Any) -> tuple[Violation, int] | None:
+        if self._compiled is None:
+            self._dialect = BoundedDialect(_dialect_of(self._document))
+            self._compiled = self._dialect.compiled(self._document)
+        if self._compiled is False or self._dialect is None:
+            return None
+        return self._found(value, self._dialect)
 
     def _found(self, value: Any, dialect: BoundedDialect) -> tuple[Violation, int] | None:
         if len(to_json(value)) > _LARGEST:

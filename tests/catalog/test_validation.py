@@ -14,6 +14,7 @@ from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from decimal import Decimal
+from itertools import chain, repeat
 from pathlib import Path
 from time import thread_time
 from types import MappingProxyType
@@ -26,7 +27,7 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel, model_serializer
 
 from mcp_actors import InvalidArguments, InvalidResult, ServerError
-from mcp_actors.catalog import ToolChecks, Validation
+from mcp_actors.catalog import ToolChecks, Validation, _dialects
 
 STRING = {"type": "string"}
 INTEGER = {"type": "integer"}
@@ -474,6 +475,14 @@ def test_a_schema_that_takes_too_long_is_not_tried_again(caplog: pytest.LogCaptu
     before = thread_time()
     found.check_arguments("find", {"a": "x"})
     assert thread_time() - before < 0.05
+
+
+def test_a_pause_in_a_check_is_no_fault_of_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the garbage collector of a large program makes one."""
+    times = chain([0.0, 1.0], repeat(2.0))
+    monkeypatch.setattr(_dialects, "thread_time", lambda: next(times))
+    with pytest.raises(InvalidArguments, match="expected an integer"):
+        checks(having(a=INTEGER)).check_arguments("find", {"a": "x"})
 
 
 def test_a_value_that_is_too_large_to_be_checked_is_not(caplog: pytest.LogCaptureFixture) -> None:
