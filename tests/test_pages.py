@@ -94,6 +94,12 @@ def test_a_program_for_the_pages_is_shown_on_one(program: Path) -> None:
     assert any(stands_in(block.text, source) for block in BLOCKS if block.language == "python")
 
 
+def test_every_other_example_is_linked_to_by_a_page() -> None:
+    pages = "".join(page.read_text() for page in PAGES)
+    unknown = [path for path in examples() if not path.startswith("pages/") and f"examples/{path})" not in pages]
+    assert unknown == []
+
+
 @pytest.mark.parametrize("block", marked("json", "toml"))
 def test_a_configuration_loads_and_nothing_is_wrong_with_it(block: Block, tmp_path: Path) -> None:
     file = tmp_path / f"mcp.{block.language}"
