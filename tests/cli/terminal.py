@@ -115,12 +115,13 @@ class Terminal:
 
 
 @contextmanager
-def terminal(folder: Path, *words: str, columns: int = 100) -> Iterator[Terminal]:
-    """Run a command in a pseudo-terminal."""
+def terminal(folder: Path, *words: str, columns: int = 100, **variables: str) -> Iterator[Terminal]:
+    """Run a command in a pseudo-terminal, with these variables in its environment."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color"}
     environment.pop("NO_COLOR", None)
+    environment |= variables
     try:
         with subprocess.Popen(
             [*PROGRAM, *words],

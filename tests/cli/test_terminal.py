@@ -25,6 +25,16 @@ def test_check_is_in_colour(tmp_path: Path) -> None:
         assert "a  ready     scripted 1.0" in shown.text
 
 
+@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_who_wants_no_colour_gets_none(tmp_path: Path, variables: dict[str, str]) -> None:
+    write(tmp_path, {"a": scripted(), "b": {"command": "no-such-program"}})
+    with terminal(tmp_path, "check", **variables) as shown:
+        assert shown.wait() == 1
+        assert not re.search(rb"\x1b\[(\d+;)*[34]\d[;m]", shown.raw)
+        assert (b"\x1b" in shown.raw) is ("TERM" not in variables)
+        assert "a  ready     scripted 1.0" in shown.text
+
+
 def test_progress_is_a_bar_that_leaves_the_result_alone(tmp_path: Path) -> None:
     write(tmp_path, {"a": scripted("--progress", "3")})
     with terminal(tmp_path, "call", "a", "echo", "text=done") as shown:
