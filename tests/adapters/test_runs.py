@@ -57,7 +57,7 @@ def test_a_whole_run(framework: Framework, host: Host, tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="trio-asyncio does not work there")
 def test_a_whole_run_in_a_program_on_trio() -> None:
     command = [sys.executable, "-m", "tests.adapters.on_trio_asyncio"]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.splitlines() == [f"{name} hi" for name in FRAMEWORKS]
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 from ..servers.scripted_server import command
 
 PROGRAM: Final = (sys.executable, "-m", "mcp_actors")
-PATIENCE: Final = 30.0
+PATIENCE: Final = 90.0
 """Seconds for what takes one or two: it is for a machine that is busy with other things."""
 
 _ESCAPE: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
