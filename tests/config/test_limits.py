@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from time import process_time
 from typing import Any
 
 import attrs
@@ -12,6 +11,8 @@ from hypothesis import given, strategies as st
 
 from mcp_actors import CatalogTool, ConfigError, LimitExceeded, Limits
 from mcp_actors.config import ListMeter
+
+from ..processor_time import takes_less_than
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"path": {"type": "string"}}}
 TRUST = "to allow more, if you trust the server"
@@ -114,16 +115,14 @@ def test_a_value_of_too_many_bytes_is_told(part: str) -> None:
 
 def test_a_huge_value_is_not_looked_at_to_its_end() -> None:
     huge = {"enum": [["x"]] * 10_000_000}
-    before = process_time()
-    [message] = left_out(Limits(), tool(input_schema=huge))
-    assert process_time() - before < 1
+    with takes_less_than(1):
+        [message] = left_out(Limits(), tool(input_schema=huge))
     assert "its input schema takes more than 10000012 bytes, and the limit is 262144" in message
     wide = {"a": [["x" * 100] * 100_000]}
     assert "takes more than 5243" in left_out(Limits(), tool(input_schema=wide))[0]
     keys = dict.fromkeys(map(str, range(1_000_000)))
-    before = process_time()
-    assert "takes more than 2000002 bytes" in left_out(Limits(), tool(input_schema=keys))[0]
-    assert process_time() - before < 0.1
+    with takes_less_than(0.1):
+        assert "takes more than 2000002 bytes" in left_out(Limits(), tool(input_schema=keys))[0]
 
 
 def test_tools_that_are_each_within_the_limits_can_be_too_much_together() -> None:
@@ -150,10 +149,8 @@ def test_a_list_of_very_many_tiny_values_is_too_much() -> None:
     """A million of them take a megabyte or two, and longer to handle than any list that is meant for models."""
     values = [1] * 30_000
     tools = [tool(str(number), input_schema={"enum": values}) for number in range(40)]
-    before = process_time()
-    with pytest.raises(LimitExceeded, match="max_list_bytes"):
+    with takes_less_than(1.5), pytest.raises(LimitExceeded, match="max_list_bytes"):
         admitted(Limits(), *tools)
-    assert process_time() - before < 1.5
 
 
 @pytest.mark.parametrize(
