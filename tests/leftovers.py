@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
-GRACE: Final = 2.0
+GRACE: Final = 10.0
 """Seconds that descriptors and threads have to go away: a worker thread of Trio hands over its result before it is
 done with its own bookkeeping, which takes milliseconds on a loaded machine. Child processes have no grace."""
 
