@@ -102,7 +102,8 @@ async def look_up() -> None:
 
 
 async def connect(port: int) -> None:
-    async with open_supervisor(ChildSpec("connection", partial(Connection, "127.0.0.1", port))) as supervisor:
+    spec = ChildSpec("connection", partial(Connection, "127.0.0.1", port))
+    async with open_supervisor(spec, max_restarts=3) as supervisor:
         connection = supervisor.child("connection")
         print((await connection.call(Ask(b"ping"))).decode())
         with impatient:
