@@ -234,34 +234,46 @@ class _Request(ABC, Generic[T]):
             self._bridge.to_loop(step)
 
 
-class _Task(_Request[T]):
-    """A request that is a task: an async function."""
+class _WithTask(_Request[T]):
+    """A request that is a task, or may become one."""
 
-    __slots__ = ("_fn", "_scope")
+    __slots__ = ("_scope",)
 
-    def __init__(self, bridge: Bridge, asker: Asker, fn: Callable[[], Awaitable[T]]) -> None:
+    def __init__(self, bridge: Bridge, asker: Asker) -> None:
         super().__init__(bridge, asker)
-        self._fn = fn
         self._scope: trio.CancelScope | None = None
 
-    def _begin(self) -> None:
+    def _start(self, fn: Callable[[], Awaitable[T]]) -> None:
         self._scope = trio.CancelScope()
-        self._bridge.nursery.start_soon(self._serve, self._scope, name="a request from asyncio")
+        self._bridge.nursery.start_soon(self._serve, fn, self._scope, name="a request from asyncio")
 
     def _cancel(self) -> None:
         if self._scope is not None:
             self._scope.cancel("its caller on the event loop has left")
 
-    async def _serve(self, scope: trio.CancelScope) -> None:
+    async def _serve(self, fn: Callable[[], Awaitable[T]], scope: trio.CancelScope) -> None:
         with scope:
             try:
-                self._answer(partial(self.succeed, await self._fn()))
+                self._answer(partial(self.succeed, await fn()))
             except Exception as exc:
                 self._answer(partial(self.fail, exc))
             except BaseException:
                 # Its caller has left, or the bridge is taken down.
                 self._answer(partial(self.fail, self.failure()))
                 raise
+
+
+class _Task(_WithTask[T]):
+    """A request that is a task: an async function."""
+
+    __slots__ = ("_fn",)
+
+    def __init__(self, bridge: Bridge, asker: Asker, fn: Callable[[], Awaitable[T]]) -> None:
+        super().__init__(bridge, asker)
+        self._fn = fn
+
+    def _begin(self) -> None:
+        self._start(self._fn)
 
 
 class _Message(_Request[T]):
@@ -291,13 +303,13 @@ class _Message(_Request[T]):
             self._call = None
 
 
-class _Pending(_Task[T]):
+class _Pending(_WithTask[T]):
     """A request to a server: a message, and a task only if there is more to it."""
 
     __slots__ = ("_pending", "_prepare")
 
     def __init__(self, bridge: Bridge, asker: Asker, prepare: Callable[[], PendingRequest[T]]) -> None:
-        super().__init__(bridge, asker, self._finish)
+        super().__init__(bridge, asker)
         self._prepare = prepare
         self._pending: PendingRequest[T] | None = None
 
@@ -306,20 +318,16 @@ class _Pending(_Task[T]):
         self._pending.send(self._on_answer)
 
     def _on_answer(self, answer: outcome.Value[T] | None) -> None:
-        if answer is None:
-            # A copy, as this may be a step within the context.
-            self._context.copy().run(super()._begin)
-        else:
-            self._pending = None  # which refers to this request
-            self._answer(partial(self.succeed, answer.value))
-
-    async def _finish(self) -> T:
         assert self._pending is not None
-        pending, self._pending = self._pending, None
-        return await pending.finish()
+        pending, self._pending = self._pending, None  # which refers to this request
+        if answer is None:
+            # In a copy, as this may be a step within the context.
+            self._context.copy().run(self._start, pending.finish)
+        else:
+            self._answer(partial(self.succeed, answer.value))
 
     def _cancel(self) -> None:
         super()._cancel()
-        if self._pending is not None and self._scope is None:
+        if self._pending is not None:
             self._pending.withdraw()
             self._pending = None

@@ -165,8 +165,10 @@ class Caller:
         """Send a message to the actor.
 
         Raises:
-            ActorError, ServerUnavailable: it was not sent.
+            ActorError, ServerUnavailable, RequestTimedOut: it was not sent.
         """
+        if deadline.expired:  # there was no message yet that could have been answered so
+            raise deadline.keeper.failure(deadline)
         if self._record.state not in ACTIVE:
             self._see_whether_to_wait()
         deadline.call = call = self._actor.send_request(request)
@@ -179,8 +181,6 @@ class Caller:
             return await self.send(request, deadline).wait()
         except ActorError as exc:
             failure = self.in_terms_of_servers(exc, request)
-            if failure is exc:
-                raise
         try:
             raise failure
         finally:

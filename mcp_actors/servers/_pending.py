@@ -46,7 +46,8 @@ class PendingRequest(Generic[T]):
         try:
             call = self._caller.send(self._request, self._deadline)
         except Exception as exc:
-            self._fail(on_answer, exc)
+            self._failure = exc
+            on_answer(None)
         else:
             call.on_answer(partial(self._take, on_answer))
 
@@ -59,11 +60,8 @@ class PendingRequest(Generic[T]):
             on_answer(answer)
         else:
             assert isinstance(answer.error, Exception)
-            self._fail(on_answer, answer.error)
-
-    def _fail(self, on_answer: Callable[[None], object], exc: Exception) -> None:
-        self._failure = self._caller.in_terms_of_servers(exc, self._request)
-        on_answer(None)
+            self._failure = answer.error
+            on_answer(None)
 
     def withdraw(self) -> None:
         """Want the result no more, as a task that is cancelled while it waits: the function is not called any more."""
@@ -81,6 +79,9 @@ class PendingRequest(Generic[T]):
         """
         with self._deadline:
             failure, self._failure = self._failure, None
+            if failure is not None:
+                # Not before: what the failure means is known once everything has heard of what led to it.
+                failure = self._caller.in_terms_of_servers(failure, self._request)
             try:
                 return await self._caller.ask(self._request, self._deadline, failure)
             finally:

@@ -133,6 +133,22 @@ async def test_a_call_has_its_time_from_when_it_was_prepared(autojump_clock: Moc
         assert here.cancelled == 1
 
 
+@pytest.mark.parametrize("breaker", [None, BreakerPolicy()])
+async def test_a_call_whose_time_is_over_before_it_is_sent_is_not_sent(
+    autojump_clock: MockClock, breaker: BreakerPolicy | None
+) -> None:
+    here = Napping()
+    config = ServerConfig("here", InProcess(here.mcp), request_timeout=3, breaker=breaker)
+    async with open_servers(config) as servers:
+        pending = servers["here"].send_tool_call("nap")
+        if breaker is not None:
+            assert Call(pending).answers == [None]
+        await trio.sleep(5)
+        with pytest.raises(RequestTimedOut, match="it was not sent"):
+            await (Call(pending).finish() if breaker is None else pending.finish())
+        assert trio.current_time() == 5
+
+
 async def test_a_call_that_is_withdrawn_is_told_to_the_server_and_to_nobody_else(autojump_clock: MockClock) -> None:
     """A-18."""
     here = Napping()
@@ -154,9 +170,11 @@ async def test_a_full_mailbox_and_a_server_that_was_stopped_are_told_in_terms_of
         with pytest.raises(LimitExceeded, match="which is its mailbox_size"):
             await calls[2].finish()
         await servers["a"].stop()
-        for call in calls[:2]:
-            with pytest.raises(ServerUnavailable):
-                await call.finish()
+        with pytest.raises(ServerUnavailable, match="was stopped while tools/call 'sleep' was with it"):
+            await calls[0].finish()
+        with pytest.raises(ServerUnavailable, match="is stopped; await its start") as queued:
+            await calls[1].finish()
+        assert queued.value.state == "stopped"  # as it is now, and not as it was when that was decided
         with pytest.raises(ServerUnavailable, match="is stopped"):
             await Call(servers["a"].send_tool_call("echo", {"text": "x"})).finish()
 
