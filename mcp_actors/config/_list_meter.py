@@ -15,7 +15,7 @@ from .._errors import LimitExceeded
 from .._plain_text import plain_text
 from ._limits import Limits
 
-__all__ = ["ListMeter"]
+__all__ = ["ListMeter", "measured"]
 
 _PATIENCE: Final = 2
 """A value is measured until it has so many times the bytes it may have, to say by how much it is too large."""
@@ -100,7 +100,7 @@ class ListMeter:
                     yield _told(f"its {what} has {len(value)} characters", limits.max_text_chars, "max_text_chars")
             elif value is not None:
                 patience = _PATIENCE * limits.max_schema_bytes
-                size, depth, complete = _measured(value, patience)
+                size, depth, complete = measured(value, patience)
                 self._size += min(size, patience)
                 more = "" if complete else "more than "
                 if depth > limits.max_schema_depth:
@@ -115,10 +115,10 @@ def _told(excess: str, limit: int, setting: str) -> str:
     return f"{excess}, and the limit is {limit}; set limits=Limits({setting}=…) to allow more"
 
 
-def _measured(value: Any, patience: int) -> tuple[int, int, bool]:
+def measured(value: Any, patience: int) -> tuple[int, int, bool]:
     """Return about how many bytes a JSON-like value takes, how deep it is, and whether all of it was looked at.
 
-    Once it is known to take more than ``patience`` bytes, it is looked at no further.
+    Once it is known to take more than ``patience`` bytes, it is looked at no further. Models of the SDK are JSON-like.
     """
     size = deepest = 0
     pending: list[tuple[Any, int]] = [(value, 1)]

@@ -21,6 +21,9 @@ Notification = tuple[float, int, float | None, str | None]
 MAX_WAITING: Final = 1000
 """Notifications that may wait for a slow callback; of more, the oldest are dropped. No bar has so many steps."""
 
+MAX_CHARACTERS: Final = 1024 * 1024
+"""What the messages of these may have, likewise. No label beside a bar is longer than a line."""
+
 
 class ProgressFeed:
     """Takes notifications as they come, and calls the caller's callback in a task of its own.
@@ -37,6 +40,7 @@ class ProgressFeed:
         self._server = server
         self._callback = callback
         self._waiting: list[Notification] = []
+        self._characters = 0
         self._arrived = 0
         self._answered = False
         self._change = trio.Event()
@@ -46,9 +50,15 @@ class ProgressFeed:
         """Take a notification. Called by the SDK, in a task per notification; never waits."""
         self._arrived += 1
         heapq.heappush(self._waiting, (progress, self._arrived, total, message))
-        if len(self._waiting) > MAX_WAITING:
-            heapq.heappop(self._waiting)
+        self._characters += len(message or "")
+        while len(self._waiting) > MAX_WAITING or self._characters > MAX_CHARACTERS:
+            self._take()
         self._change.set()
+
+    def _take(self) -> Notification:
+        notification = heapq.heappop(self._waiting)
+        self._characters -= len(notification[3] or "")
+        return notification
 
     async def finish(self) -> None:
         """The answer is there. Wait until what came before it was given on."""
@@ -64,7 +74,7 @@ class ProgressFeed:
             # All that came in one burst has been put when the tasks of that step have run.
             await trio.lowlevel.checkpoint()
             while self._waiting:
-                await self._give(heapq.heappop(self._waiting))
+                await self._give(self._take())
             if self._answered:
                 self._done.set()
                 return

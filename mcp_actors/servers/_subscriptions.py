@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ResourceUpdated", "Subscription", "Subscriptions"]
 
+MAX_CHARACTERS: Final = 16 * 1024
+"""Of the URI of a part. One that is longer is not kept: then the whole has changed."""
+
 MAX_PENDING: Final = 1024
 """Changed resources that may wait for who has subscribed. A server may tell of parts of one, so there is no end."""
 
@@ -120,8 +123,10 @@ class Subscription:
 
     def put_if_meant(self, uri: str) -> None:
         """A resource has changed, which may be one of those subscribed to, or a part of one."""
-        if any(uri == each or uri.startswith((f"{each.rstrip('/')}/", f"{each}?", f"{each}#")) for each in self._uris):
-            self.put(uri)
+        for each in self._uris:
+            if uri == each or uri.startswith((f"{each.rstrip('/')}/", f"{each}?", f"{each}#")):
+                self.put(uri if len(uri) <= MAX_CHARACTERS else each)
+                return
 
     def fail(self, error: Exception) -> None:
         """The server refuses it now, and would again."""

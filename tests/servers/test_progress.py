@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import open_servers
-from mcp_actors.servers._progress import MAX_WAITING, ProgressFeed
+from mcp_actors.servers._progress import MAX_CHARACTERS, MAX_WAITING, ProgressFeed
 
 from .groups import server
 from .links import text_of
@@ -105,6 +105,26 @@ async def test_of_more_notices_than_may_wait_the_oldest_are_dropped() -> None:
         gate.set()
         await feed.finish()
     assert seen == [0, *range(11, MAX_WAITING + 11)]
+
+
+async def test_messages_of_notifications_that_wait_take_no_more_than_a_bound_of_memory() -> None:
+    seen: list[float] = []
+    gate = trio.Event()
+
+    async def slow(progress: float, total: float | None, message: str | None) -> None:
+        seen.append(progress)
+        await gate.wait()
+
+    feed = ProgressFeed("a", slow)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(feed.run)
+        await feed.put(0, None, None)
+        await wait_all_tasks_blocked()
+        for number in range(1, 7):
+            await feed.put(number, None, "x" * (MAX_CHARACTERS // 2))
+        gate.set()
+        await feed.finish()
+    assert seen == [0, 5, 6]
 
 
 async def test_an_answer_that_has_come_does_not_wait_long_for_a_callback(autojump_clock: MockClock) -> None:

@@ -98,6 +98,8 @@ async def test_a_part_of_a_resource_is_told_to_who_has_subscribed_to_the_whole()
         assert await next_of(changes) == ResourceUpdated("file:///a/part")
         await library.change("file:///a#part")
         assert await next_of(changes) == ResourceUpdated("file:///a#part")
+        await library.change(f"file:///a/{'x' * 20_000}")  # is not kept
+        assert await next_of(changes) == ResourceUpdated("file:///a")
 
 
 async def test_more_parts_than_can_be_kept_count_as_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:

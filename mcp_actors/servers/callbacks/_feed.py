@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from ...config._list_meter import measured
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -18,6 +20,9 @@ logger = logging.getLogger("mcp_actors.servers")
 
 MAX_WAITING: Final = 1000
 """Notifications that may wait for a slow callback; of more, the oldest are dropped: who is behind wants the news."""
+
+MAX_BYTES: Final = 8 * 1024 * 1024
+"""What these may take, about, likewise. Ordinary ones take a thousandth. One that takes more is dropped itself."""
 
 
 class NotificationFeed:
@@ -37,32 +42,48 @@ class NotificationFeed:
         self._server = server
         self._kind = kind
         self._give = give
-        self._waiting: deque[tuple[Any, Context]] = deque()
+        self._waiting: deque[tuple[Any, Context, int]] = deque()
+        self._bytes = 0
         self._giving = False
         self._change = trio.Event()
         self._idle = trio.Event()
 
     def put(self, notification: Any) -> None:
         """Take a notification."""
-        if len(self._waiting) >= MAX_WAITING:
-            self._waiting.popleft()
-            self.dropped += 1
-            if self.dropped == 1:
-                logger.warning(
-                    "server %r: tells more than its %s callback can take; the oldest is dropped whenever %d wait",
-                    self._server,
-                    self._kind,
-                    MAX_WAITING,
-                )
-        self._waiting.append((notification, copy_context()))
+        size, _, _ = measured(notification, MAX_BYTES)
+        if size > MAX_BYTES:
+            self._drop()
+            return
+        while len(self._waiting) >= MAX_WAITING or self._bytes + size > MAX_BYTES:
+            self._take()
+            self._drop()
+        self._waiting.append((notification, copy_context(), size))
+        self._bytes += size
         self._change.set()
+
+    def _take(self) -> tuple[Any, Context]:
+        notification, context, size = self._waiting.popleft()
+        self._bytes -= size
+        return notification, context
+
+    def _drop(self) -> None:
+        self.dropped += 1
+        if self.dropped == 1:
+            logger.warning(
+                "server %r: tells more than its %s callback can take; the oldest is dropped whenever more than %d "
+                "wait, or %d bytes",
+                self._server,
+                self._kind,
+                MAX_WAITING,
+                MAX_BYTES,
+            )
 
     async def run(self) -> None:
         """Give on what comes. **Cancellation**: what waits is dropped."""
         while True:
             while self._waiting:
                 self._giving = True
-                await self._give(*self._waiting.popleft())
+                await self._give(*self._take())
             self._giving = False
             self._idle.set()
             await self._change.wait()

@@ -15,7 +15,7 @@ from trio.testing import wait_all_tasks_blocked
 from mcp_actors import Callbacks, ConnectionLost, InProcess, ServerConfig, open_servers
 from mcp_actors.config import CallbackContext
 from mcp_actors.servers import ServerRef
-from mcp_actors.servers.callbacks._feed import MAX_WAITING, NotificationFeed
+from mcp_actors.servers.callbacks._feed import MAX_BYTES, MAX_WAITING, NotificationFeed
 
 from ..asking import ERAS, Era, Heard, asking, call, log, until
 from ..groups import BOUND
@@ -176,8 +176,39 @@ async def test_of_more_notices_than_may_wait_the_oldest_are_dropped_and_that_is_
     assert feed.dropped == 10
     [record] = caplog.records
     assert record.getMessage() == (
-        "server 'a': tells more than its logging callback can take; the oldest is dropped whenever 1000 wait"
+        "server 'a': tells more than its logging callback can take; the oldest is dropped whenever more than 1000 "
+        "wait, or 8388608 bytes"
     )
+
+
+async def test_notifications_that_wait_take_no_more_than_a_bound_of_memory(caplog: pytest.LogCaptureFixture) -> None:
+    """However large each is: the oldest are dropped, and one that is too large by itself."""
+    heard: list[int] = []
+    gate = trio.Event()
+
+    async def slow(notification: LoggingMessageNotification, context: object) -> None:
+        heard.append(notification.params.data["number"])
+        await gate.wait()
+
+    def told(number: int, size: int) -> LoggingMessageNotification:
+        data = {"number": number, "text": "x" * size}
+        return LoggingMessageNotification(params=LoggingMessageNotificationParams(level="info", data=data))
+
+    feed = NotificationFeed("a", "logging", slow)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(feed.run)
+        feed.put(told(0, 1))
+        await wait_all_tasks_blocked()
+        for number in range(1, 11):
+            feed.put(told(number, MAX_BYTES // 4))
+        feed.put(told(11, MAX_BYTES))
+        feed.put(told(12, 1))
+        gate.set()
+        await feed.wait_idle()
+        nursery.cancel_scope.cancel("all was heard")
+    assert heard == [0, 8, 9, 10, 12]
+    assert feed.dropped == 8
+    assert len(caplog.records) == 1
 
 
 VISITOR: ContextVar[str] = ContextVar("VISITOR", default="nobody")
