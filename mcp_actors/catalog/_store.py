@@ -4,6 +4,10 @@ A file is a cache: it may be gone, old or broken at any time, and whoever reads 
 a whole, so several programs may write the same one, and the last of them counts. Only its owner may read it, and what
 another user has put there is not believed: the descriptions of tools are read by models.
 
+A file that nobody has read for half a year is removed, by whichever program looks; of very many, those are that were
+not read for longest. Reading one says that it is still wanted. A program that has read a file that another one removes
+in this moment writes it anew when its server lists.
+
 Everything here blocks; it is to be called from a worker thread.
 """
 
@@ -12,10 +16,12 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import stat
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +35,15 @@ logger = logging.getLogger("mcp_actors.catalog")
 
 FORMAT: Final = "mcp-actors catalog"
 VERSION: Final = 1
+
+UNUSED: Final = 180 * 86_400.0
+"""Seconds after which a file that was not read is removed. What was accepted of a server is forgotten with it."""
+
+MOST_FILES: Final = 1000
+"""Of more than so many the oldest are removed, but for what is `RECENT`. People have some dozens of servers."""
+
+RECENT: Final = 86_400.0
+"""Seconds: a file is not marked as read more often, and is not removed within that time, however many there are."""
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 """The largest file that is read or written. A thousand tools with long schemas take about two."""
@@ -60,11 +75,13 @@ class RememberedCatalog:
         server: its configured name, for people who look into the file.
         tools: its tools as it listed them, in the form that they have on the wire; None if they were too large.
         pins: what its next listing is to be judged against; None if nobody wants to know.
+        identity: the pin of what it was started from when it listed them; None if that is not known.
     """
 
     server: str
     tools: tuple[Mapping[str, Any], ...] | None
     pins: Pins | None = None
+    identity: str | None = None
 
 
 class _Unusable(Exception):
@@ -143,6 +160,18 @@ class CatalogStore:
         logger.warning("server %r: what it listed is not remembered for the next run: %s", catalog.server, problem)
         return False
 
+    def tidy(self) -> None:
+        """Remove what nobody has read for long, and what writers that were killed have left. Nothing of that fails."""
+        now = time.time()
+        try:
+            ages = sorted((now - status.st_mtime, name) for name, status in _files(self.directory))
+        except OSError:
+            return
+        for place, (age, name) in enumerate(ages):
+            if age > UNUSED or (age > RECENT and (place >= MOST_FILES or name.endswith(_NEW))):
+                with suppress(OSError):
+                    os.unlink(self.directory / name)
+
 
 # --- the format -----------------------------------------------------------------------------------------------------
 
@@ -155,6 +184,7 @@ def _encoded(fingerprint: str, catalog: RememberedCatalog) -> bytes:
         "server": catalog.server,
         "tools": None if catalog.tools is None else list(catalog.tools),
         "pins": None if catalog.pins is None else catalog.pins.to_json(),
+        "identity": catalog.identity,
     }
     data = json.dumps(content, separators=(",", ":")).encode()
     if len(data) > MAX_BYTES:
@@ -175,8 +205,13 @@ def _decoded(data: bytes, fingerprint: str) -> RememberedCatalog:
                 raise _Unusable("it is no catalogue")
             if written != fingerprint:
                 raise _Unusable(f"it is about another server ({server!r})")
+            identity = content.get("identity")  # older files have none
+            if not isinstance(identity, str | None):
+                raise _Unusable("its identity is damaged")
             remembered = None if tools is None else tuple(tools)
-            return RememberedCatalog(server=server, tools=remembered, pins=_pins(content.get("pins")))
+            return RememberedCatalog(
+                server=server, tools=remembered, pins=_pins(content.get("pins")), identity=identity
+            )
     raise _Unusable("it is no catalogue")
 
 
@@ -197,6 +232,21 @@ def _pins(value: object) -> Pins | None:
 # --- the files ------------------------------------------------------------------------------------------------------
 
 
+_NEW: Final = ".new"
+_OURS: Final = re.compile(rf"[0-9a-f]+\.json(\.[^.]+{re.escape(_NEW)})?")
+
+
+def _files(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """The files in a directory that programs like this one have made for this user."""
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if _OURS.fullmatch(entry.name):
+                with suppress(OSError):  # another program has removed it
+                    status = entry.stat(follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                        yield entry.name, status
+
+
 def _read(path: Path) -> bytes:
     """Return the content of a file, if it is one of ours."""
     # Without these two, a link could lead elsewhere, and a named pipe would keep the thread for ever.
@@ -209,6 +259,9 @@ def _read(path: Path) -> bytes:
             raise _Unusable("it belongs to another user, or others may write to it")
         with open(descriptor, "rb", closefd=False) as file:
             data = file.read(MAX_BYTES + 1)
+        if time.time() - status.st_mtime > RECENT:
+            with suppress(OSError):
+                os.utime(descriptor)
     finally:
         os.close(descriptor)
     if len(data) > MAX_BYTES:
@@ -227,7 +280,7 @@ def _says(path: Path, data: bytes) -> bool:
 def _replace(path: Path, data: bytes) -> None:
     """Give a file this content, all of it or nothing, readable by its owner only."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".new")  # with mode 0600
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=_NEW)  # with mode 0600
     try:
         with open(descriptor, "wb") as file:
             file.write(data)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from attrs import field, frozen
 
 from .._errors import ToolNotFound
-from ..catalog import Pins, PinVerdict, identity_pin, judge
-from ._fingerprint import fingerprint
+from ..catalog import Pins, PinVerdict, judge
+from ._fingerprint import launch_pin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,6 +56,7 @@ class Admission:
 
     Attributes:
         accepted: the pins of what was accepted so far; None before the first listing, which is trusted.
+        identity: the pin of what the server is started from, or reached at; None if nobody can say.
 
     Args:
         config: the server's configuration.
@@ -66,7 +67,7 @@ class Admission:
         self._config = config
         self._filter = config.tools
         self._policy = config.on_tool_change
-        self._identity = None if (known := fingerprint(config)) is None else identity_pin({"launch": known})
+        self.identity: str | None = launch_pin(config)
         self._listed: tuple[KnownTool, ...] = ()
         self._seen = Pins()
         self._verdict: PinVerdict | None = None
@@ -130,7 +131,7 @@ class Admission:
         return self._shown(filtered, judge(self.accepted, self._pins(filtered), self._policy).hidden)
 
     def _pins(self, tools: Iterable[KnownTool]) -> Pins:
-        return Pins(tools={each.name: each.pin for each in tools}, identity=self._identity)
+        return Pins(tools={each.name: each.pin for each in tools}, identity=self.identity)
 
     @staticmethod
     def _shown(tools: tuple[KnownTool, ...], hidden: frozenset[str]) -> tuple[KnownTool, ...]:

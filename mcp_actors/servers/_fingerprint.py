@@ -6,8 +6,10 @@ into it, and of arguments and URLs only what may be shown: who has the hash of a
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
+from ..catalog import identity_pin
 from ..catalog._canonical import digest
 from ..config import Http, Sse, Stdio, TransportTemplate, is_auth_flow
 from ..config._masking import mask_args
@@ -15,13 +17,28 @@ from ..config._masking import mask_args
 if TYPE_CHECKING:
     from ..config import ServerConfig, Transport
 
-__all__ = ["fingerprint", "launch_identity"]
+__all__ = ["fingerprint", "launch_identity", "launch_pin"]
 
 
 def fingerprint(config: ServerConfig) -> str | None:
-    """Return a hexadecimal text that two configurations share if they have one name and one `launch_identity`."""
+    """Return a hexadecimal text that two configurations share if what is remembered of one is about the other, too.
+
+    Of a server that stands in a file, that is its place: its name there, whatever it is started from. So whoever has
+    the file start something else under that name is noticed, and programs with files of their own do not disturb each
+    other. One that was made by a program is known by its name and its `launch_identity`.
+    """
     identity = launch_identity(config.transport)
-    return None if identity is None else digest({"name": config.name, **identity})
+    if identity is None:
+        return None
+    if config.source is not None and os.path.isabs(config.source):
+        return digest({"name": config.name, "source": config.source})
+    return digest({"name": config.name, **identity})
+
+
+def launch_pin(config: ServerConfig) -> str | None:
+    """Return the pin of what a server is started from or reached at; None if nobody can say what that is."""
+    identity = launch_identity(config.transport)
+    return None if identity is None else identity_pin({"launch": digest({"name": config.name, **identity})})
 
 
 def launch_identity(transport: Transport) -> dict[str, object] | None:

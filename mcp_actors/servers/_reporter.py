@@ -32,11 +32,13 @@ class CatalogReporter:
 
     def differs(self, verdict: PinVerdict) -> None:
         """What is listed is not what was accepted."""
-        server, blocked = self.record.config.name, bool(verdict.hidden)
+        config, blocked = self.record.config, bool(verdict.hidden)
+        place = f" (see {config.source})" if verdict.identity_changed and config.source is not None else ""
         logger.warning(
-            "server %r: its tools are not what was accepted; %s%s",
-            server,
+            "server %r: its tools are not what was accepted; %s%s%s",
+            config.name,
             verdict.summary(),
+            place,
             "; what is new or different is hidden until it is approved" if blocked else "",
         )
         self.record.tell(

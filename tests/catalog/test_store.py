@@ -7,6 +7,7 @@ import logging
 import os
 import stat
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +21,9 @@ from mcp_actors.catalog._store import CatalogStore, RememberedCatalog, default_d
 
 KEY: Final = "0123abcd"
 TOOLS: Final = ({"name": "search", "inputSchema": {"type": "object"}}, {"name": "grüße", "inputSchema": {}})
-CATALOG: Final = RememberedCatalog(server="docs", tools=TOOLS, pins=Pins(tools={"search": "0" * 64}, identity="1" * 64))
+CATALOG: Final = RememberedCatalog(
+    server="docs", tools=TOOLS, pins=Pins(tools={"search": "0" * 64}, identity="1" * 64), identity="1" * 64
+)
 
 
 @pytest.fixture
@@ -250,3 +253,71 @@ def test_a_user_without_a_home_is_told_to_give_a_directory(monkeypatch: pytest.M
 
 def test_repr_names_the_directory() -> None:
     assert repr(CatalogStore("/var/caches")) == "CatalogStore('/var/caches')"
+
+
+# --- old files ------------------------------------------------------------------------------------------------------
+
+DAY: Final = 86_400
+
+
+def aged(store: CatalogStore, name: str, days: float) -> Path:
+    """A file that was read last so many days ago."""
+    store.directory.mkdir(parents=True, exist_ok=True)
+    path = store.directory / name
+    path.write_text("{}")
+    then = time.time() - days * DAY
+    os.utime(path, (then, then))
+    return path
+
+
+def test_what_nobody_has_read_for_half_a_year_is_removed(store: CatalogStore) -> None:
+    old, recent = aged(store, "aa.json", 181), aged(store, "bb.json", 179)
+    foreign = [aged(store, name, 999) for name in ("notes.json", "aa.txt", "aa.json.bak")]
+    (store.directory / "cc.json").mkdir()
+    (store.directory / "dd.json").symlink_to(foreign[0])
+    store.tidy()
+    assert not old.exists()
+    assert all(path.exists() for path in (recent, *foreign, store.directory / "cc.json", store.directory / "dd.json"))
+
+
+def test_of_very_many_those_are_removed_that_were_not_read_for_longest(
+    store: CatalogStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for those of the last day: somebody may have very many."""
+    monkeypatch.setattr(_store, "MOST_FILES", 2)
+    paths = [aged(store, f"{number}.json", days) for number, days in enumerate((0.1, 0.2, 0.3, 2, 3))]
+    store.tidy()
+    assert [path.exists() for path in paths] == [True, True, True, False, False]
+
+
+def test_what_writers_that_were_killed_have_left_is_removed(store: CatalogStore) -> None:
+    left, writing = aged(store, "aa.json.x8_1k.new", 2), aged(store, "aa.json.z9.new", 0.5)
+    store.tidy()
+    assert (left.exists(), writing.exists()) == (False, True)
+
+
+def test_to_read_a_file_says_that_it_is_wanted(store: CatalogStore) -> None:
+    path = written(store)
+    os.utime(path, (0, 0))
+    assert store.load(KEY) == CATALOG
+    store.tidy()
+    assert time.time() - path.stat().st_mtime < DAY / 2
+    assert store.load(KEY) == CATALOG
+
+
+def test_a_directory_that_is_not_there_is_tidy(store: CatalogStore) -> None:
+    store.tidy()
+    assert not store.directory.exists()
+
+
+def test_many_programs_may_tidy_and_write_at_the_same_time(store: CatalogStore) -> None:
+    for number in range(50):
+        aged(store, f"{number}.json", 200)
+
+    def work(_: int) -> bool:
+        store.tidy()
+        return store.save(KEY, CATALOG) and store.load(KEY) == CATALOG
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(40)))
+    assert [path.name for path in store.directory.iterdir()] == [f"{KEY}.json"]

@@ -64,6 +64,15 @@ class _Known:
     accepted: Pins | None
 
 
+@frozen(eq=False)
+class _Remembered:
+    """What was written of a server: its tools (None: too large), what was accepted, and what it was started from."""
+
+    listed: tuple[KnownTool, ...] | None
+    accepted: Pins | None
+    identity: str | None
+
+
 class CatalogMemory:
     """The remembered catalogues of the servers of a group. It observes the group, to hear of what they list.
 
@@ -110,13 +119,16 @@ class CatalogMemory:
         for server in filter(self._blocks, unread):
             self._distrust(server)
 
-    def _recalled(self, server: str, known: _Known | Pins) -> None:
+    def _recalled(self, server: str, known: _Remembered) -> None:
         catalog = self._records[server].catalog
-        if isinstance(known, Pins):
-            catalog.admission.judge_by(known)
+        if known.identity not in (None, catalog.admission.identity):
+            # Something else is started under this name now: these are not its tools, and its own were not accepted.
+            catalog.admission.judge_by(known.accepted or Pins(identity=known.identity))
+        elif known.listed is None:
+            catalog.admission.judge_by(known.accepted or Pins())
         else:
             catalog.recall(known.listed, known.accepted)
-            self._kept[server] = known
+            self._kept[server] = _Known(known.listed, known.accepted)
 
     def _blocks(self, server: str) -> bool:
         return self._records[server].config.on_tool_change == "block"
@@ -139,10 +151,12 @@ class CatalogMemory:
 
     async def run(self) -> None:
         """Write what servers list, until this is closed and all is written."""
+        await self._in_thread(self._store.tidy)
         while True:
             self._news = trio.Event()
             for server, known in self._unwritten().items():
-                await self._in_thread(partial(_save, self._store, self._fingerprints[server], server, known))
+                identity = self._records[server].catalog.admission.identity
+                await self._in_thread(partial(_save, self._store, self._fingerprints[server], server, known, identity))
                 self._kept[server] = known
             if self._closed and not self._unwritten():
                 return
@@ -211,23 +225,25 @@ def _by_size(store: CatalogStore, fingerprints: Mapping[str, str]) -> list[str]:
     return sorted(fingerprints, key=lambda server: store.size(fingerprints[server]))
 
 
-def _load(store: CatalogStore, key: str, server: str) -> _Known | Pins | None:
-    """Read what is remembered of a server; that may be its pins only. Whatever goes wrong is logged."""
+def _load(store: CatalogStore, key: str, server: str) -> _Remembered | None:
+    """Read what is remembered of a server. Whatever goes wrong is logged."""
     try:
         if (catalog := store.load(key)) is not None:
-            if catalog.tools is None:
-                return catalog.pins
-            tools = map(Tool.model_validate, catalog.tools)
-            return _Known(tuple(KnownTool.of(server, tool) for tool in tools), catalog.pins)
+            listed = None
+            if catalog.tools is not None:
+                tools = map(Tool.model_validate, catalog.tools)
+                listed = tuple(KnownTool.of(server, tool) for tool in tools)
+            return _Remembered(listed, catalog.pins, catalog.identity)
     except (ValidationError, RecursionError):
         logger.warning("the remembered catalogue %s is ignored: its tools are damaged", store.path(key))
     return None
 
 
-def _save(store: CatalogStore, key: str, server: str, known: _Known) -> None:
+def _save(store: CatalogStore, key: str, server: str, known: _Known, identity: str | None) -> None:
     """Remember what a server listed. Whatever goes wrong is logged."""
     try:
         tools = tuple(each.tool.model_dump(mode="json", by_alias=True, exclude_none=True) for each in known.listed)
-        store.save(key, RememberedCatalog(server=server, tools=tools, pins=known.accepted))
+        catalog = RememberedCatalog(server=server, tools=tools, pins=known.accepted, identity=identity)
+        store.save(key, catalog)
     except Exception:
         logger.warning("server %r: what it listed is not remembered for the next run", server, exc_info=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from mcp.types import Tool
@@ -28,9 +30,10 @@ from mcp_actors import (
 )
 from mcp_actors.catalog import _store
 from mcp_actors.catalog._store import CatalogStore
-from mcp_actors.config import ConfigValue, Secret
+from mcp_actors.config import ConfigValue, Secret, load_config
 from mcp_actors.kernel import Crashed
-from mcp_actors.servers._fingerprint import fingerprint
+from mcp_actors.servers import ToolsDiffer
+from mcp_actors.servers._fingerprint import fingerprint, launch_pin
 from mcp_actors.servers.group import _memory
 from mcp_actors.servers.group._memory import FLUSH_WAIT, RECALL_WAIT
 
@@ -277,6 +280,97 @@ def test_a_fingerprint_differs_for_whatever_else() -> None:
     assert described(Stdio("x", ["y"], env={"A": "", "B": ""})) == described(Stdio("x", ["y"], env={"B": "", "A": ""}))
     assert described(Http(url, headers={"a": ""})) == described(Http(url, headers={"A": ""}))
     assert fingerprint(ServerConfig("a", InProcess(object()))) is None
+
+
+def test_what_is_remembered_of_a_server_in_a_file_is_filed_under_that_file() -> None:
+    """And a name that is no file's says nothing: any number of programs may use it."""
+    one, other = Stdio("x", ["y"]), Stdio("z")
+    in_file = [ServerConfig("a", transport, source="/home/me/.mcp.json") for transport in (one, other)]
+    assert fingerprint(in_file[0]) == fingerprint(in_file[1])
+    assert launch_pin(in_file[0]) != launch_pin(in_file[1])
+    assert len({fingerprint(config) for config in (*in_file, ServerConfig("a", one, source="/elsewhere"))}) == 2
+    assert fingerprint(ServerConfig("a", one, source="settings")) == described(one)
+    assert fingerprint(ServerConfig("a", InProcess(object()), source="/home/me/.mcp.json")) is None
+
+
+def entry(path: Path, *flags: str, policy: str) -> Path:
+    """Write a configuration file in which the server ``files`` is started with these flags."""
+    program, args = command(*flags)
+    server = {"command": program, "args": list(args), "mcp_actors": {"on_tool_change": policy}}
+    path.write_text(json.dumps({"mcpServers": {"files": server}}))
+    return path
+
+
+@pytest.mark.parametrize("policy", ["allow", "warn", "block"])
+async def test_a_file_that_starts_something_else_under_the_same_name_is_noticed(
+    policy: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also if what it lists is the same, down to the last letter."""
+    path, store, events = tmp_path / ".mcp.json", tmp_path / "store", Events()
+    async with open_servers(entry(path, policy=policy), catalog_store=store) as group:
+        assert len(group.tools) == len(TOOLS)
+    async with open_servers(path, catalog_store=store) as group:
+        assert not group["files"].tool_changes
+    assert not warnings(caplog)
+    entry(path, "--name", "another", policy=policy)
+    async with open_servers(path, catalog_store=store, observers=[events]) as group:
+        assert len(group.tools) == (0 if policy == "block" else len(TOOLS))
+        assert [event.identity_changed for event in events.of(ToolsDiffer)] == [True] * (policy != "allow")
+        if policy == "block":
+            assert group["files"].tool_changes.identity_changed
+            await group["files"].approve_tools(group["files"].tool_changes)
+            assert len(group.tools) == len(TOOLS)
+    if policy != "allow":
+        [line] = warnings(caplog)
+        assert line.startswith("server 'files': its tools are not what was accepted; it is started from something else")
+        assert f"(see {path})" in line
+    async with open_servers(path, catalog_store=store) as group:
+        assert len(group.tools) == len(TOOLS)
+        assert not group["files"].tool_changes
+    assert len(warnings(caplog)) == (policy != "allow")
+    assert len(files(store)) == 1
+
+
+async def test_what_another_command_listed_is_not_shown_as_the_tools_of_this_one(tmp_path: Path) -> None:
+    path, store = tmp_path / ".mcp.json", tmp_path / "store"
+    async with open_servers(entry(path, "--tools", "1", policy="allow"), catalog_store=store):
+        pass
+    entry(path, "--tools", "2", policy="allow")
+    loaded = load_config(path)
+    lazy = [attrs.evolve(config, connect="lazy") for config in loaded.servers]
+    async with open_servers(*lazy, catalog_store=store) as group:
+        assert not group.tools
+
+
+async def test_programs_that_share_a_store_do_not_see_each_other_s_servers_as_changed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each has a server of the same name, in a file of its own, or made by itself."""
+    store, options = tmp_path / "store", {"policy": "block"}
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+    one, two = (
+        entry(tmp_path / "one" / "x.json", **options),
+        entry(tmp_path / "two" / "x.json", "--name", "b", **options),
+    )
+    made = [server("files", "--name", name, on_tool_change="block") for name in ("c", "d")]
+    for _ in range(2):
+        for source in [one, two]:
+            async with open_servers(source, catalog_store=store) as group:
+                assert len(group.tools) == len(TOOLS)
+        for config in made:
+            async with open_servers(config, catalog_store=store) as group:
+                assert len(group.tools) == len(TOOLS)
+    assert not warnings(caplog)
+    assert len(files(store)) == 4
+
+
+async def test_a_group_removes_what_nobody_wants_any_more(tmp_path: Path) -> None:
+    old = tmp_path / f"{'0' * 64}.json"
+    old.write_text("{}")
+    os.utime(old, (0, 0))
+    async with open_servers(server("a"), catalog_store=tmp_path):
+        await eventually(lambda: not old.exists())
 
 
 def test_a_fingerprint_stays_from_version_to_version() -> None:
