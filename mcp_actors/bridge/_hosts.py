@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import outcome
 import trio
 
+from ._interrupts import InterruptGuard
 from ._lane import Lane, at_once
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ class GuestRun(TrioRun):
         self._turns: deque[Turn] = deque()
         self._turn_due = threading.Event()
         self._ended = False
+        self._interrupts = InterruptGuard()
         self._thread = threading.get_ident()
 
     def start(self) -> None:
@@ -148,6 +150,7 @@ class GuestRun(TrioRun):
                 "use host='thread', or open everything in one block"
             )
         self.bridge.to_loop = self.bridge.to_trio = at_once
+        self._interrupts.install()
         loop = self.bridge.loop
         trio.lowlevel.start_guest_run(
             self._main,
@@ -179,12 +182,13 @@ class GuestRun(TrioRun):
         if not self._turns:
             return  # what the event loop left behind when it stopped was taken since
         try:
-            self._turns.popleft()()
+            self._interrupts.take(self._turns.popleft())
         except BaseException as exc:
             # Trio itself has failed, or was interrupted: it gets no turn any more, and would never say that it is done.
             self._done(outcome.Error(exc))
             if not isinstance(exc, Exception):
                 raise
+        self._interrupts.catch_up()
 
     def _take_all_turns(self) -> None:
         while not self._ended:
@@ -195,6 +199,7 @@ class GuestRun(TrioRun):
 
     def _done(self, result: outcome.Outcome[None]) -> None:
         self._ended = True
+        self._interrupts.uninstall()
         atexit.unregister(self.at_exit)
         if isinstance(result, outcome.Error):
             self.failure = result.error  # Trio itself has failed
