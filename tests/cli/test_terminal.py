@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def test_check_is_in_colour(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_who_wants_no_colour_gets_none(tmp_path: Path, variables: dict[str, str]) -> None:
+def test_who_wants_no_colour_gets_none(tmp_path: Path, variables: dict[str, Any]) -> None:
     write(tmp_path, {"a": scripted(), "b": {"command": "no-such-program"}})
     with terminal(tmp_path, "check", **variables) as shown:
         assert shown.wait() == 1
