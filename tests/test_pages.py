@@ -47,6 +47,11 @@ def marked(*languages: str) -> list[pytest.ParameterSet]:
     return [pytest.param(block, id=str(block)) for block in BLOCKS if block.language in languages]
 
 
+def above(block: Block, language: str) -> Block:
+    """Return the last block in a language before another one, on the same page."""
+    return [each for each in blocks(block.page) if each.language == language and each.line < block.line][-1]
+
+
 def stands_in(text: str, source: str) -> bool:
     """Whether a text stands word for word in a source, whole lines of it, indented or not."""
     return any(f"\n{textwrap.indent(text, ' ' * depth)}\n" in f"\n{source}\n" for depth in (0, 4, 8, 12))
@@ -78,9 +83,15 @@ def test_there_is_no_code_beside_the_blocks(page: Path) -> None:
     assert re.findall(r"^~~~.*|^ +```.*|^\n {4}.*", prose, re.MULTILINE) == []
 
 
-@pytest.mark.parametrize("block", marked("python", "text"))
-def test_a_block_of_python_and_what_it_prints_stand_in_an_example(block: Block) -> None:
+@pytest.mark.parametrize("block", marked("python"))
+def test_a_block_of_python_stands_in_an_example(block: Block) -> None:
     assert any(stands_in(block.text, program) for program in PROGRAMS), f"{block}: no example has this:\n{block.text}"
+
+
+@pytest.mark.parametrize("block", marked("text"))
+def test_a_block_of_text_is_what_the_example_with_the_code_above_it_prints(block: Block) -> None:
+    code = above(block, "python").text
+    assert any(stands_in(block.text, program) for program in PROGRAMS if stands_in(code, program)), block.text
 
 
 @pytest.mark.parametrize("literal", list(literals()))
@@ -114,10 +125,10 @@ def test_a_configuration_loads_and_nothing_is_wrong_with_it(block: Block, tmp_pa
 def test_what_is_typed_in_a_terminal_shows_what_the_page_says(block: Block, tmp_path: Path) -> None:
     """The commands of a session run in a folder that has the configuration above it as ``.mcp.json``."""
     pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
-    [*_, above] = [each for each in blocks(block.page) if each.language == "json" and each.line < block.line]
-    if lacking := missing(above.text):
+    configuration = above(block, "json").text
+    if lacking := missing(configuration):
         pytest.skip(lacking)
-    (tmp_path / ".mcp.json").write_text(above.text)
+    (tmp_path / ".mcp.json").write_text(configuration)
     (tmp_path / ".mcp.json").chmod(stat.S_IRUSR | stat.S_IWUSR)
     shown = []
     for command in re.findall(r"^\$ (.*)$", block.text, re.MULTILINE):
