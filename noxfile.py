@@ -108,11 +108,12 @@ def build(session: nox.Session) -> None:
     folder = Path(session.create_tmp()).resolve()
     session.run("python", "-m", "build", "--outdir", str(folder / "dist"))
     [wheel] = sorted((folder / "dist").glob("*.whl"))
-    session.install("--force-reinstall", str(wheel))
+    session.install("--force-reinstall", f"{wheel}[cli]")
     empty = folder / "empty"
     empty.mkdir(exist_ok=True)
     session.chdir(empty)
     session.run("python", "-I", "-c", WHEEL_CHECK)
+    session.run("mcp-actors", "--version")
 
 
 def lowest_versions() -> list[str]:
