@@ -235,6 +235,7 @@ class PipeWriter(Stream):
         """Whether something was sent, and nothing of that is still here."""
         return self._begun and not self._backlog
 
+    @trio.lowlevel.enable_ki_protection  # or else a Ctrl-C could leave half a line, or a backlog that nobody writes
     async def send(self, item: SessionMessage, /) -> None:
         """Send one message, whole.
 
@@ -283,6 +284,7 @@ class PipeWriter(Stream):
                 self._wake_senders()
             raise anyio.BrokenResourceError from error
 
+    @trio.lowlevel.enable_ki_protection  # or else a Ctrl-C could have something written twice
     async def _write_backlog(self) -> None:
         try:
             while True:

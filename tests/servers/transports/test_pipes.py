@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import signal
 from pathlib import Path
+from unittest.mock import patch
 
 import anyio
 import pytest
@@ -199,11 +202,33 @@ async def test_while_answers_come_several_at_a_time_what_is_sent_in_a_tick_is_wr
 
 async def test_what_was_collected_is_written_before_the_end(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    async with open_link(shell(f"{TWO_LINES}; exec cat > {log}"), on_lost=never_lost) as link:
+    async with open_link(shell(f"{TWO_LINES}; exec cat > {log}", stop_timeout=BOUND), on_lost=never_lost) as link:
         reader, writer = await streams_of(link)
         await reader.receive()
         await writer.send(notification("goodbye"))
     assert "goodbye" in log.read_text()
+
+
+def test_what_a_ctrl_c_hits_while_it_is_written_is_written_once(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    def write(fd: int, data: bytes) -> int:
+        taken = os.write(fd, data)
+        if b"once" in data:
+            signal.raise_signal(signal.SIGINT)
+        return taken
+
+    async def main() -> None:
+        async with open_link(shell(f"{TWO_LINES}; exec cat > {log}", stop_timeout=BOUND), on_lost=never_lost) as link:
+            reader, writer = await streams_of(link)
+            await reader.receive()
+            await writer.send(notification("once"))
+            with patch("mcp_actors.servers.transports._pipes.os", wraps=os, write=write):
+                await trio.sleep(BOUND)
+
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)
+    assert log.read_text().count("once") == 1
 
 
 async def test_a_session_that_has_stopped_reading_may_still_say_goodbye(tmp_path: Path) -> None:
