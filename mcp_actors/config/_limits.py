@@ -41,6 +41,9 @@ class Limits:
         max_schema_bytes: how many bytes of JSON a tool's input schema, output schema, annotations, icons and meta may
             take, each; so of what else is listed. Default 262144 (256 KiB).
         max_schema_depth: how many objects and arrays may be within each other in each of these, 1 to 200. Default 64.
+        max_message_values: how many values of JSON one message may have (about: the commas outside of strings are
+            counted). Over stdio one that has more ends the connection, over HTTP its request; streams of events are not
+            looked at. Default 250000.
         max_notifications: how many notifications a second are taken from it. Default 500.
 
     Raises:
@@ -52,4 +55,5 @@ class Limits:
     max_text_chars: int = attrs.field(default=16 * 1024, validator=_check_count)
     max_schema_bytes: int = attrs.field(default=256 * 1024, validator=_check_count)
     max_schema_depth: int = attrs.field(default=64, validator=_check_depth)
+    max_message_values: int = attrs.field(default=250_000, validator=_check_count)
     max_notifications: int = attrs.field(default=500, validator=_check_count)

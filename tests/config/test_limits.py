@@ -54,6 +54,7 @@ def test_the_defaults_are_far_above_what_servers_list() -> None:
     limits = Limits()
     assert (limits.max_tools, limits.max_text_chars, limits.max_notifications) == (1000, 16_384, 500)
     assert (limits.max_schema_bytes, limits.max_schema_depth, limits.max_list_bytes) == (262_144, 64, 8_388_608)
+    assert limits.max_message_values == 250_000
 
 
 def test_what_is_within_them_is_kept_as_it_is() -> None:

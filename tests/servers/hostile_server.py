@@ -18,6 +18,13 @@ Json = dict[str, Any]
 
 CHANGED = "notifications/tools/list_changed"
 
+QUESTION: Json = {
+    "messages": [],
+    "maxTokens": 1,
+    "message": "?",
+    "requestedSchema": {"type": "object", "properties": {}},
+}
+
 IN_ONE_TOOL = 20_000
 """Values: a tool with so many is within the limits by itself."""
 
@@ -74,7 +81,7 @@ class HostileServer:
     def tools(self) -> list[Json]:
         """The tools, each within the limits."""
         names = [name.removeprefix("call_") for name in dir(self) if name.startswith("call_")]
-        small = [{"name": name, "inputSchema": {"type": "object"}} for name in names]
+        small = [{"name": name, "inputSchema": {"type": "object"}} for name in names if not self.pages]
         large = [{"name": f"t{n}", "inputSchema": {"type": "object", **values}} for n, values in self.crowd("enum")]
         return small + large
 
@@ -93,6 +100,36 @@ class HostileServer:
     def call_echo(self, request: object, arguments: Json) -> None:
         """Be good."""
         self.reply(request, text(arguments.get("text", "")))
+
+    def call_burst(self, request: object, arguments: Json) -> None:
+        """Send so many notifications of one kind at once, before the answer."""
+        for number in range(arguments["number"]):
+            self.notify(arguments["method"], **(arguments.get("params") or {"level": "info", "data": number}))
+        self.reply(request, text("done"))
+
+    def call_strangers(self, request: object, arguments: Json) -> None:
+        """Answer what nobody asked, report the progress of nothing, cancel what is not there; then answer twice."""
+        for stranger in (10**6, "mine", None, True, -1, 1.5):
+            self.reply(stranger, text("for nobody"))
+            self.notify("notifications/progress", progressToken=stranger, progress=1)
+            self.notify("notifications/cancelled", requestId=stranger)
+        for _ in range(2):
+            self.reply(request, text("done"))
+
+    def call_questions(self, request: object, arguments: Json) -> None:
+        """Ask so many things at once, whether this side said that it answers or not."""
+        for number in range(arguments["number"]):
+            self.write({"jsonrpc": "2.0", "id": f"q{number}", "method": arguments["method"], "params": QUESTION})
+        self.reply(request, text("done"))
+
+    def call_crowd(self, request: object, arguments: Json) -> None:
+        """Answer with so many values."""
+        content = b'{"content":[],"structuredContent":{"a":[' + b"1," * arguments["number"] + b"1]}}"
+        self.write_raw(b'{"jsonrpc":"2.0","id":%s,"result":%s}' % (json.dumps(request).encode(), content))
+
+    def call_nan(self, request: object, arguments: Json) -> None:
+        """Answer with what JSON does not have."""
+        self.reply(request, {**text("done"), "structuredContent": {"a": float("nan"), "b": float("inf")}})
 
     # --- the wire ---------------------------------------------------------------------------------------------------
 

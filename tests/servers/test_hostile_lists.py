@@ -11,10 +11,13 @@ from .groups import LATER, Events, server, state
 from .hostile import STEP, LongestStep, hostile
 from .links import text_of
 
+MANY = Limits(max_message_values=10_000_000)
+"""So that a message may hold more values than a list."""
+
 
 async def test_a_list_that_is_just_within_the_limits_holds_up_nobody() -> None:
     """It is measured, copied and hashed tool by tool, and nothing of that is done again when somebody asks."""
-    config = hostile("--values", "400000", on_tool_change="warn")
+    config = hostile("--values", "400000", on_tool_change="warn", limits=MANY)
     with LongestStep() as longest:
         async with open_servers(config, server("good")) as group:
             assert len(group.tools) > 20
@@ -25,7 +28,7 @@ async def test_a_list_that_is_just_within_the_limits_holds_up_nobody() -> None:
 
 
 async def test_a_list_that_is_too_much_as_a_whole_is_an_event_and_an_error_and_holds_up_nobody() -> None:
-    events, config = Events(), hostile("--values", "2000000", restart=LATER)
+    events, config = Events(), hostile("--values", "2000000", restart=LATER, limits=MANY)
     with LongestStep() as longest:
         async with open_servers(config, server("good"), observers=[events]) as group:
             assert state(group, "evil") == "backoff"

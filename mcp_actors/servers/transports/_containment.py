@@ -37,6 +37,7 @@ from ._lifeline import Lifeline
 from ._messages import INITIALIZED
 from ._notification_stream import NotificationStream
 from ._reach import Reach
+from ._values import TooManyValues
 
 __all__ = ["ContainedClient", "posted"]
 
@@ -65,6 +66,7 @@ class ContainedClient(httpx2.AsyncClient):
         shown: the same without its query.
         failures: makes the errors.
         max_body_bytes: the longest answer to accept, in bytes, counted as they are decoded.
+        max_values: how many values of JSON an answer may have.
         lifeline: where it is noted that the server is gone.
         background: runs what must not hold up the SDK.
     """
@@ -77,6 +79,7 @@ class ContainedClient(httpx2.AsyncClient):
         shown: str,
         failures: HttpFailures,
         max_body_bytes: int,
+        max_values: int,
         lifeline: Lifeline,
         background: Background,
     ) -> None:
@@ -86,6 +89,7 @@ class ContainedClient(httpx2.AsyncClient):
         self._shown = shown
         self._failures = failures
         self._max_body_bytes = max_body_bytes
+        self._max_values = max_values
         self._lifeline = lifeline
         self._background = background
         self._reach = Reach(inner, url, failures, lifeline, background)
@@ -214,9 +218,11 @@ class ContainedClient(httpx2.AsyncClient):
                 raise self._failures.lost("it accepted a request (202), but will not answer it")
             if kind != "application/json":
                 raise self._failures.no_answer(f"it answered with {kind or 'no content type'!r}, which is not MCP")
-            body = await read_body(response, self._max_body_bytes)
+            body = await read_body(response, self._max_body_bytes, max_values=self._max_values)
         except BodyTooLong:
             raise self._failures.too_long(self._max_body_bytes) from None
+        except TooManyValues:
+            raise self._failures.too_many(self._max_values) from None
         finally:
             await response.aclose()
         try:

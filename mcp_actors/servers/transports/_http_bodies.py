@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Final, Self
@@ -11,6 +12,7 @@ import trio
 from mcp import MCPError
 
 from ._http_failures import error_in
+from ._values import TooManyValues, ValueCounter
 
 __all__ = [
     "BodyTooLong",
@@ -106,19 +108,23 @@ class WatchedResponseBody(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-async def read_body(response: httpx2.Response, limit: int) -> bytes:
+async def read_body(response: httpx2.Response, limit: int, *, max_values: float = math.inf) -> bytes:
     """Read a whole body, which is decoded piece by piece, and close the response.
 
     Raises:
         BodyTooLong: it has more than `limit` bytes. No more than that, and one piece, was held.
+        TooManyValues: it has more than `max_values` values of JSON.
     """
-    body = bytearray()
+    body, counter = bytearray(), ValueCounter()
     try:
         async with aclosing(response.aiter_bytes()) as pieces:
             async for piece in pieces:
                 body += piece
                 if len(body) > limit:
                     raise BodyTooLong
+                counter.feed(piece)
+                if counter.values > max_values:
+                    raise TooManyValues
     finally:
         await response.aclose()
     return bytes(body)

@@ -227,6 +227,14 @@ class HttpFailures:
             server=self.server,
         )
 
+    def too_many(self, limit: int) -> LimitExceeded:
+        """The server sent more values than it may."""
+        return LimitExceeded(
+            f"server {self.server!r}: {self.url} answered with too many JSON values in one message; raise "
+            f"limits=Limits(max_message_values=…), which is {limit}, if it may do that",
+            server=self.server,
+        )
+
     def unreached(self, cause: Exception) -> ConnectionOver:
         """No connection to the server could be made."""
         root = _system_error(cause)

@@ -52,6 +52,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
         self.max_connections = bound_on_connections(config, transport)
         self._name = config.name
         self._stop_timeout = config.stop_timeout
+        self._max_values = config.limits.max_message_values
         self._transport: Configured = transport
         self._client = client
         self._failures = HttpFailures(config.name, transport.display_url)

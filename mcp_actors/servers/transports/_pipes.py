@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import anyio
 import trio
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCMessage, JSONRPCNotification
+from mcp.types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest
 
 from ..._errors import LimitExceeded
 from ._lines import LineSplitter, LineTooLong
 from ._messages import parse_message, with_result_type
 from ._streams import MessageReader, Stream
 from ._unreadable import unreadable_answer
+from ._values import TooManyValues
 
 if TYPE_CHECKING:
     from .._background import Background
@@ -104,15 +105,17 @@ class PipeReader(MessageReader):
         *,
         server: str,
         max_line_bytes: int,
+        max_values: int,
     ) -> None:
         self._stream = stream
         self._lifeline = lifeline
         self._wait_exit = wait_exit
         self._server = server
         self._max_line_bytes = max_line_bytes
-        self._lines = LineSplitter(max_line_bytes)
+        self._max_values = max_values
+        self._lines = LineSplitter(max_line_bytes, max_values)
         self._burst = 0
-        self._notified = False
+        self._unasked = False
         self._ended = False
         self._closed = False
         self.crowded = False
@@ -121,8 +124,8 @@ class PipeReader(MessageReader):
     async def receive(self) -> SessionMessage:
         """Return the next message. A checkpoint every `BURST` messages at least; cancelled, it loses none.
 
-        There is one after every notification: the SDK starts a task for it, and without that the tasks of several
-        would run in any order.
+        There is one after every notification or request: the SDK starts a task for it, and without that the tasks of
+        several would run in any order, and all in one step of the event loop.
 
         Raises:
             anyio.EndOfStream: the server closed its stdout, or sent a line over the limit.
@@ -139,14 +142,14 @@ class PipeReader(MessageReader):
             if line is None:
                 await self._read_more()
             elif (message := self._parse(line)) is not None:
-                self._notified = isinstance(message, JSONRPCNotification)
+                self._unasked = isinstance(message, JSONRPCNotification | JSONRPCRequest)
                 return SessionMessage(with_result_type(message))
             else:
                 await self._checkpoint_sometimes()
 
     async def _checkpoint_sometimes(self) -> None:
         self._burst += 1
-        if self._burst < BURST and not self._notified:
+        if self._burst < BURST and not self._unasked:
             await trio.lowlevel.checkpoint_if_cancelled()
         else:
             self._burst = 0
@@ -156,12 +159,15 @@ class PipeReader(MessageReader):
         try:
             return self._lines.pop()
         except LineTooLong:
-            failure = LimitExceeded(
-                f"server {self._server!r}: sent a line of more than {self._max_line_bytes} bytes; raise max_line_bytes "
-                "if it may do that",
-                server=self._server,
-            )
-            raise self._end(failure) from failure
+            raise self._over(f"a line of more than {self._max_line_bytes} bytes; raise max_line_bytes") from None
+        except TooManyValues:
+            limit = f"limits=Limits(max_message_values=…), which is {self._max_values},"
+            raise self._over(f"a message with too many JSON values in it; raise {limit}") from None
+
+    def _over(self, excess: str) -> anyio.EndOfStream:
+        return self._end(
+            LimitExceeded(f"server {self._server!r}: sent {excess} if it may do that", server=self._server)
+        )
 
     async def _read_more(self) -> None:
         try:

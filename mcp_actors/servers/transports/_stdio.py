@@ -67,7 +67,12 @@ class StdioLink(Link):
         self._stop_timeout = config.stop_timeout
         self._stderr = StderrReader(process.stderr, config.name)
         self._reader = PipeReader(
-            process.stdout, lifeline, self._wait_exit, server=config.name, max_line_bytes=transport.max_line_bytes
+            process.stdout,
+            lifeline,
+            self._wait_exit,
+            server=config.name,
+            max_line_bytes=transport.max_line_bytes,
+            max_values=config.limits.max_message_values,
         )
         self._writer = PipeWriter(
             process.stdin, self._reader, lifeline, self._wait_exit, background, server=config.name

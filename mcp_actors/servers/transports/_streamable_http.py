@@ -131,6 +131,7 @@ class StreamableHttpLink(HttpLink[Http]):
             shown=shown,
             failures=self._failures,
             max_body_bytes=self._transport.max_body_bytes,
+            max_values=self._max_values,
             lifeline=self._lifeline,
             background=self._background,
         )
