@@ -164,7 +164,9 @@ async def a_request_to_a_server_is_cancelled_too(program: Program) -> None:
                 await servers["a"].call_tool("sleep", {"seconds": 600})
             assert scope.cancelled_caught
         assert text_of(await servers["a"].call_tool("echo", {"text": "still here"})) == "still here"
-        assert servers["a"].statistics().in_flight == 0
+        with anyio.fail_after(BOUND):
+            while servers["a"].statistics().in_flight:  # an answer may be here before its request is over there
+                await anyio.lowlevel.checkpoint()
     assert "notifications/cancelled" in log.read_text()
 
 
