@@ -112,8 +112,11 @@ class Bridge:
         """
         return await self._answer_to(_Message(self, asker, fn))
 
-    async def begin(self, asker: Asker, fn: Callable[[], PendingRequest[T]]) -> T:
-        """Have a request to a server sent from Trio's side, in the context of the calling task; otherwise as `call`."""
+    async def ask(self, asker: Asker, fn: Callable[[], PendingRequest[T]]) -> T:
+        """Have a server asked on Trio's side, in the context of the calling task, and wait for its answer.
+
+        As `call`, with a function that prepares the request: it takes no task unless it fails.
+        """
         return await self._answer_to(_Pending(self, asker, fn))
 
     async def _answer_to(self, request: _Request[T]) -> T:

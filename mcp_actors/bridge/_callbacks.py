@@ -79,6 +79,7 @@ class _Callback(Reply[R], Generic[R]):
 
     def _done(self, task: asyncio.Task[R]) -> None:
         self._bridge.callbacks.discard(task)
+        self._task = None  # whose exception may refer to frames that refer to this
         answer: outcome.Value[R] | outcome.Error
         if task.cancelled():
             answer = outcome.Error(RuntimeError(f"{_name(self._fn)} was cancelled on its event loop"))

@@ -105,7 +105,7 @@ def sent(
     @wraps(method)
     async def crossed(view: View[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
         _call_on_loop(view._bridge, callbacks, kwargs)
-        return await view._bridge.begin(view, partial(send, view._target, *args, **kwargs))
+        return await view._bridge.ask(view, partial(send, view._target, *args, **kwargs))
 
     return crossed
 

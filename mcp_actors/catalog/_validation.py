@@ -189,6 +189,7 @@ def _as_json(value: Any) -> Any:
     """Return a value as the SDK will write it; raise whatever is raised if that is not possible."""
     # A str may hold half a character (JSON lets one be written as an escape), and an int more digits than are written.
     # Of a number that is none in JSON the SDK would make null: another value, and nobody would be told.
+    # What is nested more than 200 levels deep can be written, but is not read: here as little as by the SDK's servers.
     text = pydantic_core.to_json(value, exclude_none=True, inf_nan_mode="constants")
     return pydantic_core.from_json(text, allow_inf_nan=False)
 

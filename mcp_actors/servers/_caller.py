@@ -1,9 +1,9 @@
 """The way of a request on its caller's side: attempts, and what their failures mean.
 
-Everything here happens in the task of the caller. A request is one or more *attempts*; an attempt is one message to the
-server's actor (or, for a retry that is to be isolated, to an actor of its own). Whether there is another attempt is
-decided in ``_retry``, whether one is made at all in ``_breaker``; the time for all of them together is kept in
-``_deadlines``.
+Everything here happens in the task of the caller, but for the first attempt of one who has none (``_pending``). A
+request is one or more *attempts*; an attempt is one message to the server's actor (or, for a retry that is to be
+isolated, to an actor of its own). Whether there is another attempt is decided in ``_retry``, whether one is made at all
+in ``_breaker``; the time for all of them together is kept in ``_deadlines``.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class Deadlines:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def begin(self, operation: str) -> Deadline:
-        """A request begins. Use what is returned as a context manager."""
+        """A request begins. Use what is returned as a context manager, or see to it that it is ended."""
         now = trio.current_time()
         if self._request_timeout is None:
             return Deadline(self, operation, now, math.inf)

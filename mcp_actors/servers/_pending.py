@@ -20,10 +20,11 @@ T = TypeVar("T")
 
 
 class PendingRequest(Generic[T]):
-    """A request whose result is told to somebody, instead of being waited for.
+    """A request whose result is told to somebody, instead of being waited for; see `ServerRef.send_tool_call`.
 
     Its first attempt is a message and takes no task, which saves a tenth of a small request. If there is more to be
-    done than that, it takes one: for `finish`.
+    done than that, it takes one: for `finish`. So `send` it, once; it is over when its result has been told, when
+    `finish` has ended, or with `withdraw`.
     """
 
     __slots__ = ("_caller", "_deadline", "_failure", "_request")

@@ -8,6 +8,7 @@ import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import NoReturn
 
 import pytest
 import trio
@@ -120,13 +121,22 @@ async def tool_hidden(servers: AsyncioServerGroup) -> None:
         await servers["here"].call_tool("hidden")
 
 
+async def tool_refused(servers: AsyncioServerGroup) -> None:
+    with suppress(Boom):
+        await servers["refusing"].call_tool("look")
+
+
+async def refuse(request: object, call_next: object) -> NoReturn:
+    raise Boom
+
+
 async def tool_of_a_stopped_server(servers: AsyncioServerGroup) -> None:
     with suppress(ServerUnavailable):
         await servers["stopped"].call_tool("look")
 
 
 @pytest.mark.parametrize("host", HOSTS)
-@pytest.mark.parametrize("request_", [tool_called, tool_cancelled, tool_hidden, tool_of_a_stopped_server])
+@pytest.mark.parametrize("request_", [tool_called, tool_cancelled, tool_hidden, tool_refused, tool_of_a_stopped_server])
 def test_a_call_of_a_tool_leaves_no_cycle_of_ours(
     host: Host, request_: Callable[[AsyncioServerGroup], Awaitable[None]]
 ) -> None:
@@ -137,6 +147,7 @@ def test_a_call_of_a_tool_leaves_no_cycle_of_ours(
     async def main() -> list[object]:
         async with open_servers(
             ServerConfig("here", InProcess(here), tools=ToolFilter(deny=["hidden"])),
+            ServerConfig("refusing", InProcess(here), middleware=(refuse,)),
             ServerConfig("stopped", InProcess(here)),
             host=host,
         ) as servers:

@@ -2,9 +2,9 @@
 
 Who owns what. The actor's owner task enters `open_stdio_link` and leaves it; the process lives exactly that long. Two
 background tasks, and a third during the stop, belong to the link and end with it: one reads stderr until it ends; one
-writes what a full stdin did not take, only while there is something; one empties stdout while the server is being
-stopped. stdout is otherwise read, and stdin written, by whoever uses the streams. A cancellation of the owner reaches
-none of them before the process is gone.
+writes what was collected for stdin, or a full one did not take, only while there is something; one empties stdout while
+the server is being stopped. stdout is otherwise read, and stdin written, by whoever uses the streams. A cancellation of
+the owner reaches none of them before the process is gone.
 
 The connection ends where stdout ends. Whether the process has exited says nothing: the server may be the child of a
 wrapper that died, and a process may live on without its stdout.
