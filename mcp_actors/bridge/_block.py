@@ -91,8 +91,6 @@ class BlockProxy(Generic[T]):
                 self._bridge.nursery.cancel_scope.cancel("the block was left")
         except BaseExceptionGroup as group:
             failure = collapse(group)  # a request was hit by a KeyboardInterrupt that Trio was given
-        finally:
-            del self._bridge.nursery  # which refers to what Trio remembers of the run
         try:
             return failure
         finally:

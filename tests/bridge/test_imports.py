@@ -8,13 +8,19 @@ import sys
 import pytest
 
 CODE = """
-import asyncio, sys
+import asyncio, sys, warnings
+
+def get_policy():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # since Python 3.14
+        return asyncio.get_event_loop_policy()
+
 before = {name: getattr(asyncio, name) for name in dir(asyncio)}
-policy = asyncio.get_event_loop_policy()
+policy = get_policy()
 import MODULE
 assert "trio_asyncio" not in sys.modules
 assert {name: getattr(asyncio, name) for name in dir(asyncio)} == before
-assert asyncio.get_event_loop_policy() is policy
+assert get_policy() is policy
 
 async def main():
     return type(asyncio.get_running_loop()).__module__
