@@ -68,11 +68,15 @@ class Notifications:
             self._messages.put(message)
 
     def _flooded(self) -> None:
+        heard = self._logs is not None or self._messages is not None
         logger.warning(
-            "server %r: sends more than %d notifications a second; callbacks hear no more of them (see "
-            "Limits.max_notifications)",
+            "server %r: sends more than %d notifications a second; %s",
             self._server,
             self._meter.limit,
+            "callbacks hear of that many each second and not of the rest; if it may send so many, raise "
+            "limits=Limits(max_notifications=…)"
+            if heard
+            else "nobody here listens to them, but each takes time: have the server send less, or stop it",
         )
         self._record.tell(Flooded, limit=self._meter.limit)
 

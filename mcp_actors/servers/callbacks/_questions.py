@@ -150,7 +150,12 @@ class Questions:
     def _refuse(self, kind: str, *, modern: bool) -> ErrorData:
         self._refused += 1
         level = logging.WARNING if self._refused == 1 else logging.DEBUG
-        logger.log(level, "server %r: asks for more than %d things at a time", self._server, MAX_QUESTIONS)
+        logger.log(
+            level,
+            "server %r: asks for more than %d things at a time; the others are refused",
+            self._server,
+            MAX_QUESTIONS,
+        )
         exchange = current_exchange()
         if modern and exchange.request is not None:  # as in `_failed`: nobody but the caller can be told
             exchange.failure = LimitExceeded(

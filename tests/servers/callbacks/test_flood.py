@@ -94,6 +94,18 @@ async def test_over_the_limit_nothing_more_is_heard_which_is_an_event_and_a_log_
     assert (event.server, event.limit) == ("a", 20)
     [record] = [record for record in caplog.records if "notifications" in record.getMessage()]
     assert record.getMessage() == (
-        "server 'a': sends more than 20 notifications a second; callbacks hear no more of them (see "
-        "Limits.max_notifications)"
+        "server 'a': sends more than 20 notifications a second; callbacks hear of that many each second and not of the "
+        "rest; if it may send so many, raise limits=Limits(max_notifications=…)"
+    )
+
+
+async def test_a_flood_that_nobody_listens_to_is_told_in_other_words(caplog: pytest.LogCaptureFixture) -> None:
+    flood = [log(number) for number in range(100)]
+    with caplog.at_level(logging.WARNING, "mcp_actors"):
+        async with open_servers(asking("legacy", limits=Limits(max_notifications=20))) as servers:
+            await call(servers["a"], "tell", notifications=flood)
+            await wait_all_tasks_blocked()
+    assert caplog.records[0].getMessage() == (
+        "server 'a': sends more than 20 notifications a second; nobody here listens to them, but each takes time: have "
+        "the server send less, or stop it"
     )

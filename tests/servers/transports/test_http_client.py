@@ -10,6 +10,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+import attrs
 import httpx2
 import pytest
 import trio
@@ -25,6 +26,7 @@ from mcp_actors import (
     Http,
     HttpStatusError,
     LimitExceeded,
+    Limits,
     ServerConfig,
     ServerError,
     Sse,
@@ -333,6 +335,26 @@ async def test_an_answer_may_be_as_long_as_it_may_and_not_a_byte_longer(server: 
         assert set(await ask(MEBIBYTE)) == {"x"}
         with pytest.raises(LimitExceeded, match=f"more than {MEBIBYTE} bytes, which is its max_body_bytes"):
             await ask(MEBIBYTE + 1)
+
+
+async def test_an_answer_of_very_many_values_is_refused_and_the_connection_stays(server: FaultyServer) -> None:
+    """Before it is parsed. Commas in a text are none of them."""
+    config = attrs.evolve(http(server), limits=Limits(max_message_values=1000))
+    async with open_servers(config) as servers:
+
+        async def ask(text: str) -> str:
+            raw = Raw(response(200, text), "keep")._asdict()
+            return text_of(await servers["web"].call_tool("raw", raw))
+
+        assert await ask(answer("," * 5000)) == "," * 5000
+        with pytest.raises(LimitExceeded) as caught:
+            await ask(f"[{'1,' * 5000}1]")
+        assert (
+            "answered with too many JSON values in one message; raise limits=Limits(max_message_values=…), which "
+            in (str(caught.value))
+        )
+        assert servers["web"].state == "ready"
+        assert await ask(answer("fine")) == "fine"
 
 
 # --- certificates ---------------------------------------------------------------------------------------------------
