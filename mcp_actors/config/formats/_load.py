@@ -60,7 +60,9 @@ def load_config(config: str | os.PathLike[str] | Mapping[str, Any], *, ask: Ask 
     package knows stands in an entry under ``mcp_actors``. An entry that cannot be used is an error in the result, and
     the others are loaded.
 
-    Nothing is connected or started. ``${VAR}`` stays as it is, and is replaced at each connect.
+    Nothing is connected or started. ``${VAR}`` stays as it is, and is replaced at each connect. Paths mean what they
+    mean in the program that the file is for: the servers of a project (``.mcp.json``, ``.vscode/mcp.json`` …) are
+    started in its folder, all others where this program is.
 
     This reads a file, so from async code call it in a thread if the file may be slow; `open_servers` does.
 
