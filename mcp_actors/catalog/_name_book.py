@@ -22,6 +22,9 @@ __all__ = ["NameBook", "NameCollision"]
 _ILLEGAL: Final = re.compile(r"[^a-z0-9_-]")
 _TOLD: Final = 8  # tools that one message names
 
+_COMPARED: Final = 128
+"""Characters of a tool's name: twice what a public name shows. To normalise some of more takes long."""
+
 
 @attrs.frozen
 class NameCollision:
@@ -116,7 +119,7 @@ def _named(groups: Iterable[Iterable[ToolKey]], naming: str) -> dict[ToolKey, st
 def _alike(key: ToolKey, naming: str) -> str:
     """Return what is the same for all tools whose names might be taken for each other."""
     server, tool = key
-    name = naming.format(server=server, tool=tool)
+    name = naming.format(server=server, tool=tool[:_COMPARED])
     if not name.isascii():
         name = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     return _ILLEGAL.sub("_", name.casefold())

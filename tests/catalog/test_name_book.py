@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import process_time
 from typing import Any
 
 import pytest
@@ -119,3 +120,12 @@ def test_what_collides_does_not_depend_on_the_order(keys: list[tuple[str, str]],
     shuffled = list(dict.fromkeys(keys))
     rng.shuffle(shuffled)
     assert book_of(*shuffled, naming=naming).collisions() == book_of(*dict.fromkeys(keys), naming=naming).collisions()
+
+
+def test_names_that_take_long_to_normalize_do_not() -> None:
+    """One character of these becomes eighteen, and a name may be long. It took ten seconds."""
+    keys = [("a", "\ufdfa" * 8_000 + str(number) + "\ufdfa" * 8_000) for number in range(200)]
+    before = process_time()
+    assert len(book_of(*keys).keys) == 200
+    assert alike(("a", "x" * 200), ("a", "x" * 200 + "y")) == [(("a", "x" * 200), ("a", "x" * 200 + "y"))]
+    assert process_time() - before < 2.5
