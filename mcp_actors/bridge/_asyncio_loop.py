@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any, TypeVar, TypeVarTuple, overload
 
 import trio
@@ -94,13 +94,16 @@ async def open_asyncio_loop() -> AsyncIterator[AsyncioLoop]:
     try:
         # Requests outlive the event loop, so that what cleans up there is still answered.
         async with trio.open_nursery() as nursery:
-            async with trio_asyncio.open_loop() as loop:
-                try:
-                    yield AsyncioLoop(_bridge(loop, nursery))
-                except trio.Cancelled:
-                    raise
-                except BaseException as exc:
-                    from_block = exc
+            with ExitStack() as after_loop:
+                async with trio_asyncio.open_loop() as loop:
+                    bridge = _bridge(loop, nursery)
+                    after_loop.callback(bridge.abandon)
+                    try:
+                        yield AsyncioLoop(bridge)
+                    except trio.Cancelled:
+                        raise
+                    except BaseException as exc:
+                        from_block = exc
             nursery.cancel_scope.cancel("the event loop has ended")
     except BaseExceptionGroup as group:
         failure = collapse(group)

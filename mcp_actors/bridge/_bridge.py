@@ -169,6 +169,15 @@ class Bridge:
             if not request.answered:
                 request.fail(request.failure())
 
+    def abandon(self) -> None:
+        """Nothing comes from the event loop any more: withdraw what still waits, as nobody there can be told.
+
+        Called where both sides share a thread.
+        """
+        self.serving = False
+        for request in tuple(self._waiting):
+            request.cancel()
+
 
 class _Request(ABC, Generic[T]):
     """One request: made in its caller's task, answered once.
@@ -211,7 +220,7 @@ class _Request(ABC, Generic[T]):
         with suppress(RuntimeError):  # the event loop is closed
             self.future.cancel()
         with suppress(RuntimeError):  # Trio's side has ended, and the request with it
-            self._bridge.to_trio(self._cancel)
+            self._bridge.to_trio(self.cancel)
 
     # --- on Trio's side ---------------------------------------------------------------------------------------------
 
@@ -229,7 +238,7 @@ class _Request(ABC, Generic[T]):
         """The same, in the caller's context, while Trio's side takes requests. What it raises is the answer."""
 
     @abstractmethod
-    def _cancel(self) -> None:
+    def cancel(self) -> None:
         """The caller has left."""
 
     def _answer(self, step: Step) -> None:
@@ -250,7 +259,7 @@ class _WithTask(_Request[T]):
         self._scope = trio.CancelScope()
         self._bridge.nursery.start_soon(self._serve, fn, self._scope, name="a request from asyncio")
 
-    def _cancel(self) -> None:
+    def cancel(self) -> None:
         if self._scope is not None:
             self._scope.cancel("its caller on the event loop has left")
 
@@ -300,7 +309,7 @@ class _Message(_Request[T]):
         else:
             self._answer(partial(self.fail, answer.error))
 
-    def _cancel(self) -> None:
+    def cancel(self) -> None:
         if self._call is not None:
             self._call.withdraw()
             self._call = None
@@ -329,8 +338,8 @@ class _Pending(_WithTask[T]):
         else:
             self._answer(partial(self.succeed, answer.value))
 
-    def _cancel(self) -> None:
-        super()._cancel()
+    def cancel(self) -> None:
+        super().cancel()
         if self._pending is not None:
             self._pending.withdraw()
             self._pending = None

@@ -1,4 +1,7 @@
-"""Trio programs whose asyncio side fails: ``python -m tests.bridge.loop_fails``. Says what leaves their blocks."""
+"""Trio programs whose asyncio side fails, or leaves a call behind: ``python -m tests.bridge.loop_fails``.
+
+Says what leaves their blocks.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import asyncio
 import logging
 
 import trio
+from mcp.server.mcpserver import MCPServer
 
+from mcp_actors import InProcess, ServerConfig, open_servers
 from mcp_actors.bridge import open_asyncio_loop
 
 from .actors import Boom, Fatal
@@ -32,8 +37,37 @@ async def fail(*, block_too: bool) -> None:
                 raise Fatal
 
 
+async def leave_a_call_behind() -> None:
+    """Leave the event loop with a call that nobody there waits for, and that no end of a task withdraws."""
+    here, begun, withdrawn = MCPServer("here"), trio.Event(), trio.Event()
+
+    async def nap() -> None:
+        begun.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            withdrawn.set()
+
+    here.add_tool(nap)
+    async with open_servers(ServerConfig("here", InProcess(here))) as servers:
+        async with open_asyncio_loop() as loop:
+            call = loop.view(servers)["here"].call_tool("nap")
+
+            async def begin() -> None:
+                call.send(None)
+
+            await loop.run(begin)
+            await begun.wait()
+        with trio.fail_after(10):
+            await withdrawn.wait()
+        await servers["here"].stop()
+        print("here is", servers["here"].state)
+    call.close()
+
+
 async def main() -> None:
     """One after the other."""
+    await leave_a_call_behind()
     for block_too in (False, True):
         try:
             await fail(block_too=block_too)

@@ -161,7 +161,12 @@ async def test_there_is_no_trio_asyncio_on_python_3_14(monkeypatch: pytest.Monke
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="trio-asyncio does not work there")
-def test_an_event_loop_that_fails_and_a_block_that_does_leave_together() -> None:
+def test_what_fails_or_is_left_behind_on_the_event_loop_of_a_trio_program() -> None:
     command = [sys.executable, "-m", "tests.bridge.loop_fails"]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
-    assert finished.stdout.splitlines() == ["Boom alone", "together: Boom Fatal", "Fatal alone"], finished.stderr
+    assert finished.stdout.splitlines() == [
+        "here is stopped",
+        "Boom alone",
+        "together: Boom Fatal",
+        "Fatal alone",
+    ], finished.stderr
