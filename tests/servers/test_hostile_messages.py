@@ -38,21 +38,17 @@ async def nothing(context: Any, params: Any) -> None:
 
 async def goes_on_beside(group: ServerGroup, tool: str, **arguments: Any) -> None:
     """Check that another server is called all the while, and that no step takes long."""
-    longest, done = LongestStep(), trio.Event()
+    done = trio.Event()
 
     async def call_the_other() -> None:
         while not done.is_set():
             await group["good"].call_tool("echo", {"text": "here"})
 
-    trio.lowlevel.add_instrument(longest)
-    try:
-        with trio.fail_after(6 * BOUND):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(call_the_other)
-                assert text_of(await group["evil"].call_tool(tool, arguments)) == "done"
-                done.set()
-    finally:
-        trio.lowlevel.remove_instrument(longest)
+    with LongestStep() as longest, trio.fail_after(6 * BOUND):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call_the_other)
+            assert text_of(await group["evil"].call_tool(tool, arguments)) == "done"
+            done.set()
     assert longest.seconds < STEP, longest.task
     assert text_of(await group["evil"].call_tool("echo", {"text": "still"})) == "still"
     assert state(group, "evil") == "ready"
@@ -89,13 +85,8 @@ async def test_numbers_that_json_does_not_have_come_as_they_are() -> None:
 
 async def test_a_message_of_very_many_values_ends_the_connection_before_it_is_parsed() -> None:
     async with open_servers(hostile(restart=LATER), server("good")) as group:
-        longest = LongestStep()
-        trio.lowlevel.add_instrument(longest)
-        try:
-            with pytest.raises(ConnectionLost) as caught:
-                await group["evil"].call_tool("crowd", {"number": 5_000_000})
-        finally:
-            trio.lowlevel.remove_instrument(longest)
+        with LongestStep() as longest, pytest.raises(ConnectionLost) as caught:
+            await group["evil"].call_tool("crowd", {"number": 5_000_000})
         assert longest.seconds < STEP, longest.task
         assert isinstance(caught.value.__cause__, LimitExceeded)
         assert str(caught.value.__cause__) == (
