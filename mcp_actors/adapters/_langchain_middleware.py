@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from langchain.agents.middleware import AgentMiddleware
@@ -58,7 +58,7 @@ class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
         handle_tool_error: bool | str | Callable[[ToolException], Any] = False,
     ) -> None:
         super().__init__()
-        self.tools = ()  # the agent is built with these; ours are those of each turn
+        self.tools: Sequence[BaseTool] = ()  # the agent is built with these; ours are those of each turn
         self._offer = Offer.of(group, servers)
         self._name = name or self._offer.label
         self._handle_tool_error = handle_tool_error
