@@ -16,8 +16,10 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("mcp_actors")
 
-# What a shell runs in the background, it runs deaf to Ctrl-C; and so would be all programs that are interrupted here.
+# What a shell runs in the background, it runs deaf to Ctrl-C, and nohup to the end of a terminal; and so would be all
+# programs that are interrupted here.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -20,7 +21,7 @@ from ..servers import ServerGroup, ServerStatus, StateChanged, open_servers
 from ._configuration import load
 from ._output import Output
 from ._session import connecting
-from ._signals import until_told
+from ._signals import Told, until_told
 
 __all__ = ["watch_servers"]
 
@@ -73,6 +74,9 @@ async def _show(group: ServerGroup, live: Live, every: float) -> NoReturn:
     """Keep a table of the servers on the terminal up to date."""
     async with group.watch_events() as events:
         while True:
+            if not live.console.is_terminal:
+                # It was closed. Whoever is deaf to that, as under nohup, would write to nobody for ever.
+                raise Told(signal.SIGHUP)
             live.update(_table(group), refresh=True)
             with trio.move_on_after(every):
                 await anext(events)

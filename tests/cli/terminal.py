@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -115,8 +117,11 @@ class Terminal:
 
 
 @contextmanager
-def terminal(folder: Path, *words: str, columns: int = 100, **variables: str) -> Iterator[Terminal]:
-    """Run a command in a pseudo-terminal, with these variables in its environment."""
+def terminal(folder: Path, *words: str, columns: int = 100, deaf: bool = False, **variables: str) -> Iterator[Terminal]:
+    """Run a command in a pseudo-terminal, with these variables in its environment.
+
+    Who is deaf does not hear the signal that the terminal was closed, as programs under nohup do not.
+    """
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color"}
@@ -131,7 +136,7 @@ def terminal(folder: Path, *words: str, columns: int = 100, **variables: str) ->
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            preexec_fn=_take_terminal,
+            preexec_fn=partial(_take_terminal, deaf=deaf),
         ) as process:
             os.close(slave)
             try:
@@ -142,6 +147,7 @@ def terminal(folder: Path, *words: str, columns: int = 100, **variables: str) ->
         os.close(master)
 
 
-def _take_terminal() -> None:
+def _take_terminal(*, deaf: bool) -> None:
     """Make the terminal that of this session, so that a Ctrl-C in it becomes a signal."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN if deaf else signal.SIG_DFL)
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)

@@ -97,6 +97,17 @@ def test_who_closes_the_terminal_leaves_no_server_behind(tmp_path: Path, words: 
     assert not is_running(int(pids.read_text()))
 
 
+def test_who_watches_a_closed_terminal_is_deaf_for_a_moment_only(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    write(tmp_path, {"a": scripted("--pid-file", str(pids), "--ignore-eof")})
+    with terminal(tmp_path, "watch", deaf=True) as shown:
+        shown.wait_for(r"a +ready")
+        shown.close()
+        # 1 if it was writing just then.
+        assert shown.process.wait(PATIENCE) in (1, 129)
+    assert not is_running(int(pids.read_text()))
+
+
 def test_questions_are_asked_and_a_password_is_not_shown(tmp_path: Path) -> None:
     inputs = [
         {"id": "name", "type": "promptString", "description": "Your name"},
