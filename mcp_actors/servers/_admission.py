@@ -6,6 +6,7 @@ it comes over.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from attrs import field, frozen
@@ -67,7 +68,6 @@ class Admission:
         self._config = config
         self._filter = config.tools
         self._policy = config.on_tool_change
-        self.identity: str | None = launch_pin(config)
         self._listed: tuple[KnownTool, ...] = ()
         self._seen = Pins()
         self._verdict: PinVerdict | None = None
@@ -78,6 +78,11 @@ class Admission:
         other = Admission(self._config)
         other.accepted, other._callable = self.accepted, self._callable
         return other
+
+    @cached_property
+    def identity(self) -> str | None:
+        # Not before somebody asks: while servers start, their processes have better use for the processor.
+        return launch_pin(self._config)
 
     # --- listings ---------------------------------------------------------------------------------------------------
 
