@@ -50,8 +50,8 @@ SERVERS: Final = 16
 START_SECONDS: Final = 0.3
 START_ROUNDS: Final = 21
 START_BOUND: Final = 1.0
-"""No later. That is not much to win: nearly all of the time is sixteen processes that start on the same cores; we start
-them in threads, which costs one percent, so that none of them can hold up the event loop."""
+"""No later. That is not much to win: nearly all of the time is sixteen processes that start on the same cores; we look
+for them and start them in threads, which costs two percent, so that none of them can hold up the event loop."""
 
 RECOVERY_ROUNDS: Final = 41
 RECOVERY_BOUND: Final = 1.5
