@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from io import TextIOWrapper
 
 from .._exports import publish
+from ._interrupt import leaving_at_once
 
 __all__ = ["main"]
 
@@ -35,11 +36,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a result was asked for, and it is there
-    try:
+    with leaving_at_once():
         from ._app import run
-    except KeyboardInterrupt:  # it takes most of a second
-        sys.stderr.write("cancelled\n")
-        sys.exit(130)
     sys.exit(run(sys.argv[1:]))
 
 

@@ -16,6 +16,7 @@ from cyclopts import App, CycloptsError, UnknownOptionError
 from .._collapse import collapse
 from .._errors import InvalidArguments, McpActorsError
 from ._commands import EXAMPLES, call, check
+from ._interrupt import INTERRUPTED
 from ._output import Output
 from ._problems import Failure, Misuse
 from ._signals import Told
@@ -24,7 +25,6 @@ __all__ = ["run"]
 
 FAILED: Final = 1
 MISUSED: Final = 2
-INTERRUPTED: Final = 130
 
 
 def make_app() -> App:
@@ -95,12 +95,15 @@ def _run(words: Sequence[str], output: Output) -> int:
         command(*bound.args, **bound.kwargs)  # --help and --version
         return 0
     output.as_json = bound.arguments.get("json", False)
+    code: Any
     try:
-        code: Any = trio.run(partial(command, *bound.args, **bound.kwargs))
+        code = trio.run(partial(command, *bound.args, **bound.kwargs))
     except BaseExceptionGroup as group:
-        raise collapse(group) from None
-    sys.stdout.flush()
-    return int(code)
+        failure = collapse(group)
+    else:
+        sys.stdout.flush()
+        return int(code)
+    raise failure  # outside the handler, so that the group does not become its context
 
 
 def _misuse(words: Sequence[str], error: CycloptsError) -> str:

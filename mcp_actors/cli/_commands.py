@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from ._interrupt import leaving_at_once
 from ._options import AsJson, ConfigFile
 from ._output import Output
 from ._problems import Misuse
@@ -28,7 +29,8 @@ async def check(*servers: str, config: ConfigFile = None, json: AsJson = False) 
     Returns:
         0 if all is well, 1 if not.
     """
-    from ._check import check_servers
+    with leaving_at_once():
+        from ._check import check_servers
 
     return await check_servers(servers, config, Output(as_json=json))
 
@@ -44,7 +46,8 @@ async def tools(*servers: str, config: ConfigFile = None, json: AsJson = False) 
     Returns:
         0 if all servers could be asked, 1 if not.
     """
-    from ._tools import list_tools
+    with leaving_at_once():
+        from ._tools import list_tools
 
     return await list_tools(servers, config, Output(as_json=json))
 
@@ -73,7 +76,8 @@ async def call(
     Returns:
         0, or 1 if the tool failed.
     """
-    from ._call import call_tool
+    with leaving_at_once():
+        from ._call import call_tool
 
     return await call_tool(server, tool, arguments, args, config, Output(as_json=json))
 
@@ -94,7 +98,8 @@ async def watch(*servers: str, config: ConfigFile = None, json: AsJson = False, 
     """
     if not 0 < every < math.inf:
         raise Misuse(f"--every is {every}; give a number of seconds over 0")
-    from ._watch import watch_servers
+    with leaving_at_once():
+        from ._watch import watch_servers
 
     return await watch_servers(servers, config, Output(as_json=json), every=every)
 

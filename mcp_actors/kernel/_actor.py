@@ -83,6 +83,9 @@ class Actor(ABC):
 
         **Cancellation**: when the actor is asked to stop, this is left normally. When it did not stop within its
         bound, the owner is cancelled: synchronous release still runs, and every ``await`` raises `trio.Cancelled`.
+
+        A Ctrl-C is never raised in here, where it could come between a resource and the block that releases it: the
+        main task gets it. In tasks that are started here it may be, as in any task of Trio's.
         """
         yield
 

@@ -34,7 +34,6 @@ from .._errors import ActorCrashed, ActorError, ActorStartError
 from . import _events as events
 from ._actor import IgnoreStart, check_actor
 from ._end import End
-from ._interruptible import Interruptible
 from ._refusal import stopped
 from ._reply import Reply, value
 from ._requests import Requests
@@ -149,12 +148,13 @@ class Incarnation:
                 event.set()
         return self.final
 
+    @trio.lowlevel.enable_ki_protection  # or else a Ctrl-C between a resource and its block could leave it held
     async def _live(self, factory: Callable[[], Actor]) -> None:
         """Enter everything, loop, leave everything."""
         async with trio.open_nursery() as nursery:
             try:
                 self._actor = actor = self._adopt(factory())
-                async with Interruptible(actor.running()):
+                async with actor.running():
                     await trio.lowlevel.checkpoint_if_cancelled()
                     await self._loop(self._start(actor, nursery))
             finally:

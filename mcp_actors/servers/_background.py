@@ -18,7 +18,10 @@ Args = TypeVarTuple("Args")
 
 
 class Background:
-    """Starts tasks that no cancellation from outside reaches; they end when the block that opened this has ended."""
+    """Starts tasks that no cancellation from outside reaches; they end when the block that opened this has ended.
+
+    Nor does a Ctrl-C, which the main task gets instead; code of users that is called in them is open to it again.
+    """
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
@@ -35,6 +38,7 @@ class Background:
         for scope in self._scopes:
             scope.cancel(reason)
 
+    @trio.lowlevel.enable_ki_protection  # what serves a connection must not stop in the middle of that
     async def _run(self, scope: trio.CancelScope, fn: Callable[[*Args], Awaitable[None]], args: tuple[*Args]) -> None:
         try:
             with scope:

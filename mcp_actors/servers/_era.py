@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 from attrs import frozen
 from mcp import Client, MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.types import UNSUPPORTED_PROTOCOL_VERSION, DiscoverResult, Implementation
 
 from ..config import speaks_sse
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 __all__ = ["Era", "Negotiation", "ProbeUnanswered"]
 
 logger = logging.getLogger("mcp_actors.servers")
+
+# It receives for a session. A Ctrl-C in the middle of a message would be lost with that; the main task gets it instead.
+trio.lowlevel.enable_ki_protection(JSONRPCDispatcher.run)
 
 CLIENT: Final = Implementation(name="mcp_actors", version=version("mcp-actors"))
 """What servers are told about who connects."""

@@ -79,6 +79,7 @@ class ProgressFeed:
                 self._done.set()
                 return
 
+    @trio.lowlevel.disable_ki_protection  # a callback may compute for ever
     async def _give(self, notification: Notification) -> None:
         progress, _, total, message = notification
         try:

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import trio
 from attrs import evolve, field, frozen
 from mcp import MCPError
-from mcp.types import LOG_LEVEL_META_KEY, METHOD_NOT_FOUND, CallToolResult, Tool
+from mcp.types import (
+    LOG_LEVEL_META_KEY,
+    METHOD_NOT_FOUND,
+    CallToolRequest,
+    CallToolResult,
+    GetPromptRequest,
+    ReadResourceRequest,
+    Tool,
+)
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from .._errors import NotSupported, ToolNotFound
@@ -36,6 +44,10 @@ if TYPE_CHECKING:
     from ._record import ServerRecord
 
 __all__ = ["CallTool", "ListTools", "Request", "ask_from_beside", "list_all_tools", "meta_for"]
+
+for unfinished in (CallToolRequest, GetPromptRequest, ReadResourceRequest):
+    # Else pydantic does it in the middle of the first request, and makes an error of its own of a Ctrl-C there.
+    unfinished.model_rebuild()
 
 T = TypeVar("T")
 

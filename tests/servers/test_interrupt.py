@@ -9,17 +9,23 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import pytest
 import trio
 
+from mcp_actors import open_servers
+from tests.interrupter import run_interrupted_at
 from tests.source import ROOT
 
 from .fleet import wait_calls
-from .groups import BOUND, pids_in
+from .groups import BOUND, LATER, pids_in, server
 from .interruptible import SLOW_TO_STOP
 from .links import MARGIN, wait_for_line
 from .processes import eventually, wait_ended
+
+OWNER: Final = "/mcp_actors/kernel/_incarnation.py"
+"""What calls the code of a connection, in the task that owns it."""
 
 
 class Program:
@@ -122,3 +128,30 @@ async def test_ctrl_c_twice(tmp_path: Path) -> None:
         it.interrupt()
         await it.ends_as_interrupted()
         assert trio.current_time() - began < 0.5 + MARGIN
+
+
+@pytest.mark.parametrize(
+    ("path", "below"),
+    [
+        ("/contextlib.py", OWNER),
+        ("/mcp_actors/servers/", OWNER),
+        ("/mcp_actors/servers/transports/", ""),
+        ("/jsonrpc_dispatcher.py", ""),
+        ("/trio/_subprocess.py", ""),
+    ],
+)
+def test_ctrl_c_in_the_code_of_a_connection_is_lost_nowhere(path: str, below: str) -> None:
+    """A-08: whatever line it hits while a server starts, dies, and is left: it leaves, and nothing is left behind."""
+
+    async def lose_a_server() -> None:
+        async with open_servers(server("a", restart=LATER)) as group:
+            pid = group.status()["a"].pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            await group["a"].wait_state("backoff")
+
+    lines, nothing = run_interrupted_at(None, lose_a_server, path, below=below)
+    assert nothing is None
+    for at in range(1, lines + 1, -(-lines // 100)):
+        ran, end = run_interrupted_at(at, lose_a_server, path, below=below)
+        assert end is KeyboardInterrupt or ran < at, at  # not every run has as many lines

@@ -88,6 +88,7 @@ class _Call(Generic[T]):
     done: trio.Event = field(factory=trio.Event)
     result: outcome.Value[T] | outcome.Error | None = None
 
+    @trio.lowlevel.disable_ki_protection  # a callback may compute for ever
     async def run(self) -> None:
         """The task."""
         try:

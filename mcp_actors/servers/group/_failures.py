@@ -41,13 +41,14 @@ def translated(records: Iterable[ServerRecord]) -> Iterator[Phase]:
     except RestartLimitReached as exc:
         if exc.actor != GROUP:
             raise
-        failure = _unavailable(records) if phase.started else _start_failure(records, exc)
+        failure = (_unavailable(records) or exc) if phase.started else _start_failure(records, exc)
     except BaseExceptionGroup as group:
         ours, others = group.split(lambda exc: isinstance(exc, RestartLimitReached) and exc.actor == GROUP)
-        if ours is None or others is None:
+        unavailable = _unavailable(records)
+        if ours is None or others is None or unavailable is None:
             raise
-        failure = _unavailable(records)
-        if not _is_echo(others, failure):
+        failure = unavailable
+        if not _is_echo(others, unavailable):
             failure = BaseExceptionGroup(group.message, [failure, *others.exceptions])
     else:
         return
@@ -66,9 +67,11 @@ def _connect_failure(record: ServerRecord) -> Exception | None:
     return record.last_error if record.required or gave_up else None
 
 
-def _unavailable(records: Iterable[ServerRecord]) -> ServerUnavailable:
-    """The error for a server that ended its group."""
-    record = next(r for r in records if r.state == "failed" and r.config.on_failure == "raise")
+def _unavailable(records: Iterable[ServerRecord]) -> ServerUnavailable | None:
+    """The error for a server that ended its group; None if it was no server but a defect that did."""
+    record = next((r for r in records if r.state == "failed" and r.config.on_failure == "raise"), None)
+    if record is None:
+        return None
     name = record.config.name
     failure = ServerUnavailable(
         f"server {name!r}: has failed for good and is configured with on_failure='raise', which ends the group: "

@@ -121,6 +121,7 @@ class PipeReader(MessageReader):
         self.crowded = False
         self.malformed_lines = 0
 
+    @trio.lowlevel.enable_ki_protection  # or else a Ctrl-C could lose a message, or leave a lock of Trio's held
     async def receive(self) -> SessionMessage:
         """Return the next message. A checkpoint every `BURST` messages at least; cancelled, it loses none.
 

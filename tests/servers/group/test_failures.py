@@ -264,3 +264,17 @@ async def test_an_observer_that_raises_disturbs_nobody(caplog: pytest.LogCapture
         assert text_of(await group["a"].call_tool("echo", {"text": "x"})) == "x"
     assert "what was that?" in caplog.text
     caplog.clear()
+
+
+def test_a_defect_that_ends_a_group_is_told_as_what_it_is() -> None:
+    """No server is to blame, so none is named, and nothing is made up."""
+    defect = RestartLimitReached("the group gave up", actor=GROUP)
+    with pytest.raises(RestartLimitReached) as caught, translated([]) as phase:
+        phase.started = True
+        raise defect
+    assert caught.value is defect
+    interrupted = BaseExceptionGroup("both", [defect, KeyboardInterrupt()])
+    with pytest.raises(BaseExceptionGroup) as group, translated([]) as phase:
+        phase.started = True
+        raise interrupted
+    assert group.value is interrupted
