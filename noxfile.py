@@ -58,6 +58,13 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session(python=OLDEST)
+def slow(session: nox.Session) -> None:
+    """Run the tests that wait as long as users do: with default values, which takes minutes."""
+    session.install("--editable", ".[test]")
+    session.run("python", "-m", "pytest", *(session.posargs or ["tests/slow"]))
+
+
+@nox.session(python=OLDEST)
 def lowest(session: nox.Session) -> None:
     """Run the tests with the lowest version of every dependency, also of the extras, that pyproject.toml allows."""
     constraints = Path(session.create_tmp()) / "lowest.txt"
