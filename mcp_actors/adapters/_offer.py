@@ -62,7 +62,7 @@ class Offer:
         return "mcp_actors" if self.names is None else "-".join(self.names) or "none"
 
     async def tools(self, context: ToolContext | None) -> tuple[CatalogTool, ...]:
-        """The tools to offer now. The servers are not asked, so an agent may ask at each of its turns.
+        """Return the tools to offer to a model now. The servers are not asked, so an agent may ask at each of its turns.
 
         Raises:
             ConfigError: a server's ToolFilter has a predicate, and there is no context.
@@ -70,7 +70,7 @@ class Offer:
             RuntimeError: this is not the event loop of the group.
         """
         tools = await self.group.list_tools(context)
-        return tools if self.names is None else tuple(tool for tool in tools if tool.server in self.names)
+        return tuple(tool for tool in tools if (self.names is None or tool.server in self.names) and _for_models(tool))
 
     async def call(
         self,
@@ -109,6 +109,15 @@ class Offer:
                 f"one, with servers=['NAME'], or ask the group: group['NAME']"
             )
         return self.group[names[0]]
+
+
+def _for_models(tool: CatalogTool) -> bool:
+    """Return False for a tool that only a user interface may call (MCP Apps, SEP-1865)."""
+    match tool.meta:
+        case {"ui": {"visibility": list(audiences)}}:
+            return "model" in audiences
+        case _:
+            return True
 
 
 def _remedy(group: object) -> str:

@@ -106,7 +106,6 @@ class PydanticAIToolset(AbstractToolset[Any]):
                 toolset=self, tool_def=_definition(tool), max_retries=retries, args_validator=_ANY_ARGUMENTS
             )
             for tool in tools
-            if _is_for_models(tool)
         }
 
     async def call_tool(
@@ -152,15 +151,6 @@ def _definition(tool: CatalogTool) -> ToolDefinition:
         return_schema=None if tool.output_schema is None else copy.deepcopy(dict(tool.output_schema)),
         metadata={"meta": copy.deepcopy(tool.meta), "annotations": copy.deepcopy(tool.annotations)},
     )
-
-
-def _is_for_models(tool: CatalogTool) -> bool:
-    """Whether a tool is more than a part of a user interface (MCP Apps, SEP-1865)."""
-    match tool.meta:
-        case {"ui": {"visibility": list(audiences)}}:
-            return "model" in audiences
-        case _:
-            return True
 
 
 # --- results --------------------------------------------------------------------------------------------------------

@@ -277,15 +277,6 @@ def test_what_a_framework_changes_is_its_own_copy() -> None:
     assert found == TOOL.input_schema
 
 
-@pytest.mark.parametrize(("audiences", "number"), [(["app"], 0), (["model", "app"], 1), ("odd", 1)])
-def test_a_tool_for_user_interfaces_only_is_not_for_models_of_pydantic_ai(audiences: Any, number: int) -> None:
-    async def use(servers: AsyncioServerGroup) -> object:
-        return await PydanticAIToolset(servers).get_tools(Context())
-
-    found, _ = with_tool(use, tool=TOOL.model_copy(update={"meta": {"ui": {"visibility": audiences}}}))
-    assert len(found) == number
-
-
 def test_toolsets_of_one_agent_can_be_told_apart() -> None:
     async def main() -> None:
         async with open_servers(server("a"), server("b")) as servers:

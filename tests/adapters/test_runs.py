@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp.server import Server
+from mcp.types import ListToolsResult, Tool
 from pydantic_ai import RunContext, RunUsage
 from pydantic_ai.models.test import TestModel
 
-from mcp_actors import CatalogTool, ServerUnavailable, StateChanged, ToolFilter, ToolsChanged
+from mcp_actors import CatalogTool, InProcess, ServerConfig, ServerUnavailable, StateChanged, ToolFilter, ToolsChanged
 from mcp_actors.adapters import McpClient, OpenAIAgentsServer, PydanticAIToolset, langchain_tools
 from mcp_actors.bridge import AsyncioServerGroup, Host, open_servers
 from mcp_actors.config import ToolContext
@@ -151,6 +153,31 @@ async def until_line(log: Path, word: str) -> None:
     async with asyncio.timeout(BOUND):
         while not (log.exists() and word in lines_of(log)):  # noqa: ASYNC110, ASYNC240 - another process writes it
             await asyncio.sleep(0)
+
+
+@EACH
+def test_a_tool_for_apps_only_is_offered_to_no_model(framework: Framework) -> None:
+    """B-27: MCP Apps (SEP-1865) mark such tools in ``_meta.ui.visibility``."""
+    marks: dict[str, Any] = {
+        "anybody": None,
+        "apps": {"ui": {"visibility": ["app"]}},
+        "both": {"ui": {"visibility": ["model", "app"]}},
+        "odd": {"ui": {"visibility": "app"}},
+    }
+
+    async def list_tools(context: Any, params: Any) -> ListToolsResult:
+        return ListToolsResult(tools=[Tool(name=name, input_schema={"type": "object"}, _meta=mark) for name, mark in marks.items()])
+
+    async def think(turn: int, offered: list[str], heard: list[str]) -> Call | str:
+        return " ".join(sorted(offered))
+
+    async def main() -> None:
+        shown: Server[Any] = Server("shown", on_list_tools=list_tools)
+        async with open_servers(ServerConfig("shown", InProcess(shown))) as servers:
+            assert await framework.run(servers, think) == "mcp__shown__anybody mcp__shown__both mcp__shown__odd"
+            assert servers.find_tool("mcp__shown__apps").name == "apps"
+
+    asyncio.run(main())
 
 
 @EACH
