@@ -23,6 +23,7 @@ LAYERS: Final = {
     "_collapse": 0,
     "_errors": 0,
     "_exports": 0,
+    "_flavor": 0,
     "_plain_text": 0,
     "_states": 0,
     "kernel": 1,
@@ -42,7 +43,7 @@ SIDEWAYS: Final = {("adapters", "bridge"), ("__main__", "cli")}
 FACADE: Final = {"_backoff", "_errors", "_exports", "catalog", "config", "kernel", "servers"}
 """What the façade may name."""
 
-KERNEL_NEEDS: Final = {"attr", "attrs", "outcome", "trio"}
+KERNEL_NEEDS: Final = {"attr", "attrs", "outcome", "sniffio", "trio"}
 """What the kernel may import besides the standard library and layer 0."""
 
 ONLY_IN_BRIDGE: Final = {"asyncio", "trio_asyncio"}

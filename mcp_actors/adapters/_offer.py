@@ -62,7 +62,7 @@ class Offer:
         return "mcp_actors" if self.names is None else "-".join(self.names) or "none"
 
     async def tools(self, context: ToolContext | None) -> tuple[CatalogTool, ...]:
-        """Return the tools to offer to a model now. The servers are not asked, so an agent may ask at each of its turns.
+        """Return the tools to offer to a model now. No server is asked, so an agent may ask at each of its turns.
 
         Raises:
             ConfigError: a server's ToolFilter has a predicate, and there is no context.

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, TypeVarTuple, overload
 import trio
 
 from .._collapse import collapse
+from .._flavor import check_flavor
 from ..kernel import ActorRef, SupervisorRef
 from ..servers import ServerGroup, ServerRef
 from ._bridge import Bridge
@@ -78,9 +79,14 @@ async def open_asyncio_loop() -> AsyncIterator[AsyncioLoop]:
         The event loop.
 
     Raises:
-        RuntimeError: Python is too new.
+        RuntimeError: Python is too new, or this is not Trio.
         Exception: what an asyncio callback raised, which ends the block.
     """
+    check_flavor(
+        "mcp_actors.bridge.open_asyncio_loop()",
+        "trio",
+        "on asyncio, an event loop runs already: use mcp_actors.bridge.open_servers() or open_supervisor()",
+    )
     if sys.version_info >= (3, 14):
         raise RuntimeError(
             "open_asyncio_loop needs trio-asyncio, which does not work on Python 3.14 or newer; let asyncio be the "

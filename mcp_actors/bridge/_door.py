@@ -8,6 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
+from .._flavor import check_flavor
 from ._block import BlockProxy
 from ._bridge import Bridge
 from ._hosts import Host, TrioRun, trio_run
@@ -28,6 +29,8 @@ class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
     it does is waited for without being cancelled; the cancellation is raised after it.
 
     Args:
+        name: of the function that gives it: ``"open_servers"``.
+        on_trio: the package that has that function for programs on Trio.
         open_: what opens it, on Trio's side.
         view: what the block gets of it.
         host: where Trio runs.
@@ -42,10 +45,14 @@ class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
 
     def __init__(
         self,
+        name: str,
+        on_trio: str,
         open_: Callable[[Bridge], AbstractAsyncContextManager[T]],
         view: Callable[[Bridge, T], V_co],
         host: Host,
     ) -> None:
+        self._name = name
+        self._on_trio = on_trio
         self._open = open_
         self._view = view
         self._host: Host = host
@@ -59,6 +66,9 @@ class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
     async def __aenter__(self) -> V_co:
         import asyncio
 
+        check_flavor(
+            f"mcp_actors.bridge.{self._name}()", "asyncio", f"on Trio, use `from {self._on_trio} import {self._name}`"
+        )
         if self._entered:
             raise RuntimeError(
                 "this block was entered before; call the function that gave it once for each 'async with'"
@@ -176,10 +186,6 @@ class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
 def _current_task() -> asyncio.Task[Any]:
     import asyncio
 
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        task = None
-    if task is None:
-        raise RuntimeError("this is for programs on asyncio; in one on Trio use what mcp_actors itself offers")
+    task = asyncio.current_task()
+    assert task is not None  # sniffio looks for one, too
     return task

@@ -56,7 +56,7 @@ def open_supervisor(  # noqa: PLR0913 - the arguments of the kernel's door, and 
 
     Raises:
         Exception: as there.
-        RuntimeError: ``host="guest"``, and there is a guest already.
+        RuntimeError: this is not asyncio; or ``host="guest"``, and there is a guest already.
     """
 
     def open_on_trio(bridge: Bridge) -> AbstractAsyncContextManager[SupervisorRef]:
@@ -76,7 +76,7 @@ def open_supervisor(  # noqa: PLR0913 - the arguments of the kernel's door, and 
             observers=observers_from_loop(bridge, observers),
         )
 
-    return Door(open_on_trio, AsyncioSupervisorRef, host)
+    return Door("open_supervisor", "mcp_actors.kernel", open_on_trio, AsyncioSupervisorRef, host)
 
 
 def open_servers(
@@ -105,7 +105,7 @@ def open_servers(
 
     Raises:
         Exception: as there.
-        RuntimeError: ``host="guest"``, and there is a guest already.
+        RuntimeError: this is not asyncio; or ``host="guest"``, and there is a guest already.
     """
 
     def open_on_trio(bridge: Bridge) -> AbstractAsyncContextManager[ServerGroup]:
@@ -119,4 +119,4 @@ def open_servers(
             observers=observers_from_loop(bridge, observers),
         )
 
-    return Door(open_on_trio, AsyncioServerGroup, host)
+    return Door("open_servers", "mcp_actors", open_on_trio, AsyncioServerGroup, host)

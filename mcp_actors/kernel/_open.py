@@ -9,12 +9,13 @@ cut the stop short.
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import trio
 
 from .._collapse import caused_by, collapse, exit_in, leaves, without_cancelled
 from .._errors import ActorCrashed, ActorStartError, ActorStopped, RestartLimitReached
+from .._flavor import check_flavor
 from . import _events as events
 from ._actor import check_actor
 from ._events import EventHub
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from ._restart import AutoShutdown, ChildSpec, Strategy
 
 __all__ = ["open_actor", "open_supervisor"]
+
+ON_ASYNCIO: Final = "use `from mcp_actors.bridge import open_supervisor`"
 
 
 @asynccontextmanager
@@ -69,7 +72,9 @@ async def open_actor(
         ActorCrashed: it crashed while the block ran, which was cancelled; ``__cause__`` says why.
         BaseExceptionGroup: that, and an exception that the block raised of its own at the same time.
         TypeError, ValueError: an argument cannot work; the message names it.
+        RuntimeError: this is not Trio.
     """
+    check_flavor("open_actor()", "trio", f"on asyncio, {ON_ASYNCIO}, with ChildSpec({name!r}, ...)")
     check_name(name)
     check_actor(f"actor {name!r}", actor)
     check_mailbox(f"actor {name!r}", mailbox_size, overflow)
@@ -111,8 +116,10 @@ async def open_supervisor(
         ActorStartError: a child did not start (strict only); what had started was stopped again.
         RestartLimitReached: the supervisor gave up while the block ran, which was cancelled.
         BaseExceptionGroup: that, and an exception that the block raised of its own at the same time.
+        RuntimeError: this is not Trio.
         ValueError: what is asked for is impossible.
     """
+    check_flavor("open_supervisor()", "trio", f"on asyncio, {ON_ASYNCIO}")
     check_name(name)
     supervisor = Supervisor(
         *specs,

@@ -166,7 +166,9 @@ def test_a_tool_for_apps_only_is_offered_to_no_model(framework: Framework) -> No
     }
 
     async def list_tools(context: Any, params: Any) -> ListToolsResult:
-        return ListToolsResult(tools=[Tool(name=name, input_schema={"type": "object"}, _meta=mark) for name, mark in marks.items()])
+        return ListToolsResult(
+            tools=[Tool(name=name, input_schema={"type": "object"}, _meta=mark) for name, mark in marks.items()]
+        )
 
     async def think(turn: int, offered: list[str], heard: list[str]) -> Call | str:
         return " ".join(sorted(offered))

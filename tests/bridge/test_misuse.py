@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from mcp_actors import ConfigError, ServerUnavailable
+from mcp_actors import ConfigError, ServerUnavailable, kernel, servers
 from mcp_actors.bridge import Host, _asyncio_loop, open_asyncio_loop, open_servers, open_supervisor
 from mcp_actors.kernel import ActorStopped, ChildSpec
 from tests.servers.groups import server
@@ -143,13 +143,59 @@ def test_what_is_configured_wrong_is_refused_as_for_trio(host: Host) -> None:
     asyncio.run(main())
 
 
-def test_a_bridge_is_not_for_programs_on_trio() -> None:
-    async def main() -> None:
-        async with open_supervisor(worker()):
-            pass
+TRIO_DOORS: dict[str, tuple[Callable[[], Any], str]] = {
+    "open_servers": (servers.open_servers, "from mcp_actors.bridge import open_servers"),
+    "open_supervisor": (kernel.open_supervisor, "from mcp_actors.bridge import open_supervisor"),
+    "open_actor": (lambda: kernel.open_actor(Worker(), name="worker"), "from mcp_actors.bridge import open_supervisor"),
+}
+ON_ASYNCIO = {**TRIO_DOORS, "open_asyncio_loop": (open_asyncio_loop, "mcp_actors.bridge.open_servers()")}
+ON_TRIO: dict[str, tuple[Callable[[], Any], str]] = {
+    "open_servers": (open_servers, "from mcp_actors import open_servers"),
+    "open_supervisor": (open_supervisor, "from mcp_actors.kernel import open_supervisor"),
+}
 
-    with pytest.raises(RuntimeError, match="this is for programs on asyncio; in one on Trio use"):
-        trio.run(main)
+
+async def refused(open_door: Callable[[], Any], needs: str, remedy: str) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        async with open_door():
+            pass
+    assert needs in str(caught.value)
+    assert remedy in str(caught.value)
+
+
+@pytest.mark.parametrize(("door", "remedy"), ON_ASYNCIO.values(), ids=ON_ASYNCIO)
+def test_a_trio_door_on_asyncio_names_the_import_to_use(door: Callable[[], Any], remedy: str) -> None:
+    """B-23."""
+    asyncio.run(refused(door, "needs trio and was called on asyncio", remedy))
+
+
+@pytest.mark.parametrize(("door", "remedy"), ON_TRIO.values(), ids=ON_TRIO)
+async def test_a_bridge_door_on_trio_names_the_import_to_use(door: Callable[[], Any], remedy: str) -> None:
+    """B-23."""
+    await refused(door, "needs asyncio and was called on trio", remedy)
+
+
+def test_a_trio_door_in_a_console_of_asyncio_names_the_import_to_use() -> None:
+    """B-23: ``python -m asyncio`` awaits at its top level, as notebooks do."""
+    typed = "import mcp_actors\nasync with mcp_actors.open_servers(): pass\n\n"
+    console = subprocess.run(
+        [sys.executable, "-m", "asyncio"], input=typed, cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert "from mcp_actors.bridge import open_servers" in console.stderr
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="trio-asyncio does not work there")
+def test_a_trio_door_in_asyncio_code_of_a_trio_program_is_refused() -> None:
+    """B-23: such code runs inside a Trio task, and a nursery that is opened there ends the whole run."""
+    finished = subprocess.run(
+        [sys.executable, "-m", "tests.bridge.trio_door_on_asyncio"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.splitlines() == [f"{name} refused" for name in TRIO_DOORS] + ["went on"]
 
 
 async def test_there_is_no_trio_asyncio_on_python_3_14(monkeypatch: pytest.MonkeyPatch) -> None:

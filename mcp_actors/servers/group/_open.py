@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 
 from ..._errors import ConfigError
+from ..._flavor import check_flavor
 from ...catalog import check_naming
 from ...catalog._names import DEFAULT_NAMING
 from ...catalog._store import CatalogStore, default_directory
@@ -79,7 +80,9 @@ async def open_servers(
             cancelled.
         ConfigError: what is configured cannot work, a file cannot be read, or an entry cannot be used that is required
             (all are if `strict`); nothing was started.
+        RuntimeError: this is not Trio.
     """
+    check_flavor("open_servers()", "trio", "on asyncio, use `from mcp_actors.bridge import open_servers`")
     check_naming(naming)
     fallback = _checked(callbacks)
     store = _store(catalog_store)
