@@ -26,6 +26,7 @@ LAYERS: Final = {
     "_flavor": 0,
     "_plain_text": 0,
     "_states": 0,
+    "_suspend": 0,
     "kernel": 1,
     "catalog": 1,
     "config": 1,

@@ -76,6 +76,8 @@ class Child:
         failures: restart attempts since the last reset; what the back-off grows by.
         timer: while it waits for its next start after a failure of its own, the scope of its back-off; its identity is
             the right to start it, so it tells a late alarm from a current one.
+        on_probation: True from being parked until it has run for ``reset_after`` or somebody starts it: meanwhile a
+            failure parks it, whatever is left of the budget.
         asked_at: when it was asked to stop; None unless a stop is under way.
         after: what becomes of it once it has stopped.
         due_with: whose failure it waits for to be over, to be started then; itself if it is the one that failed.
@@ -89,6 +91,7 @@ class Child:
     incarnation: Incarnation | None = None
     failures: int = 0
     timer: trio.CancelScope | None = None
+    on_probation: bool = False
     asked_at: float | None = None
     after: After = "closed"
     due_with: Child | None = None

@@ -93,6 +93,7 @@ class Children:
     def remove(self, child: Child, why: str = "it is no longer in the child table") -> None:
         """Take a row out, as soon as nothing of it is left, and answer what waits for it."""
         child.close(why)
+        child.clear_timer()
         if self.table.get(child.spec.id) is child and self.drop(child, "removed"):
             if child.record.state != "failed":
                 child.record.become("stopped")

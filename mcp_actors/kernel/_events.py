@@ -76,9 +76,13 @@ class Restarting(Event):
 
 @frozen(kw_only=True)
 class GaveUp(Event):
-    """No restart is attempted any more, because the budget is spent or trying cannot help; ``error`` was the last."""
+    """No restart is attempted any more, because the budget is spent or trying cannot help; ``error`` was the last.
+
+    ``retry_in`` is the number of seconds until one more attempt (`Supervisor`'s ``park_retry``); None if there is none.
+    """
 
     error: BaseException | None = field(eq=False)
+    retry_in: float | None = None
 
 
 @frozen(kw_only=True)

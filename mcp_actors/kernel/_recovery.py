@@ -11,7 +11,8 @@ where it is no error, is decided on the spot and stops nobody: `retry`.)
    child that did not start: it becomes a job, behind those that wait already, and what was due is due with that child.
 
 While a failed child waits for its next start it has a `Child.timer`, whose identity is the right to start it: whoever
-stops it or takes it into another group takes that away, and what finds another timer than its own does nothing.
+stops it or takes it into another group takes that away, and what finds another timer than its own does nothing. A
+parked child that is tried again has one too, but is due with nobody, so that `restart_child` need not wait for it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import trio
 
 from .._collapse import caused_by
 from .._errors import RestartLimitReached
+from .._suspend import sleep_through_suspend
 from . import _events as events
 from ._end import CUT_SHORT
 from ._restart import RestartBudget, affected, plan_restart, restarts_after, shuts_down
@@ -52,17 +54,19 @@ class Recovery:
 
     def forgive(self, *children: Child) -> None:
         """Their failures count no more, neither for their back-off nor for the budget."""
-        failed = [child for child in children if child.failures]
+        failed = [child for child in children if child.failures or child.on_probation]
         for child in failed:
             child.failures = 0
+            child.on_probation = False
         if failed:
             self._budget.forget({child.spec.id for child in failed})
 
     def revive(self, child: Child) -> None:
         """Somebody starts it by hand: its back-off begins anew, and so does the budget if the child was parked."""
-        child.failures = 0
-        if child.record.state == "failed" and self._parks:
+        if self._parks and (child.record.state == "failed" or child.on_probation):
             self._budget.clear()
+        child.failures = 0
+        child.on_probation = False
 
     # --- failures ---------------------------------------------------------------------------------------------------
 
@@ -121,7 +125,7 @@ class Recovery:
 
     def _decide(self, child: Child, end: End) -> float | None:
         """Decide on another attempt after a failure. Returns its delay in seconds, None if there is none."""
-        if end.hopeless or not self._spend(child):
+        if end.hopeless or child.on_probation or not self._spend(child):
             self._end_of_attempts(child, end)
             return None
         child.failures += 1
@@ -265,12 +269,30 @@ class Recovery:
         """
         child.clear_timer()
         self.release(child)
-        child.record.note(events.GaveUp, error=error)
+        retry_in = self._policy.park_retry(error) if self._policy.park_retry is not None else None
+        child.record.note(events.GaveUp, error=error, retry_in=retry_in)
         child.record.gave_up = True
         child.record.become("backoff" if comes_back else "failed")
         if not comes_back:
             child.close(why)
         self._children.drop(child, "restarted" if comes_back else "closed")
+        if retry_in is not None:
+            child.on_probation = True
+            child.timer = trio.CancelScope()
+            self._nursery.start_soon(self._parked, child, child.timer, retry_in, name=f"{child.spec.id}:parked")
+
+    @trio.lowlevel.enable_ki_protection
+    async def _parked(self, child: Child, timer: trio.CancelScope, seconds: float) -> None:
+        """The task of a parked child that is tried again."""
+        with timer:
+            await sleep_through_suspend(seconds)
+            self._children.put_job(partial(self._try_once_more, child, timer))
+
+    async def _try_once_more(self, child: Child, timer: trio.CancelScope) -> None:
+        """Start a parked child, unless somebody has started, stopped or deleted it meanwhile."""
+        if child.timer is timer:
+            self._hold(child, [child])
+            await self._start_due(child)
 
     def _end_of_attempts(self, child: Child, end: End) -> None:
         """No more attempts are to be made."""

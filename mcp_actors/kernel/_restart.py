@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from attrs import define, field, frozen
@@ -12,7 +13,7 @@ from .._backoff import Backoff
 from ._mailbox import MAILBOX_SIZE, OverflowPolicy, check_mailbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from attrs import Attribute
 
@@ -25,6 +26,9 @@ RestartType = Literal["permanent", "transient", "temporary"]
 Shutdown = float | Literal["brutal_kill", "infinity"]
 Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
 AutoShutdown = Literal["never", "any_significant", "all_significant"]
+
+ParkRetry = Callable[[BaseException | None], float | None]
+"""From the last failure of a child that is parked to the seconds until it is tried once more, or None for never."""
 
 _RESTART_TYPES: Final = ("permanent", "transient", "temporary")
 
@@ -252,6 +256,7 @@ class SupervisorPolicy:
     reset_after: float | None
     backoff: Backoff
     on_limit: Literal["end", "park"]
+    park_retry: ParkRetry | None
     auto_shutdown: AutoShutdown
     start_order: Literal["sequential", "parallel"]
     stop_order: Literal["sequential", "concurrent"]
@@ -279,6 +284,11 @@ class SupervisorPolicy:
             raise ValueError(
                 "Supervisor: strict=True and await_start=False exclude each other: a start that is not awaited cannot "
                 "fail; remove one of them"
+            )
+        if self.park_retry is not None and self.on_limit != "park":
+            raise ValueError(
+                f"Supervisor: park_retry is for children that are parked, not for on_limit={self.on_limit!r}; use "
+                "on_limit='park', or remove it"
             )
         needed = self.backoff.total(self.max_restarts)
         if self.max_restarts and needed >= self.window:

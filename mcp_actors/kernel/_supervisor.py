@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ._child_table import After
     from ._end import End
     from ._ref import ActorRef
-    from ._restart import AutoShutdown, ChildSpec, Strategy
+    from ._restart import AutoShutdown, ChildSpec, ParkRetry, Strategy
 
 __all__ = ["Supervisor"]
 
@@ -70,6 +70,9 @@ class Supervisor(Actor):
         on_limit: when a child needs more restarts than the budget allows, or says that they cannot help: ``"end"``
             stops everything and ends with `RestartLimitReached`; ``"park"`` leaves that child in state ``failed``,
             where ``restart_child`` revives it with a fresh budget and the same mailbox.
+        park_retry: with ``on_limit="park"``, called with the last failure of a child that is parked: the seconds until
+            one more attempt, or None for none. That attempt brings no fresh budget: unless the child then runs for
+            ``reset_after`` seconds, its next failure parks it again. Time for which the machine was suspended counts.
         auto_shutdown: whether the supervisor ends when a ``significant`` child has ended by itself and is not
             restarted: ``"never"``, ``"any_significant"``, or ``"all_significant"`` (with the last of them).
         start_order: ``"sequential"`` or ``"parallel"``.
@@ -98,6 +101,7 @@ class Supervisor(Actor):
         backoff: Backoff | None = None,
         auto_shutdown: AutoShutdown = "never",
         on_limit: Literal["end", "park"] = "end",
+        park_retry: ParkRetry | None = None,
         start_order: Literal["sequential", "parallel"] = "sequential",
         stop_order: Literal["sequential", "concurrent"] = "sequential",
         strict: bool = True,
@@ -110,6 +114,7 @@ class Supervisor(Actor):
             reset_after=reset_after,
             backoff=Backoff() if backoff is None else backoff,
             on_limit=on_limit,
+            park_retry=park_retry,
             auto_shutdown=auto_shutdown,
             start_order=start_order,
             stop_order=stop_order,
