@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from attrs import frozen
 
-from .._errors import ServerUnavailable
 from ..config import Callbacks, Http, ServerConfig, Sse, Stdio
-from ._callbacks import called_on_loop
+from ._callbacks import OfServer, called_on_loop
+from ._extensions import LoopExtension
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
@@ -66,6 +66,7 @@ def config_from_loop(bridge: Bridge, config: Any) -> Any:
         transport=_transport(bridge, config.transport),
         middleware=tuple(_middleware(bridge, each) for each in config.middleware),
         callbacks=callbacks_from_loop(bridge, config.callbacks),
+        extensions=tuple(LoopExtension(bridge, config.name, each) for each in config.extensions),
     )
 
 
@@ -102,7 +103,7 @@ def _middleware(bridge: Bridge, middleware: Middleware) -> Middleware:
     on_loop: Callable[..., Awaitable[CallToolResult]] = called_on_loop(bridge, middleware)
 
     async def call(request: ToolRequest, call_next: CallNext) -> CallToolResult:
-        asker = _Middleware(request.server)
+        asker = OfServer(request.server)
 
         async def call_next_from_loop(request: ToolRequest) -> CallToolResult:
             return await bridge.call(asker, partial(call_next, request))
@@ -110,17 +111,3 @@ def _middleware(bridge: Bridge, middleware: Middleware) -> Middleware:
         return await on_loop(request, call_next_from_loop)
 
     return call
-
-
-@frozen
-class _Middleware:
-    """Who lets a request to a server go on."""
-
-    server: str
-
-    @property
-    def _who(self) -> str:
-        return f"server {self.server!r}"
-
-    def _over(self) -> Exception:
-        return ServerUnavailable(f"{self._who}: its group was left", server=self.server, state="stopped")

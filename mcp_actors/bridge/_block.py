@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
@@ -39,18 +38,16 @@ class BlockProxy(Generic[T]):
 
     Args:
         bridge: what goes between the two sides; its nursery encloses everything.
-        open_: what opens it.
+        opening: what opens it, not entered yet.
         owner: who runs the block.
 
     Attributes:
         unwanted: True if it is not to be opened any more. Any thread may set it; it is looked at once, at first.
     """
 
-    def __init__(
-        self, bridge: Bridge, open_: Callable[[], AbstractAsyncContextManager[T]], owner: BlockOwner[T]
-    ) -> None:
+    def __init__(self, bridge: Bridge, opening: AbstractAsyncContextManager[T], owner: BlockOwner[T]) -> None:
         self._bridge = bridge
-        self._open = open_
+        self._opening = opening
         self._owner = owner
         self._scope = trio.CancelScope()
         self._left = trio.Event()
@@ -100,7 +97,7 @@ class BlockProxy(Generic[T]):
         if self.unwanted:
             self.abort()
         with self._scope:
-            async with self._open() as thing:
+            async with self._opening as thing:
                 self._bridge.to_loop(partial(self._owner.on_opened, thing))
                 await self._block()
 

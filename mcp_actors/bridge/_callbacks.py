@@ -13,7 +13,9 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 import outcome
+from attrs import frozen
 
+from .._errors import ServerUnavailable
 from ..kernel._reply import Reply
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from ._bridge import Bridge
 
-__all__ = ["called_on_loop"]
+__all__ = ["OfServer", "called_on_loop"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -89,6 +91,20 @@ class _Callback(Reply[R], Generic[R]):
             answer = outcome.Value(task.result())
         with suppress(RuntimeError):  # Trio's side has ended, and whoever waited with it
             self._bridge.to_trio(partial(self.settle, answer))
+
+
+@frozen
+class OfServer:
+    """Asks on behalf of a callback of one server: middleware that lets a call go on, an extension that sends more."""
+
+    server: str
+
+    @property
+    def _who(self) -> str:
+        return f"server {self.server!r}"
+
+    def _over(self) -> Exception:
+        return ServerUnavailable(f"{self._who}: its group was left", server=self.server, state="stopped")
 
 
 def _name(fn: object) -> str:

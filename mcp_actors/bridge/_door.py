@@ -31,7 +31,7 @@ class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
     Args:
         name: of the function that gives it: ``"open_servers"``.
         on_trio: the package that has that function for programs on Trio.
-        open_: what opens it, on Trio's side.
+        open_: returns what opens it on Trio's side. It is called on the event loop.
         view: what the block gets of it.
         host: where Trio runs.
     """
@@ -101,7 +101,7 @@ class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
         loop = asyncio.get_running_loop()
         self._opened, self._ended = loop.create_future(), loop.create_future()
         self._bridge = bridge = Bridge(loop)
-        self._block = BlockProxy(bridge, lambda: self._open(bridge), self)
+        self._block = BlockProxy(bridge, self._open(bridge), self)
         self._run = trio_run(self._host, bridge, self._block, self.on_ended)
         self._run.start()
 

@@ -5,15 +5,23 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from typing import Any, Literal
 
 import attrs
 import pytest
+from mcp.client import ClaimContext, ClientExtension, NotificationBinding, ResultClaim
 from mcp.types import (
     CallToolResult,
     CreateMessageRequestParams,
     CreateMessageResult,
     ElicitRequestParams,
     ElicitResult,
+    ListToolsRequest,
+    ListToolsResult,
+    Notification,
+    NotificationParams,
+    Result,
+    TextContent,
 )
 
 from mcp_actors import (
@@ -251,5 +259,91 @@ def test_the_predicate_of_a_filter_is_asked_on_the_event_loop(host: Host) -> Non
         assert set(asked) == {f"{threading.current_thread().name} ann"}
         with pytest.raises(ServerUnavailable, match="this group of servers was left"):
             await servers.list_tools(ToolContext("echo"))
+
+    asyncio.run(main())
+
+
+class JobResult(Result):
+    """What a server of the extension answers instead of a result."""
+
+    result_type: Literal["job"] = "job"
+    job: str
+
+
+class Mood(NotificationParams):
+    """What a server of the extension sends unasked."""
+
+    mood: str
+
+
+class Jobs(ClientExtension):
+    """Asks for the tools before it answers for a job, and hears of moods. Notes where its code runs."""
+
+    identifier = "com.example/jobs"
+
+    def __init__(self) -> None:
+        self.ran: dict[str, set[str]] = {}
+        self.heard = asyncio.Event()
+
+    def note(self, what: str) -> None:
+        self.ran.setdefault(what, set()).add(f"{threading.current_thread().name} {caller.get('nobody')}")
+
+    def settings(self) -> dict[str, Any]:
+        self.note("settings")
+        return {}
+
+    def claims(self) -> list[ResultClaim[Any]]:
+        self.note("claims")
+        return [ResultClaim(result_type="job", model=JobResult, resolve=self.wait)]
+
+    def notifications(self) -> list[NotificationBinding[Any]]:
+        self.note("notifications")
+        return [NotificationBinding(method="notifications/mood", params_type=Mood, handler=self.hear)]
+
+    async def wait(self, result: JobResult, ctx: ClaimContext) -> CallToolResult:
+        await asyncio.sleep(0)
+        self.note("resolve")
+        listed = await ctx.session.send_request(ListToolsRequest(), ListToolsResult, progress_callback=self.progress)
+        version = ctx.session.protocol_version
+        return CallToolResult(content=[TextContent(text=f"{result.job}: {len(listed.tools)} tools, {version}")])
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        await asyncio.sleep(0)
+        self.note("progress")
+
+    async def hear(self, params: Mood) -> None:
+        await asyncio.sleep(0)
+        self.note("handler")
+        self.heard.set()
+
+
+async def answer_with_a_job(ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
+    """Answer tool calls as a server of the extension does."""
+    if ctx.method == "tools/list":
+        await ctx.session.report_progress(1.0)
+    if ctx.method != "tools/call":
+        return await call_next(ctx)
+    mood = Notification[Mood, str](method="notifications/mood", params=Mood(mood="busy"))
+    await ctx.session.send_notification(mood, related_request_id=ctx.request_id)
+    return {"resultType": "job", "job": "digging"}
+
+
+def test_extensions_run_on_the_event_loop(host: Host) -> None:
+    """B-26: what they declare, what they claim, what they observe; and the session that they are given works there."""
+    library = Library()
+    library.server.middleware.append(answer_with_a_job)
+
+    async def main() -> None:
+        caller.set("ann")
+        jobs = Jobs()
+        config = library.config(protocol="2026-07-28", extensions=[jobs])
+        async with open_servers(config, host=host) as servers:
+            assert text_of(await servers["library"].call_tool("search")) == "digging: 1 tools, 2026-07-28"
+            await jobs.heard.wait()
+            await servers["library"].restart()
+        here = threading.current_thread().name
+        assert set(jobs.ran) == {"settings", "claims", "notifications", "resolve", "progress", "handler"}
+        assert jobs.ran["resolve"] == {f"{here} ann"}
+        assert {place.split()[0] for places in jobs.ran.values() for place in places} == {here}
 
     asyncio.run(main())
