@@ -45,6 +45,9 @@ class Limits:
             counted). Over stdio one that has more ends the connection, over HTTP its request; streams of events are not
             looked at. Default 250000.
         max_notifications: how many notifications a second are taken from it. Default 500.
+        max_requests: how many requests of its own (sampling, elicitation, roots, pings) may be unanswered, and how many
+            it may send at once; ten more for each request that it is sent, and each second. A server that sends more
+            loses its connection. Default 500.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -57,3 +60,4 @@ class Limits:
     max_schema_depth: int = attrs.field(default=64, validator=_check_depth)
     max_message_values: int = attrs.field(default=250_000, validator=_check_count)
     max_notifications: int = attrs.field(default=500, validator=_check_count)
+    max_requests: int = attrs.field(default=500, validator=_check_count)

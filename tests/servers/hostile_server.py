@@ -9,8 +9,10 @@ Run as ``python hostile_server.py --values 1000000 …``; `hostile` configures i
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -121,6 +123,23 @@ class HostileServer:
         for number in range(arguments["number"]):
             self.write({"jsonrpc": "2.0", "id": f"q{number}", "method": arguments["method"], "params": QUESTION})
         self.reply(request, text("done"))
+
+    def call_flood(self, request: object, arguments: Json) -> None:
+        """Ask something without end; read no more, but say so, or answer as before beside it."""
+        if arguments.get("reads"):
+            threading.Thread(target=self.flood, args=(arguments,), daemon=True).start()
+            self.reply(request, text("done"))
+        else:
+            self.reply(request, text("done"))
+            self.flood(arguments)
+
+    def flood(self, arguments: Json) -> None:
+        """Ask, and take back some of it if that is wanted, as fast as the other side reads."""
+        for number in itertools.count():
+            request = number % arguments["ids"] if "ids" in arguments else number
+            self.write({"jsonrpc": "2.0", "id": request, "method": arguments["method"], "params": QUESTION})
+            if arguments.get("takes_back"):
+                self.notify("notifications/cancelled", requestId=request)
 
     def call_crowd(self, request: object, arguments: Json) -> None:
         """Answer with so many values."""

@@ -29,6 +29,7 @@ from mcp.types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest
 from ..._errors import LimitExceeded
 from ._lines import LineSplitter, LineTooLong
 from ._messages import parse_message, with_result_type
+from ._server_requests import ServerRequests
 from ._streams import MessageReader, Stream
 from ._unreadable import unreadable_answer
 from ._values import TooManyValues
@@ -104,10 +105,12 @@ class PipeReader(MessageReader):
         wait_exit: WaitExit,
         *,
         server: str,
+        requests: ServerRequests,
         max_line_bytes: int,
         max_values: int,
     ) -> None:
         self._stream = stream
+        self._requests = requests
         self._lifeline = lifeline
         self._wait_exit = wait_exit
         self._server = server
@@ -144,9 +147,17 @@ class PipeReader(MessageReader):
                 await self._read_more()
             elif (message := self._parse(line)) is not None:
                 self._unasked = isinstance(message, JSONRPCNotification | JSONRPCRequest)
+                if self._unasked:
+                    self._count(message, len(line))
                 return SessionMessage(with_result_type(message))
             else:
                 await self._checkpoint_sometimes()
+
+    def _count(self, message: JSONRPCMessage, size: int) -> None:
+        try:
+            self._requests.receive(message, size, trio.current_time())
+        except LimitExceeded as exceeded:
+            raise self._end(exceeded) from None
 
     async def _checkpoint_sometimes(self) -> None:
         self._burst += 1
@@ -221,6 +232,7 @@ class PipeWriter(Stream):
         lifeline: Lifeline,
         wait_exit: WaitExit,
         background: Background,
+        requests: ServerRequests,
         *,
         server: str,
     ) -> None:
@@ -229,11 +241,12 @@ class PipeWriter(Stream):
         self._lifeline = lifeline
         self._wait_exit = wait_exit
         self._background = background
+        self._requests = requests
         self._server = server
         # What was collected, or the pipe did not take. While it holds anything, one background task writes it and
         # nobody else writes.
         self._backlog = bytearray()
-        self._room = trio.Event()
+        self._waiting = trio.lowlevel.ParkingLot()
         self._begun = False
         self._closed = False
 
@@ -257,11 +270,18 @@ class PipeWriter(Stream):
             anyio.ClosedResourceError: this stream, or the link it belongs to, was closed; nothing was sent.
         """
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-        await trio.lowlevel.checkpoint_if_cancelled()
-        self._check_open()
-        while len(self._backlog) >= BACKLOG_BYTES:
-            await self._room.wait()
+        with self._requests.sending(item.message):
+            await trio.lowlevel.checkpoint_if_cancelled()
             self._check_open()
+            full = self._full
+            while self._full:
+                await self._waiting.park()
+                self._check_open()
+            await self._give(line)
+            if full:
+                self._let_in()
+
+    async def _give(self, line: bytes) -> None:
         if self._backlog:
             self._backlog += line
             return
@@ -270,6 +290,16 @@ class PipeWriter(Stream):
         if taken < len(line):
             self._backlog += memoryview(line)[taken:]
             self._background.start_soon(self._write_backlog, name=f"{self._server}:stdin")
+
+    @property
+    def _full(self) -> bool:
+        return len(self._backlog) >= BACKLOG_BYTES
+
+    def _let_in(self) -> None:
+        # One sender at a time, who lets in the next if there still is room. If all were woken whenever there is some,
+        # each of thousands would take a step for each line that goes out.
+        if not self._full:
+            self._waiting.unpark()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -288,7 +318,7 @@ class PipeWriter(Stream):
                 await self._wait_exit()
             finally:
                 self._lifeline.lose()
-                self._wake_senders()
+                self._waiting.unpark_all()
             raise anyio.BrokenResourceError from error
 
     @trio.lowlevel.enable_ki_protection  # or else a Ctrl-C could have something written twice
@@ -296,18 +326,13 @@ class PipeWriter(Stream):
         try:
             while True:
                 del self._backlog[: await self._write(self._backlog)]
-                if len(self._backlog) < BACKLOG_BYTES:
-                    self._wake_senders()
+                self._let_in()
                 if not self._backlog:
                     return
                 await trio.lowlevel.wait_writable(self._stream.fileno())
         except (anyio.BrokenResourceError, trio.ClosedResourceError):
             # Noted where it was found, or our own doing. The backlog stays: nobody may write behind half a line.
             pass
-
-    def _wake_senders(self) -> None:
-        self._room.set()
-        self._room = trio.Event()
 
     async def aclose(self) -> None:
         """Take no more messages; senders that wait for room leave. No checkpoint: this is part of clean-ups.
@@ -318,4 +343,4 @@ class PipeWriter(Stream):
             del self._backlog[: os.write(self._stream.fileno(), self._backlog)]
         self._closed = True
         self._lifeline.closing = True
-        self._wake_senders()
+        self._waiting.unpark_all()

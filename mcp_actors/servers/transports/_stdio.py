@@ -29,6 +29,7 @@ from ._link import Link
 from ._obituary import Obituary
 from ._pipes import LOGGED_LINES, PipeReader, PipeWriter, read_pipe, unread_bytes
 from ._process import ServerProcess, start_process
+from ._server_requests import ServerRequests
 from ._stderr import StderrReader
 from ._streams import OpenStreams
 
@@ -66,16 +67,18 @@ class StdioLink(Link):
         self._name = config.name
         self._stop_timeout = config.stop_timeout
         self._stderr = StderrReader(process.stderr, config.name)
+        requests = ServerRequests(config.name, config.limits.max_requests)
         self._reader = PipeReader(
             process.stdout,
             lifeline,
             self._wait_exit,
             server=config.name,
+            requests=requests,
             max_line_bytes=transport.max_line_bytes,
             max_values=config.limits.max_message_values,
         )
         self._writer = PipeWriter(
-            process.stdin, self._reader, lifeline, self._wait_exit, background, server=config.name
+            process.stdin, self._reader, lifeline, self._wait_exit, background, requests, server=config.name
         )
         self._exit_code: int | None = None
         self._unread: int | None = None

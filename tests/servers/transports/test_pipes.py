@@ -261,3 +261,26 @@ async def test_a_server_that_always_has_something_to_say_lets_other_tasks_run() 
             nursery.cancel_scope.cancel("enough")
     # A new chunk of data starts a new burst, so they do not all have the same length.
     assert rounds >= 1000 / BURST / 2
+
+
+async def test_room_for_one_wakes_one_of_those_who_wait(tmp_path: Path) -> None:
+    """B-11: what all of them cost together is in proportion to their number."""
+    gate, steps = tmp_path / "gate", 0
+
+    class Steps(trio.abc.Instrument):
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            nonlocal steps
+            steps += task.name == "waits"
+
+    script = f"while [ ! -e {gate} ]; do sleep 0.01; done; exec cat > /dev/null"
+    async with open_link(shell(script), on_lost=never_lost) as link:
+        _, writer = await streams_of(link)
+        await writer.send(notification("x" * 2 * BACKLOG_BYTES))
+        async with trio.open_nursery() as nursery:
+            for _ in range(200):
+                nursery.start_soon(writer.send, notification("x" * BACKLOG_BYTES), name="waits")
+            await trio.testing.wait_all_tasks_blocked()
+            trio.lowlevel.add_instrument(counted := Steps())
+            gate.touch()
+        trio.lowlevel.remove_instrument(counted)
+    assert steps <= 2 * 200  # each is woken once; if all were, it would be 200 * 200 / 2

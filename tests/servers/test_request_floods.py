@@ -1,0 +1,76 @@
+"""Servers that ask without end: what they hold of ours, what they cost others, and how that ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from mcp.types import ErrorData
+
+from mcp_actors import Callbacks, ConnectionLost, LimitExceeded, open_servers
+
+from .groups import BOUND, LATER, reach, server
+from .hostile import STEP, LongestStep, hostile
+from .links import text_of
+
+TASKS = 1500
+"""A few for each request that may be unanswered. Without a bound it is many thousands after a second."""
+
+
+class MostTasks(trio.abc.Instrument):
+    """Counts how many tasks there are at most.
+
+    Attributes:
+        number: so many.
+    """
+
+    def __init__(self) -> None:
+        self.number = self._now = trio.lowlevel.current_statistics().tasks_living
+
+    def task_spawned(self, task: trio.lowlevel.Task) -> None:
+        """One more."""
+        self._now += 1
+        self.number = max(self.number, self._now)
+
+    def task_exited(self, task: trio.lowlevel.Task) -> None:
+        """One less."""
+        self._now -= 1
+
+
+async def hangs(context: Any, params: Any) -> ErrorData:
+    await trio.sleep_forever()
+    raise AssertionError
+
+
+FLOODS = [
+    pytest.param({"method": "ping"}, id="pings that are never answered"),
+    pytest.param({"method": "ping", "reads": True}, id="pings that are answered"),
+    pytest.param({"method": "sampling/createMessage"}, id="questions that are never answered"),
+    pytest.param({"method": "sampling/createMessage", "reads": True}, id="questions that are refused"),
+    pytest.param({"method": "ping", "takes_back": True}, id="pings that are taken back"),
+    pytest.param({"method": "ping", "ids": 1, "takes_back": True, "reads": True}, id="one ping again and again"),
+]
+
+
+@pytest.mark.parametrize("callbacks", [Callbacks(), Callbacks(sampling=hangs)], ids=["nobody answers", "slow"])
+@pytest.mark.parametrize("flood", FLOODS)
+async def test_a_flood_of_requests_ends_with_its_connection(flood: dict[str, Any], callbacks: Callbacks) -> None:
+    """B-11."""
+    config = hostile(restart=LATER, callbacks=callbacks)
+    async with open_servers(config, server("good")) as group:
+        with LongestStep() as longest, trio.fail_after(BOUND):
+            most = MostTasks()
+            trio.lowlevel.add_instrument(most)
+            assert text_of(await group["evil"].call_tool("flood", flood)) == "done"
+            await reach(group, "evil", "backoff")
+            trio.lowlevel.remove_instrument(most)
+        assert text_of(await group["good"].call_tool("echo", {"text": "here"})) == "here"
+        error = group.errors["evil"]
+    assert isinstance(error, ConnectionLost)
+    assert isinstance(error.__cause__, LimitExceeded)
+    assert error.__cause__.server == "evil"
+    for words in ("too many requests", flood["method"], "500", "raise limits=Limits(max_requests=…)"):
+        assert words in str(error.__cause__)
+    assert most.number < TASKS
+    assert longest.seconds < STEP, longest.task

@@ -1,0 +1,128 @@
+"""Counting what a server asks: pure decisions."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+from mcp.types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+
+from mcp_actors import LimitExceeded
+from mcp_actors.servers.transports._server_requests import EARNED, HELD_BYTES, ServerRequests
+
+
+def asks(request_id: int | str, method: str = "ping") -> JSONRPCRequest:
+    return JSONRPCRequest(jsonrpc="2.0", id=request_id, method=method)
+
+
+def takes_back(request_id: Any) -> JSONRPCNotification:
+    return JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params={"requestId": request_id})
+
+
+def answer(request_id: int | str) -> JSONRPCResponse:
+    return JSONRPCResponse(jsonrpc="2.0", id=request_id, result={})
+
+
+def refusal(request_id: int | str) -> JSONRPCError:
+    return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=1, message="no"))
+
+
+def test_so_many_may_be_unanswered_and_no_more() -> None:
+    """B-11."""
+    requests = ServerRequests("a", 2)
+    requests.receive(asks(1), 10, 1000.0)
+    requests.receive(asks(2), 10, 2000.0)
+    with pytest.raises(LimitExceeded, match="2 of them are unanswered") as caught:
+        requests.receive(asks(3, "sampling/create\x1b[31m"), 10, 3000.0)
+    assert "limits=Limits(max_requests=…)" in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_an_answer_counts_until_it_is_sent() -> None:
+    requests = ServerRequests("a", 2)
+    requests.receive(asks(1), 10, 1000.0)
+    requests.receive(asks(2), 10, 2000.0)
+    with requests.sending(answer(1)), requests.sending(refusal(2)):
+        requests.receive(takes_back(1), 10, 3000.0)
+        with pytest.raises(LimitExceeded):
+            requests.receive(asks(3), 10, 3000.0)
+    requests.receive(asks(4), 10, 4000.0)
+
+
+def test_what_is_taken_back_does_not_count_and_ids_compare_as_in_the_sdk() -> None:
+    requests = ServerRequests("a", 1)
+    for number in range(5):
+        requests.receive(asks(number), 10, 1000.0 * number)
+        requests.receive(takes_back(str(number)), 10, 1000.0 * number)
+    for nonsense in (None, 1.5, [1], {"a": 1}, "never asked"):
+        requests.receive(takes_back(nonsense), 10, 9000.0)
+    requests.receive(asks("x"), 10, 9000.0)
+    with pytest.raises(LimitExceeded):
+        requests.receive(asks("y"), 10, 10_000.0)
+
+
+def test_the_same_id_again_is_one_more() -> None:
+    requests = ServerRequests("a", 2)
+    requests.receive(asks(1), 10, 1000.0)
+    requests.receive(asks("1"), 10, 2000.0)
+    with pytest.raises(LimitExceeded):
+        requests.receive(asks(1), 10, 3000.0)
+
+
+def test_a_server_that_asks_something_for_each_request_may_do_so_for_ever() -> None:
+    """B-11: only who asks without being asked has a limit in time."""
+    requests = ServerRequests("a", 10)
+    for number in range(1000):
+        with requests.sending(asks(number)):
+            pass
+        for question in range(EARNED):
+            requests.receive(asks(question), 10, 0.0)
+            with requests.sending(answer(question)):
+                pass
+    with pytest.raises(LimitExceeded, match="at once"):
+        requests.receive(asks(0), 10, 0.0)
+
+
+def test_requests_at_once_and_then_so_many_a_second() -> None:
+    requests = ServerRequests("a", 100)
+    for second, number in [(50.0, 100), (51.0, EARNED), (52.0, EARNED), (54.0, 2 * EARNED)]:
+        for question in range(number):
+            requests.receive(asks(question), 10, second)
+            with requests.sending(answer(question)):
+                pass
+    with pytest.raises(LimitExceeded, match="at once"):
+        requests.receive(asks(0), 10, 54.0)
+
+
+def test_the_bytes_of_unanswered_requests_are_bounded_but_one_may_have_any_number() -> None:
+    requests = ServerRequests("a", 100)
+    requests.receive(asks(1), HELD_BYTES * 2, 0.0)
+    with pytest.raises(LimitExceeded, match="bytes"):
+        requests.receive(asks(2), 1, 0.0)
+    with requests.sending(answer(1)):
+        pass
+    requests.receive(asks(2), HELD_BYTES // 2, 0.0)
+    requests.receive(asks(3), HELD_BYTES // 2, 0.0)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["ask", "take back", "answer", "sent"]), st.integers(0, 3))))
+def test_whatever_comes_in_whatever_order_nothing_is_left_in_the_end(steps: list[tuple[str, int]]) -> None:
+    requests, sending = ServerRequests("a", 1000), ExitStack()
+    for step, number in steps:
+        match step:
+            case "ask":
+                requests.receive(asks(number), number, 0.0)
+            case "take back":
+                requests.receive(takes_back(number), 10, 0.0)
+            case "answer":
+                sending.enter_context(requests.sending(answer(number)))
+            case _:
+                sending.close()
+                sending = ExitStack()
+    sending.close()
+    for number in range(4):
+        for _ in steps:
+            requests.receive(takes_back(number), 10, 0.0)
+    assert (requests._count, requests._bytes, dict(requests._unanswered)) == (0, 0, {})
