@@ -28,26 +28,26 @@ def command(transport: Transport) -> tuple[str, list[str]]:
 
 
 @contextmanager
-def over_http(transport: Transport, log: IO[bytes]) -> Iterator[int]:
+def over_http(transport: Transport, log: IO[bytes], port: int = 0) -> Iterator[int]:
     """Run the server, not over stdio, and yield its port; what it prints goes to `log`.
 
     Nobody waits for it by looking: it says its port when it listens. At the end its whole process group is killed.
     """
     program, arguments = command(transport)
     said, say = os.pipe()
-    with os.fdopen(said) as port:
+    with os.fdopen(said) as listening:
         process = subprocess.Popen(
             [program, "--import", str(PRELOADED), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={"PORT_TO": str(say)},
+            env={"PORT_TO": str(say), "ON_PORT": str(port)},
             pass_fds=[say],
             start_new_session=True,
         )
         try:
             os.close(say)
-            yield int(port.readline())
+            yield int(listening.readline())
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -32,11 +32,12 @@ from ..._errors import HttpStatusError
 from .._background import Background
 from .._exchange import ConnectionOver, Exchange, current_exchange
 from ._http_bodies import BodyTooLong, WatchedRequestBody, WatchedResponseBody, media_type, read_body, read_short
-from ._http_failures import OF_HTTP, UNREACHED, HttpFailures, NoAnswer, is_forgotten, nameless_error
+from ._http_failures import OF_HTTP, UNREACHED, HttpFailures, NoAnswer, nameless_error
 from ._lifeline import Lifeline
 from ._messages import INITIALIZED
 from ._notification_stream import NotificationStream
 from ._reach import Reach
+from ._refusals import SESSION, Refusals
 from ._values import TooManyValues
 
 __all__ = ["ContainedClient", "posted"]
@@ -46,7 +47,6 @@ logger = logging.getLogger("mcp_actors.servers.http")
 posted: Final[ContextVar[JSONRPCMessage | None]] = ContextVar("posted", default=None)
 """The message that an HTTP request is sent for: the SDK posts in the context in which a message was written."""
 
-SESSION: Final = "mcp-session-id"
 RESUMED: Final = "last-event-id"
 HANDSHAKE: Final = frozenset({"server/discover", "initialize"})
 LISTEN: Final = "subscriptions/listen"
@@ -94,7 +94,7 @@ class ContainedClient(httpx2.AsyncClient):
         self._background = background
         self._reach = Reach(inner, url, failures, lifeline, background)
         self._negotiated = False
-        self._forgotten = False
+        self._refusals = Refusals(inner)
         self._notifications = NotificationStream(failures.server, lifeline, background)
 
     def build_request(self, method: str, url: httpx2.URL | str, **options: Any) -> httpx2.Request:
@@ -111,7 +111,7 @@ class ContainedClient(httpx2.AsyncClient):
             return await self._ask(request, message)
         if request.method == "POST" and message is not None:
             return await self._tell(request, message)
-        if request.method == "DELETE" and (self._lifeline.lost or self._reach.gone or self._forgotten):
+        if request.method == "DELETE" and (self._lifeline.lost or self._reach.gone or self._refusals.forgotten):
             return httpx2.Response(204, request=request)  # nobody is there, or knows the session
         return await self._stream(request, message, options)
 
@@ -125,10 +125,11 @@ class ContainedClient(httpx2.AsyncClient):
             self._reach.refused(error)
             raise
         if response.is_error:
+            if request.method == "GET" and self._notifications.opened:  # else it may say that there is no such stream
+                _, said = await read_short(response)
+                if SESSION in request.headers and await self._refusals.is_forgotten(response, said):
+                    self._lifeline.lose(self._failures.forgotten(said))
             response.request = httpx2.Request(request.method, self._shown)  # the SDK logs its URL
-            if self._notifications.opened and SESSION in request.headers and is_forgotten(response.status_code, None):
-                self._forgotten = True
-                self._lifeline.lose(self._failures.forgotten(None))
         elif isinstance(message, JSONRPCRequest) and RESUMED in request.headers:
             self._watch(request, response, current_exchange())
         elif request.method == "GET":
@@ -212,7 +213,7 @@ class ContainedClient(httpx2.AsyncClient):
         """
         try:
             if not response.is_success:
-                return await self._refused(response)
+                return await self._refused(response, message)
             kind = media_type(response)
             if response.status_code == 202:
                 raise self._failures.lost("it accepted a request (202), but will not answer it")
@@ -231,15 +232,14 @@ class ContainedClient(httpx2.AsyncClient):
             raise self._failures.no_answer(str(problem)) from None
         return _with_body(response, body) if nameless is None else _answer(response.request, message, nameless)
 
-    async def _refused(self, response: httpx2.Response) -> httpx2.Response:
+    async def _refused(self, response: httpx2.Response, message: JSONRPCRequest) -> httpx2.Response:
         """What a status that is no success means."""
-        body, error = await read_short(response)
+        _, error = await read_short(response)
         status = response.status_code
-        if SESSION in response.request.headers and is_forgotten(status, error):
-            self._forgotten = True
+        if SESSION in response.request.headers and await self._refusals.is_forgotten(response, error):
             raise self._failures.forgotten(error)
         if error is not None and status not in OF_HTTP:
-            return _with_body(response, body)
+            return _answer(response.request, message, error.error)
         raise self._failures.status(response, datetime.now(UTC), error)
 
 

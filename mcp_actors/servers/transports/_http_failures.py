@@ -14,6 +14,7 @@ import httpx2
 from attrs import frozen
 from mcp import MCPError
 from mcp.types import ErrorData, JSONRPCError, JSONRPCResponse, RequestId
+from pydantic_core import from_json
 
 from ..._collapse import caused_by
 from ..._errors import ConnectionLost, HttpStatusError, LimitExceeded, ServerError
@@ -29,7 +30,6 @@ __all__ = [
     "describe",
     "error_in",
     "is_about",
-    "is_forgotten",
     "nameless_error",
     "retry_after",
 ]
@@ -46,9 +46,6 @@ MAY_HAVE_ACTED: Final = "; the server may have acted on the request, so send it 
 
 MAX_RETRY_AFTER: Final = 3600.0
 """Seconds; whoever says to come back next week may be asked again after an hour."""
-
-_SESSION: Final = re.compile(r"\bsession\b|not initialized", re.IGNORECASE)
-_METHOD_NOT_FOUND: Final = -32601
 
 _REMEDIES: Final = {
     400: "see whether this is the URL of an MCP endpoint",
@@ -115,24 +112,16 @@ def nameless_error(body: bytes, request: RequestId) -> ErrorData | None:
 
 
 def error_in(body: bytes) -> MCPError | None:
-    """Return the error of MCP that the body of an error status holds, if it does."""
+    """Return the error of MCP that the body of an error status holds, if it does.
+
+    It may have no ``id``: servers refuse a request before they have looked at that.
+    """
     try:
-        message = parse_message(body)
+        value = from_json(body)
+        message = JSONRPCError.model_validate({"id": None, **value} if isinstance(value, dict) else value)
     except ValueError:
         return None
-    if not isinstance(message, JSONRPCError):
-        return None
     return MCPError(message.error.code, message.error.message, message.error.data)
-
-
-def is_forgotten(status: int, error: MCPError | None) -> bool:
-    """Whether a refusal of a request that named its session says that the server does not know that session.
-
-    The specification has 404 for it. Servers exist that answer 400, and say in words that it is the session.
-    """
-    if status == HTTPStatus.NOT_FOUND:
-        return error is None or error.code != _METHOD_NOT_FOUND
-    return status == HTTPStatus.BAD_REQUEST and error is not None and _SESSION.search(error.message) is not None
 
 
 def is_about(error: httpx2.RequestError, request: httpx2.Request) -> bool:

@@ -40,11 +40,12 @@ from .._exchange import ConnectionOver, Exchange, current_exchange
 from ._discretion import discreet
 from ._http_bodies import WatchedRequestBody, media_type, read_short
 from ._http_client import real_url
-from ._http_failures import UNREACHED, is_forgotten
+from ._http_failures import UNREACHED
 from ._http_link import HttpLink
 from ._lifeline import Lifeline
 from ._messages import INITIALIZED, parse_message
 from ._reach import Reach
+from ._refusals import PING_ID, Refusals
 from ._streams import MessageReader, OpenStreams, Stream
 from ._unreadable import unreadable_answer
 
@@ -121,6 +122,7 @@ class SseLink(HttpLink[Sse]):
         """Open the stream of events, and pass on what it brings until it ends or the link is left."""
         self._url = real_url(self._transport)
         self._reach = Reach(self._client, self._url, self._failures, self._lifeline, self._background)
+        self._refusals = Refusals(self._client)
         self._unanswered: dict[RequestId, httpx2.Request] = {}
         self._inbox, messages = trio.open_memory_channel[SessionMessage](0)
         self.target = OpenStreams(_Reader(messages, self._lifeline), _Writer(self, self._lifeline))
@@ -179,6 +181,8 @@ class SseLink(HttpLink[Sse]):
                     return
                 message = answer
             if isinstance(message, JSONRPCResponse | JSONRPCError):
+                if message.id == PING_ID:
+                    return
                 self._answered(message.id)
             await self._inbox.send(SessionMessage(message))
 
@@ -258,6 +262,6 @@ class SseLink(HttpLink[Sse]):
             await response.aclose()
             raise self._failures.redirected(response)
         _, error = await read_short(response)
-        if request.method == "POST" and is_forgotten(response.status_code, error):
+        if request.method == "POST" and await self._refusals.is_forgotten(response, error):
             raise self._failures.forgotten(error)
         raise self._failures.status(response, datetime.now(UTC), error)

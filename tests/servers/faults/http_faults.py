@@ -80,6 +80,7 @@ class FaultyServer:
             method of the request (``"GET"``).
         mute: the methods of messages that it does not answer.
         frozen: whether it answers nothing any more.
+        unknown: what it answers to a request of a session that it does not know.
     """
 
     def __init__(self, era: Era, certificate: Path | None = None) -> None:
@@ -89,6 +90,7 @@ class FaultyServer:
         self.scripts: dict[str, Raw] = {}
         self.mute: set[str] = set()
         self.frozen = False
+        self.unknown = response(404, FORGOTTEN)
         self.port = 0
         self._holding = threading.Semaphore(0)
         self._held = threading.Semaphore(0)
@@ -218,9 +220,7 @@ class FaultyServer:
             return response(200)
         named = request.headers.get("mcp-session-id")
         if named is not None and named != self.session():
-            return response(
-                404, '{"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "message": "Session not found"}}'
-            )
+            return self.unknown.replace("{id}", json.dumps(message.get("id")))
         if "id" not in message:
             return response(202)
         body = json.dumps(self._answer_to(message))

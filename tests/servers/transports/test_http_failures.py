@@ -9,7 +9,6 @@ from email.utils import format_datetime
 
 import httpx2
 import pytest
-from mcp import MCPError
 
 from mcp_actors.servers.transports import _http_failures
 from mcp_actors.servers.transports._http_failures import (
@@ -17,7 +16,6 @@ from mcp_actors.servers.transports._http_failures import (
     NoAnswer,
     describe,
     error_in,
-    is_forgotten,
     nameless_error,
     retry_after,
 )
@@ -129,27 +127,12 @@ def test_the_error_of_mcp_in_a_body_is_found() -> None:
     error = error_in(b'{"jsonrpc": "2.0", "id": null, "error": {"code": -1, "message": "no", "data": [1]}}')
     assert error is not None
     assert (error.code, error.message, error.data) == (-1, "no", [1])
+    nameless = error_in(b'{"jsonrpc": "2.0", "error": {"code": -1, "message": "no"}}')
+    assert nameless is not None
+    assert nameless.message == "no"
     assert error_in(b'{"jsonrpc": "2.0", "id": 1, "result": {}}') is None
+    assert error_in(b'["error"]') is None
     assert error_in(b"<html>") is None
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "words", "forgotten"),
-    [
-        (404, None, "", True),
-        (404, -32600, "Session not found", True),
-        (404, -32001, "Session not found", True),
-        (404, -32601, "Method not found", False),
-        (400, -32000, "Bad Request: No valid session ID provided", True),
-        (400, -32000, "Bad Request: Server not initialized", True),
-        (400, -32602, "no such path", False),
-        (400, None, "", False),
-        (401, -32600, "session expired", False),
-    ],
-)
-def test_how_servers_say_that_they_forgot_a_session(status: int, code: int | None, words: str, forgotten: bool) -> None:
-    """A-06."""
-    assert is_forgotten(status, None if code is None else MCPError(code, words)) is forgotten
 
 
 def test_no_text_is_empty_and_none_shows_a_header() -> None:
