@@ -12,6 +12,7 @@ from typing import Any, Literal
 import trio
 
 from ._exports import publish
+from ._pickling import Portable
 
 __all__ = [
     "ActorCrashed",
@@ -41,8 +42,12 @@ ChildProblem = Literal["not_found", "already_present", "already_started", "runni
 ConnectPhase = Literal["configure", "open", "negotiate", "list_tools"]
 
 
-class McpActorsError(Exception):
-    """Base of every error that this package raises on purpose."""
+class McpActorsError(Portable):
+    """Base of every error that this package raises on purpose.
+
+    Copies and pickles keep the attributes, the notes and the cause. A cause that cannot be pickled is replaced by an
+    exception whose text is the class and the text of that cause.
+    """
 
 
 # --- The kernel: actors ---------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ LAYERS: Final = {
     "_errors": 0,
     "_exports": 0,
     "_flavor": 0,
+    "_pickling": 0,
     "_plain_text": 0,
     "_states": 0,
     "_suspend": 0,

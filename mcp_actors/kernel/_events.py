@@ -10,10 +10,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import trio
-from attrs import field, frozen
+from attrs import field, fields, frozen
+
+from .._pickling import pack, unpack
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -37,6 +39,13 @@ class Event:
     actor: str
     incarnation: int
     time: float
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _loaded, (type(self), {each.name: pack(getattr(self, each.name)) for each in fields(type(self))})
+
+
+def _loaded(kind: type[Event], values: dict[str, object]) -> Event:
+    return kind(**{name: unpack(value) for name, value in values.items()})  # type: ignore[arg-type]  # its own fields
 
 
 @frozen(kw_only=True)
