@@ -150,8 +150,7 @@ class Mailbox:
             MailboxFull: the queue is full and nobody may wait.
             TypeError: this is no message.
         """
-        if self._refusal is not None:
-            raise self._refusal()
+        self.check_open()
         if not isinstance(envelope.message, Message):
             raise TypeError(_no_message(self.name, envelope.message))
         self._last_number = envelope.number = self._last_number + 1
@@ -251,6 +250,11 @@ class Mailbox:
     def closed(self) -> bool:
         """True while nothing is accepted."""
         return self._refusal is not None
+
+    def check_open(self) -> None:
+        """Raise `ActorStopped` if nothing is accepted."""
+        if self._refusal is not None:
+            raise self._refusal()
 
     def reopen(self) -> None:
         """Accept messages again."""

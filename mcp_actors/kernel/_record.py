@@ -48,6 +48,7 @@ class Record:
 
     __slots__ = (
         "_change",
+        "_run",
         "children",
         "gave_up",
         "hub",
@@ -69,7 +70,16 @@ class Record:
         self.reentrant: bool = False
         self.in_flight: set[Envelope] = set()
         self.children: dict[str, Record] | None = None
+        self._run = trio.lowlevel.current_trio_token()
         self._change: trio.Event | None = None
+
+    @property
+    def lives_here(self) -> bool:
+        """Whether the caller is in the Trio run that the actor lives in."""
+        try:
+            return trio.lowlevel.current_trio_token() is self._run
+        except RuntimeError:  # another thread, or asyncio
+            return False
 
     def become(self, state: ActorState) -> None:
         """Change the state and wake those who wait for that."""

@@ -11,6 +11,7 @@ from .._errors import ActorError
 from .._states import check_states
 from ._mailbox import Envelope
 from ._record import STATES
+from ._refusal import elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,6 +65,9 @@ class ActorRef:
     """A reference to an actor. It stays valid across restarts, and after the last of them says so.
 
     Two references to the same actor are equal. There are no timeout arguments: callers put ``trio.fail_after`` around.
+
+    Messages are sent from the Trio run that the actor lives in: from a thread through `trio.from_thread`, from asyncio
+    through ``mcp_actors.bridge``. Looking (`state`, `statistics`) is allowed from everywhere.
     """
 
     __slots__ = ("_record",)
@@ -116,9 +120,11 @@ class ActorRef:
             ActorError: the actor called itself from ``handle``, which is refused unless it is `~Actor.reentrant`, and
                 then if all it handles would wait for calls of that kind.
             TypeError: this is no message.
+            RuntimeError: the caller is another thread, an asyncio program, or another Trio run.
         """
+        self._check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
-        return await self.send_request(message).wait()
+        return await self._send(message).wait()
 
     def send_request(self, message: Call[T]) -> PendingCall[T]:
         """Send a message now, and wait for its answer later, or have somebody else bound the waiting.
@@ -126,8 +132,12 @@ class ActorRef:
         Synchronous. Whoever sends must wait, else nobody hears what became of it.
 
         Raises:
-            ActorStopped, MailboxFull, ActorError, TypeError: as for `call`.
+            ActorStopped, MailboxFull, ActorError, TypeError, RuntimeError: as for `call`.
         """
+        self._check_run()
+        return self._send(message)
+
+    def _send(self, message: Call[T]) -> PendingCall[T]:
         record = self._record
         served = serving.get()
         if served is not None and served in record.in_flight and self._would_wait_for_itself(served):
@@ -146,7 +156,9 @@ class ActorRef:
             ActorStopped: the actor has stopped and will not come back by itself.
             MailboxFull: the mailbox is full and its policy is ``"fail"``; with ``"wait"`` this waits for room, unless
                 the actor tells itself from ``handle``, which would wait for itself.
+            TypeError, RuntimeError: as for `call`.
         """
+        self._check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
         record = self._record
         envelope = Envelope(message, is_call=False)
@@ -161,13 +173,18 @@ class ActorRef:
         Raises:
             ActorStopped: the actor has stopped and will not come back by itself.
             MailboxFull: there is no room, whatever the policy. It is a `trio.WouldBlock` too.
+            TypeError, RuntimeError: as for `call`.
         """
+        self._check_run()
         self._record.mailbox.put(Envelope(message, is_call=False), wait=False)
 
     async def wait_stopped(self) -> None:
         """Wait until the actor has stopped and will not come back by itself (state ``stopped`` or ``failed``).
 
         **Cancellation**: only ends the waiting.
+
+        Raises:
+            RuntimeError: as for `call`.
         """
         await self.wait_state("stopped", "failed")
 
@@ -178,12 +195,21 @@ class ActorRef:
 
         Raises:
             ValueError: there is no such state, or none was given.
+            RuntimeError: as for `call`.
         """
         check_states(f"actor {self.name!r}", states, STATES)
+        if self._record.state not in states and not self._record.lives_here:
+            raise elsewhere(self.name)
         await trio.lowlevel.checkpoint()
         while self._record.state not in states:
             await self._record.wait_change()
         return self._record.state
+
+    def _check_run(self) -> None:
+        """Refuse who is outside the actor's Trio run, whatever there may be to refuse besides."""
+        if not self._record.lives_here:
+            self._record.mailbox.check_open()
+            raise elsewhere(self.name)
 
     def _would_wait_for_itself(self, served: Envelope) -> bool:
         """Whether a call from within the handling of an envelope must not be: nothing would ever come of it.

@@ -1,4 +1,4 @@
-"""What a sender is told when there is nobody to serve its message."""
+"""The errors of a message that nobody serves: its actor does not run, or lives in another Trio run."""
 
 from __future__ import annotations
 
@@ -12,4 +12,13 @@ def stopped(name: str, why: str = "it was stopped", *, handed_over: bool = False
         "if a supervisor still has it in its table, restart_child starts it again",
         actor=name,
         handed_over=handed_over,
+    )
+
+
+def elsewhere(name: str) -> RuntimeError:
+    """The refusal of a message that comes from outside the actor's Trio run: each step could corrupt either side."""
+    return RuntimeError(
+        f"actor {name!r}: used outside the Trio run that it lives in; in a thread call "
+        "trio.from_thread.run(ref.call, message) or trio.from_thread.run_sync(ref.tell_nowait, message) (with "
+        "trio_token=... if Trio did not start the thread), in an asyncio program open it with mcp_actors.bridge"
     )

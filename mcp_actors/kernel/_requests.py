@@ -78,8 +78,6 @@ class Requests:
     def take(self, envelope: Envelope) -> None:
         """Start a request task. Called in the envelope's context, which the task inherits."""
         envelope.holder = self
-        if not envelope.message.control:
-            self.free -= 1
         name = f"{self._record.name}:{type(envelope.message).__name__}"
         if self._idle_slots:
             slot = self._idle_slots.pop()
@@ -89,6 +87,8 @@ class Requests:
             slot_name = f"{self._record.name}:slot"
             open_slot = partial(self._nursery.start_soon, self._open_slot, envelope, name, name=slot_name)
             contextvars.Context().run(open_slot)
+        if not envelope.message.control:  # not before there is a task that frees the slot again
+            self.free -= 1
 
     def forget(self, envelope: Envelope) -> None:
         """Nobody waits for it: the owner is woken and cancels the request (see `Reply.abandoned` for why not here)."""

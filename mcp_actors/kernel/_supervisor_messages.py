@@ -173,7 +173,11 @@ class SupervisorRef(ActorRef):
 
         Args:
             size: how many events may wait for the reader; one more drops the oldest (see `EventStream.missed`).
+
+        Raises:
+            RuntimeError: as for `call`.
         """
+        self._check_run()
         return self._record.hub.subscribe(size=size)
 
 
