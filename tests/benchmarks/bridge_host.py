@@ -19,7 +19,6 @@ from mcp_actors.bridge import AsyncioSupervisorRef, Host, open_asyncio_loop, ope
 from mcp_actors.kernel import ChildSpec
 
 from .actors import Ask, Echo, WideEcho
-from .measuring import no_collection
 
 ROUNDS: Final = 21
 CALLS: Final = 400
@@ -55,10 +54,9 @@ async def together_in_asyncio(ref: Ref) -> None:
 
 async def timed(run: Run, ref: Ref) -> float:
     """Run a part of a round; return its seconds."""
-    with no_collection():
-        began = perf_counter()
-        await run(ref)
-        return perf_counter() - began
+    began = perf_counter()
+    await run(ref)
+    return perf_counter() - began
 
 
 async def play(supervisor: AsyncioSupervisorRef) -> dict[str, list[float]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 import statistics
@@ -18,7 +17,7 @@ from mcp_actors.kernel import ChildSpec, open_supervisor
 
 from .actors import Echo
 from .figures import Figure
-from .measuring import in_fresh_process, no_collection
+from .measuring import in_fresh_process
 
 NUMBERS: Final = (100, 1_000, 10_000)
 ROUNDS: Final = 5
@@ -39,19 +38,15 @@ async def live(number: int) -> list[float]:
         return actors[-1]
 
     specs = [ChildSpec(f"echo-{index}", factory) for index in range(number)]
-    # A collection looks at everything that is alive, and the more actors there are the more often it runs. What it
-    # costs would hide how the kernel itself grows. So: none in between, and what is there already is out of its sight.
-    gc.freeze()
-    with no_collection():
-        times = [perf_counter()]
-        async with open_supervisor(*specs, max_restarts=number, window=math.inf) as supervisor:
-            times.append(perf_counter())
-            for actor in actors.copy():
-                actor.fail(RuntimeError("told to"))
-            for spec in specs:
-                await supervisor.child(spec.id).wait_state("running")
-            times.append(perf_counter())
+    times = [perf_counter()]
+    async with open_supervisor(*specs, max_restarts=number, window=math.inf) as supervisor:
         times.append(perf_counter())
+        for actor in actors.copy():
+            actor.fail(RuntimeError("told to"))
+        for spec in specs:
+            await supervisor.child(spec.id).wait_state("running")
+        times.append(perf_counter())
+    times.append(perf_counter())
     assert len(actors) == 2 * number
     return [later - earlier for earlier, later in pairwise(times)]
 

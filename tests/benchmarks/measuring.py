@@ -1,15 +1,16 @@
-"""How it is measured: in turns, with medians, and where memory or imports count, in fresh processes."""
+"""Measure in turns, with medians, and in fresh processes where memory or imports count.
+
+The garbage collector runs as it does for users: what a call leaves behind is a part of what it costs.
+"""
 
 from __future__ import annotations
 
-import gc
 import json
 import resource
 import statistics
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
@@ -33,17 +34,6 @@ def in_fresh_process(module: str, *arguments: object, environment: Mapping[str, 
     return json.loads(finished.stdout)
 
 
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Keep the garbage collector out of a measurement, which it would hit at random."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 async def in_turns(contestants: Mapping[str, Callable[[], Awaitable[None]]], *, rounds: int) -> dict[str, list[float]]:
     """Run each contestant once per round, one after the other; return the seconds of each, by round.
 
@@ -54,10 +44,9 @@ async def in_turns(contestants: Mapping[str, Callable[[], Awaitable[None]]], *, 
         await run()  # so that no round pays for what happens only once
     for _ in range(rounds):
         for name, run in contestants.items():
-            with no_collection():
-                started = perf_counter()
-                await run()
-                seconds[name].append(perf_counter() - started)
+            started = perf_counter()
+            await run()
+            seconds[name].append(perf_counter() - started)
     return seconds
 
 

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+import gc
+import io
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 
-from .peers import BRIDGED
+import pytest
+import trio
+
+from .measuring import in_turns
+from .peers import BRIDGED, OTHER_TRANSPORTS, process
+from .peers.clients import CallTool, Client, together_in_trio
 from .peers.contest import enter, enter_all, play_rounds
 
 
@@ -19,6 +29,43 @@ def test_programs_on_asyncio_play_too() -> None:
     with enter_all("calls", BRIDGED) as contestants:
         seconds = play_rounds(contestants, 1, 2, 4)
     assert all(0 < rounds[0] < 60 for rounds in seconds.values())
+
+
+@pytest.mark.parametrize("transport", OTHER_TRANSPORTS)
+def test_other_transports_have_contests_too(transport: str) -> None:
+    with enter_all("calls", [f"ServerRef, {transport}", f"mcp.Client, {transport}"]) as contestants:
+        seconds = play_rounds(contestants, 1, 2, 4)
+    assert all(0 < rounds[0] < 60 for rounds in seconds.values())
+
+
+def test_a_round_pays_for_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B-40: it is on, looks at everything, and nothing is collected just before."""
+    seen: list[tuple[bool, int, tuple[int, int, int]]] = []
+
+    @asynccontextmanager
+    async def connect(command: Sequence[str]) -> AsyncIterator[CallTool]:
+        async def call_tool(name: str, arguments: dict[str, Any]) -> None:
+            await trio.lowlevel.checkpoint()
+            seen.append((gc.isenabled(), gc.get_freeze_count(), gc.get_threshold()))
+
+        yield call_tool
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO("[1, 2]\n[2, 2]\n"))
+    monkeypatch.setattr(gc, "collect", lambda: pytest.fail("garbage was collected before a round"))
+    trio.run(process.calls, Client(trio.run, together_in_trio, connect))
+    assert seen == [(True, 0, gc.get_threshold())] * 4
+
+
+async def test_what_is_measured_in_turns_pays_for_the_garbage_collector() -> None:
+    """B-40."""
+    seen: list[bool] = []
+
+    async def run() -> None:
+        await trio.lowlevel.checkpoint()
+        seen.append(gc.isenabled())
+
+    await in_turns({"one": run}, rounds=2)
+    assert seen == [True] * 3
 
 
 def test_the_longest_steps_of_a_long_answer_are_told() -> None:

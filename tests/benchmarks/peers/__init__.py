@@ -30,9 +30,12 @@ CALL_BOUNDS: Final = {
 """For each number of callers, how long ours may take in comparison. `mcp.Client` is on Trio and on the SDK's own
 transport; the others are on asyncio."""
 
-CALL_ROUNDS: Final = 41
-CALLS: Final = 256
-"""Per round: some fifty milliseconds."""
+OTHER_TRANSPORTS: Final = {"HTTP": 256, "in process": 1024}
+"""Besides stdio, and the calls of a round. They have no bounds yet."""
+
+CALL_ROUNDS: Final = 21
+CALLS: Final = 1024
+"""Per round: some fifth of a second, long enough that each pays its share of the garbage collector."""
 
 BRIDGED: Final = ["bridge, thread", "bridge, guest"]
 BRIDGED_CALLERS: Final = 16
@@ -71,6 +74,23 @@ def calls() -> list[Figure]:
                 Figure(f"{label}, to {peer}", median_ratio(ours, theirs), "", bound=CALL_BOUNDS[peer][index])
                 for peer, theirs in seconds.items()
             ]
+    return found
+
+
+def calls_over_other_transports() -> list[Figure]:
+    """Small tool calls over HTTP and in process, beside `mcp.Client` over the same."""
+    found = []
+    for transport, calls in OTHER_TRANSPORTS.items():
+        ours, theirs = f"{OURS}, {transport}", f"mcp.Client, {transport}"
+        with enter_all("calls", [ours, theirs]) as contestants:
+            for callers in CALLERS:
+                play_rounds(contestants, 1, callers, calls)
+                seconds = play_rounds(contestants, CALL_ROUNDS, callers, calls)
+                label = f"a tool call, {transport}; callers: {callers}"
+                found += [
+                    Figure(label, statistics.median(seconds[ours]) / calls * 1e6, "µs"),
+                    Figure(f"{label}, to mcp.Client", median_ratio(seconds[ours], seconds[theirs]), ""),
+                ]
     return found
 
 
@@ -140,4 +160,4 @@ def recovery() -> list[Figure]:
 
 def figures() -> list[Figure]:
     """Ours beside the others."""
-    return calls() + bridged_calls() + long_line() + starts() + recovery()
+    return calls() + calls_over_other_transports() + bridged_calls() + long_line() + starts() + recovery()

@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 from attrs import frozen
 
+from . import quick_http_server, quick_server
+
 if TYPE_CHECKING:
+    from mcp.server import Server
+
     from mcp_actors.bridge import Host
 
 CallTool = Callable[[str, dict[str, Any]], Awaitable[object]]
@@ -68,6 +72,59 @@ async def connect_mcp_client(command: Sequence[str]) -> AsyncIterator[CallTool]:
     parameters = StdioServerParameters(command=command[0], args=list(command[1:]))
     async with SdkClient(stdio_client(parameters)) as client:
         yield client.call_tool
+
+
+@asynccontextmanager
+async def connect_server_ref_over_http(command: Sequence[str]) -> AsyncIterator[CallTool]:
+    """Ours, over streamable HTTP."""
+    from mcp_actors import Http, ServerConfig, open_servers
+
+    with quick_http_server.running() as url:
+        async with open_servers(ServerConfig("quick", Http(url), required=True)) as servers:
+            yield servers["quick"].call_tool
+
+
+@asynccontextmanager
+async def connect_mcp_client_over_http(command: Sequence[str]) -> AsyncIterator[CallTool]:
+    """The SDK's client, over streamable HTTP."""
+    from mcp import Client as SdkClient
+
+    with quick_http_server.running() as url:
+        async with SdkClient(url) as client:
+            yield client.call_tool
+
+
+@asynccontextmanager
+async def connect_server_ref_in_process(command: Sequence[str]) -> AsyncIterator[CallTool]:
+    """Ours, to a server object in the same process."""
+    from mcp_actors import InProcess, ServerConfig, open_servers
+
+    async with open_servers(ServerConfig("quick", InProcess(server_object()), required=True)) as servers:
+        yield servers["quick"].call_tool
+
+
+@asynccontextmanager
+async def connect_mcp_client_in_process(command: Sequence[str]) -> AsyncIterator[CallTool]:
+    """The SDK's client, to a server object in the same process."""
+    from mcp import Client as SdkClient
+
+    async with SdkClient(server_object()) as client:
+        yield client.call_tool
+
+
+def server_object() -> Server[Any]:
+    """Return a server of the SDK that does what the quick server does."""
+    from mcp.server import Server
+    from mcp.types import CallToolResult, ListToolsResult
+
+    async def list_tools(context: Any, params: Any) -> ListToolsResult:
+        return ListToolsResult.model_validate(quick_server.TOOLS)
+
+    async def call_tool(context: Any, params: Any) -> CallToolResult:
+        message = {"method": "tools/call", "params": {"name": params.name, "arguments": params.arguments}}
+        return CallToolResult.model_validate(quick_server.result_of(message))
+
+    return Server("quick", on_list_tools=list_tools, on_call_tool=call_tool)
 
 
 @asynccontextmanager
@@ -167,6 +224,10 @@ CLIENTS: Final = {
     "bridge, thread": Client(run_asyncio, together_in_asyncio, connect_through_bridge),
     "bridge, guest": Client(run_asyncio, together_in_asyncio, partial(connect_through_bridge, host="guest")),
     "mcp.Client": Client(run_trio, together_in_trio, connect_mcp_client),
+    "ServerRef, HTTP": Client(run_trio, together_in_trio, connect_server_ref_over_http),
+    "mcp.Client, HTTP": Client(run_trio, together_in_trio, connect_mcp_client_over_http),
+    "ServerRef, in process": Client(run_trio, together_in_trio, connect_server_ref_in_process),
+    "mcp.Client, in process": Client(run_trio, together_in_trio, connect_mcp_client_in_process),
     "ClientSessionGroup": Client(run_asyncio, together_in_asyncio, connect_session_group),
     "openai-agents": Client(run_asyncio, together_in_asyncio, connect_openai_agents, connect_many_openai_agents),
     "fastmcp": Client(run_asyncio, together_in_asyncio, connect_fastmcp),

@@ -6,7 +6,6 @@ two rounds it blocks, loop and all, so that nothing of it disturbs the others.
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
@@ -18,7 +17,6 @@ from typing import Any, Final
 import trio
 from attrs import define, field
 
-from ..measuring import no_collection
 from . import quick_server
 from .clients import CLIENTS, Client
 
@@ -30,8 +28,6 @@ SHOWN_STEPS: Final = 2
 
 async def serve(play: Play) -> None:
     """Play a round for each line, which holds the arguments of the round."""
-    gc.collect()
-    gc.freeze()  # so that what is there for good costs the collections before each round nothing
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         print(json.dumps(await play(*json.loads(line))), flush=True)
@@ -46,10 +42,9 @@ async def calls(client: Client) -> None:
                 for _ in range(times // callers):
                     await call_tool("echo", {"text": "hello"})
 
-            with no_collection():
-                began = perf_counter()
-                await (repeat() if callers == 1 else client.together(callers, repeat))
-                return perf_counter() - began
+            began = perf_counter()
+            await (repeat() if callers == 1 else client.together(callers, repeat))
+            return perf_counter() - began
 
         await serve(play)
 
@@ -74,12 +69,11 @@ async def long_line(client: Client) -> None:
 
         async def play(length: int) -> tuple[float, list[float]]:
             steps = Steps()
-            with no_collection():
-                trio.lowlevel.add_instrument(steps)
-                began = perf_counter()
-                await call_tool("fill", {"length": length})
-                seconds = perf_counter() - began
-                trio.lowlevel.remove_instrument(steps)
+            trio.lowlevel.add_instrument(steps)
+            began = perf_counter()
+            await call_tool("fill", {"length": length})
+            seconds = perf_counter() - began
+            trio.lowlevel.remove_instrument(steps)
             return seconds, sorted(steps.seconds, reverse=True)[:SHOWN_STEPS]
 
         await serve(play)

@@ -1,0 +1,66 @@
+"""The quick server over streamable HTTP, with kept-alive connections and answers in plain JSON. Standard library only.
+
+Run as ``python quick_http_server.py``; it prints its URL, and ends when its stdin does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+
+if __package__:
+    from .quick_server import answer
+else:
+    from quick_server import answer  # type: ignore[import-not-found,no-redef]  # run as a script, like quick_server
+
+
+def respond(method: str, body: bytes) -> tuple[HTTPStatus, bytes]:
+    """Return what an HTTP request is answered with; there is no stream of notifications and no session to end."""
+    if method != "POST":
+        return HTTPStatus.METHOD_NOT_ALLOWED, b""
+    message = json.loads(body)
+    if "id" not in message:
+        return HTTPStatus.ACCEPTED, b""
+    return HTTPStatus.OK, json.dumps(answer(message), separators=(",", ":")).encode()
+
+
+async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Serve one connection until the client closes it."""
+    while request := await reader.readline():
+        length = 0
+        while (header := await reader.readline()).strip():
+            name, _, value = header.partition(b":")
+            if name.lower() == b"content-length":
+                length = int(value)
+        status, body = respond(request.split()[0].decode(), await reader.readexactly(length))
+        head = f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
+        writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+    writer.close()
+
+
+async def main() -> None:
+    """Serve until stdin ends."""
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    server.close()
+
+
+@contextmanager
+def running() -> Iterator[str]:
+    """Run the server in a process of its own; yield its URL."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-E", __file__], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        yield process.stdout.readline().strip()
+        process.stdin.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
