@@ -7,12 +7,15 @@ in this tree and passes through unchanged.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import trio
 
 from ._exports import publish
 from ._pickling import Portable
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 __all__ = [
     "ActorCrashed",
@@ -197,7 +200,7 @@ class ServerUnavailable(ServerError):
         last_error: what brought it there, or what opened its breaker, if anything did.
         outcome: ``"not_sent"``, or ``"unknown"`` if it was stopped while the request was with it, or an earlier attempt
             was sent, so that it may have acted on the request.
-        retry_at: when its breaker lets a request through again, as a time of `trio.current_time` in seconds, which may
+        retry_at: when its breaker lets a request through again, or a ``failed`` server is tried again, in UTC. It may
             have passed: then one is on its way. None if waiting alone will not help.
     """
 
@@ -209,7 +212,7 @@ class ServerUnavailable(ServerError):
         state: str,
         last_error: BaseException | None = None,
         outcome: Literal["not_sent", "unknown"] = "not_sent",
-        retry_at: float | None = None,
+        retry_at: datetime | None = None,
     ) -> None:
         super().__init__(message, server=server)
         self.state = state

@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 from collections import deque
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from time import time as wall_time
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import trio
@@ -33,15 +35,21 @@ class Event:
     Attributes:
         actor: the actor's name.
         incarnation: which run of it, from 1; 0 before the first.
-        time: `trio.current_time` when it happened, in seconds.
+        time: `trio.current_time` when it happened, in seconds: for differences within one run of Trio.
     """
 
     actor: str
     incarnation: int
     time: float
+    _wall: float = field(factory=wall_time, eq=False, repr=False)
+
+    @property
+    def at(self) -> datetime:
+        """When it happened by the wall clock, in UTC. It means the same on Trio, on asyncio and in another process."""
+        return datetime.fromtimestamp(self._wall, UTC)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _loaded, (type(self), {each.name: pack(getattr(self, each.name)) for each in fields(type(self))})
+        return _loaded, (type(self), {each.alias: pack(getattr(self, each.name)) for each in fields(type(self))})
 
 
 def _loaded(kind: type[Event], values: dict[str, object]) -> Event:

@@ -19,6 +19,7 @@ about the server that has answered the probe since.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
 from attrs import define, field
@@ -37,6 +38,8 @@ from .._errors import (
 from ._connection_errors import problem_of
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from ..config import BreakerPolicy
 
 __all__ = ["Breaker", "BreakerState", "Evidence", "Ticket", "evidence"]
@@ -130,12 +133,13 @@ class Breaker:
             case "nothing" if self.state == "half_open":
                 self._enter("open")
 
-    def refusal(self, state: str, now: float, *, again: bool = False) -> ServerUnavailable:
+    def refusal(self, state: str, now: float, wall: datetime, *, again: bool = False) -> ServerUnavailable:
         """The error for a request that was not let through.
 
         Args:
             state: the state of the server.
             now: the time.
+            wall: the same by the wall clock, which is what the error shows.
             again: whether the request was sent before, and was to be sent again.
         """
         assert self.retry_at is not None  # a closed breaker refuses nothing
@@ -150,7 +154,7 @@ class Breaker:
             server=self.server,
             state=state,
             last_error=self.last_error,
-            retry_at=self.retry_at,
+            retry_at=wall + timedelta(seconds=left),
         )
         return caused_by(error, self.last_error)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import random
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
@@ -145,7 +146,7 @@ class Caller:
             return await send(request, deadline)
         ticket = breaker.admit(trio.current_time())
         if ticket is None:
-            raise breaker.refusal(self._record.state, trio.current_time(), again=deadline.again)
+            raise breaker.refusal(self._record.state, trio.current_time(), datetime.now(UTC), again=deadline.again)
         outcome: BaseException | None = None
         try:
             return await send(request, deadline)
@@ -294,11 +295,16 @@ class Caller:
         if self._lifecycle.state != "running":
             # The block has ended, and the servers are being stopped; `ServerRecord.left` comes after that.
             return self._record.group_left()
-        if error is not None:
+        retry_at = self._record.retry_at
+        if error is None:
+            what = f"is {state}; await its start() to connect it again"
+        elif retry_at is None:
             what = f"is {state}: {problem_of(error)}; when that is mended, await its restart()"
         else:
-            what = f"is {state}; await its start() to connect it again"
-        return ServerUnavailable(f"server {name!r}: {what}", server=name, state=state, last_error=error)
+            seconds = max(0.0, (retry_at - datetime.now(UTC)).total_seconds())
+            what = f"is {state}: {problem_of(error)}; the next attempt is in {seconds:.0f} s, or await its restart()"
+        message = f"server {name!r}: {what}"
+        return ServerUnavailable(message, server=name, state=state, last_error=error, retry_at=retry_at)
 
     # --- errors -----------------------------------------------------------------------------------------------------
 

@@ -143,6 +143,7 @@ async def _start(servers: tuple[Supervised, ...]) -> None:
 async def _try_start(server: Supervised, failures: dict[str, ConnectFailed]) -> None:
     if not server.record.wanted:  # somebody has stopped it since
         return
+    server.record.parked = False
     try:
         await server.supervisor.restart_child(server.name)
     except ActorStartError as exc:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -19,7 +20,7 @@ from ._incoming import Listeners, NotificationsMissed
 from ._latency import LatencyCounts
 from ._reporter import CatalogReporter
 from ._retry import RetryTokens
-from ._state import SETTLED, ServerState, next_state
+from ._state import FAILED, LISTED, SETTLED, ServerState, next_state
 from ._subscriptions import Subscriptions
 
 if TYPE_CHECKING:
@@ -45,8 +46,10 @@ class ServerRecord:
         config: what to connect to. Never changes.
         required: whether a failed start is an error for who asked for it. Never changes.
         callbacks: the user's, for what it asks and tells. Never changes.
-        state: see ``_state``. Written by `follow`, that is by the events of the actor, as are the next six.
+        state: see ``_state``. Written by `follow`, that is by the events of the actor, as are the next eight.
         since: `trio.current_time` when it came into that state.
+        changed_at: the same by the wall clock.
+        parked: True from being parked until it serves or somebody starts it (``_lifecycle``), also while it is tried.
         incarnation: which of its incarnations is on, or was the last.
         connects: how many connects were tried.
         failures: failed connects and lost connections since it last served.
@@ -83,6 +86,8 @@ class ServerRecord:
         self.required = required
         self.state: ServerState = "pending"
         self.since: float = trio.current_time()
+        self.changed_at: datetime = datetime.now(UTC)
+        self.parked: bool = False
         self.incarnation: int = 0
         self.connects: int = 0
         self.failures: int = 0
@@ -104,6 +109,7 @@ class ServerRecord:
         self.returning: bool = False
         self.left: bool = False
         self._emit = emit
+        self._retry_at: datetime | None = None
         self._change: trio.Event | None = None
         self._listen()
 
@@ -120,6 +126,11 @@ class ServerRecord:
         """True for a lazy server for which nobody has asked yet. What its actor reports until then means nothing."""
         return self.state == "pending" and not self.wanted
 
+    @property
+    def retry_at(self) -> datetime | None:
+        """When it is tried again, if it is parked and that may help."""
+        return self._retry_at if self.state == "failed" and self.wanted and not self.left else None
+
     def follow(self, event: Event) -> StateChanged | None:
         """Take an event of the server's actor into account. Returns what is to be told, if it changed the state."""
         self.incarnation = event.incarnation
@@ -128,14 +139,17 @@ class ServerRecord:
                 self.failures += 1
                 self.pid = None
                 self.note_failure(error)
-            case GaveUp(error=error) if self.error is None:
-                self.note_failure(error)
+            case GaveUp(error=error, retry_in=retry_in):
+                self.note_failure(error if self.error is None else None)
+                self.parked = True
+                self._retry_at = None if retry_in is None else event.at + timedelta(seconds=retry_in)
             case Starting():
                 self.connects += 1
                 self.returning = False
             case Started() | Recovered():
                 self.error = None
                 self.failures = 0
+                self.parked = False
                 self.note_failure(self.catalog.failure)
         new = next_state(self.state, event, degraded=self.catalog.failure is not None)
         return self._become(new, event) if new != self.state else None
@@ -144,6 +158,16 @@ class ServerRecord:
         """Remember what went wrong, in the words that are known best so far."""
         if isinstance(error, Exception):
             self.error = self.last_error = error
+
+    @property
+    def troubled(self) -> bool:
+        """Whether something is wrong with it, also while it is being connected again."""
+        return self.error is not None or self.state in FAILED
+
+    @property
+    def listed(self) -> bool:
+        """Whether its tools are shown. They do not come and go with each attempt to connect a parked server."""
+        return (self.state in LISTED and not self.parked) or self.returning
 
     @property
     def tools(self) -> tuple[KnownTool, ...]:
@@ -237,7 +261,8 @@ class ServerRecord:
         await self._change.wait()
 
     def _become(self, new: ServerState, event: Event) -> StateChanged:
-        old, self.state, self.since = self.state, new, event.time
+        old, self.state = self.state, new
+        self.since, self.changed_at = event.time, event.at
         reason = self._reason(event)
         if new == "stopped":
             self.error = None
@@ -246,6 +271,7 @@ class ServerRecord:
             actor=event.actor,
             incarnation=event.incarnation,
             time=event.time,
+            wall=event._wall,
             old=old,
             new=new,
             reason=reason,
@@ -269,8 +295,10 @@ class ServerRecord:
                 reason = now
             case Restarting(delay=delay):
                 reason = f"trying again in {delay:.3g} s, after: {now}"
-            case GaveUp():
+            case GaveUp(retry_in=None):
                 reason = f"no further attempt, after: {now}"
+            case GaveUp(retry_in=float(seconds)):
+                reason = f"next attempt in {seconds:.0f} s, after: {now}"
             case _:
                 reason = "asked to stop" if self.error is None else f"stopped, after: {now}"
         return reason

@@ -91,6 +91,8 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             name=self.name,
             state=record.state,
             since=record.since,
+            changed_at=record.changed_at,
+            retry_at=record.retry_at,
             incarnation=record.incarnation,
             pid=record.pid,
             last_error=record.last_error,

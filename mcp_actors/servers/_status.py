@@ -9,6 +9,8 @@ from attrs import frozen
 from ._supported import Supported, supported_by
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from mcp.types import ServerCapabilities
 
     from ._latency import Latency
@@ -49,6 +51,9 @@ class ServerStatus:
         name: its configured name.
         state: its state.
         since: `trio.current_time` when it came into that state, in seconds.
+        changed_at: when it came into that state, by the wall clock, in UTC.
+        retry_at: when a server that is ``failed`` is tried again (``RestartPolicy.park_retry``), in UTC; None if it is
+            not.
         incarnation: which incarnation of its actor is on, or was the last, as events have it; 0 before the first.
         pid: its process, while it is connected over stdio.
         last_error: the last failure there was, also after it was overcome.
@@ -63,6 +68,8 @@ class ServerStatus:
     name: str
     state: ServerState
     since: float
+    changed_at: datetime
+    retry_at: datetime | None
     incarnation: int
     pid: int | None
     last_error: Exception | None

@@ -28,6 +28,9 @@ NEVER: Final = RestartPolicy(max_restarts=0)
 LATER: Final = RestartPolicy(backoff=Backoff(first=3600.0))
 """A server that failed stays in back-off for as long as any test runs."""
 
+FOR_A_WHILE: Final = RestartPolicy(max_restarts=1, backoff=Backoff(), park_retry=3600.0)
+"""A server that failed twice is parked for as long as any test runs, and would be tried again then."""
+
 AT_ONCE: Final = RestartPolicy(max_restarts=50, backoff=Backoff())
 """No delay and a large budget: whatever failed is tried again and again."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import pytest
@@ -32,6 +33,7 @@ TIMED_OUT: Final = RequestTimedOut(
     "server 's': late", server="s", operation="tools/list", seconds=60.0, limit="request_timeout"
 )
 NOT_CONNECTED: Final = ConnectFailed("server 's': no connection", server="s", phase="open")
+NOON: Final = datetime(2026, 11, 22, 12, tzinfo=UTC)
 OWN: Final = ValueError("a middleware raised")
 
 
@@ -208,31 +210,31 @@ class TestHalfOpen:
 class TestRefusal:
     def test_it_says_what_failed_and_when_the_next_is_let_through(self) -> None:
         breaker = opened(failures=2, reset_after=30, at=100.0)
-        error = breaker.refusal("ready", 117.5)
+        error = breaker.refusal("ready", 117.5, NOON)
         assert str(error) == (
             "server 's': its last 2 requests failed (the connection ended), so this one was not sent; "
             "the next is let through in 12.5 s; wait for that, or see what is wrong with the server"
         )
-        assert (error.server, error.state, error.retry_at) == ("s", "ready", 130.0)
+        assert (error.server, error.state, error.retry_at) == ("s", "ready", NOON + timedelta(seconds=12.5))
         assert error.last_error is error.__cause__ is LOST
 
     def test_while_the_probe_is_out_it_says_so(self) -> None:
         breaker = opened(failures=1)
         let_through(breaker, 30.0)
-        error = breaker.refusal("ready", 30.0)
+        error = breaker.refusal("ready", 30.0, NOON)
         assert "its last 1 request failed" in str(error)
         assert "not sent; one is with it, as a probe; wait for that" in str(error)
-        assert error.retry_at == 30.0
+        assert error.retry_at == NOON
 
     def test_of_a_request_that_was_sent_before_it_does_not_say_that_it_was_not(self) -> None:
-        assert "so this one was not sent again; the next" in str(opened(at=0.0).refusal("ready", 1.0, again=True))
+        assert "so this one was not sent again; the next" in str(opened(at=0.0).refusal("ready", 1.0, NOON, again=True))
 
     def test_a_moment_is_not_shown_as_nothing(self) -> None:
-        assert "in 0.1 s" in str(opened(at=0.0).refusal("ready", 29.999))
+        assert "in 0.1 s" in str(opened(at=0.0).refusal("ready", 29.999, NOON))
 
     def test_every_caller_gets_an_error_of_its_own(self) -> None:
         breaker = opened()
-        assert breaker.refusal("ready", 1.0) is not breaker.refusal("ready", 1.0)
+        assert breaker.refusal("ready", 1.0, NOON) is not breaker.refusal("ready", 1.0, NOON)
 
     def test_other_unavailable_servers_have_no_such_time(self) -> None:
         assert ServerUnavailable("server 's': stopped", server="s", state="stopped").retry_at is None
@@ -280,8 +282,9 @@ class BreakerMachine(RuleBasedStateMachine):
             expected = self.probe is None and self.now - self.opened_at >= self.policy.reset_after
         assert (ticket is not None) is expected
         if ticket is None:
-            error = self.breaker.refusal("ready", self.now)
-            assert error.retry_at == (self.opened_at or 0.0) + self.policy.reset_after
+            error = self.breaker.refusal("ready", self.now, NOON)
+            until = (self.opened_at or 0.0) + self.policy.reset_after
+            assert error.retry_at == NOON + timedelta(seconds=until - self.now)
             return
         request = Sent(ticket, self.round, probe=self.is_open())
         if request.probe:

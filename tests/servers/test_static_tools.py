@@ -32,14 +32,17 @@ DECLARED = {"name": "same", "inputSchema": {"type": "object", "required": ["x"],
 
 
 async def test_declared_tools_are_served_while_the_server_does_not_list_its_own(autojump_clock: MockClock) -> None:
-    """S2-23: the server is degraded, which is connected and active, and it is asked again until it answers."""
+    """S2-23: the server is degraded, which is connected and active, and it is asked again until it answers.
+
+    B-10: something is wrong with it meanwhile.
+    """
     here, events = Changing(), Events()
     here.answers = [LOST] * 3
     async with open_servers(here.config(static_tools=[DECLARED]), observers=[events]) as group:
         ref = group["here"]
         assert state(group, "here") == "degraded"
         assert group.connected == group.active == (ref,)
-        assert group.failed == ()
+        assert group.failed == (ref,)
         assert group.errors["here"] is ref.statistics().last_error is not None
         assert str(group.errors["here"]) == "the list is lost"
         assert shown(group) == ["same"]

@@ -119,17 +119,20 @@ class ServerGroup(Mapping[str, ServerRef]):
 
     @property
     def failed(self) -> tuple[ServerRef, ...]:
-        """The servers that are down without anybody's wish: about to be tried again, or given up."""
-        return self._in(_state.FAILED)
+        """The servers with which something is wrong: those that have an entry in `errors`, until it goes.
+
+        So a server that is being connected again after a failure is in it, and so is one that is ``degraded``.
+        """
+        return tuple(self._refs[name] for name, record in self._records.items() if record.troubled)
 
     @property
     def errors(self) -> Mapping[str, Exception]:
-        """What is wrong with which server, by name. An entry goes when its server is ready.
+        """What is wrong with which server, by name. An entry goes when its server is ready, or was stopped.
 
         What could not be loaded comes first and stays: servers by name, and files of which nothing could be loaded by
         their path.
         """
-        errors = {name: record.error for name, record in self._records.items() if record.error}
+        errors = {name: record.error for name, record in self._records.items() if record.error is not None}
         return MappingProxyType({**self._not_loaded, **errors})
 
     def _in(self, states: frozenset[ServerState]) -> tuple[ServerRef, ...]:
@@ -150,7 +153,7 @@ class ServerGroup(Mapping[str, ServerRef]):
         what it listed in an earlier run, marked as ``deferred`` too. The snapshot never changes; a later one has a
         larger generation.
         """
-        listed = [record for record in self._records.values() if record.state in _state.LISTED or record.returning]
+        listed = [record for record in self._records.values() if record.listed]
         tools = [record.catalog.shown for record in listed]
         marks = [(record.config.name, record.state in _state.ACTIVE, record.deferred) for record in listed]
         # By identity: to compare tools takes long, and this is asked at every call.
@@ -247,7 +250,8 @@ class ServerGroup(Mapping[str, ServerRef]):
         **Cancellation**: what has begun goes on.
 
         Args:
-            names: which servers. None given: those in the view `failed`, or with ``failed_only=False`` all.
+            names: which servers. None given: those in state ``backoff`` or ``failed``, or with ``failed_only=False``
+                all. (One that is being connected has its attempt already.)
             failed_only: see ``names``. Healthy servers then notice nothing.
 
         Raises:

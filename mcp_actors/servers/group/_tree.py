@@ -20,6 +20,7 @@ from ...kernel import ChildSpec, Supervisor
 from .._actor import ServerActor
 from .._deadlines import DeadlineActor
 from .._lifecycle import LifecycleActor
+from .._parking import seconds_to_retry
 from ._memory import FLUSH_WAIT, MemoryActor
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def _supervisor(record: ServerRecord, *, await_start: bool) -> Supervisor:
         reset_after=policy.reset_after,
         backoff=policy.backoff,
         on_limit="park" if config.on_failure == "park" else "end",
+        park_retry=partial(seconds_to_retry, policy) if config.on_failure == "park" else None,
         strict=record.required,
         await_start=await_start,
     )

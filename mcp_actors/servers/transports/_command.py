@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ..._errors import ConnectFailed
+from ._shortage import shortage_of
 
 __all__ = ["INHERITED", "child_environment", "explain_spawn_error", "find_program"]
 
@@ -20,8 +21,6 @@ INHERITED: Final = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 """What every server gets of our environment: what a program needs to run at all, and nothing that is a credential."""
 
 _REMEDY_ARGUMENTS: Final = "write only the program there, and its arguments into args"
-
-_MAY_PASS: Final = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY, errno.EINTR, errno.EIO}
 
 
 def child_environment(environ: Mapping[str, str], *, env_from: Iterable[str], env: Mapping[str, str]) -> dict[str, str]:
@@ -92,7 +91,7 @@ def explain_spawn_error(server: str, command: str, error: OSError | ValueError) 
         f"server {server!r}: command {command!r} cannot be started: {why}",
         server=server,
         phase="open",
-        hopeless=error.errno not in _MAY_PASS,
+        hopeless=shortage_of(error) is None,
     )
 
 

@@ -13,6 +13,7 @@ from ..._errors import ConnectFailed
 from ...config import Http, Sse, is_auth_flow, is_loopback, resolve_headers, resolve_token
 from ._credentials import resolve_credentials
 from ._http_bodies import note_refusal
+from ._shortage import shortage_of
 
 if TYPE_CHECKING:
     from ...config import ServerConfig
@@ -97,6 +98,8 @@ def _new_client(config: ServerConfig, transport: Http | Sse) -> httpx2.AsyncClie
     except ConnectFailed:
         raise
     except Exception as error:
+        if shortage := shortage_of(error):
+            raise _failed(config.name, f"the HTTP client cannot be set up: {shortage}") from error
         # Not the text of the error: it may show the URL of a proxy, password and all.
         what = f"the HTTP client cannot be set up ({type(error).__name__})"
         remedy = "check SSL_CERT_FILE, SSL_CERT_DIR and the proxy variables of the environment"
@@ -137,6 +140,8 @@ def _read_certificates(server: str, path: str) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=path)
     except OSError as error:
+        if shortage := shortage_of(error):
+            raise _failed(server, f"verify={path!r} cannot be read: {shortage}") from error
         why = error.strerror or type(error).__name__
         problem = f"verify={path!r} cannot be used ({why}); give the path of a file of CA certificates"
         raise _hopeless(server, problem) from error

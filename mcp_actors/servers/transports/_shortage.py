@@ -1,0 +1,16 @@
+"""Tell a shortage of the moment, such as too many open files, from a mistake that stays."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Final
+
+__all__ = ["shortage_of"]
+
+_SHORTAGES: Final = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY, errno.EINTR, errno.EIO}
+
+
+def shortage_of(error: BaseException) -> str | None:
+    """Return the system's words for a shortage that another attempt may not meet, or None if it is something else."""
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno in _SHORTAGES else None
