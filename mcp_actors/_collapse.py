@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import trio
 
-__all__ = ["caused_by", "collapse", "exit_in", "first_of", "leaves", "without_cancelled"]
+__all__ = ["EXITS", "caused_by", "collapse", "exit_in", "first_of", "leaves", "without_cancelled"]
 
 E = TypeVar("E", bound=BaseException)
+
+EXITS: Final = (KeyboardInterrupt, SystemExit)
+"""What means that the whole program is to end. Whatever else is no `Exception` (asyncio's ``CancelledError``, a
+``GeneratorExit``) means nothing outside of the task that it was raised in; there it is a failure."""
 
 
 def leaves(exc: BaseException | None) -> list[BaseException]:
@@ -20,11 +24,8 @@ def leaves(exc: BaseException | None) -> list[BaseException]:
 
 
 def exit_in(exc: BaseException | None) -> BaseException | None:
-    """The `KeyboardInterrupt`, `SystemExit` or the like that a group holds, or is."""
-    for leaf in leaves(exc):
-        if not isinstance(leaf, (Exception, trio.Cancelled)):
-            return leaf
-    return None
+    """The `KeyboardInterrupt` or `SystemExit` that a group holds, or is."""
+    return next((leaf for leaf in leaves(exc) if isinstance(leaf, EXITS)), None)
 
 
 def without_cancelled(exc: BaseException | None) -> BaseException | None:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from .._collapse import EXITS
 from . import _events as events
 from ._actor import Actor
 from ._child_table import Child, make_record
@@ -295,7 +296,7 @@ class Children:
 
     def pass_on_exit(self, end: End) -> bool:
         """Let a KeyboardInterrupt or SystemExit end the supervisor, and go on upwards. Returns whether it was one."""
-        if end.error is None or isinstance(end.error, Exception):
+        if not isinstance(end.error, EXITS):
             return False
         self._life.end("crashed", end.error)
         return True

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 import trio
 from attrs import field, fields, frozen
 
+from .._collapse import EXITS
 from .._pickling import pack, unpack
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 logger = logging.getLogger("mcp_actors.kernel")
 
@@ -165,6 +166,8 @@ class DeadLetter(Event):
 class Observer(Protocol):
     """Called with every event, synchronously. If it raises, that is logged and changes nothing else.
 
+    `KeyboardInterrupt` and `SystemExit` end the tree: they leave its door, after the clean-up.
+
     An observer that has an attribute ``wants_requests`` which is false at the moment can do without `RequestStarted`
     and `RequestFinished`. If that goes for all observers, these two are not made at all, which takes about ten
     microseconds off every call.
@@ -174,12 +177,19 @@ class Observer(Protocol):
 
 
 class EventHub:
-    """Tells observers and subscribers; one per tree of actors."""
+    """Tells observers and subscribers; one per tree of actors.
 
-    __slots__ = ("_closed", "observers")
+    Attributes:
+        exit: the first `KeyboardInterrupt` or `SystemExit` that came up in a step of the kernel; None until then.
+        on_exit: called when there is one; set by the door of the tree. It must not act within that step.
+    """
+
+    __slots__ = ("_closed", "exit", "observers", "on_exit")
 
     def __init__(self, observers: tuple[Observer, ...] = ()) -> None:
         self.observers: tuple[Observer, ...] = observers
+        self.exit: BaseException | None = None
+        self.on_exit: Callable[[], object] | None = None
         self._closed = False
 
     @property
@@ -189,12 +199,32 @@ class EventHub:
 
     @trio.lowlevel.enable_ki_protection
     def emit(self, event: Event) -> None:
-        """Tell everybody, in the order in which they came."""
+        """Tell everybody, in the order in which they came.
+
+        Raises:
+            KeyboardInterrupt, SystemExit: the first that an observer raised, once all were told.
+        """
+        wanted: BaseException | None = None
         for observer in self.observers:
             try:
                 observer(event)
-            except Exception:
+            except EXITS as exc:
+                wanted = wanted or exc
+            except BaseException:
                 logger.exception("observer %r raised on %r; the actor is not affected", observer, event)
+        if wanted is not None:
+            raise wanted
+
+    def leave(self, wanted: BaseException) -> None:
+        """Have an exit of the program leave the door of this tree.
+
+        It comes up in the middle of a step of the kernel (an end that is decided, a stop of several children), which
+        must be carried through: half of it would leave actors running that nobody stops any more.
+        """
+        if self.exit is None:
+            assert self.on_exit is not None  # every actor is behind a door
+            self.exit = wanted
+            self.on_exit()
 
     def add(self, observer: Observer) -> None:
         """From now on, call it with every event."""

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from .._collapse import caused_by, collapse, exit_in
+from .._collapse import EXITS, caused_by, collapse, exit_in
 from .._errors import ActorCrashed, ActorError, ActorStartError
 from . import _events as events
 from ._actor import IgnoreStart, check_actor
@@ -137,11 +137,7 @@ class Incarnation:
         except BaseException as exc:
             # A cancellation from outside need not go on: whoever waits for the start is cancelled too.
             late = collapse(exc)
-        try:
-            self.final = self._end = self._conclude(late)
-        except BaseException as exc:
-            # An observer, or is_hopeless(), wants the program to exit.
-            self.final = self._end = End("crashed", collapse(exc))
+        self.final = self._end = self._conclude(late)
         self._settled.settle(value(None))
         for event in (self._over, self._bounded):
             if event is not None:
@@ -341,7 +337,7 @@ class Incarnation:
         elif end.crashed and end.error is None:
             end, late = self._crash(late), None
         if late is not None and late is not end.error:
-            if not isinstance(late, Exception):
+            if isinstance(late, EXITS):
                 end = End("crashed", late)
             elif end.error is not None and not self.started:
                 end.error.__cause__ = end.error.__cause__ or late
@@ -373,6 +369,8 @@ class Incarnation:
             return False
         try:
             return self._actor.is_hopeless(exc)
-        except Exception:
+        except EXITS as exc:
+            self.record.hub.leave(exc)
+        except BaseException:
             logger.exception("actor %r: is_hopeless() raised, which counts as False", self.record.name)
-            return False
+        return False

@@ -9,11 +9,12 @@ cut the stop short.
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 import trio
 
-from .._collapse import caused_by, collapse, exit_in, leaves, without_cancelled
+from .._collapse import EXITS, caused_by, collapse, exit_in, leaves, without_cancelled
 from .._errors import ActorCrashed, ActorStartError, ActorStopped, RestartLimitReached
 from .._flavor import check_flavor
 from . import _events as events
@@ -153,6 +154,11 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
         if root.failing:
             nursery.cancel_scope.cancel(f"actor {record.name!r} failed")
 
+    def exit_now() -> None:
+        root.end("crashed", record.hub.exit)
+        nursery.cancel_scope.cancel("an observer wants the program to exit")
+
+    record.hub.on_exit = partial(trio.lowlevel.current_trio_token().run_sync_soon, exit_now)
     root = Incarnation(record, restarts_after=lambda _: False, on_end=on_end)
     entered = False
     from_block: BaseException | None = None
@@ -220,9 +226,11 @@ def _verdict(
     if failure is not None:
         # The block was cancelled in a scope of ours, which must not show.
         from_block = without_cancelled(from_block)
-    interrupt = exit_in(from_block) or exit_in(escaped) or exit_in(failure)
+    if any(not isinstance(leaf, (Exception, trio.Cancelled)) for leaf in leaves(from_block)):
+        return from_block  # an exit, or what asyncio cancels its tasks with
+    interrupt = exit_in(escaped) or exit_in(failure) or root.record.hub.exit
     if interrupt is not None:
-        return from_block if interrupt in leaves(from_block) else interrupt
+        return interrupt
     if failure is None:
         return from_block
     if from_block is None or _echoes(from_block, failure):
@@ -244,7 +252,8 @@ def _echoes(from_block: BaseException, failure: BaseException) -> bool:
 
 def _start_verdict(root: Incarnation, escaped: BaseException | None) -> BaseException:
     """What leaves the door if the block has not run: what interrupted the waiting for it, or why there is no start."""
-    interrupt = exit_in(escaped) or exit_in(root.verdict.error if root.verdict is not None else None)
+    decided = root.verdict.error if root.verdict is not None else None
+    interrupt = exit_in(escaped) or exit_in(decided) or root.record.hub.exit
     if interrupt is not None:
         return interrupt
     return collapse(escaped) if escaped is not None else _start_failure(root)
@@ -254,7 +263,7 @@ def _start_failure(root: Incarnation) -> BaseException:
     assert root.final is not None
     name, end = root.record.name, root.final
     cause = end.error
-    if isinstance(cause, ActorStartError) or (cause is not None and not isinstance(cause, Exception)):
+    if isinstance(cause, ActorStartError):
         return cause
     if cause is not None:
         why = f"did not start: {cause}"
@@ -269,7 +278,7 @@ def _failure(root: Incarnation) -> BaseException | None:
     """What the actor's end means for the block, if it failed."""
     assert root.final is not None
     cause = root.final.error
-    if cause is None or isinstance(cause, RestartLimitReached) or not isinstance(cause, Exception):
+    if cause is None or isinstance(cause, (RestartLimitReached, *EXITS)):
         return cause
     name = root.record.name
     what = f"actor {name!r}: crashed: {cause!r}; it is not supervised, so it stays down"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 import trio
 from attrs import frozen
 
+from .._collapse import EXITS
 from ._events import DeadLetter
 from ._refusal import stopped
 
@@ -98,7 +99,10 @@ class Record:
         """Emit an event about this actor, if anybody listens."""
         if self.hub.observers:
             common = {"actor": self.name, "incarnation": self.incarnation, "time": trio.current_time()}
-            self.hub.emit(kind(**common, **details))  # type: ignore[arg-type]  # each caller knows its kind's fields
+            try:
+                self.hub.emit(kind(**common, **details))  # type: ignore[arg-type]  # each caller knows its kind's fields
+            except EXITS as exc:
+                self.hub.leave(exc)
 
     def close(self, why: str) -> None:
         """Answer everything that waits: the actor will not come back by itself."""

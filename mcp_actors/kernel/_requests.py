@@ -189,7 +189,9 @@ class Requests:
             self._failed(envelope, verdict)
         elif isinstance(verdict, trio.Cancelled):
             self._was_cancelled(envelope)
-        else:  # KeyboardInterrupt or SystemExit: leaves the tree at its door, after clean-up
+        else:
+            # KeyboardInterrupt or SystemExit leaves the tree at its door, after clean-up. Anything else that is no
+            # Exception (asyncio's CancelledError, say) must not be raised in the caller's task, which it would end.
             self._incarnation.end("crashed", verdict)
             self._interrupt(envelope)
 
@@ -200,7 +202,7 @@ class Requests:
         try:
             if self._actor.is_fatal(exc):
                 self._incarnation.end("crashed", exc)
-        except Exception as broken:
+        except BaseException as broken:
             self._incarnation.end("crashed", broken)
 
     def _was_cancelled(self, envelope: Envelope) -> None:
