@@ -25,6 +25,7 @@ from pydantic_core import ValidationError
 from .._errors import ConnectFailed, ConnectionLost, ConnectPhase
 from ..config import InProcess
 from ..kernel import Actor, IgnoreStart, NotSent
+from ._closing import ClosingOrder
 from ._connection_errors import (
     answer_not_understood,
     connect_failed,
@@ -67,9 +68,14 @@ LIST_SHARE: Final = 1 / 2
 
 
 class ServerActor(Actor):
-    """One incarnation of one server."""
+    """One incarnation of one server.
 
-    def __init__(self, record: ServerRecord) -> None:
+    Args:
+        record: what outlives it.
+        closing: when it may begin to close; None for a server that belongs to no group.
+    """
+
+    def __init__(self, record: ServerRecord, closing: ClosingOrder | None = None) -> None:
         self.max_in_flight = record.config.max_in_flight
         # Foreign code runs in handlers: progress callbacks, tools of an in-process server. It may call this server.
         self.reentrant = self.max_in_flight > 1
@@ -81,6 +87,7 @@ class ServerActor(Actor):
         self._serving = False
         self._gone = False
         self._departure = Departure(self.fail)
+        self._closing = closing or ClosingOrder()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -93,7 +100,11 @@ class ServerActor(Actor):
                 async with self._connection(negotiation):
                     connecting.deadline = math.inf
                     self._serving = True
-                    yield
+                    try:
+                        yield
+                        await self._closing.wait_turn(self._name)
+                    finally:
+                        self._closing.begin(self._name)
         except Exception as exc:
             if self._serving:
                 self._record.note_failure(session_failed(self._name, exc))

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 import trio
 from mcp.server.mcpserver import MCPServer
+from trio.lowlevel import current_task
 from trio.testing import MockClock
 
-from mcp_actors import ConnectFailed, InProcess, ServerConfig, open_servers
+from mcp_actors import ConnectFailed, InProcess, RequestTimedOut, ServerConfig, ServerError, open_servers
 from mcp_actors.kernel import GaveUp, Restarting, StartFailed, StopFailed, Stopped, Stopping
+from mcp_actors.kernel._incarnation import Incarnation
 
 from .fleet import PROMPT, pid_of
 from .groups import BOUND, LATER, NEVER, Events, Fault, expire_once, has_lines, pids_in, server, shell
@@ -251,6 +253,44 @@ async def test_servers_that_have_to_be_killed_are_stopped_side_by_side_within_th
     assert len(asked) == 6
     assert max(asked) < min(event.time for event in events.of(Stopped, *names))
     assert gone(pids, 6)
+
+
+async def test_each_limit_is_kept_by_the_task_that_the_guarantee_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S1-05, B-41: the owner keeps the connect's, the server's timer those of requests, its supervisor the stop's."""
+    keepers: dict[str, str | None] = {}
+    make, kill = ServerError.__init__, Incarnation.kill
+
+    def noted_error(error: ServerError, message: str, *, server: str) -> None:
+        keepers.setdefault(type(error).__name__, current_task().name)
+        make(error, message, server=server)
+
+    def noted_kill(incarnation: Incarnation, why: str) -> None:
+        keepers.setdefault(f"kill {incarnation.record.name}", current_task().name)
+        kill(incarnation, why)
+
+    monkeypatch.setattr(ServerError, "__init__", noted_error)
+    monkeypatch.setattr(Incarnation, "kill", noted_kill)
+    mute = server("mute", "--never-answer", connect_timeout=0.3, stop_timeout=STOP, restart=NEVER)
+    here = MCPServer("here", lifespan=never_ends)
+    here.add_tool(hang, description="Never answer.")
+    slow = ServerConfig("slow", InProcess(here), request_timeout=0.3, stop_timeout=STOP)
+    async with open_servers(mute, slow) as servers:
+        with pytest.raises(RequestTimedOut):
+            await servers["slow"].call_tool("hang")
+    assert keepers == {"ConnectFailed": "mute", "RequestTimedOut": "slow:deadlines", "kill slow": "slow:supervisor"}
+
+
+async def hang() -> None:
+    await trio.sleep_forever()
+
+
+@asynccontextmanager
+async def never_ends(_: object) -> AsyncIterator[None]:
+    yield
+    with trio.CancelScope(shield=True):
+        await trio.sleep(3 * STOP)
 
 
 async def test_a_server_that_ignores_the_end_of_its_input_is_ended_by_a_signal(

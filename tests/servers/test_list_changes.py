@@ -27,7 +27,7 @@ async def announce(library: Library) -> None:
 
 @both_eras
 async def test_a_notice_of_the_server_is_an_event(era: Protocol) -> None:
-    """S4-09: nothing is cached here, so there is nothing else that could be out of date."""
+    """S4-09, B-41: nothing is cached here, so there is nothing else that could be out of date."""
     library, events = Library(), Events()
     async with open_servers(library.config(protocol=era), observers=[events]) as servers:
         await wait_all_tasks_blocked()

@@ -53,7 +53,7 @@ async def test_a_burst_of_notices_refreshes_once(era: Era, autojump_clock: MockC
 
 
 async def test_nothing_is_asked_while_nothing_changes(era: Era, autojump_clock: MockClock) -> None:
-    """S4-09: the list of tools is kept until the server says that it has changed."""
+    """S4-09, B-41: the list of tools is kept until the server says that it has changed."""
     here = Changing(era)
     async with open_servers(here.config()) as group:
         for _ in range(10):

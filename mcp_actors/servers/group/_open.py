@@ -15,8 +15,10 @@ from ...catalog._names import DEFAULT_NAMING
 from ...catalog._store import CatalogStore, default_directory
 from ...config import Callbacks, effective_callbacks
 from ...kernel import EventHub, open_supervisor
+from .._closing import ClosingOrder
 from .._plain_logs import keep_logs_plain
 from .._record import ServerRecord
+from .._state import CONNECTED
 from ._configs import Configured, read_configs
 from ._failures import translated
 from ._gate import StartGate, check_gate
@@ -113,12 +115,13 @@ async def _supervised(
     records: Mapping[str, ServerRecord], hub: EventHub, gate: StartGate, memory: CatalogMemory | None
 ) -> AsyncIterator[SupervisorRef]:
     """Run the supervision tree of a group around a block, which begins when the gate opens."""
+    closing = ClosingOrder()
     try:
         if memory is not None:
             await memory.recall()
         with translated(records.values()) as phase:
             async with open_supervisor(
-                *group_specs(records.values(), memory=memory, gated=gate.bounded),
+                *group_specs(records.values(), closing, memory=memory, gated=gate.bounded),
                 name=GROUP,
                 max_restarts=0,
                 start_order="parallel",
@@ -127,7 +130,10 @@ async def _supervised(
             ) as supervisor:
                 await gate.wait()
                 phase.started = True
-                yield supervisor
+                try:
+                    yield supervisor
+                finally:
+                    closing.leave(name for name, record in records.items() if record.state in CONNECTED)
     finally:
         hub.close()
         for record in records.values():

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...kernel import ChildSpec, Supervisor
 from .._actor import ServerActor
+from .._closing import ClosingOrder
 from .._deadlines import DeadlineActor
 from .._lifecycle import LifecycleActor
 from .._parking import seconds_to_retry
@@ -41,17 +42,21 @@ def supervisor_id(server: str) -> str:
     return f"{server}:supervisor"
 
 
-def group_specs(records: Iterable[ServerRecord], *, memory: CatalogMemory | None, gated: bool) -> list[ChildSpec]:
+def group_specs(
+    records: Iterable[ServerRecord], closing: ClosingOrder, *, memory: CatalogMemory | None, gated: bool
+) -> list[ChildSpec]:
     """The children of the group's supervisor, in configured order.
 
     Args:
         records: the servers.
+        closing: the order in which they close.
         memory: what is remembered of them, if anything is to be.
         gated: whether the start of the supervisor waits for required servers only.
     """
     servers = [
         ChildSpec(
-            supervisor_id(record.config.name), partial(_supervisor, record, await_start=record.required or not gated)
+            supervisor_id(record.config.name),
+            partial(_supervisor, record, closing, await_start=record.required or not gated),
         )
         for record in records
     ]
@@ -65,12 +70,12 @@ def _memory_specs(memory: CatalogMemory | None) -> list[ChildSpec]:
     return [ChildSpec(MEMORY, partial(MemoryActor, memory), restart="temporary", shutdown=2 * FLUSH_WAIT)]
 
 
-def _supervisor(record: ServerRecord, *, await_start: bool) -> Supervisor:
+def _supervisor(record: ServerRecord, closing: ClosingOrder, *, await_start: bool) -> Supervisor:
     """A server's own supervisor."""
     config, policy = record.config, record.config.restart
     server = ChildSpec(
         config.name,
-        partial(ServerActor, record),
+        partial(ServerActor, record, closing),
         mailbox_size=config.mailbox_size,
         overflow=config.overflow,
     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
+from mcp import Client
 
 from mcp_actors import open_servers
 from mcp_actors.kernel import Event, StopFailed, Stopped, Stopping
@@ -19,10 +21,7 @@ STUBBORN = ("--ignore-eof", "--ignore-sigterm")
 
 
 async def test_servers_are_stopped_side_by_side() -> None:
-    """S2-38: three that must be killed take the time of one; all were asked before any had ended.
-
-    S1-06: they are asked in reverse order.
-    """
+    """S2-38: three that must be killed take the time of one; all were asked before any had ended."""
     events = Events()
     names = ["a", "b", "c", "d"]
     configs = [server(name, *STUBBORN, stop_timeout=1.0) for name in names]
@@ -35,6 +34,31 @@ async def test_servers_are_stopped_side_by_side() -> None:
     ended = [events.index(event) for event in events.of(Stopped, *names)]
     assert max(events.index(event) for event in events.of(Stopping, *names)) < min(ended)
     assert [state_of(pid) for pid in pids] == ["gone"] * 4
+
+
+@pytest.mark.parametrize("cut_short", [False, True])
+async def test_servers_begin_to_close_in_reverse_configured_order(
+    cut_short: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S1-06, B-41: also if the block is cancelled, and past one that was lost and one that does not want to go."""
+    faults = {f"s{number}": Fault() for number in range(6)}
+    names: dict[object, str] = {fault.server: name for name, fault in faults.items()}
+    closed, leave = list[str](), Client.__aexit__
+
+    async def noted(client: Client, *exc_info: Any) -> None:
+        closed.append(names[client.server])
+        await leave(client, *exc_info)
+
+    monkeypatch.setattr(Client, "__aexit__", noted)
+    faults["s4"].on_exit = RuntimeError("no way out")
+    with trio.CancelScope() as scope:
+        async with open_servers(*(fault.config(name, restart=LATER) for name, fault in faults.items())) as group:
+            faults["s2"].now.set()
+            await group["s2"].wait_state("backoff")
+            closed.clear()
+            if cut_short:
+                scope.cancel("the block is not wanted any more")
+    assert closed == ["s5", "s4", "s3", "s1", "s0"]
 
 
 async def test_one_server_that_fails_to_stop_keeps_no_other_from_stopping(tmp_path: Path) -> None:
