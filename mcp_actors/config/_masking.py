@@ -20,7 +20,9 @@ _SECRET_NAME: Final = re.compile(
 )
 _NAME_AND_VALUE: Final = re.compile(r"(?P<name>-{0,2}[A-Za-z_][\w.-]*)(?P<separator>[=:])(?!//).+", re.DOTALL)
 _END_OF_PATH: Final = re.compile(r"[?#]")
-_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_URL: Final = re.compile(r"(?<![A-Za-z0-9+.-])[0-9+.-]*+(?P<url>[A-Za-z][A-Za-z0-9+.-]*+://)")
+"""A scheme is looked for only where a word begins. From each of its letters on, it would take quadratic time."""
+
 
 
 class ExpandedUrl(str):
@@ -70,7 +72,7 @@ def _mask_arg(arg: str) -> str:
     if pair and _SECRET_NAME.search(pair["name"]):
         return f"{pair['name']}{pair['separator']}{MASK}"
     url = _URL.search(arg)
-    return arg[: url.start()] + mask_url(arg[url.start() :]) if url else arg
+    return arg[: url.start("url")] + mask_url(arg[url.start("url") :]) if url else arg
 
 
 def _mask_pair(pair: str) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from hypothesis import given, strategies as st
 
 from mcp_actors import ConfigError, Http, Stdio
-from mcp_actors.config._masking import mask_url
+from mcp_actors.config._masking import mask_args, mask_url
+
+from ..processor_time import takes_less_than
 
 
 @pytest.mark.parametrize(
@@ -62,3 +67,22 @@ def test_a_url_that_is_refused_for_its_password_does_not_show_it() -> None:
         Http("http://user:12/hunter2@host/mcp")
     assert "hunter2" not in str(caught.value)
     assert "hunter2" not in repr(Stdio("x", ["--db", "postgres://user:12/hunter2@host/db"]))
+
+
+@given(st.text(alphabet="aZ0+.-:/@? _\u00e9", max_size=30))
+def test_the_first_url_in_an_argument_is_masked_wherever_it_begins(arg: str) -> None:
+    found = re.search(r"[A-Za-z][A-Za-z0-9+.-]*://", arg)
+    if found:
+        assert mask_args([arg]) == (arg[: found.start()] + mask_url(arg[found.start() :]),)
+    else:
+        assert mask_args([arg]) == (arg,)
+
+
+@pytest.mark.parametrize(
+    "part", ["a", "0", "a.", "-", "=", ":", "a:", "a:/", "a://", "://", "?a=&", "@", "#", "key", "é "]
+)
+@pytest.mark.parametrize("begin", ["", "https://", "token", "https://a:b/"])
+def test_an_argument_takes_no_longer_than_its_length_allows(begin: str, part: str) -> None:
+    """B-15."""
+    with takes_less_than(1):  # quadratic, it would be some minutes
+        mask_args([begin + part * 300_000])
