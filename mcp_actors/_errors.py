@@ -294,8 +294,8 @@ class LimitExceeded(ServerError):
 
     A caller gets it when the server's mailbox is full and its overflow policy is ``"fail"``, when a request from within
     a request of a server with ``max_in_flight=1`` would wait for itself, when a list has no end, and when an answer
-    over HTTP is too long. As the ``__cause__`` of a lost connection it says that the server sent a message that was
-    too long.
+    is too long. As the ``__cause__`` of a lost connection it says that the server sent too much: another message that
+    was too long, or too many requests of its own.
     """
 
 

@@ -42,8 +42,8 @@ class Limits:
             take, each; so of what else is listed. Default 262144 (256 KiB).
         max_schema_depth: how many objects and arrays may be within each other in each of these, 1 to 200. Default 64.
         max_message_values: how many values of JSON one message may have (about: the commas outside of strings are
-            counted). Over stdio one that has more ends the connection, over HTTP its request; streams of events are not
-            looked at. Default 250000.
+            counted). An answer that has more fails its request, any other message of a server over stdio ends the
+            connection; over HTTP streams of events are not looked at. Default 250000.
         max_notifications: how many notifications a second are taken from it. Default 500.
         max_requests: how many requests of its own (sampling, elicitation, roots, pings) may be unanswered, and how many
             it may send at once; ten more for each request that it is sent, and each second. A server that sends more

@@ -24,7 +24,6 @@ _URL: Final = re.compile(r"(?<![A-Za-z0-9+.-])[0-9+.-]*+(?P<url>[A-Za-z][A-Za-z0
 """A scheme is looked for only where a word begins. From each of its letters on, it would take quadratic time."""
 
 
-
 class ExpandedUrl(str):
     """A URL whose variables have been replaced, by what may be credentials; `written` is what it was before."""
 

@@ -19,9 +19,9 @@ STEP = 0.25
 a small part of what it takes to do all of the work of these tests at once."""
 
 
-def hostile(*flags: str, name: str = "evil", **options: Any) -> ServerConfig:
+def hostile(*flags: str, name: str = "evil", max_line_bytes: int = 64 * 1024 * 1024, **options: Any) -> ServerConfig:
     """Configure a hostile server; `options` are those of `ServerConfig`."""
-    transport = Stdio(sys.executable, ("-S", "-E", str(SCRIPT), *flags))
+    transport = Stdio(sys.executable, ("-S", "-E", str(SCRIPT), *flags), max_line_bytes=max_line_bytes)
     return ServerConfig(name, transport, protocol="legacy", **options)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -145,6 +146,27 @@ class HostileServer:
         """Answer with so many values."""
         content = b'{"content":[],"structuredContent":{"a":[' + b"1," * arguments["number"] + b"1]}}"
         self.write_raw(b'{"jsonrpc":"2.0","id":%s,"result":%s}' % (json.dumps(request).encode(), content))
+
+    def call_long(self, request: object, arguments: Json) -> None:
+        """Answer with so many bytes, and say first or last whom; values as wanted."""
+        begin, end = b'{"jsonrpc":"2.0"', b"}"
+        id_ = b',"id":%s' % json.dumps(request).encode()
+        if arguments.get("id_last"):
+            end = id_ + end
+        else:
+            begin += id_
+        sys.stdout.buffer.write(begin + b',"result":{"content":[],"structuredContent":{"a":[1')
+        part = arguments["part"].encode() * 10_000
+        for _ in range(arguments["bytes"] // len(part)):
+            sys.stdout.buffer.write(part)
+        self.write_raw(b"]}}" + end)
+
+    def call_last_words(self, request: object, arguments: Json) -> None:
+        """Answer without a line end, and exit."""
+        answer = json.dumps({"jsonrpc": "2.0", "id": request, "result": text("goodbye")})
+        sys.stdout.buffer.write(answer.encode())
+        sys.stdout.buffer.flush()
+        os._exit(0)
 
     def call_nan(self, request: object, arguments: Json) -> None:
         """Answer with what JSON does not have."""

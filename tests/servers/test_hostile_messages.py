@@ -12,7 +12,7 @@ from mcp.types import ErrorData
 from mcp_actors import Callbacks, ConnectionLost, LimitExceeded, Limits, open_servers
 from mcp_actors.servers import ServerGroup
 
-from .groups import BOUND, LATER, server, state
+from .groups import AT_ONCE, BOUND, LATER, reach, server, state
 from .hostile import STEP, LongestStep, hostile
 from .links import text_of
 
@@ -83,17 +83,45 @@ async def test_numbers_that_json_does_not_have_come_as_they_are() -> None:
         assert math.isnan(content["a"])
 
 
-async def test_a_message_of_very_many_values_ends_the_connection_before_it_is_parsed() -> None:
-    async with open_servers(hostile(restart=LATER), server("good")) as group:
-        with LongestStep() as longest, pytest.raises(ConnectionLost) as caught:
-            await group["evil"].call_tool("crowd", {"number": 5_000_000})
+@pytest.mark.parametrize("id_last", [False, True])
+@pytest.mark.parametrize(
+    ("part", "remedy"), [("0", "raise max_line_bytes"), (",1", "raise limits=Limits(max_message_values=…)")]
+)
+async def test_an_answer_over_a_limit_fails_its_request_and_nothing_else(part: str, remedy: str, id_last: bool) -> None:
+    """B-14, B-12."""
+    config = hostile(limits=Limits(max_message_values=100_000), max_line_bytes=2_000_000)
+    async with open_servers(config, server("good")) as group:
+        evil = group["evil"]
+        with LongestStep() as longest:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(group["good"].call_tool, "echo", {"text": "here"})
+                with pytest.raises(LimitExceeded) as caught:
+                    await evil.call_tool("long", {"bytes": 20_000_000, "part": part, "id_last": id_last})
         assert longest.seconds < STEP, longest.task
+        for words in ("server 'evil': tools/call", "the server may have acted on it", remedy):
+            assert words in str(caught.value)
+        assert text_of(await evil.call_tool("echo", {"text": "still"})) == "still"
+        assert group.status()["evil"].restarts == 0
+        assert evil.statistics().state == "ready"
+
+
+async def test_a_long_message_that_is_no_answer_ends_the_connection() -> None:
+    config = hostile(restart=LATER, max_line_bytes=1_000_000)
+    async with open_servers(config, server("good")) as group:
+        with pytest.raises(ConnectionLost) as caught:
+            await group["evil"].call_tool("burst", {"number": 1, "method": "x" * 2_000_000})
         assert isinstance(caught.value.__cause__, LimitExceeded)
-        assert str(caught.value.__cause__) == (
-            "server 'evil': sent a message with too many JSON values in it; raise "
-            "limits=Limits(max_message_values=…), which is 250000, if it may do that"
-        )
+        assert "max_line_bytes" in str(caught.value.__cause__)
         assert text_of(await group["good"].call_tool("echo", {"text": "here"})) == "here"
+
+
+async def test_an_answer_without_a_line_end_reaches_its_caller_before_the_connection_ends() -> None:
+    """B-17."""
+    async with open_servers(hostile(restart=AT_ONCE)) as group:
+        for _ in range(5):
+            assert text_of(await group["evil"].call_tool("last_words")) == "goodbye"
+            await reach(group, "evil", "backoff", "connecting")
+            await reach(group, "evil", "ready")
 
 
 async def test_a_message_may_have_as_many_values_as_is_said() -> None:

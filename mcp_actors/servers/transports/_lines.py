@@ -1,21 +1,31 @@
-"""Cuts a stream of bytes into lines, each byte looked at once."""
+"""Cuts a stream of bytes into lines, each byte looked at once; of a line over a limit it keeps the two ends."""
 
 from __future__ import annotations
 
 from collections import deque
 from io import BytesIO
+from typing import Literal
 
-from ._values import TooManyValues, ValueCounter
+from ._unreadable import Excerpt
+from ._values import ValueCounter
 
-__all__ = ["LineSplitter", "LineTooLong"]
+__all__ = ["LineSplitter", "LongLine"]
 
 
-class LineTooLong(Exception):
-    """A line is longer than allowed, ended or not."""
+class LongLine(Excerpt):
+    """A line that exceeds a limit: what is kept of it.
+
+    Attributes:
+        excess: what it has too many of.
+    """
+
+    def __init__(self, begun: bytes, excess: Literal["bytes", "values"]) -> None:
+        super().__init__(begun)
+        self.excess = excess
 
 
 class LineSplitter:
-    """Takes bytes as they come and gives whole lines, without their newline.
+    """Takes bytes as they come and gives whole lines, without their newline; none for those that are empty.
 
     Args:
         max_line_bytes: how long a line may be.
@@ -23,10 +33,12 @@ class LineSplitter:
 
     Attributes:
         whole: the lines that have come; to be taken with `pop`.
+        skipped: the line that is coming, if it is over a limit already.
     """
 
     def __init__(self, max_line_bytes: int, max_values: int) -> None:
-        self.whole: deque[bytes] = deque()
+        self.whole: deque[bytes | LongLine] = deque()
+        self.skipped: LongLine | None = None
         self._max_line_bytes = max_line_bytes
         self._max_values = max_values
         self._counter = ValueCounter()
@@ -36,29 +48,36 @@ class LineSplitter:
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the stream."""
         *lines, begun = data.split(b"\n")
-        if lines and self._begun.tell():
-            self._begin(lines[0])
-            if self._counter.values > self._max_values:
-                return  # nothing is to come after it
-            lines[0] = self._begun.getvalue()
-            self._begun, self._counter = BytesIO(), ValueCounter()
-        self.whole.extend(lines)
+        if lines and (self._begun.tell() or self.skipped):
+            self._begin(lines.pop(0))
+            self.whole.append(self.skipped or self._begun.getvalue())
+            self._begun, self._counter, self.skipped = BytesIO(), ValueCounter(), None
+        self.whole.extend(filter(None, lines))  # there may be 65 536 in a piece that are empty
         self._begin(begun)
 
     def _begin(self, data: bytes) -> None:
+        if self.skipped is not None:
+            self.skipped.extend(data)
+            return
         self._begun.write(data)
         self._counter.feed(data)
+        if self._begun.tell() > self._max_line_bytes:
+            self._skip("bytes")
+        elif self._counter.values > self._max_values:
+            self._skip("values")
 
-    def pop(self) -> bytes | None:
-        """Return the next whole line, or None if it has not all come yet.
+    def _skip(self, excess: Literal["bytes", "values"]) -> None:
+        self.skipped = LongLine(self._begun.getvalue(), excess)
+        self._begun = BytesIO()
 
-        Raises:
-            LineTooLong, TooManyValues: the next line, or what has come of it, is over a limit. Lines before it were
-                returned.
-        """
-        line = self.whole.popleft() if self.whole else None
-        if line is None and self._counter.values > self._max_values:
-            raise TooManyValues
-        if (self._begun.tell() if line is None else len(line)) > self._max_line_bytes:
-            raise LineTooLong
-        return line
+    def pop(self) -> bytes | LongLine | None:
+        """Return the next whole line, or None if it has not all come yet."""
+        if not self.whole:
+            return None
+        line = self.whole.popleft()
+        return LongLine(line, "bytes") if isinstance(line, bytes) and len(line) > self._max_line_bytes else line
+
+    def take_rest(self) -> bytes:
+        """Return what came after the last newline, once; nothing if it is over a limit."""
+        rest, self._begun = self._begun.getvalue(), BytesIO()
+        return rest

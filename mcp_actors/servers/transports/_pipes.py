@@ -27,12 +27,11 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest
 
 from ..._errors import LimitExceeded
-from ._lines import LineSplitter, LineTooLong
+from ._lines import LineSplitter, LongLine
 from ._messages import parse_message, with_result_type
 from ._server_requests import ServerRequests
 from ._streams import MessageReader, Stream
-from ._unreadable import unreadable_answer
-from ._values import TooManyValues
+from ._unreadable import answer_over_limit, unreadable_answer
 
 if TYPE_CHECKING:
     from .._background import Background
@@ -54,6 +53,9 @@ BACKLOG_BYTES: Final = 1024 * 1024
 BURST: Final = 16
 """Messages handed out without a checkpoint between. One costs 3.5 µs, a third of parsing a small message; sixteen small
 messages delay other tasks by less than a millisecond."""
+
+SKIPPED: Final = 16
+"""How many times the limit an answer may have that is skipped. One that never ends must not be read for ever."""
 
 LOGGED_LINES: Final = 10
 """Malformed lines that are logged one by one; a server that prints its log to stdout would fill ours."""
@@ -132,7 +134,7 @@ class PipeReader(MessageReader):
         several would run in any order, and all in one step of the event loop.
 
         Raises:
-            anyio.EndOfStream: the server closed its stdout, or sent a line over the limit.
+            anyio.EndOfStream: the server closed its stdout, or sent what is over a limit and no answer.
             anyio.ClosedResourceError: this stream, or the link it belongs to, was closed.
         """
         if self._lines.whole:
@@ -142,16 +144,16 @@ class PipeReader(MessageReader):
                 raise anyio.ClosedResourceError
             if self._ended:
                 raise anyio.EndOfStream
-            line = self._next_line()
-            if line is None:
-                await self._read_more()
-            elif (message := self._parse(line)) is not None:
+            line = self._lines.pop()
+            message = await self._read_more() if line is None else self._parse(line)
+            if message is not None:
                 self._unasked = isinstance(message, JSONRPCNotification | JSONRPCRequest)
                 if self._unasked:
-                    self._count(message, len(line))
+                    self._count(message, len(line) if isinstance(line, bytes) else 0)
                 return SessionMessage(with_result_type(message))
-            else:
-                await self._checkpoint_sometimes()
+            if line is not None:
+                # It took time and came to nothing, and there may be very many.
+                await trio.lowlevel.checkpoint()
 
     def _count(self, message: JSONRPCMessage, size: int) -> None:
         try:
@@ -167,54 +169,73 @@ class PipeReader(MessageReader):
             self._burst = 0
             await trio.lowlevel.checkpoint()
 
-    def _next_line(self) -> bytes | None:
+    def _parse(self, line: bytes | LongLine) -> JSONRPCMessage | None:
+        if isinstance(line, LongLine):
+            told, remedy = self._excess(line)
+            answer = answer_over_limit(
+                line, f"the answer is too long: {told}; the server may have acted on it; {remedy}"
+            )
+            if answer is None:
+                raise self._over(line)
+            return answer
+        if line.isspace():
+            return None
         try:
-            return self._lines.pop()
-        except LineTooLong:
-            raise self._over(f"a line of more than {self._max_line_bytes} bytes; raise max_line_bytes") from None
-        except TooManyValues:
-            limit = f"limits=Limits(max_message_values=…), which is {self._max_values},"
-            raise self._over(f"a message with too many JSON values in it; raise {limit}") from None
+            return parse_message(line)
+        except ValueError:
+            self._note_malformed(line)
+            return unreadable_answer(line)
 
-    def _over(self, excess: str) -> anyio.EndOfStream:
-        return self._end(
-            LimitExceeded(f"server {self._server!r}: sent {excess} if it may do that", server=self._server)
+    def _note_malformed(self, line: bytes) -> None:
+        # The text of the error is not logged: it repeats the line, which may be long and is not ours to show.
+        self.malformed_lines += 1
+        logger.log(
+            logging.WARNING if self.malformed_lines <= LOGGED_LINES else logging.DEBUG,
+            "server %r: skipped a line on stdout that is no MCP message (%d bytes): %r",
+            self._server,
+            len(line),
+            line[:SHOWN_BYTES],
         )
 
-    async def _read_more(self) -> None:
+    def _excess(self, line: LongLine) -> tuple[str, str]:
+        """Say which limit a line exceeds, and what to do."""
+        if line.excess == "bytes":
+            return f"more than {self._max_line_bytes} bytes", "raise max_line_bytes if it may do that"
+        limit = "limits=Limits(max_message_values=…)"
+        return f"more than {self._max_values} JSON values", f"raise {limit} if it may do that"
+
+    def _over(self, line: LongLine) -> anyio.EndOfStream:
+        told, remedy = self._excess(line)
+        failure = f"server {self._server!r}: sent a line that is too long: {told}; {remedy}"
+        return self._end(LimitExceeded(failure, server=self._server))
+
+    async def _read_more(self) -> JSONRPCMessage | None:
+        """Read what has come; at the end, return the message that came without a line end, if there is one."""
         try:
             data = await read_pipe(self._stream)
         except trio.ClosedResourceError:
             raise anyio.ClosedResourceError from None
         self._burst = 0
         if not data:
-            await self._wait_exit()  # cancelled here, the next call finds the end again
-            raise self._end()
+            return await self._at_end()
         self._lines.feed(data)
         self.crowded = len(self._lines.whole) > 1
+        skipped = self._lines.skipped
+        if skipped is not None and not (skipped.may_be_answer and skipped.size <= SKIPPED * self._max_line_bytes):
+            raise self._over(skipped)
+        return None
+
+    async def _at_end(self) -> JSONRPCMessage | None:
+        # Of a server that was killed it is half a message, and no request is answered by that.
+        with suppress(ValueError):
+            return parse_message(self._lines.take_rest())
+        await self._wait_exit()  # cancelled here, the next call finds the end again
+        raise self._end()
 
     def _end(self, failure: Exception | None = None) -> anyio.EndOfStream:
         self._ended = True
         self._lifeline.lose(failure)
         return anyio.EndOfStream()
-
-    def _parse(self, line: bytes) -> JSONRPCMessage | None:
-        if not line or line.isspace():
-            return None
-        try:
-            return parse_message(line)
-        except ValueError:
-            # The text of the error is not logged: it repeats the line, which may be long and is not ours to show.
-            self.malformed_lines += 1
-            level = logging.WARNING if self.malformed_lines <= LOGGED_LINES else logging.DEBUG
-            logger.log(
-                level,
-                "server %r: skipped a line on stdout that is no MCP message (%d bytes): %r",
-                self._server,
-                len(line),
-                line[:SHOWN_BYTES],
-            )
-            return unreadable_answer(line)
 
     async def aclose(self) -> None:
         """Stop reading; the pipe stays, the link still has to empty it. No checkpoint: this is part of clean-ups."""

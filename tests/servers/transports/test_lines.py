@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from mcp_actors.servers.transports._lines import LineSplitter, LineTooLong
-from mcp_actors.servers.transports._values import TooManyValues
+from mcp_actors.servers.transports._lines import LineSplitter, LongLine
 
 
-def lines_of(splitter: LineSplitter) -> list[bytes]:
-    lines = []
+def lines_of(splitter: LineSplitter) -> list[bytes | str]:
+    """The lines that have come; of one that is over a limit, which."""
+    lines: list[bytes | str] = []
     while (line := splitter.pop()) is not None:
-        lines.append(bytes(line))
+        lines.append(f"{line.size} bytes: too many {line.excess}" if isinstance(line, LongLine) else bytes(line))
     return lines
 
 
@@ -23,33 +23,45 @@ def test_however_the_bytes_come_the_lines_are_the_same(pieces: list[bytes]) -> N
     for piece in pieces:
         splitter.feed(piece)
         lines += lines_of(splitter)
-    assert lines == b"".join(pieces).split(b"\n")[:-1]
+    *whole, rest = b"".join(pieces).split(b"\n")
+    assert lines == list(filter(None, whole))
+    assert splitter.take_rest() == rest
+    assert splitter.take_rest() == b""
+
+
+@given(st.lists(st.text(alphabet="a\n", max_size=9).map(str.encode)), st.integers(1, 5))
+def test_a_line_over_the_limit_is_skipped_in_its_place_and_those_around_it_come(
+    pieces: list[bytes], limit: int
+) -> None:
+    """B-14."""
+    splitter = LineSplitter(max_line_bytes=limit, max_values=1000)
+    lines = []
+    for piece in pieces:
+        splitter.feed(piece)
+        lines += lines_of(splitter)
+        assert splitter._begun.tell() <= limit
+    assert lines == [
+        line if len(line) <= limit else f"{len(line)} bytes: too many bytes"
+        for line in b"".join(pieces).split(b"\n")[:-1]
+        if line
+    ]
 
 
 def test_a_line_may_be_as_long_as_the_limit() -> None:
     splitter = LineSplitter(max_line_bytes=3, max_values=1000)
     splitter.feed(b"abc\nabc")
-    assert splitter.pop() == b"abc"
-    assert splitter.pop() is None
+    assert lines_of(splitter) == [b"abc"]
+    assert splitter.skipped is None
 
 
-@pytest.mark.parametrize("end", [b"", b"\n", b"\nmore"])
-def test_lines_before_one_that_is_too_long_are_given_first(end: bytes) -> None:
-    splitter = LineSplitter(max_line_bytes=3, max_values=1000)
-    splitter.feed(b"a\nb\nlong" + end)
-    assert splitter.pop() == b"a"
-    assert splitter.pop() == b"b"
-    with pytest.raises(LineTooLong):
-        splitter.pop()
-
-
-@pytest.mark.parametrize("end", [b"", b"\n", b"1\nmore"])
-def test_lines_before_one_with_too_many_values_are_given_first(end: bytes) -> None:
+@pytest.mark.parametrize("end", [b"\nb\n", b"1\nb\n"])
+def test_a_line_with_too_many_values_is_skipped_in_its_place(end: bytes) -> None:
     """Values are counted where a line comes in several pieces: one piece holds few."""
     splitter = LineSplitter(max_line_bytes=1000, max_values=3)
     splitter.feed(b"[1,1,1,1,1]\n[1,1,")
-    assert splitter.pop() == b"[1,1,1,1,1]"
-    assert splitter.pop() is None
-    splitter.feed(b"1,1," + end)
-    with pytest.raises(TooManyValues):
-        splitter.pop()
+    assert lines_of(splitter) == [b"[1,1,1,1,1]"]
+    splitter.feed(b"1,1,")
+    assert splitter.skipped
+    splitter.feed(end)
+    assert lines_of(splitter) == [f"{len(b'[1,1,1,1,' + end) - 3} bytes: too many values", b"b"]
+    assert splitter.skipped is None

@@ -14,7 +14,7 @@ import pytest
 import trio
 from hypothesis import given, strategies as st
 from mcp import MCPError
-from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
+from mcp.types import JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
 
 from mcp_actors._errors import LimitExceeded
 from mcp_actors.servers.transports import open_link
@@ -87,20 +87,24 @@ async def test_a_server_that_logs_to_stdout_does_not_fill_our_log(caplog: pytest
     assert skipped[-1] == "server 'scripted': skipped 1000 lines in all on stdout"
 
 
-async def test_a_line_over_the_limit_ends_the_connection_and_says_so() -> None:
+async def test_a_line_over_the_limit_that_is_no_answer_ends_the_connection_and_says_so() -> None:
     lost = trio.Event()
     async with open_link(scripted(max_line_bytes=100_000), on_lost=lost.set) as link, open_session(link) as client:
         assert len(text_of(await client.call_tool("echo", {"text": "x" * 90_000}))) == 90_000
         with pytest.raises(MCPError, match="Connection closed"):
-            await client.call_tool("echo", {"text": "x" * 110_000})
+            await client.call_tool("print_raw", {"text": '{"jsonrpc":"2.0","method":"' + "x" * 110_000 + '"}'})
         assert lost.is_set()
         assert isinstance(link.failure, LimitExceeded)
-        assert "server 'scripted': sent a line of more than 100000 bytes" in str(link.failure)
+        assert "server 'scripted'" in str(link.failure)
+        assert "more than 100000 bytes" in str(link.failure)
+        assert "raise max_line_bytes" in str(link.failure)
 
 
-async def test_a_line_that_never_ends_ends_the_connection() -> None:
+@pytest.mark.parametrize("begin", ["x", '{"jsonrpc":"2.0","id":7,"result":"', '{"result":'])
+async def test_a_line_that_never_ends_ends_the_connection(begin: str) -> None:
+    """B-14: also one that begins as an answer, at some time."""
     lost = trio.Event()
-    config = shell("while :; do printf xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done", max_line_bytes=10_000)
+    config = shell(f"printf '{begin}'; while :; do printf %1000s; done", max_line_bytes=10_000)
     async with open_link(config, on_lost=lost.set) as link:
         reader, _ = await streams_of(link)
         with pytest.raises(anyio.EndOfStream), trio.fail_after(BOUND):
@@ -108,6 +112,30 @@ async def test_a_line_that_never_ends_ends_the_connection() -> None:
         assert isinstance(link.failure, LimitExceeded)
         with pytest.raises(anyio.EndOfStream):
             await reader.receive()
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+async def test_a_whole_message_without_a_line_end_counts_when_stdout_ends(end: str) -> None:
+    """B-17."""
+    message, lost = '{"jsonrpc":"2.0","id":7,"result":{}}', trio.Event()
+    async with open_link(shell(f"printf '{message}{end}'"), on_lost=lost.set) as link:
+        reader, _ = await streams_of(link)
+        with trio.fail_after(BOUND):
+            item = await reader.receive()
+            assert isinstance(item.message, JSONRPCResponse)
+            assert not lost.is_set()
+            with pytest.raises(anyio.EndOfStream):
+                await reader.receive()
+            await lost.wait()
+        assert link.malformed_lines == 0
+
+
+async def test_half_a_message_at_the_end_is_none_and_not_the_answer_to_anything() -> None:
+    async with open_link(shell("""printf '{"jsonrpc":"2.0","id":7,"result":{'"""), on_lost=lambda: None) as link:
+        reader, _ = await streams_of(link)
+        with pytest.raises(anyio.EndOfStream), trio.fail_after(BOUND):
+            await reader.receive()
+        assert link.malformed_lines == 0
 
 
 async def test_stderr_is_always_read_and_its_end_is_kept(caplog: pytest.LogCaptureFixture) -> None:
