@@ -65,7 +65,9 @@ class Room(NamedTuple):
 
 
 ROOMS: Final = {
-    "servers.transports": Room(needs=frozenset({"servers._background", "servers._exchange"}), known_to=None),
+    "servers.transports": Room(
+        needs=frozenset({"servers._background", "servers._exchange", "servers._turns"}), known_to=None
+    ),
     "servers.callbacks": Room(
         needs=frozenset(f"servers.{name}" for name in ("_background", "_events", "_exchange", "_incoming", "_record")),
         known_to=frozenset({"servers._actor"}),

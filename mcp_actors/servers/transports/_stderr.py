@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Final
 
 import trio
 
 from ..._plain_text import plain_text
+from .._turns import Turns
 
 __all__ = ["StderrReader"]
 
@@ -21,6 +23,15 @@ TAIL_BYTES: Final = 64 * 1024
 LINE_BYTES: Final = 8 * 1024
 """A longer line is logged in pieces: a progress bar may never write a newline."""
 
+LINES_A_SECOND: Final = 200
+"""Logged at most; of more, the number. Several long tracebacks are within that."""
+
+BYTES_A_SECOND: Final = 256 * 1024
+"""Likewise. In the worst case, to make so many fit for a log takes a tenth of a second."""
+
+PAUSE: Final = 0.01
+"""Seconds from one read to the next while lines are left out, so that a flood takes little of the event loop."""
+
 
 class StderrReader:
     """Reads one server's stderr until it ends, because a server that nobody reads stops at 64 KiB."""
@@ -30,17 +41,26 @@ class StderrReader:
         self._server = server
         self._tail = bytearray()
         self._begun = b""
+        self._second = trio.current_time()
+        self._lines = 0
+        self._bytes = 0
+        self._left_out = 0
         self._ended = trio.Event()
 
     async def run(self) -> None:
         """Read until the end, or until the stream is closed."""
         try:
-            while data := await self._stream.receive_some():
-                self._take(bytes(data))
+            while data := await self._read():
+                self._tail += data
+                del self._tail[:-TAIL_BYTES]
+                if logger.isEnabledFor(logging.INFO):
+                    await self._take(data)
         except (trio.ClosedResourceError, trio.BrokenResourceError):
             pass
         finally:
-            self._log(self._begun)
+            if self._begun:
+                self._log(self._begun)
+            self._report()
             self._ended.set()
 
     async def wait_ended(self) -> None:
@@ -51,16 +71,58 @@ class StderrReader:
         """Return the end of what was read so far."""
         return self._tail.decode("utf-8", "replace").rstrip()
 
-    def _take(self, data: bytes) -> None:
-        self._tail += data
-        del self._tail[:-TAIL_BYTES]
-        *lines, self._begun = (self._begun + data).split(b"\n")
-        for line in lines:
-            self._log(line)
-        if len(self._begun) > LINE_BYTES:
-            self._log(self._begun)
-            self._begun = b""
+    async def _read(self) -> bytes:
+        """Read what has come. How many lines were left out is logged when their second is over, whatever comes."""
+        if self._left_out:
+            await trio.sleep(PAUSE)
+            with trio.move_on_at(self._second + 1):
+                return bytes(await self._stream.receive_some())
+            self._report()
+        return bytes(await self._stream.receive_some())
+
+    async def _take(self, data: bytes) -> None:
+        *lines, begun = (self._begun + data).split(b"\n")
+        if len(begun) > LINE_BYTES:
+            lines.append(begun)
+            begun = b""
+        self._begun = begun
+        turns, pieces = Turns(), list(_pieces(lines))
+        for number, piece in enumerate(pieces):
+            if self._enough():
+                self._left_out += len(pieces) - number
+                return
+            self._log(piece)
+            await turns.take()
+
+    def _enough(self) -> bool:
+        """Whether no more is logged in this second."""
+        now = trio.current_time()
+        if now >= self._second + 1:
+            self._report()
+            self._second, self._lines, self._bytes = now, 0, 0
+        return self._lines >= LINES_A_SECOND or self._bytes >= BYTES_A_SECOND
 
     def _log(self, line: bytes) -> None:
+        self._lines += 1
+        self._bytes += len(line)
         if text := plain_text(line.decode("utf-8", "replace"), limit=len(line) + 1):
             logger.info("%s: %s", self._server, text, extra={"mcp_server": self._server})
+
+    def _report(self) -> None:
+        if self._left_out:
+            logger.info(
+                "%s: %d more lines on stderr were not logged (limit: %d lines or %d bytes a second)",
+                self._server,
+                self._left_out,
+                LINES_A_SECOND,
+                BYTES_A_SECOND,
+                extra={"mcp_server": self._server},
+            )
+            self._left_out = 0
+
+
+def _pieces(lines: list[bytes]) -> Iterator[bytes]:
+    """What is logged of the lines that have come: none that are empty, and none that are long."""
+    for line in filter(None, lines):
+        for begin in range(0, len(line), LINE_BYTES):
+            yield line[begin : begin + LINE_BYTES]

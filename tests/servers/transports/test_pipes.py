@@ -138,21 +138,6 @@ async def test_half_a_message_at_the_end_is_none_and_not_the_answer_to_anything(
         assert link.malformed_lines == 0
 
 
-async def test_stderr_is_always_read_and_its_end_is_kept(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "mcp_actors.servers.stderr")
-    flags = ("--stderr", "begin\nsecond\n", "--stderr-flood", "1000000")
-    async with open_link(scripted(*flags), on_lost=never_lost) as link, open_session(link) as client:
-        assert text_of(await client.call_tool("echo", {"text": "not stuck"})) == "not stuck"
-    tail = link.obituary().stderr_tail
-    assert len(tail) == 65536
-    assert set(tail) == {"x"}
-    records = [record for record in caplog.records if record.name == "mcp_actors.servers.stderr"]
-    assert [record.getMessage() for record in records[:2]] == ["scripted: begin", "scripted: second"]
-    assert {record.__dict__["mcp_server"] for record in records} == {"scripted"}
-    # What has no line breaks comes in pieces, and all of it.
-    assert sum(len(record.getMessage()) - len("scripted: ") for record in records[2:]) == 1_000_000
-
-
 async def test_cancelled_senders_leave_whole_lines_in_a_full_pipe(tmp_path: Path) -> None:
     """Nothing cancelled leaves half a line: a server that reads on later understands all it reads."""
     gate, log = tmp_path / "gate", tmp_path / "log"

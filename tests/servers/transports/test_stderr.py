@@ -1,0 +1,98 @@
+"""What a real process writes to stderr: always read, its end kept, and no more of it logged than anybody can read."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+import pytest
+import trio
+
+from mcp_actors.servers.transports import _stderr, open_link
+from mcp_actors.servers.transports._stderr import BYTES_A_SECOND, LINE_BYTES, LINES_A_SECOND, TAIL_BYTES
+
+from ..groups import BOUND
+from ..hostile import STEP, LongestStep
+from ..links import never_lost, open_session, scripted, shell, text_of
+from ..processes import eventually
+
+LOGGER = "mcp_actors.servers.stderr"
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was logged, without the name of the server."""
+    records = [record for record in caplog.records if record.name == LOGGER]
+    assert all(record.getMessage().startswith(f"{record.__dict__['mcp_server']}: ") for record in records)
+    return [record.getMessage().split(": ", 1)[1] for record in records]
+
+
+def left_out(lines: list[str]) -> int:
+    """How many lines were left out."""
+    found = [re.match(r"(\d+) more lines on stderr were not logged", line) for line in lines]
+    return sum(int(each[1]) for each in found if each)
+
+
+async def test_stderr_is_always_read_and_its_end_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, LOGGER)
+    flags = ("--stderr", "begin\nsecond\n", "--stderr-flood", "200000")
+    async with open_link(scripted(*flags), on_lost=never_lost) as link, open_session(link) as client:
+        assert text_of(await client.call_tool("echo", {"text": "not stuck"})) == "not stuck"
+    tail = link.obituary().stderr_tail
+    assert len(tail) == TAIL_BYTES
+    assert set(tail) == {"x"}
+    first, second, *rest = logged(caplog)
+    assert (first, second) == ("begin", "second")
+    # What has no line breaks comes in pieces, and all of it.
+    assert sum(map(len, rest)) == 200_000
+    assert max(map(len, rest)) <= LINE_BYTES
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["error: no", "", " ", "\\033[31mred\\007", "x" * 2000, "\\t\\001" * 1000],
+    ids=["plain", "", " ", "esc", "long", "bad"],
+)
+async def test_of_a_flood_so_many_lines_a_second_are_logged_and_the_rest_is_counted(
+    line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """B-13."""
+    caplog.set_level(logging.INFO, LOGGER)
+    begun = trio.current_time()
+    with LongestStep() as longest, trio.fail_after(BOUND):
+        async with open_link(shell(f"yes \"$(printf '{line}')\" >&2 & exec cat"), on_lost=never_lost):
+            await trio.sleep(1.2)
+    seconds = trio.current_time() - begun + 2
+    lines = logged(caplog)
+    assert len(lines) <= seconds * (LINES_A_SECOND + 1)
+    assert sum(map(len, lines)) <= seconds * (BYTES_A_SECOND + LINE_BYTES)
+    assert longest.seconds < STEP, longest.task
+    if line.strip():
+        assert left_out(lines) > LINES_A_SECOND
+
+
+async def test_what_was_left_out_is_counted_when_its_second_is_over_though_nothing_more_comes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """B-13."""
+    caplog.set_level(logging.INFO, LOGGER)
+    script = f"printf '%s\\n' $(seq {LINES_A_SECOND + 55}) >&2; exec cat"
+    async with open_link(shell(script), on_lost=never_lost):
+        await eventually(lambda: left_out(logged(caplog)) > 0)
+        lines = logged(caplog)
+    assert lines[:-1] == [str(number) for number in range(1, LINES_A_SECOND + 1)]
+    assert left_out(lines) == 55
+
+
+async def test_a_text_that_nobody_logs_is_not_prepared(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B-13."""
+
+    def never(*_: object, **__: object) -> str:
+        raise AssertionError
+
+    monkeypatch.setattr(_stderr, "plain_text", never)
+    caplog.set_level(logging.WARNING, LOGGER)
+    async with open_link(shell("echo hello >&2; exec cat"), on_lost=never_lost) as link:
+        await eventually(lambda: "hello" in link.obituary().stderr_tail)
+    assert logged(caplog) == []
