@@ -6,7 +6,7 @@ program is tried again in the background; what was wrong can be read in the mean
 Prints::
 
     active: upstairs, adder
-    downstairs: could not be connected, exit code 1: the kitchen has no gas
+    downstairs: its process exited with code 1: the kitchen has no gas
     mcp__upstairs__cook: one soup
     mcp__adder__add: 5
     now there is gas
@@ -79,8 +79,10 @@ async def start_and_repair(gas: Path) -> None:
     async with open_servers(*configure(gas)) as servers:
         print_active(servers)
         for name, error in servers.errors.items():
-            assert isinstance(error, ConnectFailed)
-            print(f"{name}: could not be connected, exit code {error.exit_code}: {error.stderr_tail.strip()}")
+            if isinstance(error, ConnectFailed) and error.exit_code is not None:
+                print(f"{name}: its process exited with code {error.exit_code}: {error.stderr_tail.strip()}")
+            else:
+                print(error)
         await call(servers, "mcp__upstairs__cook", {"dish": "soup"})
         await call(servers, "mcp__adder__add", {"a": 2, "b": 3})
 

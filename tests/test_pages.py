@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from mcp_actors import load_config
+from mcp_actors import ConnectFailed, load_config, open_servers
 
 from .source import EXAMPLES, FENCE, PACKAGE, PAGES, Block, blocks, parse, project, python_files
 from .test_examples import agrees, examples, missing, readers_environment
@@ -154,3 +154,20 @@ def test_what_is_only_typed_is_run_by_somebody_and_installs_what_there_is(block:
             assert found[1] in project()["optional-dependencies"]
         else:
             assert command in TYPED
+
+
+async def test_the_first_code_about_failures_reads_every_kind_of_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a process that exits, of a command that does not exist, and of an entry that is misspelt."""
+    [page] = [page for page in PAGES if page.name == "failures.md"]
+    code = next(block.text for block in blocks(page) if block.language == "python")
+    entries = {
+        "exits": {"command": "sh", "args": ["-c", "echo no gas >&2; exit 3"]},
+        "missing": {"command": "no-such-command"},
+        "misspelt": {"comand": "mcp-server-time"},
+    }
+    async with open_servers({"mcpServers": entries}) as servers:
+        exec(code, {"servers": servers, "ConnectFailed": ConnectFailed})
+    told = capsys.readouterr().out
+    assert "exits: its process exited with code 3: no gas" in told
+    assert "command 'no-such-command' not found" in told
+    assert "comand" in told
