@@ -170,4 +170,4 @@ async def test_the_first_code_about_failures_reads_every_kind_of_error(capsys: p
     told = capsys.readouterr().out
     assert "exits: its process exited with code 3: no gas" in told
     assert "command 'no-such-command' not found" in told
-    assert "comand" in told
+    assert "neither 'command' nor 'url' is given" in told
