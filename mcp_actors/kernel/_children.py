@@ -10,10 +10,17 @@ These tasks live in the supervisor's nursery:
 - in a nursery inside that one, so that it ends first: one *manager* (`manage`), which takes job after job. So changes
   never interleave, and a crash, a restart and a ``stop_child`` happen in the order in which they were noticed. The one
   thing that does not wait for it is the stop of a child that does not serve: one that starts, ends, or waits for its
-  next start.
+  next start;
+- with ``start_order="parallel"``, one task per start attempt and per ``stop_child`` (`beside`), in a nursery of the
+  manager's.
 
 The manager never waits for what is out of bounds: a start or a stop that sits in somebody's shield is reported as
 overdue, and what depends on its end becomes a job when that has come.
+
+With ``start_order="parallel"`` a job is one synchronous step: it decides, and begins what it has decided. The manager
+waits for nothing but the stops of a group that is restarted, each within its child's ``shutdown``; whatever comes of a
+start is dealt with by the task that waits for it. So a child may be stopped, or taken along by another that has failed,
+while its start is on: whoever waits for that start has to look again.
 
 What to do about a failure is the matter of ``_recovery``.
 
@@ -66,6 +73,7 @@ class Children:
         self._static: frozenset[str] = frozenset()
         self.recovery = Recovery(self, life, policy, nursery)
         self._put_job, self._jobs = trio.open_memory_channel[Job](math.inf)
+        self._beside: trio.Nursery
         self._records: dict[str, Record] = {}
 
     # --- rows -------------------------------------------------------------------------------------------------------
@@ -116,11 +124,12 @@ class Children:
     # --- start ------------------------------------------------------------------------------------------------------
 
     async def start(self, child: Child) -> End | None:
-        """Make one start attempt. Returns None once the child serves, else how it ended, or how it is going to.
-
-        That is `CUT_SHORT` if the child was asked to stop meanwhile: whoever did that does the rest.
-        """
+        """Make one start attempt, and wait for what comes of it; see `outcome`."""
         await trio.lowlevel.checkpoint_if_cancelled()
+        return await self.outcome(child, self.begin(child))
+
+    def begin(self, child: Child) -> Incarnation:
+        """Begin a start attempt. Somebody has to wait for its `outcome`."""
         child.clear_timer()
         child.due_with = None
         child.record.gave_up = False
@@ -134,12 +143,20 @@ class Children:
         # such an end.
         incarnation.comes_back = restarts_after(child.spec.restart, "crashed")
         self._nursery.start_soon(self._own, child, incarnation, name=child.spec.id)
+        return incarnation
+
+    async def outcome(self, child: Child, incarnation: Incarnation) -> End | None:
+        """Wait for what comes of a start attempt. Returns None if the child has started, else how that ended, or will.
+
+        That is `CUT_SHORT` if the child was asked to stop meanwhile: whoever did that does the rest. It is None, too,
+        if another child has failed meanwhile that takes this one along: it is started again with that.
+        """
         await self._wait_started(incarnation, child.spec)
-        if child.asked_at is not None or child.incarnation is not incarnation:
-            return CUT_SHORT
         if incarnation.started:
             child.alone = False
             return None
+        if child.asked_at is not None or child.incarnation is not incarnation:
+            return None if child.after == "restarted" else CUT_SHORT
         return incarnation.verdict
 
     @staticmethod
@@ -198,23 +215,20 @@ class Children:
         if child.incarnation is not None:
             child.incarnation.end("shutdown", comes_back=after in ("open", "restarted"))
 
-    @trio.lowlevel.enable_ki_protection
-    async def end_child(self, child: Child, after: After) -> None:
-        """Stop a child, whatever it does, within its own bound. If it outlives that, `finish` is still due."""
-        self.ask(child, after)
-        await self._wait_stopped(child)
-
     def cut_short(self, child: Child, after: After) -> None:
         """Stop a child that does not serve. That needs no turn, and is bounded whoever waits for it."""
         self.ask(child, after)
         if child.incarnation is None:
             self.finish(child)
         else:
-            self._nursery.start_soon(self._wait_stopped, child, name=f"{child.spec.id}:stop")
+            self._nursery.start_soon(self.wait_stopped, child, name=f"{child.spec.id}:stop")
 
     @trio.lowlevel.enable_ki_protection
-    async def _wait_stopped(self, child: Child) -> None:
-        """The asynchronous half of a stop. Two may wait for the same one."""
+    async def wait_stopped(self, child: Child) -> None:
+        """The asynchronous half of a stop: within the child's own bound; if it outlives that, `finish` is still due.
+
+        Two may wait for the same one.
+        """
         if child.incarnation is not None and child.asked_at is not None:
             await stop_within(child.incarnation, child.spec.shutdown, asked_at=child.asked_at)
         self.finish(child)
@@ -242,13 +256,14 @@ class Children:
         """Stop several children, in this order or, once they were asked in this order, side by side."""
         if self._policy.stop_order == "sequential" or len(plan) < 2:
             for child, after in plan:
-                await self.end_child(child, after)
+                self.ask(child, after)
+                await self.wait_stopped(child)
             return
         for child, after in plan:
             self.ask(child, after)
         async with trio.open_nursery() as stops:
             for child, _ in plan:
-                stops.start_soon(self._wait_stopped, child, name=f"{child.spec.id}:stop")
+                stops.start_soon(self.wait_stopped, child, name=f"{child.spec.id}:stop")
 
     def finish(self, child: Child) -> None:
         """Put in order the row of a child that was asked to stop, if nothing of it is left."""
@@ -275,7 +290,7 @@ class Children:
             self.remove(child)
 
     def kill(self, child: Child, after: After) -> None:
-        """Kill a child with its supervisor, whatever its own bound is. `end_child` is still due."""
+        """Kill a child with its supervisor, whatever its own bound is. `end_all` is still due."""
         if child.incarnation is not None:
             self.ask(child, after)
             child.incarnation.kill("its supervisor was killed")
@@ -289,10 +304,19 @@ class Children:
     @trio.lowlevel.enable_ki_protection
     async def manage(self) -> None:
         """Take job after job, until the supervisor's end is decided."""
-        async for job in self._jobs:
-            if self._life.ending:
-                return
-            await job()
+        async with trio.open_nursery() as self._beside:
+            async for job in self._jobs:
+                if self._life.ending:
+                    return
+                await trio.lowlevel.checkpoint_if_cancelled()
+                await job()
+
+    async def beside(self, fn: Callable[..., Awaitable[object]], child: Child, *args: object) -> None:
+        """In a job: have a child waited for. The manager goes on meanwhile if starts are parallel."""
+        if self._policy.start_order == "parallel":
+            self._beside.start_soon(fn, child, *args, name=f"{child.spec.id}:change")
+        else:
+            await fn(child, *args)
 
     def pass_on_exit(self, end: End) -> bool:
         """Let a KeyboardInterrupt or SystemExit end the supervisor, and go on upwards. Returns whether it was one."""

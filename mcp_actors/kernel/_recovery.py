@@ -51,6 +51,7 @@ class Recovery:
         self._nursery = nursery
         self._parks = policy.on_limit == "park"
         self._budget = RestartBudget(policy.max_restarts, policy.window)
+        self._failed_again: list[tuple[Child, trio.CancelScope, End]] = []
 
     def forgive(self, *children: Child) -> None:
         """Their failures count no more, neither for their back-off nor for the budget."""
@@ -95,8 +96,27 @@ class Recovery:
         if not child.spec.significant:
             return
         significant = (other.idle for other in self._children.table.values() if other.spec.significant)
-        if shuts_down(self._policy.auto_shutdown, significant):
+        if not shuts_down(self._policy.auto_shutdown, significant):
+            return
+        if self._life.started:
             self._life.end("shutdown")
+        else:
+            self._nursery.start_soon(self._end_once_started, name=f"{self._life.record.name}:auto_shutdown")
+
+    @trio.lowlevel.enable_ki_protection
+    async def _end_once_started(self) -> None:
+        """End the supervisor, which is starting: its start is not to fail because a child was quick."""
+        while not self._life.started:
+            await self._life.record.wait_change()
+        self._life.end("shutdown")
+
+    def goes_along(self, child: Child) -> bool:
+        """Whether a child that did not start is about to be started anyway, because another has failed meanwhile."""
+        if child.due_with is None:
+            return False
+        self._children.drop(child, "restarted")
+        child.record.become("backoff")
+        return True
 
     def retry(self, child: Child, end: End) -> None:
         """A first start failed: make another attempt in the background, if the budget has one."""
@@ -193,7 +213,9 @@ class Recovery:
             return
         cause.group = ()
         if self._policy.start_order == "parallel":
-            await self._start_beside(due, cause)
+            for child in due if not self._life.ending else ():
+                self._children.finish(child)
+                await self._children.beside(self._await_attempt, child, self._children.begin(child))
             return
         for number, child in enumerate(due):
             self._tried(child, await self._start_again(child, cause))
@@ -207,18 +229,10 @@ class Recovery:
         await overdue.wait_over()
         self._children.put_job(partial(self._start_due, cause))
 
-    async def _start_beside(self, due: Sequence[Child], cause: Child) -> None:
-        """Start all that is due side by side, then look at what became of each, in child-table order."""
-        ends: dict[Child, End | None] = {}
-
-        async def start(child: Child) -> None:
-            ends[child] = await self._start_again(child, cause)
-
-        async with trio.open_nursery() as attempts:
-            for child in due:
-                attempts.start_soon(start, child, name=f"{child.spec.id}:start")
-        for child in due:
-            self._tried(child, ends[child])
+    @trio.lowlevel.enable_ki_protection
+    async def _await_attempt(self, child: Child, incarnation: Incarnation) -> None:
+        """Wait for one of several restart attempts that are made side by side."""
+        self._tried(child, await self._children.outcome(child, incarnation))
 
     async def _start_again(self, child: Child, cause: Child) -> End | None:
         """Make a restart attempt, unless the child was stopped meanwhile or the supervisor's end was decided."""
@@ -229,7 +243,7 @@ class Recovery:
 
     def _tried(self, child: Child, end: End | None) -> None:
         """See what a restart attempt has led to."""
-        if end is None or end is CUT_SHORT or self._children.pass_on_exit(end):
+        if end is None or end is CUT_SHORT or self._children.pass_on_exit(end) or self.goes_along(child):
             return
         if end.error is None:
             self._children.retire(child, "it had nothing to run", keep_mailbox=end.keeps_mailbox)
@@ -238,10 +252,20 @@ class Recovery:
         child.timer = timer = trio.CancelScope()
         self._hold(child, [child])
         child.record.become("backoff")
-        self._children.put_job(partial(self._failed_again, child, timer, end))
+        self._failed_again.append((child, timer, end))
+        self._children.put_job(self._recover_next)
 
-    async def _failed_again(self, child: Child, timer: trio.CancelScope, end: End) -> None:
-        """A restart attempt failed, and nothing else was decided about the child meanwhile."""
+    async def _recover_next(self) -> None:
+        """Answer the failure of one restart attempt, unless something else was decided about that child meanwhile.
+
+        Of attempts made side by side several may have failed; the first in the table takes the others along.
+        """
+        failure = self._failed_again[0]
+        if self._policy.start_order == "parallel" and self._policy.strategy != "one_for_one":
+            place = {child: number for number, child in enumerate(self._children.table.values())}
+            failure = min(self._failed_again, key=lambda failure: place.get(failure[0], -1))
+        self._failed_again.remove(failure)
+        child, timer, end = failure
         if child.timer is timer:
             await self._recover(child, end)
 

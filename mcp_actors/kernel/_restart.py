@@ -89,7 +89,8 @@ class ChildSpec:
         factory: called once per incarnation, in the task that then owns the actor; makes a new actor each time.
         restart: ``"permanent"`` is always restarted, ``"transient"`` only after a crash, ``"temporary"`` never (and it
             leaves the child table when it ends).
-        start_timeout: seconds that ``running()`` may take until its yield; None is no bound.
+        start_timeout: seconds that ``running()`` may take until its yield; None is no bound. For as long a supervisor
+            that starts its children sequentially, as by default, does nothing else.
         significant: whether its end may be the end of its supervisor (see `Supervisor`'s ``auto_shutdown``); not for
             permanent children, which never end for good.
         shutdown: seconds from being asked to stop to being killed; ``"brutal_kill"`` is killed at once, ``"infinity"``

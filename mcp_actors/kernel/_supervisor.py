@@ -5,8 +5,8 @@ its way out: the manager first, then the children, newest first, inside a shield
 bounds.
 
 Questions only read the child table and are answered at once, whatever the manager waits for. Changes are handed to the
-manager and made in the order in which they came; only the stop of a child that does not serve is made at once: it ends
-a start or a back-off that is on.
+manager and begun in the order in which they came; only the stop of a child that does not serve is made at once: it ends
+a start or a back-off that is on. Whether a change is over before the next begins depends on the ``start_order``.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from ._child_table import After
     from ._end import End
+    from ._incarnation import Incarnation
     from ._ref import ActorRef
     from ._restart import AutoShutdown, ChildSpec, ParkRetry, Strategy
 
@@ -75,7 +76,9 @@ class Supervisor(Actor):
             ``reset_after`` seconds, its next failure parks it again. Time for which the machine was suspended counts.
         auto_shutdown: whether the supervisor ends when a ``significant`` child has ended by itself and is not
             restarted: ``"never"``, ``"any_significant"``, or ``"all_significant"`` (with the last of them).
-        start_order: ``"sequential"`` or ``"parallel"``.
+        start_order: ``"sequential"``, as in OTP, waits for each start, restart and change before the next, so a child
+            whose start hangs delays the others unless it has a ``start_timeout``; with ``"parallel"`` it delays
+            nobody: starts and changes of different children go on side by side.
         stop_order: ``"sequential"`` (each has stopped before the next is asked) or ``"concurrent"`` (all are asked in
             one step, in reverse order).
         strict: whether a child whose first start fails (also in ``start_child`` and ``restart_child``) is an error
@@ -134,34 +137,52 @@ class Supervisor(Actor):
             self._children = Children(self._current, self._policy, nursery)
             try:
                 children = self._children.add_all(self._specs)
-                if self._policy.await_start:
-                    await self._start_or_fail(children)
-                else:
-                    for child in children:
-                        child.due_with = child  # so that it can be stopped before it is its turn
-                    self._children.put_job(partial(self._start_children, children))
                 async with trio.open_nursery() as managing:
-                    managing.start_soon(self._children.manage, name=f"{self._current.record.name}:manager")
+                    # In parallel, a first start that hangs must not delay the restart of a child that has started.
+                    if self._policy.start_order == "parallel":
+                        self._manage_in(managing)
+                    await self._start_or_fail(children)
+                    if self._policy.start_order == "sequential":
+                        self._manage_in(managing)
                     yield
                     managing.cancel_scope.cancel("the supervisor stops")
             finally:
                 await self._stop_children()
                 nursery.cancel_scope.cancel("all children have stopped")
 
+    def _manage_in(self, managing: trio.Nursery) -> None:
+        managing.start_soon(self._children.manage, name=f"{self._current.record.name}:manager")
+
     async def _start_or_fail(self, children: list[Child]) -> None:
-        """Start the children. A failure is told at once: who waits for it need not wait for the clean-up."""
+        """Make the first starts, or, if nobody awaits them, leave them to the manager as its first job.
+
+        A failure is told at once: who waits for it need not wait for the clean-up.
+        """
+        if not self._policy.await_start:
+            for child in children:
+                child.due_with = child  # so that it can be stopped before it is its turn
+            self._children.put_job(partial(self._start_unawaited, children))
+            return
         try:
-            await self._start_children(children)
+            if self._policy.start_order == "sequential":
+                for child in children:
+                    self._first_outcome(child, await self._children.start(child))
+            else:
+                await self._start_side_by_side(children)
         except Exception as exc:
             self._current.end("crashed", exc)
             raise
 
-    async def _start_children(self, children: list[Child]) -> None:
-        """Make the first starts: in the owner task, or, if they are not awaited, as the first job of the manager."""
-        if self._policy.start_order == "sequential":
-            for child in children:
-                self._first_outcome(child, await self._start_first(child))
-            return
+    async def _start_unawaited(self, children: list[Child]) -> None:
+        for child in children:
+            if child.due_with is child:  # else somebody has stopped it
+                await self._children.beside(self._try_first, child, self._children.begin(child))
+
+    @trio.lowlevel.enable_ki_protection
+    async def _try_first(self, child: Child, incarnation: Incarnation) -> None:
+        self._first_outcome(child, await self._children.outcome(child, incarnation))
+
+    async def _start_side_by_side(self, children: list[Child]) -> None:
         failures: dict[Child, ActorStartError] = {}
         async with trio.open_nursery() as attempts:
             for child in children:
@@ -172,21 +193,14 @@ class Supervisor(Actor):
     @trio.lowlevel.enable_ki_protection
     async def _start_beside(self, child: Child, failures: dict[Child, ActorStartError]) -> None:
         """One of several parallel first starts. If it fails and that matters, those configured later are stopped."""
-        end = await self._start_first(child)
         try:
-            self._first_outcome(child, end)
+            await self._try_first(child, self._children.begin(child))
         except ActorStartError as exc:
             failures[child] = exc
             rows = list(self._children.table.values())
             for later in rows[rows.index(child) + 1 :]:
                 if later.starting and later.asked_at is None:
                     self._children.cut_short(later, "closed")
-
-    async def _start_first(self, child: Child) -> End | None:
-        """Make the first start of a child, unless it was stopped before it was its turn."""
-        if not self._policy.await_start and child.due_with is not child:
-            return CUT_SHORT
-        return await self._children.start(child)
 
     def _first_outcome(self, child: Child, end: End | None) -> None:
         """What a start attempt that is no restart means for its child.
@@ -200,6 +214,8 @@ class Supervisor(Actor):
         if self._children.pass_on_exit(end):
             assert end.error is not None
             raise end.error
+        if self._children.recovery.goes_along(child):
+            return
         if end.error is None:
             self._children.retire(child, "it had nothing to run", keep_mailbox=end.keeps_mailbox)
         elif self._policy.strict:
@@ -260,19 +276,32 @@ class Supervisor(Actor):
             f"supervisor {self._current.record.name!r}: does not understand {message!r}; use SupervisorRef's methods"
         )
 
-    async def _in_turn(self, change: Callable[[], Awaitable[T]]) -> T:
-        """Let the manager make a change, after what it does now. If its caller leaves before that, it is not made."""
+    async def _in_turn(self, begin: Callable[[], tuple[Child, Callable[[], Awaitable[T]]]]) -> T:
+        """Let the manager make a change, after what it does now. If its caller leaves before that, it is not made.
+
+        Args:
+            begin: begins the change, in one synchronous step. Returns whom it concerns, and what waits for its result.
+        """
         reply: Reply[T] = Reply()
+
+        @trio.lowlevel.enable_ki_protection
+        async def conclude(_: Child, rest: Callable[[], Awaitable[T]]) -> None:
+            try:
+                result = await rest()
+            except Exception as exc:
+                reply.settle(error(exc))
+            else:
+                reply.settle(value(result))
 
         async def job() -> None:
             if not reply.open:
                 return
             try:
-                result = await change()
+                child, rest = begin()
             except Exception as exc:
                 reply.settle(error(exc))
             else:
-                reply.settle(value(result))
+                await self._children.beside(conclude, child, rest)
 
         self._children.put_job(job)
         return await reply.wait()
@@ -291,22 +320,30 @@ class Supervisor(Actor):
             raise change_refused(self._current.record.name, id, "running")
         return child
 
-    async def _start_child(self, spec: ChildSpec) -> ActorRef:
+    def _start_child(self, spec: ChildSpec) -> tuple[Child, Callable[[], Awaitable[ActorRef]]]:
         check_specs((spec,), self._policy.auto_shutdown)
         known = self._children.table.get(spec.id)
         if known is not None:
             runs = known.incarnation is not None and not known.waiting
             raise change_refused(self._current.record.name, spec.id, "already_started" if runs else "already_present")
         child = self._children.add(spec)
-        end = await self._children.start(child)
+        return child, partial(self._start_outcome, child, self._children.begin(child), self._undo_start)
+
+    async def _start_outcome(
+        self, child: Child, incarnation: Incarnation, undo: Callable[[Child, ActorStartError], None]
+    ) -> ActorRef:
+        end = await self._children.outcome(child, incarnation)
         if end is CUT_SHORT:
             raise start_cut_short(self._current.record.name, child)
         try:
             self._first_outcome(child, end)
         except ActorStartError as exc:
-            self._children.remove(child, str(exc))
+            undo(child, exc)
             raise
         return ref_to(child.record)
+
+    def _undo_start(self, child: Child, exc: ActorStartError) -> None:
+        self._children.remove(child, str(exc))
 
     async def _stop_child(self, id: str, after: After) -> None:
         child = self._children.table.get(id)
@@ -316,23 +353,24 @@ class Supervisor(Actor):
             child = await self._in_turn(partial(self._stop_in_turn, id, after))
         await self._children.wait_finished(child)  # if it is overdue: this caller waits, the manager does not
 
-    async def _stop_in_turn(self, id: str, after: After) -> Child:
+    def _stop_in_turn(self, id: str, after: After) -> tuple[Child, Callable[[], Awaitable[Child]]]:
         child = self._find(id)
-        await self._children.end_child(child, after)
+        self._children.ask(child, after)
+        return child, partial(self._stopped, child)
+
+    async def _stopped(self, child: Child) -> Child:
+        await self._children.wait_stopped(child)
         return child
 
-    async def _restart_child(self, id: str) -> ActorRef:
+    def _restart_child(self, id: str) -> tuple[Child, Callable[[], Awaitable[ActorRef]]]:
         child = self._find_idle(id)
         self._children.recovery.revive(child)
-        end = await self._children.start(child)
-        if end is CUT_SHORT:
-            raise start_cut_short(self._current.record.name, child)
-        try:
-            self._first_outcome(child, end)
-        except ActorStartError as exc:
-            self._children.recovery.give_up(child, exc.__cause__, str(exc))
-            raise
-        return ref_to(child.record)
+        return child, partial(self._start_outcome, child, self._children.begin(child), self._undo_restart)
 
-    async def _delete_child(self, id: str) -> None:
-        self._children.remove(self._find_idle(id))
+    def _undo_restart(self, child: Child, exc: ActorStartError) -> None:
+        self._children.recovery.give_up(child, exc.__cause__, str(exc))
+
+    def _delete_child(self, id: str) -> tuple[Child, Callable[[], Awaitable[None]]]:
+        child = self._find_idle(id)
+        self._children.remove(child)
+        return child, partial(self._children.wait_finished, child)

@@ -79,7 +79,8 @@ class SupervisorRef(ActorRef):
     """A reference to a supervisor: an `ActorRef` with a typed function for each question.
 
     Questions are answered at once. Changes are made one after the other, in the order in which they came; only the stop
-    of a child that does not serve (it starts, ends, or waits for its next start) is made at once.
+    of a child that does not serve (it starts, ends, or waits for its next start) is made at once. With
+    ``start_order="parallel"`` they begin in that order, and those of different children go on side by side.
 
     Both raise `ActorStopped` if the supervisor has stopped, or does so meanwhile.
     """

@@ -79,6 +79,9 @@ START_DEEDS: st.SearchStrategy[Deed] = st.sampled_from(
 STOP_DEEDS: st.SearchStrategy[Deed] = st.sampled_from(
     [None, None, 0.5, 2.0, math.inf, Boom("stop"), partial(shielded, 30)]
 ).map(fresh)
+LATER_DEEDS: st.SearchStrategy[Deed] = st.one_of(START_DEEDS, st.just(math.inf))
+"""What starts do for whose end nobody has to wait: all but the first of a child that the program begins with."""
+
 VERBS = ["crash", "crash", "crash", "hopeless", "finish", "call", "call", "hang"]
 VERBS += ["stop_child", "keep_mailbox", "restart_child", "delete_child", "start_child", "sleep", "which_children"]
 
@@ -103,11 +106,14 @@ def programs(draw: st.DrawFn) -> Program:
     ids = draw(st.lists(st.sampled_from(IDS), unique=True, min_size=1, max_size=4))
     named = list(dict.fromkeys([*ids, draw(st.sampled_from(IDS))]))
     known = st.sampled_from([*ids, *named])
+    starts = {id: draw(st.lists(LATER_DEEDS, max_size=4)) for id in named}
+    for id in ids:
+        starts[id][:1] = [draw(START_DEEDS)]
     act = st.builds(Act, st.sampled_from(VERBS), known, st.sampled_from([0.2, 1.0, 20.0, math.inf]), st.booleans())
     return Program(
         options=options,
         ids=ids,
-        starts={id: draw(st.lists(START_DEEDS, max_size=4)) for id in named},
+        starts=starts,
         stops={id: draw(STOP_DEEDS) for id in named},
         shutdowns={id: draw(st.sampled_from([None, 1.0, "brutal_kill"])) for id in named},
         start_timeouts={id: draw(st.sampled_from([None, None, 1.0])) for id in named},
@@ -137,6 +143,7 @@ class Run:
     told_to_stop: set[str] = field(factory=set)
     under_way: set[str] = field(factory=set)
     unexplained: list[str] = field(factory=list)
+    due: list[tuple[str, float]] = field(factory=list)
 
     async def main(self) -> None:
         self.order = [*self.program.ids]
@@ -178,6 +185,8 @@ class Run:
         self.yard.events.append(event)
         if isinstance(event, Starting) and event.actor in self.yard.running:
             self.unexplained.append(f"{event.actor} was started while it ran")
+        if isinstance(event, Restarting):
+            self.due.append((event.actor, event.time + event.delay))
         if isinstance(event, GaveUp):
             self.failed.add(event.actor)
         if isinstance(event, Starting) and event.incarnation == 1:
@@ -224,6 +233,8 @@ class Run:
             "restart_child": partial(supervisor.restart_child, act.id),
             "start_child": partial(supervisor.start_child, self.spec(act.id)),
         }
+        if act.verb in ("start_child", "restart_child"):
+            self.due.append((act.id, trio.current_time()))
         if act.verb == "stop_child":
             self.told_to_stop.add(act.id)
         if act.verb in ("stop_child", "keep_mailbox"):
@@ -277,6 +288,8 @@ class Run:
             self.check_budget()
         if self.entered:
             self.check_stop_order()
+            if (self.program.options["start_order"], self.program.options["strategy"]) == ("parallel", "one_for_one"):
+                self.check_nobody_waited()
 
     @staticmethod
     def is_start_of_temporary(event: Event) -> bool:
@@ -296,6 +309,19 @@ class Run:
         for end in times:
             assert sum(0 <= end - time <= window for time in times) <= most
 
+    def check_nobody_waited(self) -> None:
+        """B-33: each start is made when it is due, whatever the others do; and each that is due is made."""
+        overdue = set(self.yard.of(Overdue))
+        starts = [start for start in self.yard.of(Starting, "actor", "time") if start[0] in IDS]
+        for start in starts:
+            due = [*self.due, *((id, 0) for id in self.program.ids)]
+            assert start[0] in overdue or any(near(start, each) for each in due), start
+        end = next(time for actor, time in self.yard.of(Stopping, "actor", "time") if actor == "supervisor")
+        for event in self.yard.events:
+            if isinstance(event, Restarting) and event.actor not in {*overdue, *self.told_to_stop, *self.under_way}:
+                time = event.time + event.delay
+                assert end <= time or any(near(start, (event.actor, time)) for start in starts), event
+
     def check_stop_order(self) -> None:
         kinds = [(type(event), event.actor) for event in self.yard.events]
         tail = kinds[kinds.index((Stopping, "supervisor")) + 1 :]
@@ -305,6 +331,10 @@ class Run:
         others = {"supervisor", *self.under_way}
         stops = [actor for event, actor in tail if event is kind and actor not in others]
         assert stops == sorted(stops, key=self.order.index, reverse=True)
+
+
+def near(start: tuple[str, float], due: tuple[str, float]) -> bool:
+    return start[0] == due[0] and math.isclose(start[1], due[1], abs_tol=1e-6)
 
 
 def test_a_supervisor_keeps_its_promises_whatever_is_done_to_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,11 +19,12 @@ from mcp_actors.kernel import (
     IgnoreStart,
     Restarting,
     RestartLimitReached,
+    Started,
     StartFailed,
     open_supervisor,
 )
 
-from .workers import Boom, Echo, Yard, crash, door_raises, nest, state, wait_and_raise
+from .workers import Boom, Echo, Yard, crash, door_raises, nest, state, states, wait_and_raise
 
 
 async def test_a_failed_strict_start_stops_what_had_started_and_starts_nothing_more() -> None:
@@ -145,7 +146,10 @@ async def test_a_retry_without_delay_happens_as_soon_as_all_were_tried() -> None
     assert yard.log[:3] == ["a failed", "b up", "a up"]
 
 
-async def test_in_a_parallel_start_a_back_off_begins_when_the_attempt_fails(autojump_clock: MockClock) -> None:
+async def test_in_a_parallel_start_a_failed_child_is_tried_again_while_a_sibling_still_starts(
+    autojump_clock: MockClock,
+) -> None:
+    """B-33."""
     yard = Yard()
     async with open_supervisor(
         yard.spec("a", Boom()),
@@ -154,10 +158,11 @@ async def test_in_a_parallel_start_a_back_off_begins_when_the_attempt_fails(auto
         start_order="parallel",
         backoff=Backoff(first=10),
         window=100,
+        observers=[yard.events.append],
     ) as supervisor:
         assert trio.current_time() == 30
-        await supervisor.child("a").wait_state("running")
-        assert trio.current_time() == 30
+        assert yard.of(Started, "actor", "time")[0] == ("a", 10)
+        assert await states(supervisor) == ["running", "running"]
 
 
 async def test_a_temporary_child_that_does_not_start_is_dropped() -> None:
