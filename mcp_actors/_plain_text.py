@@ -12,7 +12,7 @@ import re
 import unicodedata
 from typing import Final
 
-__all__ = ["plain_text"]
+__all__ = ["indented", "plain_text"]
 
 DEFAULT_LIMIT: Final = 1000
 """Characters: a dozen lines of a terminal."""
@@ -34,6 +34,9 @@ _IGNORABLE: Final = re.compile(
 )
 
 
+_BARE_LINE: Final = re.compile(r"\n(?=\S)")
+
+
 def plain_text(text: str, *, limit: int = DEFAULT_LIMIT, lines: bool = False) -> str:
     """Return foreign text as it may be shown to people.
 
@@ -53,6 +56,11 @@ def plain_text(text: str, *, limit: int = DEFAULT_LIMIT, lines: bool = False) ->
     seen = seen.rstrip()
     complete = len(seen) <= limit and len(text) <= limit * _LOOKED_AT
     return seen if complete else f"{seen[: limit - 1]}…"
+
+
+def indented(text: str) -> str:
+    """Return a text in which no line but the first can be taken for a line of its own."""
+    return _BARE_LINE.sub("\n    ", text)
 
 
 def _shown_line(line: str) -> str:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from .._plain_text import plain_text
+from .._plain_text import indented, plain_text
 
 __all__ = ["Output"]
 
@@ -61,7 +61,7 @@ class Output:
             return
         indent = 2 if self.results.is_terminal else None
         text = json.dumps(data, indent=indent, ensure_ascii=False, default=str)
-        if self.results.is_terminal and not text.replace("\n", "").isprintable():
+        if not text.replace("\n", "").isprintable():
             text = json.dumps(data, indent=indent, default=str)
         self._write(text)
 
@@ -86,7 +86,7 @@ class Output:
         self._message("warning", "yellow", text)
 
     def _message(self, word: str, style: str, text: str) -> None:
-        plain = plain_text(text, limit=_LONGEST, lines=True)
+        plain = indented(plain_text(text, limit=_LONGEST, lines=True))
         self.messages.print(Text.assemble((f"{word}:", style), " ", plain), soft_wrap=True)
 
 

@@ -10,7 +10,7 @@ import attrs
 
 from . import _validators as check
 from ._masking import mask_args
-from ._values import NO_VALUES, ConfigValue, NamedValues, check_mapping, check_value, env_problem
+from ._values import NO_VALUES, ConfigValue, NamedValues, check_mapping, check_value, env_problem, system_problem
 
 _DEFAULT_MAX_LINE: Final = 64 * 1024 * 1024  # bytes; larger than any honest message, small enough to hold in memory
 
@@ -29,8 +29,8 @@ def _path(field: str, value: object) -> str:
     path: str = os.fspath(value)
     if not path.strip():
         raise check.refused("Stdio", field, f"{field} is empty; give the name or the path")
-    if "\0" in path:
-        raise check.refused("Stdio", field, f"{field} holds a NUL character; remove it")
+    if problem := system_problem(path):
+        raise check.refused("Stdio", field, f"{field} {problem}")
     return path
 
 
@@ -54,8 +54,8 @@ def _texts(field: str, value: object) -> tuple[str, ...]:
         if not isinstance(text, str):
             problem = f"{field}[{index}] is {check.a_type(text)}; give a str"
             raise check.refused("Stdio", field, problem)
-        if "\0" in text:
-            raise check.refused("Stdio", field, f"{field}[{index}] holds a NUL character; remove it")
+        if unusable := system_problem(text):
+            raise check.refused("Stdio", field, f"{field}[{index}] {unusable}")
     return texts
 
 

@@ -8,8 +8,9 @@ token is seen by the next connect.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Final, TypeAlias, final
+from typing import Final, NoReturn, Self, TypeAlias, final
 
 from .._errors import ConfigError
 from ._expand import expand
@@ -21,8 +22,9 @@ from ._validators import a_type, refused
 class Secret:
     """A text that is never shown: ``repr``, ``str`` and formatting give a placeholder.
 
-    Two secrets of the same text are equal. The text is taken literally where it is used: ``${VAR}`` in it means
-    nothing. Because formatting hides it too, write ``Secret(f"Bearer {token}")`` and not ``f"Bearer {Secret(token)}"``.
+    It cannot be pickled. Two secrets of the same text are equal. The text is taken literally where it is used:
+    ``${VAR}`` in it means nothing. Because formatting hides it too, write ``Secret(f"Bearer {token}")`` and not
+    ``f"Bearer {Secret(token)}"``.
 
     Args:
         value: the text to hide.
@@ -45,6 +47,17 @@ class Secret:
 
     def __str__(self) -> str:
         return MASK
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Secret cannot be pickled; pass on a function that reads it, or its reveal(), on purpose")
+
+    __getstate__ = __reduce__
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
 
     def __eq__(self, other: object) -> bool:
         return self._value == other._value if isinstance(other, Secret) else NotImplemented
@@ -152,7 +165,7 @@ async def resolve_env(env: Mapping[str, ConfigValue], environ: Mapping[str, str]
     """Resolve every value of an ``env``; `where` is its place, to which the name of the variable is added.
 
     Raises:
-        ConfigError: as `resolve`, or a value holds a NUL character, which no environment can carry.
+        ConfigError: as `resolve`, or a value holds what no environment can carry: a NUL character, a lone surrogate.
     """
     return await _resolve_all(env, environ, where, env_problem)
 
@@ -195,7 +208,19 @@ async def _resolve_all(
 
 def env_problem(text: str) -> str | None:
     """Say what keeps `text` from being an environment value, without showing it; None if nothing does."""
-    return "the value holds a NUL character; remove it" if "\0" in text else None
+    problem = system_problem(text)
+    return None if problem is None else f"the value {problem}"
+
+
+def system_problem(text: str) -> str | None:
+    """Say what keeps `text` from being given to the operating system, without showing it; None if nothing does."""
+    if "\0" in text:
+        return "holds a NUL character; remove it"
+    try:
+        os.fsencode(text)  # what the system itself has given comes back as it was, whatever it is
+    except UnicodeEncodeError:
+        return "holds half of a surrogate pair, which is no character; write the whole character"
+    return None
 
 
 def header_problem(text: str) -> str | None:

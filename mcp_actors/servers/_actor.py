@@ -49,7 +49,7 @@ from ._status import ServerInfo
 from ._subscribing import subscribing
 from ._unchecked import leave_results_unchecked
 from .callbacks import open_callbacks
-from .transports import open_link, refuse_unreadable
+from .transports import Masker, open_link, refuse_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -106,8 +106,9 @@ class ServerActor(Actor):
                     finally:
                         self._closing.begin(self._name)
         except Exception as exc:
+            self._masker.clean(exc)
             if self._serving:
-                self._record.note_failure(session_failed(self._name, exc))
+                self._record.note_failure(session_failed(self._name, exc, self._masker))
                 raise
             if isinstance(exc, ConnectFailed):
                 raise
@@ -217,6 +218,7 @@ class ServerActor(Actor):
                 return partial(catalog.replace, ticket, await list_all_tools(self._client, self._record))
             except Exception as exc:
                 failure = exchange.failure or exc
+                self._masker.clean(failure)
                 if link.lost or isinstance(failure, ConnectionOver):
                     raise
         exchange.failure = None
@@ -262,6 +264,7 @@ class ServerActor(Actor):
         try:
             return await message.send(self._client, self._record)
         except MCPError as exc:
+            self._masker.clean(exc)
             if exc.code == CONNECTION_CLOSED and self._connection_is_gone(exc):
                 raise self._died() from exc
             refuse_unreadable(self._name, message.operation, exc)
@@ -270,7 +273,8 @@ class ServerActor(Actor):
         except InputRequiredRoundsExceededError as exc:
             raise too_many_rounds(self._name, message.operation) from exc
         except ValidationError as exc:
-            raise answer_not_understood(self._name, message.operation, exc) from exc
+            misfit = answer_not_understood(self._name, message.operation, exc, self._masker)
+            raise misfit from self._masker.clean(exc)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as exc:
             raise self._died() from exc
         finally:
@@ -283,6 +287,7 @@ class ServerActor(Actor):
         """Tell what became of a request that the link knows more about than the SDK."""
         failure = exchange.failure
         assert failure is not None
+        self._masker.clean(failure)
         if not isinstance(failure, ConnectionOver):
             raise failure from failure.__cause__
         lost = connection_over(self._name, failure)
@@ -291,6 +296,10 @@ class ServerActor(Actor):
             raise connection_over(self._name, failure)
         await self._departure.wait(lost)
         raise NotSent
+
+    @property
+    def _masker(self) -> Masker:
+        return self._link.masker if self._link is not None else Masker()
 
     def is_fatal(self, exc: Exception) -> bool:
         """A lost connection is the end of the incarnation; over HTTP, a lost request is not."""

@@ -11,9 +11,9 @@ from pydantic_core import ValidationError
 
 from .._collapse import caused_by, collapse
 from .._errors import ConnectFailed, ConnectionLost, ConnectPhase, HttpStatusError, RequestTimedOut, ServerError
-from .._plain_text import plain_text
+from .._plain_text import indented, plain_text
 from ._exchange import ConnectionOver
-from .transports import MAY_HAVE_ACTED, Obituary, is_unreadable
+from .transports import MAY_HAVE_ACTED, Masker, Obituary, is_unreadable
 
 if TYPE_CHECKING:
     from ..config import ServerConfig
@@ -46,16 +46,19 @@ _DOING: Final[dict[ConnectPhase, str]] = {
 
 def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None, exc: Exception) -> ConnectFailed:
     """The error for a connect that failed with some exception."""
+    masker = link.masker if link is not None else Masker()
     cause = link.failure if link is not None and link.failure is not None else collapse(exc)
     if isinstance(cause, ConnectionOver) and isinstance(cause.__cause__, httpx2.TransportError):
         phase = "open"  # nothing was negotiated: there was nobody
     if link is not None and link.failure is None and link.lost and link.pid is not None:
         what = f"{_ended(link.obituary())} while we were {_DOING[phase]}"
     else:
-        what = f"{_DOING[phase]} failed: {_words(cause).removesuffix(MAY_HAVE_ACTED)}{_hint(config, phase, cause)}"
+        words = _words(cause, masker).removesuffix(MAY_HAVE_ACTED)
+        what = f"{_DOING[phase]} failed: {words}{_hint(config, phase, cause)}"
     error = _with_last_words(config, phase, link, what)
     error.http_status = cause.status if isinstance(cause, HttpStatusError) else None
-    return caused_by(error, _behind(cause))
+    behind = _behind(cause)
+    return caused_by(error, None if behind is None else masker.clean(behind))
 
 
 def _behind(cause: BaseException) -> BaseException | None:
@@ -97,27 +100,28 @@ def connection_over(server: str, over: ConnectionOver) -> ConnectionLost:
     return caused_by(ConnectionLost(f"server {server!r}: {over}", server=server), _behind(over))
 
 
-def session_failed(server: str, exc: Exception) -> ConnectionLost:
+def session_failed(server: str, exc: Exception, masker: Masker) -> ConnectionLost:
     """The error for a session that failed on our side of the link, while it served or on its way out."""
     cause = collapse(exc)
-    what = f"server {server!r}: its session failed: {_words(cause)}"
-    return caused_by(ConnectionLost(what, server=server), cause)
+    what = f"server {server!r}: its session failed: {_words(cause, masker)}"
+    return caused_by(ConnectionLost(what, server=server), masker.clean(cause))
 
 
-def answer_not_understood(server: str, operation: str, exc: ValidationError) -> ConnectionLost:
+def answer_not_understood(server: str, operation: str, exc: ValidationError, masker: Masker) -> ConnectionLost:
     """The error for an answer that came and is none; other requests and the session go on."""
     return ConnectionLost(
-        f"server {server!r}: {operation}: {_misfit(exc)}; the server may have acted on it, and has to be mended",
+        f"server {server!r}: {operation}: {_misfit(exc, masker)}; the server may have acted on it, and has to be "
+        "mended",
         server=server,
     )
 
 
-def _misfit(exc: ValidationError) -> str:
+def _misfit(exc: ValidationError, masker: Masker) -> str:
     """Where an answer is not what the protocol asks for. Not what stands there, which is the server's."""
     first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
     where = ".".join(str(step) for step in first["loc"]) or "its top"
     more = f", and {exc.error_count() - 1} more" if exc.error_count() > 1 else ""
-    what = plain_text(f"at {where}: {first['msg'].lower()}", limit=STDERR_IN_MESSAGE)
+    what = plain_text(masker(f"at {where}: {first['msg'].lower()}"), limit=STDERR_IN_MESSAGE)
     return f"the answer is not what MCP asks for ({what}{more})"
 
 
@@ -131,7 +135,7 @@ def problem_of(error: BaseException) -> str:
 
 def _with_last_words(config: ServerConfig, phase: ConnectPhase, link: Link | None, what: str) -> ConnectFailed:
     obituary = link.obituary() if link is not None else Obituary()
-    words = plain_text(obituary.stderr_tail.strip()[-STDERR_IN_MESSAGE:], lines=True)
+    words = indented(plain_text(obituary.stderr_tail.strip()[-STDERR_IN_MESSAGE:], lines=True))
     noise = link.malformed_lines if link is not None else 0
     return ConnectFailed(
         f"server {config.name!r}: {what}"
@@ -165,13 +169,13 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _words(cause: BaseException) -> str:
+def _words(cause: BaseException, masker: Masker) -> str:
     if isinstance(cause, MCPError) and is_unreadable(cause):
         return cause.message
     if isinstance(cause, MCPError):
         return f"the server answered with error {cause.code}: {plain_text(cause.message)}"
     if isinstance(cause, ValidationError):
-        return _misfit(cause)
+        return _misfit(cause, masker)
     return problem_of(cause)
 
 

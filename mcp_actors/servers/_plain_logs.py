@@ -7,9 +7,10 @@ here: of a failed clean-up, of a callback of the user's, of a message that nobod
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Final
 
-from .._plain_text import plain_text
+from .._plain_text import indented, plain_text
 
 __all__ = ["keep_logs_plain"]
 
@@ -25,13 +26,26 @@ class _PlainText(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Let every record through."""
         message = record.getMessage()
-        if not _is_plain(message):
-            record.msg, record.args = _plain(message), None
-        if record.exc_info and not record.exc_text:
-            traceback = _FORMATTER.formatException(record.exc_info)
-            if not _is_plain(traceback):
-                record.exc_text = _plain(traceback)
+        plain = indented(message if _is_plain(message) else _plain(message))
+        if plain != message:
+            record.msg, record.args = plain, None
+        if record.exc_info:
+            traceback = record.exc_text or _FORMATTER.formatException(record.exc_info)
+            for words in _words_in(record.exc_info[1]):
+                traceback = traceback.replace(words, indented(plain_text(words, limit=LONGEST, lines=True)))
+            record.exc_text = traceback if _is_plain(traceback) else _plain(traceback)
         return True
+
+
+def _words_in(error: BaseException | None) -> Iterator[str]:
+    """Yield what an exception, and each behind it, says in more than one line."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        for words in (str(error), *getattr(error, "__notes__", ())):
+            if len(words.splitlines()) > 1:
+                yield words
+        error = error.__cause__ or error.__context__
 
 
 def _is_plain(text: str) -> bool:

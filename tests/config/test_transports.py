@@ -14,6 +14,8 @@ import pytest
 from mcp_actors import ConfigError, InProcess, Stdio
 from mcp_actors.config import Secret
 
+SURROGATE = "{} holds half of a surrogate pair, which is no character; write the whole character"
+
 
 def refusal(make: Any, *args: Any, **kwargs: Any) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
@@ -63,7 +65,8 @@ class TestStdio:
         assert {stdio: 1}[same] == 1
         assert stdio != Stdio("server", ["a"], env={"A": "1", "B": Secret("c")})
         assert copy.deepcopy(stdio) == stdio
-        assert pickle.loads(pickle.dumps(stdio)) == stdio
+        plain = attrs.evolve(stdio, env={"A": "1"})
+        assert pickle.loads(pickle.dumps(plain)) == plain
 
     @pytest.mark.parametrize(
         ("command", "problem"),
@@ -71,6 +74,7 @@ class TestStdio:
             ("", "command is empty; give the name or the path"),
             (" ", "command is empty; give the name or the path"),
             ("a\0b", "command holds a NUL character; remove it"),
+            ("a\ud800", SURROGATE.format("command")),
             (None, "command is None; give a str or a path of str"),
             (b"server", "command is a bytes; give a str or a path of str"),
             (["server", "--x"], "command is a list; give a str or a path of str"),
@@ -96,6 +100,7 @@ class TestStdio:
             (["--port", 8080], "args[1] is an int; give a str"),
             (["--root", Path("/x")], "args[1] is a PosixPath; give a str"),
             (["a\0b"], "args[0] holds a NUL character; remove it"),
+            (["a\ud800"], SURROGATE.format("args[0]")),
         ],
     )
     def test_impossible_arguments_are_refused(self, args: object, problem: str) -> None:
@@ -114,6 +119,7 @@ class TestStdio:
             ),
             ({"A": None}, "env['A'] is None; give a str, a Secret, or a function that returns a str", "env.A"),
             ({"A": "hunter2\0"}, "env['A']: the value holds a NUL character; remove it", "env.A"),
+            ({"A": "\ud800hunter2"}, SURROGATE.format("env['A']: the value"), "env.A"),
             ({"A": Secret("hunter2\0")}, "env['A']: the value holds a NUL character; remove it", "env.A"),
         ],
     )

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
+import json
+import os
 import pickle
 import traceback
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given, strategies as st
 
-from mcp_actors import ConfigError
+from mcp_actors import ConfigError, Http, ServerConfig, Stdio
 from mcp_actors.config import ConfigValue, Secret, expand, resolve, resolve_env, resolve_headers
 
 WHERE = "servers.docs.env.TOKEN"
@@ -30,9 +34,28 @@ class TestSecret:
         assert Secret("a") != Secret("b")
         assert Secret("a") != "a"
 
-    def test_it_can_be_copied_and_pickled(self) -> None:
-        secret = Secret("a")
-        assert copy.deepcopy(secret) == secret == pickle.loads(pickle.dumps(secret))
+    def test_a_copy_is_itself_and_a_pickle_is_refused(self) -> None:
+        """B-19."""
+        secret = Secret("hunter2hunter2")
+        assert copy.copy(secret) is copy.deepcopy(secret) is secret
+        for dump in (pickle.dumps, json.dumps, lambda it: it.__getstate__(), lambda it: it.__reduce_ex__(2), vars):
+            with pytest.raises(TypeError) as caught:
+                dump(secret)
+            assert "hunter2" not in str(caught.value)
+        with pytest.raises(TypeError, match=r"reveal\(\)"):
+            pickle.dumps(ServerConfig("docs", Stdio("docs", env={"TOKEN": secret})))
+
+    def test_no_dump_of_what_it_is_in_shows_it(self) -> None:
+        """B-19."""
+
+        @dataclasses.dataclass
+        class Settings:
+            token: Secret
+
+        secret = Secret("hunter2hunter2")
+        config = ServerConfig("docs", Http("https://example.com", auth=secret, headers={"X-Key": secret}))
+        dumped = [attrs.asdict(config), dataclasses.asdict(Settings(secret)), json.dumps([secret], default=str)]
+        assert "hunter2" not in f"{dumped} {secret} {secret!r} {[secret]} {'%s' % secret}"  # noqa: UP031  # as some do
 
     @pytest.mark.parametrize(("value", "shown"), [(b"hunter2", "a bytes"), (None, "None"), (Secret("x"), "a Secret")])
     def test_only_a_text_can_be_secret(self, value: Any, shown: str) -> None:
@@ -197,6 +220,19 @@ class TestResolve:
             await resolve_env({"A": lambda: "hunter2\0"}, {}, where="servers.docs.env")
         assert str(caught.value) == "servers.docs.env.A: the value holds a NUL character; remove it"
         assert caught.value.path == "servers.docs.env.A"
+
+    async def test_a_resolved_variable_must_not_hold_half_a_character(self) -> None:
+        """B-19: its error would be one of Python's, with all of the value in it."""
+        with pytest.raises(ConfigError) as caught:
+            await resolve_env({"A": lambda: "hunter2\ud800"}, {}, where="servers.docs.env")
+        assert caught.value.path == "servers.docs.env.A"
+        assert "surrogate" in str(caught.value)
+        assert "hunter2" not in "".join(traceback.format_exception_only(caught.value))
+
+    async def test_what_the_system_has_given_can_be_given_back(self) -> None:
+        """A byte of another encoding is half a surrogate pair to Python."""
+        value = os.fsdecode(b"latin-1 \xfc")
+        assert await resolve_env({"A": "${X}"}, {"X": value}, where="servers.docs.env") == {"A": value}
 
     async def test_all_headers_are_resolved_by_name(self) -> None:
         headers: dict[str, ConfigValue] = {"Authorization": "Bearer ${T}", "X-Tab": "a\tb"}

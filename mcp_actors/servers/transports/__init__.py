@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from ._http_failures import MAY_HAVE_ACTED as MAY_HAVE_ACTED
 from ._link import Link as Link
+from ._masker import Masker as Masker
 from ._obituary import Obituary as Obituary
 from ._open import open_link as open_link
 from ._unreadable import is_unreadable as is_unreadable, refuse_unreadable as refuse_unreadable
 
-__all__ = ["MAY_HAVE_ACTED", "Link", "Obituary", "is_unreadable", "open_link", "refuse_unreadable"]
+__all__ = ["MAY_HAVE_ACTED", "Link", "Masker", "Obituary", "is_unreadable", "open_link", "refuse_unreadable"]

@@ -13,12 +13,10 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ..._errors import ConnectFailed
+from ...config._secrets import INHERITED
 from ._shortage import shortage_of
 
-__all__ = ["INHERITED", "child_environment", "explain_spawn_error", "find_program"]
-
-INHERITED: Final = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
-"""What every server gets of our environment: what a program needs to run at all, and nothing that is a credential."""
+__all__ = ["child_environment", "explain_spawn_error", "find_program"]
 
 _REMEDY_ARGUMENTS: Final = "write only the program there, and its arguments into args"
 

@@ -1,4 +1,8 @@
-"""Keeps what may be a credential out of the logs of the libraries that HTTP connections are made with."""
+"""Keeps what may be a credential out of the logs: of this package, of the SDK and of the HTTP libraries.
+
+A filter of a logger sees the records of everybody. Those that are about a connection of ours are made in its context,
+and so are told from others.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,40 @@ from contextvars import ContextVar
 from typing import Final
 
 import httpx2
+from attrs import frozen
 
 from ...config import mask_url
 from ...config._masking import ExpandedUrl
+from ._masker import Masker
 
 __all__ = ["discreet", "install_filters"]
 
-_ours: Final[ContextVar[str | None]] = ContextVar("ours", default=None)
-"""The URL that the requests of this task go to, if they are ours."""
+
+@frozen
+class _Ours:
+    """What the running code is a part of: a connection, and the URL that its requests go to, if any."""
+
+    masker: Masker
+    url: str | None
+
+
+_ours: Final[ContextVar[_Ours | None]] = ContextVar("ours", default=None)
+
+_FORMATTER: Final = logging.Formatter()
+
+
+class _MaskSecrets(logging.Filter):
+    """Masks the credentials of a connection in what is logged about it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let every record through, masked where it must be."""
+        if (ours := _ours.get()) is not None:
+            message = record.getMessage()
+            if (masked := ours.masker(message)) != message:
+                record.msg, record.args = masked, None
+            if record.exc_info:
+                record.exc_text = ours.masker.shown(record.exc_text or _FORMATTER.formatException(record.exc_info))
+        return True
 
 
 class _MaskUrls(logging.Filter):
@@ -25,8 +55,10 @@ class _MaskUrls(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Let every record through, masked where it must be."""
         ours = _ours.get()
-        if ours is not None and isinstance(record.args, tuple):
-            record.args = tuple(_shown(each, ours) if isinstance(each, httpx2.URL) else each for each in record.args)
+        if ours is not None and ours.url is not None and isinstance(record.args, tuple):
+            record.args = tuple(
+                _shown(each, ours.url) if isinstance(each, httpx2.URL) else each for each in record.args
+            )
         return True
 
 
@@ -54,7 +86,18 @@ class _DropHeaders(logging.Filter):
 _WITH_SESSION_OR_URL: Final = ("Received session ID", "Connecting to StreamableHTTP endpoint")
 _WITH_HEADERS: Final = ("receive_response_headers.complete", "send_request_headers.failed")
 
+_OURS: Final = tuple(
+    f"mcp_actors.{name}" for name in ("catalog", "config", "kernel", "servers", "servers.http", "servers.stderr")
+)
+_THEIRS: Final = (
+    *("httpx2", "httpcore2.connection", "httpcore2.http11", "httpcore2.http2", "httpcore2.proxy", "httpcore2.socks"),
+    *("client", "mcp.client.client", "mcp.client.streamable_http"),
+    *("mcp.shared.dispatcher", "mcp.shared.jsonrpc_dispatcher"),
+)
+_MASK: Final = _MaskSecrets()
+
 _FILTERS: Final = (
+    *((name, _MASK) for name in (*_OURS, *_THEIRS)),
     ("httpx2", _MaskUrls()),
     ("httpcore2.http11", _DropHeaders()),
     ("httpcore2.http2", _DropHeaders()),
@@ -69,13 +112,14 @@ def install_filters() -> None:
 
 
 @contextmanager
-def discreet(url: str) -> Iterator[None]:
-    """See to it that the libraries log no credential in this block, nor in any task that is started from it.
+def discreet(masker: Masker, url: str | None = None) -> Iterator[None]:
+    """See to it that no credential is logged in this block, nor in any task that is started from it.
 
     Args:
-        url: the configured URL that the requests go to.
+        masker: what knows the credentials of the connection.
+        url: the configured URL that the requests go to, if there are any.
     """
-    token = _ours.set(url)
+    token = _ours.set(_Ours(masker, url))
     try:
         yield
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import httpx2
@@ -13,6 +14,7 @@ from ..._errors import ConnectFailed
 from ...config import Http, Sse, is_auth_flow, is_loopback, resolve_headers, resolve_token
 from ._credentials import resolve_credentials
 from ._http_bodies import note_refusal
+from ._masker import Masker
 from ._shortage import shortage_of
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def real_url(transport: Http | Sse) -> str:
     return str(httpx2.URL(transport.url).copy_with(userinfo=b"", fragment=None))
 
 
-async def make_client(config: ServerConfig, transport: Http | Sse) -> httpx2.AsyncClient:
+async def make_client(config: ServerConfig, transport: Http | Sse, masker: Masker) -> httpx2.AsyncClient:
     """Make the client of one connection; whoever asked for it closes it.
 
     **Cancellation**: leaves nothing behind.
@@ -52,9 +54,12 @@ async def make_client(config: ServerConfig, transport: Http | Sse) -> httpx2.Asy
             says about certificates or proxies cannot be used.
     """
     headers = await resolve_credentials(resolve_headers, transport.headers, server=config.name, field="headers")
+    masker.add_all("headers", headers)
+    masker.add("<url>", transport.url, own_url=True)
     auth = transport.auth
     if auth is not None and not is_auth_flow(auth):
         token = await resolve_credentials(resolve_token, auth, server=config.name, field="auth")
+        masker.add("<auth>", token)
         headers["Authorization"] = f"Bearer {token}"
     if isinstance(transport, Http) and transport.http_client is not None:
         client = _ask_for_client(config.name, transport.http_client)
@@ -68,7 +73,15 @@ async def make_client(config: ServerConfig, transport: Http | Sse) -> httpx2.Asy
         client.auth = httpx2.BasicAuth(url.username, url.password)
     elif is_auth_flow(auth):
         client.auth = auth
+    if is_auth_flow(auth) or (isinstance(transport, Http) and transport.http_client is not None):
+        client.event_hooks["response"].append(partial(_note_token, masker))
     return client
+
+
+async def _note_token(masker: Masker, response: httpx2.Response) -> None:
+    """A hook for a client whose token is known only when it is sent."""
+    if sent := response.request.headers.get("authorization"):
+        masker.add("<auth>", sent)
 
 
 def _ask_for_client(server: str, factory: Callable[[], httpx2.AsyncClient]) -> httpx2.AsyncClient:

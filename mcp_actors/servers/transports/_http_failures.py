@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import socket
 import ssl
+from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Final
+from typing import Final, TypeVar
 
 import httpx2
-from attrs import frozen
+from attrs import field, frozen
 from mcp import MCPError
 from mcp.types import ErrorData, JSONRPCError, JSONRPCResponse, RequestId
 from pydantic_core import from_json
@@ -20,6 +21,7 @@ from ..._collapse import caused_by
 from ..._errors import ConnectionLost, HttpStatusError, LimitExceeded, ServerError
 from ..._plain_text import plain_text
 from .._exchange import ConnectionOver
+from ._masker import Masked, Masker
 from ._messages import parse_message
 
 __all__ = [
@@ -46,6 +48,9 @@ MAY_HAVE_ACTED: Final = "; the server may have acted on the request, so send it 
 
 MAX_RETRY_AFTER: Final = 3600.0
 """Seconds; whoever says to come back next week may be asked again after an hour."""
+
+SHOWN: Final = 80
+"""Characters of what a server has sent where something short belongs."""
 
 _REMEDIES: Final = {
     400: "see whether this is the URL of an MCP endpoint",
@@ -107,7 +112,7 @@ def nameless_error(body: bytes, request: RequestId) -> ErrorData | None:
     if isinstance(message, JSONRPCError) and message.id is None:
         return message.error
     if message.id != request:
-        raise NoAnswer(f"it answered the request {message.id!r}, and not {request!r}")
+        raise NoAnswer(f"it answered the request {plain_text(repr(message.id), limit=SHOWN)}, and not {request!r}")
     return None
 
 
@@ -132,6 +137,9 @@ def is_about(error: httpx2.RequestError, request: httpx2.Request) -> bool:
         return False
 
 
+E = TypeVar("E", bound=BaseException)
+
+
 @frozen
 class HttpFailures:
     """Makes the errors about one server.
@@ -139,28 +147,31 @@ class HttpFailures:
     Args:
         server: its configured name.
         url: its URL as it may be shown.
+        masker: what masks its credentials in what it says.
     """
 
     server: str
     url: str
+    masker: Masker = field(factory=Masker)
 
     def status(self, response: httpx2.Response, now: datetime, body: MCPError | None = None) -> HttpStatusError:
         """The server answered with a status that is no success; `body` is what it said in terms of MCP."""
         status = response.status_code
         wait = retry_after(response.headers.get("retry-after"), now)
-        said = f" ({plain_text(body.message)})" if body is not None else ""
+        cause = self._kept(body)
+        said = f" ({plain_text(str(cause))})" if cause is not None else ""
         error = HttpStatusError(
             f"server {self.server!r}: {self.url} answered with {_title(status)}{said}; {_remedy(response, wait)}",
             server=self.server,
             status=status,
             retry_after=wait,
         )
-        return caused_by(error, body)
+        return caused_by(error, cause)
 
     def redirected(self, response: httpx2.Response) -> HttpStatusError:
         """The server redirected to a place where a request with credentials must not follow."""
         assert response.next_request is not None
-        place = response.next_request.url.copy_with(userinfo=b"", query=None, fragment=None)
+        place = self._shown(response.next_request.url)
         return HttpStatusError(
             f"server {self.server!r}: {self.url} answered with {_title(response.status_code)} to {place}, which was "
             "not followed, because the credentials are meant for the first place only, or because the request would "
@@ -175,11 +186,11 @@ class HttpFailures:
             f"server {self.server!r}: {self.url}: {what}{MAY_HAVE_ACTED}",
             server=self.server,
         )
-        return caused_by(lost, cause)
+        return caused_by(lost, self._kept(cause))
 
     def no_answer(self, what: str) -> ConnectionLost:
         """The request was sent, and what came is nothing that a server of MCP answers."""
-        return self.lost(f"{what}; see whether this is the URL of an MCP endpoint")
+        return self.lost(f"{self.masker(what)}; see whether this is the URL of an MCP endpoint")
 
     def of(self, error: Exception, request: httpx2.Request, *, sent: bool) -> Exception:
         """What an exception means for the request in which it was raised: a `ServerError`, or `ConnectionOver`.
@@ -197,16 +208,16 @@ class HttpFailures:
 
     def broken(self, cause: Exception) -> ConnectionLost:
         """The connection broke, or the auth flow failed, after the request was sent."""
-        return self.lost(f"the request failed on its way ({describe(cause)})", cause)
+        return self.lost(f"the request failed on its way ({self._described(cause)})", cause)
 
     def not_sent(self, cause: Exception) -> ServerError:
         """The request failed before it was sent, or after the server had only asked for credentials."""
         error = ServerError(
-            f"server {self.server!r}: {self.url}: the request was not carried out ({describe(cause)}); "
+            f"server {self.server!r}: {self.url}: the request was not carried out ({self._described(cause)}); "
             "check auth and the HTTP client that were configured",
             server=self.server,
         )
-        return caused_by(error, cause)
+        return caused_by(error, self._kept(cause))
 
     def too_long(self, limit: int) -> LimitExceeded:
         """The server sent more than it may."""
@@ -235,29 +246,31 @@ class HttpFailures:
             remedy = "check the name of the host"
         else:
             remedy = "is it running?"
-        return caused_by(ConnectionOver(f"{self.url} cannot be reached ({describe(cause)}); {remedy}"), cause)
+        what = f"{self.url} cannot be reached ({self._described(cause)}); {remedy}"
+        return caused_by(ConnectionOver(what), self._kept(cause))
 
     def forgotten(self, cause: MCPError | None) -> ConnectionOver:
         """The server does not know the session; it was probably restarted."""
         what = f"{self.url} does not know our session any more; it was probably restarted"
-        return caused_by(ConnectionOver(what), cause)
+        return caused_by(ConnectionOver(what), self._kept(cause))
 
     def ended(self, cause: Exception | None = None) -> ConnectionOver:
         """The stream of events that everything comes over has ended."""
-        how = f"broke ({describe(cause)})" if cause is not None else "ended"
-        return caused_by(ConnectionOver(f"the stream of events of {self.url} {how}"), cause)
+        how = f"broke ({self._described(cause)})" if cause is not None else "ended"
+        return caused_by(ConnectionOver(f"the stream of events of {self.url} {how}"), self._kept(cause))
 
     def no_stream(self, kind: str) -> ServerError:
         """There is something else where the stream of events should be."""
+        found = plain_text(self.masker(kind), limit=SHOWN) or "no content type"
         return ServerError(
-            f"server {self.server!r}: {self.url} answered with {kind or 'no content type'!r}, which is no stream of "
-            "events; check the path of the URL, and whether the server speaks streamable HTTP instead",
+            f"server {self.server!r}: {self.url} answered with {found!r}, which is no stream of events; "
+            "check the path of the URL, and whether the server speaks streamable HTTP instead",
             server=self.server,
         )
 
     def endpoint_elsewhere(self, endpoint: httpx2.URL) -> ServerError:
         """The stream of events names an endpoint to which its credentials must not go."""
-        place = endpoint.copy_with(userinfo=b"", query=None, fragment=None)
+        place = self._shown(endpoint)
         return ServerError(
             f"server {self.server!r}: {self.url} wants messages to be posted to {place}, which is not where it is "
             "itself; nothing is sent there, as the credentials are meant for the first place only; correct the address "
@@ -265,13 +278,23 @@ class HttpFailures:
             server=self.server,
         )
 
+    def _kept(self, cause: E | None) -> E | Masked | None:
+        return None if cause is None else self.masker.clean(cause)
 
-def describe(error: BaseException) -> str:
+    def _described(self, cause: BaseException) -> str:
+        return describe(cause, self.masker)
+
+    def _shown(self, url: httpx2.URL) -> str:
+        """Return a URL that the server has named, for a message."""
+        return plain_text(self.masker(str(url.copy_with(userinfo=b"", query=None, fragment=None))))
+
+
+def describe(error: BaseException, mask: Callable[[str], str] = str) -> str:
     """The class of an exception of another library, and its text unless that may show a header or a URL."""
     text = ""
     if isinstance(error, httpx2.TransportError) and not isinstance(error, httpx2.LocalProtocolError):
         text = str(error) or str(_system_error(error) or "")
-    return f"{type(error).__name__}: {plain_text(text)}" if text else type(error).__name__
+    return f"{type(error).__name__}: {plain_text(mask(text))}" if text else type(error).__name__
 
 
 def _system_error(error: BaseException) -> OSError | None:

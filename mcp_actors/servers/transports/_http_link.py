@@ -24,6 +24,7 @@ from ._http_client import bound_on_connections, make_client
 from ._http_failures import HttpFailures, describe
 from ._lifeline import Lifeline
 from ._link import Link
+from ._masker import Masker
 
 if TYPE_CHECKING:
     from ...config import ServerConfig
@@ -46,8 +47,9 @@ class HttpLink(Link, ABC, Generic[Configured]):
         transport: Configured,
         client: httpx2.AsyncClient,
         on_lost: Callable[[], None],
+        masker: Masker,
     ) -> None:
-        super().__init__(Lifeline(on_lost))
+        super().__init__(Lifeline(on_lost), masker)
         self.endpoint = transport.display_url
         self.max_connections = bound_on_connections(config, transport)
         self._name = config.name
@@ -55,7 +57,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
         self._max_values = config.limits.max_message_values
         self._transport: Configured = transport
         self._client = client
-        self._failures = HttpFailures(config.name, transport.display_url)
+        self._failures = HttpFailures(config.name, transport.display_url, masker)
         self._opened = trio.Event()
         self._left = trio.Event()
         self._ended = trio.Event()
@@ -78,13 +80,12 @@ class HttpLink(Link, ABC, Generic[Configured]):
 
     async def run(self) -> None:
         """Own the client and the connection, from here until the link is left or something fails."""
-        install_filters()
         try:
-            with discreet(self.configured_url):
+            with discreet(self.masker, self.configured_url):
                 async with self._client, open_background() as self._background:
                     await self.live()
         except Exception as error:
-            self._lifeline.lose(first_failure(error))
+            self._lifeline.lose(self.masker.clean(first_failure(error, self.masker)))
         finally:
             self._opened.set()
             self._ended.set()
@@ -111,17 +112,22 @@ class HttpLink(Link, ABC, Generic[Configured]):
             await self._ended.wait()
 
 
-def first_failure(error: Exception) -> Exception:
+def first_failure(error: Exception, masker: Masker) -> Exception:
     """Take the first failure out of the groups that task groups wrap it in; later ones become notes."""
     first, *others = (leaf for leaf in leaves(error) if isinstance(leaf, Exception))
     for other in others:
-        first.add_note(f"at the same time: {describe(other)}")
+        first.add_note(f"at the same time: {describe(other, masker)}")
     return first
 
 
 @asynccontextmanager
 async def open_link_over_http(
-    kind: type[HttpLink[Configured]], config: ServerConfig, transport: Configured, *, on_lost: Callable[[], None]
+    kind: type[HttpLink[Configured]],
+    config: ServerConfig,
+    transport: Configured,
+    masker: Masker,
+    *,
+    on_lost: Callable[[], None],
 ) -> AsyncIterator[HttpLink[Configured]]:
     """Make the client, and let a link of some kind live until the block is left.
 
@@ -129,12 +135,14 @@ async def open_link_over_http(
         ConnectFailed: a credential cannot be resolved, or the client cannot be made.
         Exception: the link could not be opened.
     """
-    client = await make_client(config, transport)
+    client = await make_client(config, transport, masker)
     async with open_background() as background:
-        link = kind(config, transport, client, on_lost)
+        link = kind(config, transport, client, on_lost, masker)
         background.start_soon(link.run, name=f"{config.name}:http")
+        install_filters()
         try:
-            await link.wait_open()
-            yield link
+            with discreet(masker, link.configured_url):
+                await link.wait_open()
+                yield link
         finally:
             await link.close()

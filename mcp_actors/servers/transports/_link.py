@@ -17,6 +17,7 @@ from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 
 from ._lifeline import Lifeline
+from ._masker import Masker
 from ._obituary import Obituary
 
 __all__ = ["Link", "Target"]
@@ -32,6 +33,7 @@ class Link:
         target: what to give to `mcp.Client`; to be entered once, inside the link.
         endpoint: what is at the other end, to be shown to people: a command or a URL, without any credential.
         pid: the server's process, which also leads its own process group; None if it is not a process of ours.
+        masker: what keeps the credentials of this connection out of texts that are made of what the server sends.
         max_connections: how many connections to the server there may be at a time, where each stream takes one; None
             if that is not bounded here.
     """
@@ -41,8 +43,9 @@ class Link:
     pid: int | None = None
     max_connections: int | None = None
 
-    def __init__(self, lifeline: Lifeline) -> None:
+    def __init__(self, lifeline: Lifeline, masker: Masker | None = None) -> None:
         self._lifeline = lifeline
+        self.masker = masker or Masker()
 
     @property
     def lost(self) -> bool:

@@ -8,9 +8,11 @@ from contextlib import AbstractAsyncContextManager
 
 from ..._errors import ConfigError, ConnectFailed
 from ...config import Http, InProcess, ServerConfig, Sse, Stdio, TransportTemplate
+from ...config._secrets import INHERITED, variables_of
 from ._http_link import open_link_over_http
 from ._in_process import open_in_process_link
 from ._link import Link
+from ._masker import Masker
 from ._sse import SseLink
 from ._stdio import open_stdio_link
 from ._streamable_http import StreamableHttpLink
@@ -36,12 +38,20 @@ def open_link(config: ServerConfig, *, on_lost: Callable[[], None]) -> AbstractA
     """
     transport = _resolved(config)
     if isinstance(transport, Stdio):
-        return open_stdio_link(config, transport, on_lost=on_lost)
+        return open_stdio_link(config, transport, _masker(config), on_lost=on_lost)
     if isinstance(transport, Http):
-        return open_link_over_http(StreamableHttpLink, config, transport, on_lost=on_lost)
+        return open_link_over_http(StreamableHttpLink, config, transport, _masker(config), on_lost=on_lost)
     if isinstance(transport, Sse):
-        return open_link_over_http(SseLink, config, transport, on_lost=on_lost)
+        return open_link_over_http(SseLink, config, transport, _masker(config), on_lost=on_lost)
     return open_in_process_link(config, transport, on_lost=on_lost)
+
+
+def _masker(config: ServerConfig) -> Masker:
+    """Begin with the variables that the configuration names; the link adds the values that it resolves."""
+    masker = Masker(os.environ.get(name, "") for name in INHERITED)
+    for name, value in variables_of(config.transport, os.environ):
+        masker.add(name, value)
+    return masker
 
 
 def _resolved(config: ServerConfig) -> Stdio | Http | Sse | InProcess:

@@ -28,6 +28,7 @@ from mcp.types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest
 
 from ..._errors import LimitExceeded
 from ._lines import LineSplitter, LongLine
+from ._masker import Masker
 from ._messages import parse_message, with_result_type
 from ._server_requests import ServerRequests
 from ._streams import MessageReader, Stream
@@ -107,6 +108,7 @@ class PipeReader(MessageReader):
         wait_exit: WaitExit,
         *,
         server: str,
+        masker: Masker,
         requests: ServerRequests,
         max_line_bytes: int,
         max_values: int,
@@ -116,6 +118,7 @@ class PipeReader(MessageReader):
         self._lifeline = lifeline
         self._wait_exit = wait_exit
         self._server = server
+        self._masker = masker
         self._max_line_bytes = max_line_bytes
         self._max_values = max_values
         self._lines = LineSplitter(max_line_bytes, max_values)
@@ -194,8 +197,13 @@ class PipeReader(MessageReader):
             "server %r: skipped a line on stdout that is no MCP message (%d bytes): %r",
             self._server,
             len(line),
-            line[:SHOWN_BYTES],
+            self._excerpt(line),
         )
+
+    def _excerpt(self, line: bytes) -> bytes:
+        """Return the beginning of a line, without a credential and without a piece of one."""
+        text = line[: SHOWN_BYTES + 4 * self._masker.longest].decode("utf-8", "replace")
+        return self._masker(text[: self._masker.place_to_cut(text, SHOWN_BYTES)]).encode()
 
     def _excess(self, line: LongLine) -> tuple[str, str]:
         """Say which limit a line exceeds, and what to do."""

@@ -99,7 +99,7 @@ class _Writer(Stream):
             raise anyio.ClosedResourceError
         await trio.lowlevel.checkpoint()
         message = item.message
-        with discreet(self._link.configured_url):
+        with discreet(self._link.masker, self._link.configured_url):
             if isinstance(message, JSONRPCNotification) and message.method == INITIALIZED:
                 await self._link.post(message, current_exchange())
             else:

@@ -10,6 +10,7 @@ import trio
 
 from ..._plain_text import plain_text
 from .._turns import Turns
+from ._masker import Masker
 
 __all__ = ["StderrReader"]
 
@@ -36,9 +37,10 @@ PAUSE: Final = 0.01
 class StderrReader:
     """Reads one server's stderr until it ends, because a server that nobody reads stops at 64 KiB."""
 
-    def __init__(self, stream: trio.lowlevel.FdStream, server: str) -> None:
+    def __init__(self, stream: trio.lowlevel.FdStream, server: str, masker: Masker) -> None:
         self._stream = stream
         self._server = server
+        self._masker = masker
         self._tail = bytearray()
         self._begun = b""
         self._second = trio.current_time()
@@ -52,7 +54,7 @@ class StderrReader:
         try:
             while data := await self._read():
                 self._tail += data
-                del self._tail[:-TAIL_BYTES]
+                del self._tail[: -TAIL_BYTES - self._margin]
                 if logger.isEnabledFor(logging.INFO):
                     await self._take(data)
         except (trio.ClosedResourceError, trio.BrokenResourceError):
@@ -69,7 +71,10 @@ class StderrReader:
 
     def tail(self) -> str:
         """Return the end of what was read so far."""
-        return self._tail.decode("utf-8", "replace").rstrip()
+        text = self._tail.decode("utf-8", "replace")
+        # More than the tail was kept, so that a credential that begins before it is recognized and shown by its name.
+        begin = self._masker.place_to_cut(text, len(self._tail[:-TAIL_BYTES].decode("utf-8", "replace")))
+        return self._masker(text[begin:]).rstrip()
 
     async def _read(self) -> bytes:
         """Read what has come. How many lines were left out is logged when their second is over, whatever comes."""
@@ -82,17 +87,35 @@ class StderrReader:
 
     async def _take(self, data: bytes) -> None:
         *lines, begun = (self._begun + data).split(b"\n")
-        if len(begun) > LINE_BYTES:
-            lines.append(begun)
-            begun = b""
+        if len(begun) > LINE_BYTES + self._margin:
+            piece, begun = self._parted(begun)
+            lines.append(piece)
         self._begun = begun
-        turns, pieces = Turns(), list(_pieces(lines))
+        turns, pieces = Turns(), list(self._pieces(lines))
         for number, piece in enumerate(pieces):
             if self._enough():
                 self._left_out += len(pieces) - number
                 return
             self._log(piece)
             await turns.take()
+
+    @property
+    def _margin(self) -> int:
+        return 4 * self._masker.longest  # bytes of as many characters
+
+    def _parted(self, line: bytes) -> tuple[bytes, bytes]:
+        """Part a line that may have no end, so that the rest holds all of a credential that has not come as a whole."""
+        text = line.decode("utf-8", "replace")
+        end = self._masker.place_to_cut(text, max(len(text) - self._masker.longest, 0))
+        return text[:end].encode(), text[end:].encode()
+
+    def _pieces(self, lines: list[bytes]) -> Iterator[bytes]:
+        """What is logged of the lines that have come: none that are empty, and none that are long."""
+        for line in filter(None, lines):
+            # Masked as a whole, because a credential may be where it is cut.
+            whole = line if len(line) <= LINE_BYTES else self._masker(line.decode("utf-8", "replace")).encode()
+            for begin in range(0, len(whole), LINE_BYTES):
+                yield whole[begin : begin + LINE_BYTES]
 
     def _enough(self) -> bool:
         """Whether no more is logged in this second."""
@@ -105,7 +128,8 @@ class StderrReader:
     def _log(self, line: bytes) -> None:
         self._lines += 1
         self._bytes += len(line)
-        if text := plain_text(line.decode("utf-8", "replace"), limit=len(line) + 1):
+        masked = self._masker(line.decode("utf-8", "replace"))
+        if text := plain_text(masked, limit=len(masked) + 1):
             logger.info("%s: %s", self._server, text, extra={"mcp_server": self._server})
 
     def _report(self) -> None:
@@ -119,10 +143,3 @@ class StderrReader:
                 extra={"mcp_server": self._server},
             )
             self._left_out = 0
-
-
-def _pieces(lines: list[bytes]) -> Iterator[bytes]:
-    """What is logged of the lines that have come: none that are empty, and none that are long."""
-    for line in filter(None, lines):
-        for begin in range(0, len(line), LINE_BYTES):
-            yield line[begin : begin + LINE_BYTES]

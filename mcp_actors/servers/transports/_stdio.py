@@ -24,8 +24,10 @@ from ...config import resolve_env
 from .._background import Background, open_background
 from ._command import child_environment
 from ._credentials import resolve_credentials
+from ._discretion import discreet, install_filters
 from ._lifeline import Lifeline
 from ._link import Link
+from ._masker import Masker
 from ._obituary import Obituary
 from ._pipes import LOGGED_LINES, PipeReader, PipeWriter, read_pipe, unread_bytes
 from ._process import ServerProcess, start_process
@@ -59,20 +61,27 @@ class StdioLink(Link):
     pid: int
 
     def __init__(
-        self, config: ServerConfig, transport: Stdio, process: ServerProcess, background: Background, lifeline: Lifeline
+        self,
+        config: ServerConfig,
+        transport: Stdio,
+        process: ServerProcess,
+        background: Background,
+        lifeline: Lifeline,
+        masker: Masker,
     ) -> None:
-        super().__init__(lifeline)
+        super().__init__(lifeline, masker)
         self._process = process
         self._background = background
         self._name = config.name
         self._stop_timeout = config.stop_timeout
-        self._stderr = StderrReader(process.stderr, config.name)
+        self._stderr = StderrReader(process.stderr, config.name, masker)
         requests = ServerRequests(config.name, config.limits.max_requests)
         self._reader = PipeReader(
             process.stdout,
             lifeline,
             self._wait_exit,
             server=config.name,
+            masker=masker,
             requests=requests,
             max_line_bytes=transport.max_line_bytes,
             max_values=config.limits.max_message_values,
@@ -154,20 +163,27 @@ class StdioLink(Link):
 @asynccontextmanager
 @trio.lowlevel.enable_ki_protection  # a Ctrl-C between the start of the process and the `try` would leak it
 async def open_stdio_link(
-    config: ServerConfig, transport: Stdio, *, on_lost: Callable[[], None]
+    config: ServerConfig, transport: Stdio, masker: Masker, *, on_lost: Callable[[], None]
 ) -> AsyncIterator[StdioLink]:
     """Start the server's process and, on leaving, end it and everything it started.
 
     Raises:
         ConnectFailed: it cannot be started, or a value of its ``env`` cannot be resolved.
     """
-    env = await resolve_credentials(resolve_env, transport.env, server=config.name, field="env")
-    environment = child_environment(os.environ, env_from=transport.env_from, env=env)
     async with open_background() as background:
-        process = await start_process(config.name, transport, environment)
+        process = await _start(config, transport, masker)
         # No checkpoint between here and the `try`.
-        link = StdioLink(config, transport, process, background, Lifeline(on_lost))
+        link = StdioLink(config, transport, process, background, Lifeline(on_lost), masker)
+        install_filters()
         try:
-            yield link
+            with discreet(masker):
+                yield link
         finally:
             await link.close()
+
+
+async def _start(config: ServerConfig, transport: Stdio, masker: Masker) -> ServerProcess:
+    env = await resolve_credentials(resolve_env, transport.env, server=config.name, field="env")
+    masker.add_all("env", env)
+    environment = child_environment(os.environ, env_from=transport.env_from, env=env)
+    return await start_process(config.name, transport, environment)

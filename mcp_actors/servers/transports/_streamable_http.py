@@ -24,6 +24,7 @@ from ._http_client import real_url
 from ._http_failures import HttpFailures
 from ._http_link import HttpLink
 from ._lifeline import Lifeline
+from ._masker import Masker
 from ._messages import with_result_type
 from ._streams import MessageReader, OpenStreams, Stream
 
@@ -98,16 +99,17 @@ class _WatchedReader(MessageReader):
 class _WatchedWriter(Stream):
     """The SDK's stream of outgoing messages, which also notes that this side has begun to close."""
 
-    def __init__(self, inner: WriteStream[SessionMessage], lifeline: Lifeline, url: str) -> None:
+    def __init__(self, inner: WriteStream[SessionMessage], lifeline: Lifeline, masker: Masker, url: str) -> None:
         self._inner = inner
         self._lifeline = lifeline
+        self._masker = masker
         self._url = url
 
     async def send(self, item: SessionMessage, /) -> None:
         """Hand one message to the SDK's transport, and let the context in which it posts know what it is."""
         token = posted.set(item.message)
         try:
-            with discreet(self._url):
+            with discreet(self._masker, self._url):
                 await self._inner.send(item)
         finally:
             posted.reset(token)
@@ -139,7 +141,7 @@ class StreamableHttpLink(HttpLink[Http]):
             shown, http_client=contained, max_sse_event_size=self._transport.max_body_bytes
         ) as (reader, writer):
             self.target = OpenStreams(
-                self._watched(reader), _WatchedWriter(writer, self._lifeline, self.configured_url)
+                self._watched(reader), _WatchedWriter(writer, self._lifeline, self.masker, self.configured_url)
             )
             self._opened.set()
             await self._left.wait()

@@ -17,7 +17,7 @@ from mcp.types import METHOD_NOT_FOUND
 from mcp_actors._errors import ConnectFailed, HttpStatusError
 from mcp_actors.config import Http, Secret, ServerConfig
 from mcp_actors.servers._exchange import ConnectionOver
-from mcp_actors.servers.transports import Obituary, _http_link, open_link
+from mcp_actors.servers.transports import Masker, Obituary, _http_link, open_link
 
 from ..groups import BOUND
 from ..http_server import TOOLS, Running, run_server, unused_port
@@ -216,7 +216,7 @@ async def test_a_password_in_the_url_is_sent_and_shown_nowhere(caplog: pytest.Lo
 def test_several_failures_at_once_are_the_first_with_notes() -> None:
     first, second = httpx2.ConnectError("refused"), httpx2.ReadError("cut off")
     group = ExceptionGroup("", [ExceptionGroup("", [first]), second])
-    assert _http_link.first_failure(group) is first
+    assert _http_link.first_failure(group, Masker()) is first
     assert first.__notes__ == ["at the same time: ReadError: cut off"]
 
 

@@ -33,7 +33,7 @@ from mcp_actors import (
     open_servers,
 )
 from mcp_actors.config import Secret
-from mcp_actors.servers.transports import _http_client
+from mcp_actors.servers.transports import Masker, _http_client
 
 from ..faults.http_faults import FaultyServer, Raw, answer, faulty_server, response, stream
 from ..fleet import calls
@@ -216,12 +216,12 @@ async def test_time_outs_that_nobody_asked_for_are_none(server: FaultyServer) ->
     own = [httpx2.AsyncClient(), httpx2.AsyncClient(timeout=7.0)]
     for client in own:
         transport = Http(server.url(), http_client=giving(client))
-        assert await _http_client.make_client(ServerConfig("web", transport), transport) is client
+        assert await _http_client.make_client(ServerConfig("web", transport), transport, Masker()) is client
         await client.aclose()
     assert own[0].timeout == _http_client.TIMEOUT
     assert own[1].timeout == httpx2.Timeout(7.0)
     transport = Http(server.url())
-    async with await _http_client.make_client(ServerConfig("web", transport), transport) as client:
+    async with await _http_client.make_client(ServerConfig("web", transport), transport, Masker()) as client:
         assert (client.timeout.read, client.timeout.pool) == (None, None)
         assert client.timeout.connect is not None
 

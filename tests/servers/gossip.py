@@ -1,0 +1,76 @@
+"""A server that repeats what it was given, in every way that there is: run as a process, in the standard library only.
+
+``--exit`` ends it before it serves. Else its tools do what they are called: ``error`` is answered with an error,
+``misfit`` with what is no result, ``data`` with a result, ``end`` ends it; and ``noise`` writes to
+stderr and to stdout.
+The environment variable ``GOSSIP`` is what it repeats, and ``FORM`` how: ``plain``, ``upper``, ``json`` or ``url``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+FORMS: dict[str, Callable[[str], str]] = {
+    "plain": str,
+    "upper": str.upper,
+    "json": lambda text: json.dumps(text)[1:-1],
+    "url": lambda text: quote(text, safe=""),
+}
+GOSSIP = FORMS[os.environ.get("FORM", "plain")](os.environ["GOSSIP"])
+TOOLS = ("error", "misfit", "data", "end", "noise")
+
+
+def say(text: str) -> None:
+    """Write to stderr, in two pieces that part what is repeated."""
+    middle = text.find(GOSSIP) + len(GOSSIP) // 2
+    for piece in (text[:middle], text[middle:]):
+        sys.stderr.write(piece)
+        sys.stderr.flush()
+        time.sleep(0.01)
+
+
+def call(tool: str) -> dict[str, Any]:
+    """Do what a tool does, and return the members of the answer."""
+    if tool == "error":
+        return {"error": {"code": -32001, "message": f"token={GOSSIP} is invalid", "data": {"given": [GOSSIP]}}}
+    if tool == "misfit":
+        return {"result": {"content": [{"type": GOSSIP, GOSSIP: GOSSIP}]}}
+    if tool == "end":
+        # More than is kept of stderr, and a line that is longer than what is logged as one.
+        say("x" * 100_000 + f"token={GOSSIP}" + "y" * (64 * 1024 - len(GOSSIP) // 2) + "\n")
+        sys.exit(3)
+    if tool == "noise":
+        say(f"token={GOSSIP} is invalid\n")
+        print(f"{'x' * 60} token={GOSSIP}", flush=True)
+    return {"result": {"content": [{"type": "text", "text": GOSSIP}]}}
+
+
+def main() -> None:
+    """Serve."""
+    if "--exit" in sys.argv:
+        say(f"token={GOSSIP} is invalid\n")
+        sys.exit(3)
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "id" not in message:
+            continue
+        answer: dict[str, Any] = {"result": {}}
+        if message["method"] == "initialize":
+            version = message["params"]["protocolVersion"]
+            info = {"name": "gossip", "version": "1"}
+            answer = {"result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}}
+        elif message["method"] == "tools/list":
+            answer = {"result": {"tools": [{"name": each, "inputSchema": {"type": "object"}} for each in TOOLS]}}
+        elif message["method"] == "tools/call":
+            answer = call(message["params"]["name"])
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
