@@ -41,9 +41,9 @@ class Limits:
         max_schema_bytes: how many bytes of JSON a tool's input schema, output schema, annotations, icons and meta may
             take, each; so of what else is listed. Default 262144 (256 KiB).
         max_schema_depth: how many objects and arrays may be within each other in each of these, 1 to 200. Default 64.
-        max_message_values: how many values of JSON one message may have (about: the commas outside of strings are
-            counted). An answer that has more fails its request, any other message of a server over stdio ends the
-            connection; over HTTP streams of events are not looked at. Default 250000.
+        max_message_values: how many values of JSON one message may have (about: it is the commas, brackets and braces
+            outside of strings that are counted). An answer that has more fails its request; over stdio, and HTTP with
+            SSE, any other message of a server that has more ends the connection. Default 250000.
         max_notifications: how many notifications a second are taken from it. Default 500.
         max_requests: how many requests of its own (sampling, elicitation, roots, pings) may be unanswered, and how many
             it may send at once; ten more for each request that it is sent, and each second. A server that sends more

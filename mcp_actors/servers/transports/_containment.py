@@ -12,10 +12,11 @@ says in terms of MCP is its answer, whatever the status.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import httpx2
 import trio
@@ -28,10 +29,19 @@ from mcp.types import (
     JSONRPCRequest,
 )
 
-from ..._errors import HttpStatusError
+from ..._errors import HttpStatusError, LimitExceeded
 from .._background import Background
 from .._exchange import ConnectionOver, Exchange, current_exchange
-from ._http_bodies import BodyTooLong, WatchedRequestBody, WatchedResponseBody, media_type, read_body, read_short
+from ._events import Event, TooMuch, read_events, with_events
+from ._http_bodies import (
+    OF_THE_BODY,
+    BodyTooLong,
+    WatchedRequestBody,
+    WatchedResponseBody,
+    media_type,
+    read_body,
+    read_short,
+)
 from ._http_failures import OF_HTTP, UNREACHED, HttpFailures, NoAnswer, nameless_error
 from ._lifeline import Lifeline
 from ._messages import INITIALIZED
@@ -50,8 +60,7 @@ posted: Final[ContextVar[JSONRPCMessage | None]] = ContextVar("posted", default=
 RESUMED: Final = "last-event-id"
 HANDSHAKE: Final = frozenset({"server/discover", "initialize"})
 LISTEN: Final = "subscriptions/listen"
-OF_THE_BODY: Final = frozenset({"content-encoding", "content-length", "transfer-encoding"})
-"""Headers that are about the body as it came over the wire, not about the decoded one."""
+EVENTS: Final = "text/event-stream"
 
 NOTIFICATION_TIMEOUT: Final = 10.0
 """Seconds for a message that has no answer: it is accepted at once, or something is wrong."""
@@ -131,8 +140,9 @@ class ContainedClient(httpx2.AsyncClient):
                     self._lifeline.lose(self._failures.forgotten(said))
             response.request = httpx2.Request(request.method, self._shown)  # the SDK logs its URL
         elif isinstance(message, JSONRPCRequest) and RESUMED in request.headers:
-            self._watch(request, response, current_exchange())
-        elif request.method == "GET":
+            return self._watch(request, response, current_exchange())
+        elif request.method == "GET" and media_type(response) == EVENTS:
+            response = self._events(response, self._notifications.admit)
             self._notifications.open(response)  # a server without such a stream may answer 404 too
         return response
 
@@ -170,7 +180,7 @@ class ContainedClient(httpx2.AsyncClient):
             if response.next_request is not None:
                 exchange.failure = self._failures.redirected(response)  # unless the SDK follows
                 return await _bare(response)
-            goes_on = response.is_success and media_type(response) == "text/event-stream"
+            goes_on = response.is_success and media_type(response) == EVENTS
             if goes_on and message.method == LISTEN:
                 self._reach.finished(request)  # the stream that it opens is no answer that is being waited for
             return self._watch(request, response, exchange) if goes_on else await self._read(response, message)
@@ -193,17 +203,29 @@ class ContainedClient(httpx2.AsyncClient):
         def ended(error: Exception | None) -> None:
             if error is None:
                 exchange.failure = self._failures.lost("the stream of events ended without the answer")
+            elif isinstance(error, TooMuch):
+                exchange.failure = self._too_much(error.data.excess)
             else:
                 exchange.failure = self._failures.broken(error)
                 self._reach.look()
 
         exchange.failure = None
+        response = self._events(response, _within_limits)
         response.stream = WatchedResponseBody(
             response.stream,  # type: ignore[arg-type]  # an AsyncClient's are async
             on_end=ended,
             on_close=partial(self._reach.finished, request),
         )
         return response
+
+    def _events(self, response: httpx2.Response, admit: Callable[[Event], bool]) -> httpx2.Response:
+        """Let the SDK read those events of a stream that are within the limits."""
+        return with_events(response, read_events(response, self._max_body_bytes, self._max_values), admit)
+
+    def _too_much(self, excess: Literal["bytes", "values"]) -> LimitExceeded:
+        if excess == "bytes":
+            return self._failures.too_long(self._max_body_bytes)
+        return self._failures.too_many(self._max_values)
 
     async def _read(self, response: httpx2.Response, message: JSONRPCRequest) -> httpx2.Response:
         """Read an answer that comes as a whole, and return it if it is one.
@@ -221,9 +243,9 @@ class ContainedClient(httpx2.AsyncClient):
                 raise self._failures.no_answer(f"it answered with {kind or 'no content type'!r}, which is not MCP")
             body = await read_body(response, self._max_body_bytes, max_values=self._max_values)
         except BodyTooLong:
-            raise self._failures.too_long(self._max_body_bytes) from None
+            raise self._too_much("bytes") from None
         except TooManyValues:
-            raise self._failures.too_many(self._max_values) from None
+            raise self._too_much("values") from None
         finally:
             await response.aclose()
         try:
@@ -246,6 +268,13 @@ class ContainedClient(httpx2.AsyncClient):
 def _tells_the_era(failure: Exception) -> bool:
     """Whether a refusal of the handshake may mean that the server speaks an older protocol."""
     return isinstance(failure, HttpStatusError) and 400 <= failure.status < 500 and failure.status not in OF_HTTP
+
+
+def _within_limits(event: Event) -> bool:
+    """Admit an event of the stream that answers a request; one that exceeds a limit ends it."""
+    if event.skipped is not None:
+        raise TooMuch(event.skipped)
+    return True
 
 
 def _with_body(response: httpx2.Response, body: bytes) -> httpx2.Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Final, Self
 
@@ -11,16 +11,20 @@ import httpx2
 import trio
 from mcp import MCPError
 
+from .._turns import Turns
 from ._http_failures import error_in
 from ._values import TooManyValues, ValueCounter
 
 __all__ = [
+    "OF_THE_BODY",
+    "PIECE",
     "BodyTooLong",
     "WatchedRequestBody",
     "WatchedResponseBody",
     "is_unsent",
     "media_type",
     "note_refusal",
+    "pieces_of",
     "read_body",
     "read_short",
 ]
@@ -30,6 +34,15 @@ SHORT: Final = 64 * 1024
 
 SHORT_WAIT: Final = 1.0
 """Seconds for such a body. The status that it explains is there already."""
+
+PIECE: Final = 64 * 1024
+"""Bytes of a decoded body that are dealt with at a time."""
+
+ENCODED_PIECE: Final = 8 * 1024
+"""Bytes that are decoded at a time. Little can come to much, and to decode what comes to nothing takes time as well."""
+
+OF_THE_BODY: Final = frozenset({"content-encoding", "content-length", "transfer-encoding"})
+"""Headers that are about a body as it came over the wire, not about the decoded one."""
 
 WHO_ARE_YOU: Final = frozenset({401, 403, 407})
 """Statuses to which an auth flow may answer."""
@@ -108,6 +121,47 @@ class WatchedResponseBody(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
+class _InTurns(httpx2.AsyncByteStream):
+    """A body as it comes, in small pieces; other tasks run in between, even if all of it is there already."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream, turns: Turns) -> None:
+        self._inner = inner
+        self._turns = turns
+        self._pieces = self._cut()
+
+    async def _cut(self) -> AsyncGenerator[bytes, None]:
+        async for chunk in self._inner:
+            for begin in range(0, len(chunk), ENCODED_PIECE):
+                await self._turns.take()
+                yield chunk[begin : begin + ENCODED_PIECE]
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._pieces
+
+    async def aclose(self) -> None:
+        await self._pieces.aclose()  # older versions of httpx2 would leave that to the garbage collector
+        await self._inner.aclose()
+
+
+async def pieces_of(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
+    """Decode a body in pieces of up to `PIECE` bytes. Other tasks run in between, whatever the server sends.
+
+    Raises:
+        httpx2.DecodingError: it cannot be decoded, or was encoded more than once. Between two decoders, bytes without
+            end can come and go in one step.
+    """
+    codings = [each.lower() for each in response.headers.get_list("content-encoding", split_commas=True)]
+    if len([each for each in codings if each != "identity"]) > 1:
+        raise httpx2.DecodingError(f"it was encoded more than once: {', '.join(codings)}")
+    turns = Turns()
+    response.stream = _InTurns(response.stream, turns)  # type: ignore[arg-type]  # an AsyncClient's are async
+    async with aclosing(response.aiter_bytes()) as decoded:
+        async for data in decoded:
+            for begin in range(0, len(data), PIECE):
+                await turns.take()
+                yield data[begin : begin + PIECE]
+
+
 async def read_body(response: httpx2.Response, limit: int, *, max_values: float = math.inf) -> bytes:
     """Read a whole body, which is decoded piece by piece, and close the response.
 
@@ -117,7 +171,7 @@ async def read_body(response: httpx2.Response, limit: int, *, max_values: float 
     """
     body, counter = bytearray(), ValueCounter()
     try:
-        async with aclosing(response.aiter_bytes()) as pieces:
+        async with aclosing(pieces_of(response)) as pieces:
             async for piece in pieces:
                 body += piece
                 if len(body) > limit:

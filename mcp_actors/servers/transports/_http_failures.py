@@ -292,7 +292,8 @@ class HttpFailures:
 def describe(error: BaseException, mask: Callable[[str], str] = str) -> str:
     """The class of an exception of another library, and its text unless that may show a header or a URL."""
     text = ""
-    if isinstance(error, httpx2.TransportError) and not isinstance(error, httpx2.LocalProtocolError):
+    told = httpx2.TransportError | httpx2.DecodingError
+    if isinstance(error, told) and not isinstance(error, httpx2.LocalProtocolError):
         text = str(error) or str(_system_error(error) or "")
     return f"{type(error).__name__}: {plain_text(mask(text))}" if text else type(error).__name__
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Final
 
 import httpx2
@@ -18,7 +19,9 @@ import trio
 
 from ..._backoff import Backoff
 from .._background import Background
+from ._events import Event
 from ._lifeline import Lifeline
+from ._messages import parse_message
 
 __all__ = ["NotificationStream"]
 
@@ -32,6 +35,10 @@ TELL: Final = Backoff(first=0.0, initial=1.0, maximum=60.0, jitter=0.1)
 for everything anew whenever they are told."""
 
 
+LOGGED: Final = 10
+"""Malformed events that are logged at a level that is seen."""
+
+
 class NotificationStream:
     """One stream after the other, of one connection.
 
@@ -39,6 +46,9 @@ class NotificationStream:
         server: its name.
         lifeline: told of gaps.
         background: runs the task that tells.
+
+    Attributes:
+        malformed: events that were no messages and were skipped.
     """
 
     def __init__(self, server: str, lifeline: Lifeline, background: Background) -> None:
@@ -48,6 +58,7 @@ class NotificationStream:
         self._opened_at: float | None = None
         self._short = 0
         self._telling = False
+        self.malformed = 0
 
     @property
     def opened(self) -> bool:
@@ -65,6 +76,21 @@ class NotificationStream:
                 self._background.start_soon(self._tell, delay, name=f"{self._server}:gap")
         self._opened_at = now
         response.stream = _Ending(response.stream, self._server)  # type: ignore[arg-type]  # an AsyncClient's are async
+
+    def admit(self, event: Event) -> bool:
+        """Return whether an event is a message that the SDK can read. It logs all others, with a traceback."""
+        if event.skipped is None:
+            with suppress(ValueError):
+                # An event without data has nothing but an id.
+                return not event.data or parse_message(event.data) is not None
+        self.malformed += 1
+        logger.log(
+            logging.WARNING if self.malformed <= LOGGED else logging.DEBUG,
+            "server %r: skipped an event that %s",
+            self._server,
+            f"has too many {event.skipped.excess}" if event.skipped else "is no message of MCP",
+        )
+        return False
 
     async def _tell(self, delay: float) -> None:
         await trio.sleep(delay)

@@ -2,8 +2,7 @@
 
 One stream of events brings everything that the server says; its first event names the endpoint to which everything is
 posted. The SDK has a client for this. It waits for ever when a message cannot be posted, when the endpoint is not where
-it may be, and for the answer to one POST before the next: so what follows is our own, on the SDK's messages and on
-httpx2's events.
+it may be, and for the answer to one POST before the next: so what follows is our own, on the SDK's messages.
 
 A message that cannot be posted fails alone. The connection ends where the stream ends.
 """
@@ -38,6 +37,7 @@ from ..._errors import ServerError
 from ...config import Sse
 from .._exchange import ConnectionOver, Exchange, current_exchange
 from ._discretion import discreet
+from ._events import Event, TooMuch, read_events
 from ._http_bodies import WatchedRequestBody, media_type, read_short
 from ._http_client import real_url
 from ._http_failures import UNREACHED
@@ -47,7 +47,7 @@ from ._messages import INITIALIZED, parse_message
 from ._reach import Reach
 from ._refusals import PING_ID, Refusals
 from ._streams import MessageReader, OpenStreams, Stream
-from ._unreadable import unreadable_answer
+from ._unreadable import answer_over_limit, unreadable_answer
 
 __all__ = ["SseLink"]
 
@@ -55,6 +55,9 @@ logger = logging.getLogger("mcp_actors.servers.http")
 
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 """The longest message, as for stdio."""
+
+LOGGED: Final = 10
+"""Malformed events that are logged at a level that is seen."""
 
 MAX_REDIRECTS: Final = 5
 """Redirects of one request, all within the origin: more is a circle."""
@@ -144,8 +147,9 @@ class SseLink(HttpLink[Sse]):
     def _meaning(self, error: Exception) -> Exception:
         if isinstance(error, ServerError):
             return error
-        if isinstance(error, httpx2.SSEError):
-            return self._failures.too_long(MAX_EVENT_BYTES)
+        if isinstance(error, TooMuch):
+            too_long, too_many = self._failures.too_long, self._failures.too_many
+            return too_long(MAX_EVENT_BYTES) if error.data.excess == "bytes" else too_many(self._max_values)
         return self._failures.unreached(error) if isinstance(error, UNREACHED) else self._failures.ended(error)
 
     # --- what comes -------------------------------------------------------------------------------------------------
@@ -157,34 +161,45 @@ class SseLink(HttpLink[Sse]):
         try:
             if media_type(response) != "text/event-stream":
                 raise self._failures.no_stream(media_type(response))
-            source = aiter(httpx2.EventSource(response, max_event_size=MAX_EVENT_BYTES))
-            async with aclosing(source) as events:  # type: ignore[type-var]  # it is an async generator
+            async with aclosing(read_events(response, MAX_EVENT_BYTES, self._max_values)) as events:
                 async for event in events:
                     await self._take(event)
         finally:
             await response.aclose()
 
-    async def _take(self, event: httpx2.ServerSentEvent) -> None:
+    async def _take(self, event: Event) -> None:
         """Deal with one event."""
-        if event.event == "endpoint":
-            self._endpoint = self._checked(event.data)
+        if event.name == b"endpoint":
+            self._endpoint = self._checked(event.data.decode(errors="replace"))
             self._opened.set()
-        elif event.event == "message" and event.data:
-            data = event.data.encode()
-            try:
-                message = parse_message(data)
-            except ValueError:
-                self.malformed_lines += 1
-                logger.warning("%s: skipped an event that is no message of MCP", self._name)
-                answer = unreadable_answer(data)
-                if answer is None:
-                    return
-                message = answer
+        elif event.name == b"message" and (message := self._message_in(event)) is not None:
             if isinstance(message, JSONRPCResponse | JSONRPCError):
                 if message.id == PING_ID:
                     return
                 self._answered(message.id)
             await self._inbox.send(SessionMessage(message))
+
+    def _message_in(self, event: Event) -> JSONRPCMessage | None:
+        """Return the message in an event, or the error that stands for an answer that is not read; None to skip it."""
+        if event.skipped is not None:
+            most = f"{self._max_values} JSON values" if event.skipped.excess == "values" else f"{MAX_EVENT_BYTES} bytes"
+            told = f"the answer is too long: it has more than {most}; the server may have acted on it; ask for less"
+            answer = answer_over_limit(event.skipped, told)
+            if answer is None:
+                raise TooMuch(event.skipped)
+            return answer
+        if not event.data:
+            return None
+        try:
+            return parse_message(event.data)
+        except ValueError:
+            self.malformed_lines += 1
+            logger.log(
+                logging.WARNING if self.malformed_lines <= LOGGED else logging.DEBUG,
+                "%s: skipped an event that is no message of MCP",
+                self._name,
+            )
+            return unreadable_answer(event.data)
 
     def _checked(self, endpoint: str) -> httpx2.URL:
         """Where to post to; it must be where the stream is, as the credentials go there too."""

@@ -39,8 +39,7 @@ CAUSE_WAIT: Final = 0.5
 """Seconds from the end of the stream to the end of the SDK's transport, which brings the cause. Usually no time."""
 
 BAD_EVENT: Final = "Failed to parse SSE message: "
-EVENT_TOO_LONG: Final = "SSE stream failed: Server-sent event exceeded"
-"""How the errors begin that the SDK makes up for an event it cannot read. A server has no reason to say this."""
+"""How the error begins that the SDK makes up for an event it cannot read. A server has no reason to say this."""
 
 
 class _WatchedReader(MessageReader):
@@ -51,13 +50,11 @@ class _WatchedReader(MessageReader):
         inner: ReadStream[SessionMessage | Exception],
         lifeline: Lifeline,
         failures: HttpFailures,
-        max_body_bytes: int,
         transport_ended: trio.Event,
     ) -> None:
         self._inner = inner
         self._lifeline = lifeline
         self._failures = failures
-        self._max_body_bytes = max_body_bytes
         self._transport_ended = transport_ended
 
     @property
@@ -85,9 +82,7 @@ class _WatchedReader(MessageReader):
 
     def _note_bad_event(self, words: str) -> None:
         """See whether an error is the SDK's own, about an event it could not read; runs in the request's context."""
-        if words.startswith(EVENT_TOO_LONG):
-            current_exchange().failure = self._failures.too_long(self._max_body_bytes)
-        elif words.startswith(BAD_EVENT):
+        if words.startswith(BAD_EVENT):
             current_exchange().failure = self._failures.lost("it sent an event that is no message of MCP")
 
     async def aclose(self) -> None:
@@ -137,9 +132,8 @@ class StreamableHttpLink(HttpLink[Http]):
             lifeline=self._lifeline,
             background=self._background,
         )
-        async with streamable_http_client(
-            shown, http_client=contained, max_sse_event_size=self._transport.max_body_bytes
-        ) as (reader, writer):
+        # The limits on events are in the client.
+        async with streamable_http_client(shown, http_client=contained, max_sse_event_size=None) as (reader, writer):
             self.target = OpenStreams(
                 self._watched(reader), _WatchedWriter(writer, self._lifeline, self.masker, self.configured_url)
             )
@@ -147,4 +141,4 @@ class StreamableHttpLink(HttpLink[Http]):
             await self._left.wait()
 
     def _watched(self, reader: ReadStream[SessionMessage | Exception]) -> _WatchedReader:
-        return _WatchedReader(reader, self._lifeline, self._failures, self._transport.max_body_bytes, self._ended)
+        return _WatchedReader(reader, self._lifeline, self._failures, self._ended)

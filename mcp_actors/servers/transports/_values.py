@@ -17,7 +17,9 @@ class TooManyValues(Exception):
 
 
 class ValueCounter:
-    """Counts the commas of JSON text that are not in strings, as the text comes. There are few more values.
+    """Counts the values of JSON text as it comes, by the commas, brackets and braces that are not in strings.
+
+    That is about how many there are: one less at least, and one more for each array or object that is empty.
 
     Attributes:
         values: how many there were so far.
@@ -38,7 +40,7 @@ class ValueCounter:
             if self._in_string:
                 return
         bare, opening, begun = _STRING.sub(b"", data[begin:]).partition(b'"')
-        self.values += bare.count(b",")
+        self.values += bare.count(b",") + bare.count(b"[") + bare.count(b"{")
         self._in_string = bool(opening)
         self._escaped = (len(begun) - len(begun.rstrip(b"\\"))) % 2 == 1
 

@@ -326,9 +326,8 @@ async def test_an_answer_may_be_as_long_as_it_may_and_not_a_byte_longer(server: 
     async with open_servers(http(server, max_body_bytes=MEBIBYTE)) as servers:
 
         async def ask(length: int) -> str:
-            # An event is counted with the name of its field, and an id takes as many bytes as its placeholder.
-            extra = len("data: ") if form == "event" else 0
-            body = answer("x" * (length - extra - len(answer(""))))
+            # An id takes as many bytes as its placeholder.
+            body = answer("x" * (length - len(answer(""))))
             text = response(200, body) if form == "whole" else stream(f"data: {body}\n\n")
             return text_of(await servers["web"].call_tool("raw", Raw(text, "keep")._asdict()))
 

@@ -18,18 +18,21 @@ values = st.recursive(
 )
 
 
-def commas(value: Any) -> int:
-    """How many separate the members and items of a value."""
-    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
-    return max(len(inner) - 1, 0) + sum(map(commas, inner))
+def commas_and_brackets(value: Any) -> int:
+    """How many commas, and opening brackets and braces, it takes to write a value."""
+    if not isinstance(value, dict | list):
+        return 0
+    inner = list(value.values()) if isinstance(value, dict) else value
+    return 1 + max(len(inner) - 1, 0) + sum(map(commas_and_brackets, inner))
 
 
 @given(values, st.lists(st.integers(0, 200)), st.booleans())
 def test_however_the_text_comes_what_is_in_strings_does_not_count(value: Any, cuts: list[int], escaped: bool) -> None:
+    """B-12: arrays and objects do count, however few commas they have."""
     text = json.dumps(value, ensure_ascii=escaped).encode()
     counter, begin = ValueCounter(), 0
     for cut in sorted(cuts):
         counter.feed(text[begin:cut])
         begin = max(begin, cut)
     counter.feed(text[begin:])
-    assert counter.values == commas(value)
+    assert counter.values == commas_and_brackets(value)

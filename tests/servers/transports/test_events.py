@@ -1,0 +1,156 @@
+"""Reading server-sent events, and writing them for others to read."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import httpx2
+import pytest
+import trio
+from hypothesis import given, strategies as st
+
+from mcp_actors.servers.transports._events import Event, EventParser, TooMuch, read_events, with_events
+from mcp_actors.servers.transports._http_bodies import pieces_of
+from mcp_actors.servers.transports._lines import LongLine
+
+from ..hostile import LongestStep
+
+ANY = 1 << 30
+
+lines = st.sampled_from(
+    ["data: {}", "data:x", "data", "data:", "data:  y", ": comment", "id: 7", "id", "retry: 10", "event: endpoint"]
+    + ["event:", "unknown: x", "datafile: x", "dat", ""] * 2
+)
+
+streams = st.lists(st.tuples(lines, st.sampled_from(["\n", "\r\n", "\r"]))).map(
+    lambda written: "".join(line + end for line, end in written).encode()
+)
+
+
+def parsed(text: bytes, *cuts: int, max_bytes: float = ANY, max_values: float = ANY) -> list[Event]:
+    """Return the events of a stream that comes in pieces."""
+    parser, begin = EventParser(max_bytes, max_values), 0
+    events: list[Event] = []
+    for cut in [*sorted(cuts), len(text)]:
+        events += parser.feed(text[begin : max(begin, cut)])
+        begin = max(begin, cut)
+    return events
+
+
+def excesses(events: list[Event]) -> list[str | None]:
+    """Return which limits events exceed."""
+    return [None if event.skipped is None else event.skipped.excess for event in events]
+
+
+class Body(httpx2.AsyncByteStream):
+    """A body that is there at once, in as many pieces as it has parts."""
+
+    def __init__(self, *parts: bytes) -> None:
+        self.parts = iter(parts)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        for part in self.parts:
+            return part
+        raise StopAsyncIteration
+
+
+def stream_of(*parts: bytes, **headers: str) -> httpx2.Response:
+    """Return a response that is a stream of events."""
+    kind = {"content-type": "text/event-stream; charset=zlib_codec", "content-length": "1", **headers}
+    return httpx2.Response(200, headers=kind, stream=Body(*parts), request=httpx2.Request("GET", "http://x/"))
+
+
+@given(streams, st.lists(st.integers(0, 80)))
+def test_however_a_stream_is_cut_its_events_are_what_others_read_in_it(text: bytes, cuts: list[int]) -> None:
+    request, headers = httpx2.Request("GET", "http://x/"), {"content-type": "text/event-stream"}
+    response = httpx2.Response(200, headers=headers, content=text + b"\n", request=request)
+    expected = [(event.event, event.data) for event in httpx2.EventSource(response)]
+    events = parsed(text + b"\n", *cuts)
+    assert [(event.name.decode(), event.data.decode()) for event in events] == expected
+
+
+@given(st.binary(max_size=40).map(lambda data: data.replace(b"\r", b"")), st.sampled_from([None, b"7"]))
+def test_what_is_written_is_read_as_it_was(data: bytes, other: bytes | None) -> None:
+    event = Event(b"message", data, other, other)
+    assert parsed(event.written()) == [event]
+
+
+def test_what_exceeds_a_limit_is_told_and_not_kept() -> None:
+    """B-12: and what follows is read again."""
+    text = b"data: [[],[]]\n\ndata: [[],\ndata: []\ndata: ]\n\ndata: 12345\n\n"
+    assert excesses(parsed(text, max_values=3)) == ["values", "values", None]
+    assert excesses(parsed(text, max_values=4)) == [None, None, None]
+    first, _, last = parsed(text, max_bytes=5)
+    assert first.skipped is not None
+    assert (first.data, first.skipped.excess, first.skipped.size) == (b"", "bytes", 7)
+    assert last == Event(data=b"12345")
+
+
+def test_what_is_no_data_hides_no_values() -> None:
+    """B-12: a quotation mark in a comment begins no string."""
+    text = b': "\nevent: "\ndata: [1,1,1,1]\nid: "\n\n'
+    assert excesses(parsed(text, max_values=3)) == ["values"]
+
+
+def test_of_a_line_that_is_no_data_little_is_kept() -> None:
+    parser = EventParser(ANY, ANY)
+    for _ in range(100):
+        assert list(parser.feed(b":" * 65536)) == []
+    assert len(parser._line) < 2 * 65536
+    assert list(parser.feed(b"\ndata: x\n\n")) == [Event(data=b"x")]
+
+
+async def test_the_sdk_reads_messages_only_in_utf_8_and_decoded() -> None:
+    """Neither an encoding nor a charset of the server's is left for anybody to decode in one step."""
+    response = stream_of(b"event: other\ndata: 1\n\nid: 1\ndata:\n\nevent: message\ndata: \xc3\xa9\ndata: 2\n\n")
+    response.headers["mcp-session-id"] = "5"
+    written = with_events(response, read_events(response, ANY, ANY), lambda event: event.data != b"2")
+    assert written.headers == {"content-type": "text/event-stream", "mcp-session-id": "5"}
+    assert [(event.id, event.data) async for event in httpx2.EventSource(written)] == [("1", ""), ("1", "é\n2")]
+    await written.aclose()
+
+
+async def test_what_refuses_an_event_ends_the_stream() -> None:
+    def refuse(event: Event) -> bool:
+        raise TooMuch(LongLine(b"", "bytes"))
+
+    response = stream_of(b"data: 1\n\n")
+    written = with_events(response, read_events(response, ANY, ANY), refuse)
+    with pytest.raises(httpx2.SSEError, match="too many bytes"):
+        await anext(aiter(httpx2.EventSource(written)))
+    await written.aclose()
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [(b"\n" * 200_000,), (b"data:\n\n" * 20_000,), (b":\n" * 100_000,), (b"\n",) * 20_000],
+    ids=["blank", "events", "comments", "crumbs"],
+)
+async def test_other_tasks_run_while_a_stream_is_read_that_is_there_already(parts: tuple[bytes, ...]) -> None:
+    """B-13: every millisecond or two; these take a tenth of a second."""
+    rounds = 0
+
+    async def count() -> None:
+        nonlocal rounds
+        while True:
+            await trio.lowlevel.checkpoint()
+            rounds += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        with LongestStep() as steps:
+            async for _ in read_events(stream_of(*parts), ANY, ANY):
+                pass
+        nursery.cancel_scope.cancel()
+    assert rounds > 10
+    assert steps.seconds < 0.1
+
+
+async def test_a_body_that_was_encoded_twice_is_refused() -> None:
+    """B-13: what the first decoder makes may be gigabytes, of which the second makes nothing."""
+    with pytest.raises(httpx2.DecodingError, match="gzip, gzip"):
+        await anext(pieces_of(stream_of(b"", **{"content-encoding": "gzip, gzip"})))
+    assert [piece async for piece in pieces_of(stream_of(b"1", **{"content-encoding": "identity, identity"}))] == [b"1"]
