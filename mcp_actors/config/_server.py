@@ -31,6 +31,10 @@ _DEFAULT_RETRY: Final = RetryPolicy()
 _DEFAULT_LIMITS: Final = Limits()
 _ALL_TOOLS: Final = ToolFilter()
 
+_CONNECT_TIMEOUT: Final = 30.0
+_STARTUP_TIMEOUT: Final = 300.0
+"""Seconds in which a package is downloaded, unpacked and started over a slow line."""
+
 _check_seconds: Final = check.seconds()
 _check_optional_seconds: Final = check.seconds(optional=True)
 _check_count: Final = check.count(1, "give a whole number of 1 or more")
@@ -63,6 +67,14 @@ def _check_name(instance: ServerConfig, attribute: attrs.Attribute[Any], value: 
         raise ConfigError(message, source="ServerConfig", path="name")
 
 
+def _startup_timeout(config: ServerConfig) -> float | None:
+    """Return the default of ``startup_timeout``: no more than a short ``connect_timeout``, no less than a long one."""
+    connect = config.connect_timeout
+    if connect is None or not check.is_positive(connect):  # the latter is about to be refused
+        return None
+    return connect if connect < _CONNECT_TIMEOUT else max(_STARTUP_TIMEOUT, connect)
+
+
 def _check_lazy(instance: ServerConfig, attribute: attrs.Attribute[Any], value: object) -> None:
     """Refuse a server that the start of the group needs, and that is not to be started then."""
     if value == "lazy" and instance.required:
@@ -90,8 +102,11 @@ class ServerConfig:
             revived by hand, while the others serve; ``"raise"`` ends the group.
         protocol: the protocol era to speak: ``"auto"`` (default) finds out and remembers it for restarts, ``"legacy"``
             and ``"2026-07-28"`` insist.
-        connect_timeout: seconds for one whole connect: process or socket, negotiation, tool list; None: no bound.
+        connect_timeout: seconds for one whole connect: socket, negotiation, tool list. A process has them from the
+            moment it has read what it was sent. Nobody waits longer for a server that is not required. None: no bound.
             Default 30.
+        startup_timeout: seconds from the start of a process until it has read something; None: no bound. Default 300;
+            if `connect_timeout` is less than its own default, as much as that.
         request_timeout: seconds for one request, from the call to its answer, the time in the queue included; None: no
             bound. Default 60.
         progress_timeout: seconds that a request may be with the server without an answer or a progress notification,
@@ -146,7 +161,12 @@ class ServerConfig:
     protocol: Literal["auto", "legacy", "2026-07-28"] = attrs.field(
         default="auto", validator=_check_protocol, kw_only=True
     )
-    connect_timeout: float | None = attrs.field(default=30.0, validator=_check_optional_seconds, kw_only=True)
+    connect_timeout: float | None = attrs.field(
+        default=_CONNECT_TIMEOUT, validator=_check_optional_seconds, kw_only=True
+    )
+    startup_timeout: float | None = attrs.field(
+        default=attrs.Factory(_startup_timeout, takes_self=True), validator=_check_optional_seconds, kw_only=True
+    )
     request_timeout: float | None = attrs.field(default=60.0, validator=_check_optional_seconds, kw_only=True)
     progress_timeout: float | None = attrs.field(default=None, validator=_check_optional_seconds, kw_only=True)
     when_down: Literal["wait", "fail"] = attrs.field(

@@ -2,8 +2,8 @@
 
 Which task enters, which leaves: the owner task enters the link, then ``mcp.Client``, waits at the yield, and leaves
 both in reverse. Requests run in tasks *outside* the client's nurseries, so a dying transport gives them errors and does
-not cancel them. ``connect_timeout`` is a cancel scope around all of it whose deadline is lifted once connected. (A
-server that does not survive the question for its era is connected to a second time, in the same scope; see `_era`.)
+not cancel them. A cancel scope is around all of it, whose deadline is lifted once connected (`_patience`). A server
+that does not survive the question for its era is connected to a second time (`_negotiation`).
 
 The end is noticed without traffic: the link calls `_lost` the moment its other side is gone.
 """
@@ -36,13 +36,14 @@ from ._connection_errors import (
     tools_not_listed,
 )
 from ._departure import Departure
-from ._era import Negotiation
 from ._exchange import ConnectionOver, current_exchange, open_exchange
 from ._incoming import NotificationsMissed, open_incoming
 from ._input_required import attend_to_questions, too_many_rounds
 from ._listening import Listening, lists_that_change
 from ._log_level import keep_log_level
 from ._middleware import send_through
+from ._negotiation import Negotiation
+from ._patience import TimedOut
 from ._refreshing import keep_refreshed
 from ._requests import list_all_tools
 from ._status import ServerInfo
@@ -56,7 +57,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from ._exchange import Exchange
-    from ._incoming import Incoming
+    from ._incoming import ClientCallbacks, Incoming
+    from ._patience import Patience
     from ._record import ServerRecord
     from ._requests import Request
     from .transports import Link
@@ -96,15 +98,12 @@ class ServerActor(Actor):
             raise IgnoreStart(keep_mailbox=self._record.dormant)
         config, negotiation = self._record.config, Negotiation(self._record)
         try:
-            with trio.CancelScope(deadline=trio.current_time() + (config.connect_timeout or math.inf)) as connecting:
-                async with self._connection(negotiation):
-                    connecting.deadline = math.inf
-                    self._serving = True
-                    try:
-                        yield
-                        await self._closing.wait_turn(self._name)
-                    finally:
-                        self._closing.begin(self._name)
+            async with self._connection(negotiation):
+                try:
+                    yield
+                    await self._closing.wait_turn(self._name)
+                finally:
+                    self._closing.begin(self._name)
         except Exception as exc:
             self._masker.clean(exc)
             if self._serving:
@@ -112,6 +111,9 @@ class ServerActor(Actor):
                 raise
             if isinstance(exc, ConnectFailed):
                 raise
+            if isinstance(exc, TimedOut):
+                negotiation.failed(None)
+                raise connect_timed_out(config, self._phase, self._link, exc) from None
             failure = connect_failed(config, self._phase, self._link, exc)
             negotiation.failed(failure.__cause__)
             raise failure from failure.__cause__
@@ -119,9 +121,6 @@ class ServerActor(Actor):
             self._record.pid = None
             if self._serving and self._link is not None and self._link.lost:
                 self._record.note_failure(self._loss())
-        if connecting.cancelled_caught:
-            negotiation.failed(None)
-            raise connect_timed_out(config, self._phase, self._link)
 
     @asynccontextmanager
     async def _connection(self, negotiation: Negotiation) -> AsyncIterator[None]:
@@ -139,24 +138,39 @@ class ServerActor(Actor):
 
     @asynccontextmanager
     async def _attempt(self, negotiation: Negotiation) -> AsyncIterator[None]:
-        """Open a link, negotiate and list tools."""
+        """Open a link, negotiate and list tools; then serve."""
         self._phase = "open"
-        async with (
-            open_callbacks(self._record, self.join_handler) as questions,
-            open_link(self._record.config, on_lost=self._lost) as link,
-        ):
-            self._link, self._phase = link, "negotiate"
+        with negotiation.patience() as patience:
             async with (
-                negotiation.patience(link) as answered,
-                open_incoming(self._record.listeners) as incoming,
-                self._well_informed(link),
-                negotiation.client(link, incoming.callbacks() | questions.for_client()) as self._client,
+                open_callbacks(self._record, self.join_handler) as questions,
+                open_link(self._record.config, on_lost=self._lost) as link,
             ):
-                with closing(incoming):
-                    answered()
-                    await self._begin(link, negotiation, incoming)
-                    with self._as_before(link, incoming):
-                        yield
+                self._link, self._phase = link, "negotiate"
+                async with self._session(link, questions.for_client(), negotiation, patience):
+                    patience.connected()
+                    self._serving = True
+                    yield
+
+    @asynccontextmanager
+    async def _session(
+        self, link: Link, callbacks: ClientCallbacks, negotiation: Negotiation, patience: Patience
+    ) -> AsyncIterator[None]:
+        """Have a session over a link, with all that belongs to it."""
+        async with (
+            patience.follow(link),
+            open_incoming(self._record.listeners) as incoming,
+            self._well_informed(link),
+            negotiation.client(link, incoming.callbacks() | callbacks) as self._client,
+        ):
+            with closing(incoming):
+                await negotiation.agree(self._client, link, patience, incoming.tasks)
+                await self._begin(link, incoming)
+                negotiation.succeeded(self._client)
+                if link.lost:
+                    # It left in the same moment, and that is told only once. No checkpoint from here to `_serving`.
+                    raise self._loss()
+                with self._as_before(link, incoming):
+                    yield
 
     @asynccontextmanager
     async def _well_informed(self, link: Link) -> AsyncIterator[None]:
@@ -171,20 +185,15 @@ class ServerActor(Actor):
                     raise exchange.failure from exchange.failure.__cause__
             raise
 
-    async def _begin(self, link: Link, negotiation: Negotiation, incoming: Incoming) -> None:
+    async def _begin(self, link: Link, incoming: Incoming) -> None:
         """Learn what there is to know before anything is served."""
         leave_results_unchecked(self._client.session)
         attend_to_questions(self._client, self._name)
-        await negotiation.finish(self._client)
         self._phase = "list_tools"
         await self._listen(link, incoming)
         self._record.listeners.tell(NotificationsMissed())
         self._remember(link, await self._list_tools(link))
         incoming.tasks.start_soon(keep_refreshed, self._record, self.ref, name=f"{self._name}:refresh")
-        negotiation.succeeded(self._client)
-        if link.lost:
-            # It left in the same moment, and that is told only once. No checkpoint from here to `_serving`.
-            raise self._loss()
 
     def _as_before(self, link: Link, incoming: Incoming) -> AbstractContextManager[None]:
         """Have a new connection take over what the one before it was told."""

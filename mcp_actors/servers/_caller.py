@@ -295,6 +295,9 @@ class Caller:
         if self._lifecycle.state != "running":
             # The block has ended, and the servers are being stopped; `ServerRecord.left` comes after that.
             return self._record.group_left()
+        if self._record.overdue is not None:
+            message = f"{self._record.overdue}; wait longer with wait_state('ready'), or raise connect_timeout"
+            return ServerUnavailable(message, server=name, state=state, last_error=error)
         retry_at = self._record.retry_at
         if error is None:
             what = f"is {state}; await its start() to connect it again"

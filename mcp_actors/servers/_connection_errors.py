@@ -17,6 +17,7 @@ from .transports import MAY_HAVE_ACTED, Masker, Obituary, is_unreadable
 
 if TYPE_CHECKING:
     from ..config import ServerConfig
+    from ._patience import TimedOut
     from .transports import Link
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "connection_over",
     "problem_of",
     "session_failed",
+    "still_connecting",
     "tools_not_listed",
 ]
 
@@ -66,13 +68,23 @@ def _behind(cause: BaseException) -> BaseException | None:
     return cause.__cause__ if isinstance(cause, ConnectionOver) else cause
 
 
-def connect_timed_out(config: ServerConfig, phase: ConnectPhase, link: Link | None) -> ConnectFailed:
+def connect_timed_out(config: ServerConfig, phase: ConnectPhase, link: Link | None, over: TimedOut) -> ConnectFailed:
     """The error for a connect that took too long."""
+    unread = "; its process has not read what it was sent" if over.read is False else ""
     what = (
-        f"no answer within {config.connect_timeout:g} s while we were {_DOING[phase]}; "
-        "see what it waits for, or raise connect_timeout"
+        f"no answer within {over.seconds:g} s while we were {_DOING[phase]}{unread}; "
+        f"see what it waits for, or raise {over.limit}"
     )
     return _with_last_words(config, phase, link, what)
+
+
+def still_connecting(server: str, seconds: float, link: Link) -> str:
+    """Say that a process has not answered yet, and what it says it does."""
+    words = link.obituary().last_line
+    why = f"; the last line of its stderr is: {words}" if words else "; it has written nothing to stderr"
+    if link.heard is False:
+        why = f"; its process has not read anything yet{why}"
+    return f"server {server!r}: is still connecting after {seconds:g} s{why}"
 
 
 def tools_not_listed(server: str, seconds: float) -> RequestTimedOut:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,7 +15,7 @@ from ..config import EffectiveCallbacks
 from ..kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting
 from ._breaker import Breaker
 from ._catalog import ServerCatalog
-from ._connection_errors import problem_of
+from ._connection_errors import problem_of, still_connecting
 from ._deadlines import Deadlines
 from ._events import PromptsChanged, Recovered, ResourcesChanged, ServerEvent, StateChanged
 from ._incoming import Listeners, NotificationsMissed
@@ -33,8 +35,11 @@ if TYPE_CHECKING:
     from ._era import Era
     from ._known_tools import KnownTool
     from ._status import ServerInfo
+    from .transports import Link
 
 __all__ = ["ServerRecord"]
+
+logger = logging.getLogger("mcp_actors.servers")
 
 E = TypeVar("E", bound=ServerEvent)
 
@@ -67,6 +72,8 @@ class ServerRecord:
         tokens: how much is left of its retry budget.
         breaker: its circuit breaker, if it has one.
         latency: how its requests ended, and how long they took.
+        overdue: while it connects, and has not answered within its ``connect_timeout``: what its connection says about
+            that. Nobody waits for it any more unless it is required. Written by the connection (`note_overdue`).
         wanted: False once somebody has stopped it by hand and nobody started it again, and while nobody has asked for
             a lazy one. Written in the step of whoever asks (``_lifecycle.change``, `Caller.wake`).
         returning: True while it is being disconnected only to be connected anew. Written by the lifecycle actor;
@@ -105,10 +112,13 @@ class ServerRecord:
         self.tokens: RetryTokens = RetryTokens(config.retry.budget)
         self.breaker: Breaker | None = Breaker(config.name, config.breaker) if config.breaker is not None else None
         self.latency: LatencyCounts = LatencyCounts()
+        self.overdue: str | None = None
         self.wanted: bool = config.connect == "eager"
         self.returning: bool = False
         self.left: bool = False
         self._emit = emit
+        self._reason = "nobody has asked for it" if config.connect == "lazy" else "it is about to be connected"
+        self._link: Link | None = None
         self._retry_at: datetime | None = None
         self._change: trio.Event | None = None
         self._listen()
@@ -233,6 +243,34 @@ class ServerRecord:
             self._change.set()
             self._change = None
 
+    @property
+    def reason(self) -> str:
+        """Why it is in its state, for people. While its process starts, that is the last line of its stderr."""
+        return (self._link.obituary().last_line if self._link is not None else "") or self._reason
+
+    def note_connecting(self, link: Link) -> None:
+        """Its connection is being made over this link."""
+        self._link = link
+
+    def note_overdue(self, link: Link) -> None:
+        """It has not answered within its ``connect_timeout``, and goes on connecting."""
+        if self.overdue is None and self.config.connect_timeout is not None:
+            self.overdue = still_connecting(self.config.name, self.config.connect_timeout, link)
+            logger.warning("%s", self.overdue)
+            self._wake()
+
+    async def wait_connected(self) -> ServerState:
+        """Wait as `wait_settled` does; for a server that is not required no longer than its ``connect_timeout``."""
+        timeout = self.config.connect_timeout
+        until = math.inf if self.required or timeout is None else trio.current_time() + timeout
+        await trio.lowlevel.checkpoint()
+        while self.returning or self.state not in SETTLED:
+            with trio.move_on_at(until if self.overdue else math.inf) as scope:
+                await self.wait_change()
+            if scope.cancelled_caught:
+                break
+        return self.state
+
     def leave(self) -> None:
         """Its group was left."""
         self.left = True
@@ -263,7 +301,8 @@ class ServerRecord:
     def _become(self, new: ServerState, event: Event) -> StateChanged:
         old, self.state = self.state, new
         self.since, self.changed_at = event.time, event.at
-        reason = self._reason(event)
+        self.overdue = self._link = None
+        self._reason = reason = self._reason_of(event)
         if new == "stopped":
             self.error = None
         self._wake()
@@ -281,7 +320,7 @@ class ServerRecord:
         number = "1 tool" if len(self.tools) == 1 else f"{len(self.tools)} tools"
         return number if self.error is None else f"{number}, as it does not list them: {problem_of(self.error)}"
 
-    def _reason(self, event: Event) -> str:
+    def _reason_of(self, event: Event) -> str:
         """Why the state changes, for people."""
         now = problem_of(self.error) if self.error is not None else "no error is known"
         match event:

@@ -93,6 +93,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             since=record.since,
             changed_at=record.changed_at,
             retry_at=record.retry_at,
+            reason=record.reason,
             incarnation=record.incarnation,
             pid=record.pid,
             last_error=record.last_error,
@@ -320,9 +321,10 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         **Cancellation**: only ends the waiting; a connect that has begun goes on.
 
         Raises:
-            ServerUnavailable: it has failed or was stopped, so that waiting would be in vain.
+            ServerUnavailable: it has failed or was stopped, so that waiting would be in vain; or it is not required,
+                and its process has not answered within ``connect_timeout``. It goes on ``connecting`` then.
         """
         if self._record.dormant:
             self._caller.wake()
-        if await self._record.wait_settled() not in ACTIVE:
+        if await self._record.wait_connected() not in ACTIVE:
             raise self._caller.unavailable() from self._record.error

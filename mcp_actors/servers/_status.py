@@ -54,6 +54,7 @@ class ServerStatus:
         changed_at: when it came into that state, by the wall clock, in UTC.
         retry_at: when a server that is ``failed`` is tried again (``RestartPolicy.park_retry``), in UTC; None if it is
             not.
+        reason: why it is in that state, for people. While its process starts, that is the last line of its stderr.
         incarnation: which incarnation of its actor is on, or was the last, as events have it; 0 before the first.
         pid: its process, while it is connected over stdio.
         last_error: the last failure there was, also after it was overcome.
@@ -70,6 +71,7 @@ class ServerStatus:
     since: float
     changed_at: datetime
     retry_at: datetime | None
+    reason: str
     incarnation: int
     pid: int | None
     last_error: Exception | None

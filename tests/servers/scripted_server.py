@@ -54,6 +54,7 @@ def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--era", choices=["legacy", "modern", "both"], default="legacy", help="which eras it speaks")
     parser.add_argument("--era-file", type=Path, metavar="PATH", help="read --era from this file at each start")
     parser.add_argument("--on-discover", choices=["die", "ignore"], help="instead of an answer to server/discover")
+    parser.add_argument("--discover-delay", type=float, default=0.0, metavar="S", help="sleep before that answer")
     parser.add_argument("--untyped", action="store_true", help="leave resultType out of modern results")
     parser.add_argument("--handshake", action="store_true", help="refuse everything before initialize, as the SDK does")
     parser.add_argument("--exit-at-start", type=int, metavar="CODE", help="end at once with this code")
@@ -213,6 +214,7 @@ class ScriptedServer:
             case "server/discover" if self.flags.on_discover is not None:
                 return None if self.flags.on_discover == "ignore" else self.end(5)
             case "server/discover" if self.flags.era != "legacy":
+                time.sleep(self.flags.discover_delay)
                 return self.discover()
             case _ if not self.initialized and self.flags.era == "legacy":
                 raise RpcError(INVALID_PARAMS, "Received request before initialization was complete")

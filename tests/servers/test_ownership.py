@@ -14,7 +14,7 @@ from mcp import Client
 
 from mcp_actors import ConnectFailed, Http, ServerConfig, open_servers
 from mcp_actors.kernel import StopFailed
-from mcp_actors.servers import _actor, _era
+from mcp_actors.servers import _actor, _negotiation
 from mcp_actors.servers.transports import Link, open_link
 
 from .groups import AT_ONCE, LATER, NEVER, Events, Fault, crash, server, state
@@ -71,7 +71,7 @@ def visits(monkeypatch: pytest.MonkeyPatch) -> Visits:
                 visits.note("leave session")
 
     monkeypatch.setattr(_actor, "open_link", watched_link)
-    monkeypatch.setattr(_era, "Client", WatchedClient)
+    monkeypatch.setattr(_negotiation, "Client", WatchedClient)
     return visits
 
 

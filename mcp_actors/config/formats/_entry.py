@@ -25,7 +25,7 @@ _ENVIRONMENT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPACE: Final = re.compile(r"\s")
 _BARE_VARIABLE: Final = re.compile(r"\$[A-Z_][A-Z0-9_]*")
 _NAMED: Final = 10  # unknown keys that are told one by one
-_MAY_BE_UNBOUNDED: Final = ("connect_timeout", "request_timeout", "progress_timeout")
+_MAY_BE_UNBOUNDED: Final = ("connect_timeout", "startup_timeout", "request_timeout", "progress_timeout")
 
 
 def read_entry(name: str, entry: object, path: str, around: Surroundings) -> ServerConfig:

@@ -1,10 +1,10 @@
 """How long the start of a group waits for which server.
 
-Without a gate it waits for the first connect of each: until it has succeeded or failed. With one, only for those whose
-connect matters before anything can be done: servers that are required, and servers of which nothing is remembered. The
-others go on connecting when the time is over, and what becomes of that is logged.
+It waits for the first connect of each: until it has succeeded or failed, or, if the server is not required, has taken
+``connect_timeout``. With a gate, only for those whose connect matters before anything can be done: servers that are
+required, and servers of which nothing is remembered. The others go on connecting, and what becomes of that is logged.
 
-Nothing here starts a server. The group's supervisor does, and does not await those that a gate is for
+Nothing here starts a server. The group's supervisor does, and awaits those that are required only
 (``Supervisor(await_start=False)``); so the waiting is done in the task that opens the group, where every deadline and
 cancellation reaches it.
 """
@@ -51,11 +51,6 @@ class StartGate:
         self._awaited = [record for record in records if record.config.connect == "eager"]
         self._late: dict[str, ServerRecord] = {}
 
-    @property
-    def bounded(self) -> bool:
-        """Whether it opens after some time in any case."""
-        return self._deadline < math.inf
-
     async def wait(self) -> None:
         """Wait until the block may begin."""
         for record in self._awaited:
@@ -70,7 +65,7 @@ class StartGate:
                 await record.wait_change()
         if any(record.state == "failed" and record.config.on_failure == "raise" for record in self._awaited):
             await trio.sleep_forever()  # the group is about to end, and this with it
-        self._late = {record.config.name: record for record in self._awaited if _undecided(record)}
+        self._late = {record.config.name: record for record in self._awaited if _connects(record)}
 
     def __call__(self, event: Event) -> None:
         """Log what became of a connect that the block did not wait for."""
@@ -80,13 +75,18 @@ class StartGate:
         if record is None:
             return
         if event.new in ACTIVE:
-            logger.info("server %r: after the start gate: %s", event.server, event.reason)
+            logger.info("server %r: after the start: %s", event.server, event.reason)
         elif record.error is not None:
             problem = problem_of(record.error)
-            logger.warning("server %r: could not be connected after the start gate: %s", event.server, problem)
+            logger.warning("server %r: could not be connected after the start: %s", event.server, problem)
 
 
 def _undecided(record: ServerRecord) -> bool:
+    """Whether the first connect of a server is to be waited for."""
+    return _connects(record) and (record.required or record.overdue is None)
+
+
+def _connects(record: ServerRecord) -> bool:
     """Whether the first connect of a server has come to nothing yet. A state may flash by, a failure stays."""
     return record.state in FIRST_CONNECT and record.last_error is None
 

@@ -121,7 +121,7 @@ async def _supervised(
             await memory.recall()
         with translated(records.values()) as phase:
             async with open_supervisor(
-                *group_specs(records.values(), closing, memory=memory, gated=gate.bounded),
+                *group_specs(records.values(), closing, memory=memory),
                 name=GROUP,
                 max_restarts=0,
                 start_order="parallel",

@@ -43,22 +43,17 @@ def supervisor_id(server: str) -> str:
 
 
 def group_specs(
-    records: Iterable[ServerRecord], closing: ClosingOrder, *, memory: CatalogMemory | None, gated: bool
+    records: Iterable[ServerRecord], closing: ClosingOrder, *, memory: CatalogMemory | None
 ) -> list[ChildSpec]:
-    """The children of the group's supervisor, in configured order.
+    """Return the children of the group's supervisor, in configured order.
 
     Args:
         records: the servers.
         closing: the order in which they close.
         memory: what is remembered of them, if anything is to be.
-        gated: whether the start of the supervisor waits for required servers only.
     """
     servers = [
-        ChildSpec(
-            supervisor_id(record.config.name),
-            partial(_supervisor, record, closing, await_start=record.required or not gated),
-        )
-        for record in records
+        ChildSpec(supervisor_id(record.config.name), partial(_supervisor, record, closing)) for record in records
     ]
     return [*_memory_specs(memory), *servers, ChildSpec(LIFECYCLE, LifecycleActor)]
 
@@ -70,8 +65,8 @@ def _memory_specs(memory: CatalogMemory | None) -> list[ChildSpec]:
     return [ChildSpec(MEMORY, partial(MemoryActor, memory), restart="temporary", shutdown=2 * FLUSH_WAIT)]
 
 
-def _supervisor(record: ServerRecord, closing: ClosingOrder, *, await_start: bool) -> Supervisor:
-    """A server's own supervisor."""
+def _supervisor(record: ServerRecord, closing: ClosingOrder) -> Supervisor:
+    """A server's own supervisor. It awaits the start of a server that is required; the gate waits for the others."""
     config, policy = record.config, record.config.restart
     server = ChildSpec(
         config.name,
@@ -90,5 +85,5 @@ def _supervisor(record: ServerRecord, closing: ClosingOrder, *, await_start: boo
         on_limit="park" if config.on_failure == "park" else "end",
         park_retry=partial(seconds_to_retry, policy) if config.on_failure == "park" else None,
         strict=record.required,
-        await_start=await_start,
+        await_start=record.required,
     )

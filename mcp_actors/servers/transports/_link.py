@@ -58,9 +58,9 @@ class Link:
         return self._lifeline.failure
 
     @property
-    def heard(self) -> bool:
-        """Something was sent, and the server has read all of it; False where nobody can tell."""
-        return False
+    def heard(self) -> bool | None:
+        """Whether something was sent, and the server has read all of it; None where the system does not tell."""
+        return None
 
     @property
     def malformed_lines(self) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from attrs import field, frozen
 
+from ..._plain_text import plain_text
+
 __all__ = ["Obituary"]
 
 
@@ -21,3 +23,9 @@ class Obituary:
     exit_code: int | None = None
     stderr_tail: str = ""
     unread: int | None = field(default=None, eq=False)
+
+    @property
+    def last_line(self) -> str:
+        """The last line of its stderr, for people; empty if there is none."""
+        lines = self.stderr_tail.splitlines()
+        return plain_text(lines[-1]) if lines else ""

@@ -113,9 +113,10 @@ class StdioLink(Link):
         return Obituary(self._exit_code, self._stderr.tail(), self._unread)
 
     @property
-    def heard(self) -> bool:
-        """Something was sent, and the server has read all of it; False where the system does not tell."""
-        return self._writer.sent and not self._stopping and unread_bytes(self._process.stdin) == 0
+    def heard(self) -> bool | None:
+        """Whether something was sent, and the server has read all of it; None where the system does not tell."""
+        unread = self._unread if self._stopping else unread_bytes(self._process.stdin)
+        return None if unread is None else self._writer.sent and unread == 0
 
     def _look(self) -> None:
         """See what has become of the process so far."""

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from mcp_actors import ConfigError, ConnectFailed, LoadedConfig, ServerConfig, Stdio, load_config, open_servers
-from mcp_actors.servers import _era
+from mcp_actors.servers import _negotiation
 
 from ..groups import BOUND
 from ..http_server import run_server
@@ -226,7 +226,7 @@ async def test_a_server_that_is_mute_about_its_era_is_asked_once_more_also_witho
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S3-08: what is a part of the time-out elsewhere is a part of its default here."""
-    monkeypatch.setattr(_era, "UNBOUNDED", 2.0)
+    monkeypatch.setattr(_negotiation, "UNBOUNDED", 2.0)
     entry = scripted("--handshake", "--on-discover", "ignore")
     entry["mcp_actors"] = {"connect_timeout": 0, "protocol": "auto"}
     with trio.fail_after(BOUND):

@@ -179,7 +179,7 @@ async def test_a_failure_after_the_gate_is_recorded_and_logged(
         assert deferred(group) == {"a": True}
     [record] = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert record.getMessage() == (
-        "server 'a': could not be connected after the start gate: its process exited with code 3 while we were "
+        "server 'a': could not be connected after the start: its process exited with code 3 while we were "
         "negotiating the protocol; it wrote nothing to stderr: start it by hand to see what it needs"
     )
 

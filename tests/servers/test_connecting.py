@@ -1,0 +1,113 @@
+"""Servers that take their time: to start, to read, to answer. Real processes; the times are scaled down.
+
+The same at default values is in ``tests/slow/test_connecting.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from mcp_actors import ServerConfig, ServerUnavailable, Stdio, open_servers
+
+from .groups import AT_ONCE, BOUND, NEVER, command_with, until
+from .links import text_of
+from .test_eras import LATEST_LEGACY, MODERN, PROBED, negotiations
+
+TIMES: dict[str, Any] = {"connect_timeout": 0.5, "startup_timeout": BOUND}
+"""A server that needs a second needs twice the time that anybody waits for it."""
+
+
+def late(log: Path, how: str, *flags: str, when: str = "sleep 1", **options: Any) -> ServerConfig:
+    """Configure a scripted server that begins to read, or is there at all, only after some line of shell."""
+    server = command_with("--log-file", str(log), *flags)
+    script = {
+        "reads late": f"echo unpacking >&2; {when}; exec {server}",
+        "is behind a relay": f"cat | (echo pulling the image >&2; {when}; exec {server})",
+    }[how]
+    return ServerConfig("a", Stdio("/bin/sh", ("-c", script)), **{"stop_timeout": 1.0, **TIMES, **options})
+
+
+@pytest.mark.parametrize("how", ["reads late", "is behind a relay"])
+@pytest.mark.parametrize(("era", "version"), [("legacy", LATEST_LEGACY), ("modern", MODERN), ("both", MODERN)])
+async def test_a_late_server_is_started_once_and_spoken_to_in_its_era(
+    tmp_path: Path, how: str, era: str, version: str
+) -> None:
+    """B-01: at its first attempt; nobody waits for it longer than ``connect_timeout``."""
+    log, go = tmp_path / "log", tmp_path / "go"
+    async with open_servers(late(log, how, "--era", era, "--handshake", when=until(go), restart=NEVER)) as servers:
+        ref = servers["a"]
+        assert ref.state == "connecting"
+        assert (servers.connected, servers.failed, dict(servers.errors)) == ((), (), {})
+        go.write_text("now")
+        with trio.fail_after(BOUND):
+            await ref.wait_state("ready")
+        assert ref.info.protocol_version == version
+        assert ref.statistics().incarnation == 1
+        assert text_of(await ref.call_tool("echo", {"text": "x"})) == "x"
+    assert len(negotiations(log)) == 1
+
+
+async def test_whoever_waits_for_a_late_server_hears_what_it_does(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """B-01: its last line of stderr is the reason of its state, of the warning, and of the error."""
+    go = tmp_path / "go"
+    async with open_servers(late(tmp_path / "log", "reads late", when=until(go))) as servers:
+        ref = servers["a"]
+        assert ref.statistics().reason == "unpacking"
+        with pytest.raises(
+            ServerUnavailable, match=r"still connecting after 0\.5 s.*unpacking.*connect_timeout"
+        ) as caught:
+            await ref.wait_ready()
+        assert caught.value.state == "connecting"
+        go.write_text("now")
+        with trio.fail_after(BOUND):
+            await ref.wait_state("ready")
+        assert ref.statistics().reason.startswith("connected, ")
+    [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert "server 'a': is still connecting after 0.5 s" in warning
+    assert warning.endswith("unpacking")
+
+
+@pytest.mark.parametrize("how", ["reads late", "is behind a relay"])
+async def test_a_server_that_is_required_is_waited_for_until_it_is_there(tmp_path: Path, how: str) -> None:
+    """B-01: strict or required."""
+    async with open_servers(late(tmp_path / "log", how), strict=True) as servers:
+        assert servers["a"].state == "ready"
+
+
+@pytest.mark.parametrize("era", ["modern", "both"])
+async def test_a_slow_machine_makes_no_legacy_server_of_a_modern_one(tmp_path: Path, era: str) -> None:
+    """B-01: it has read the question, and been sent ``initialize``, long before it comes to answer."""
+    log = tmp_path / "log"
+    flags = ("--log-file", str(log), "--era", era, "--discover-delay", "1")
+    config = ServerConfig("a", Stdio("/bin/sh", ("-c", f"exec {command_with(*flags)}")), **TIMES, required=True)
+    async with open_servers(config) as servers:
+        assert servers["a"].info.protocol_version == MODERN
+        await servers["a"].restart()
+        assert servers["a"].info.protocol_version == MODERN
+    assert negotiations(log) == [PROBED, []]
+
+
+async def test_an_era_for_want_of_an_answer_is_told_and_not_remembered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """B-02: it may only have been slow, so the next connect asks again."""
+    log, mute = tmp_path / "log", tmp_path / "mute"
+    mute.touch()
+    server = command_with("--log-file", str(log), "--era", "both")
+    script = f"if [ -e {mute} ]; then exec {server} --on-discover ignore; fi; exec {server}"
+    config = ServerConfig("a", Stdio("/bin/sh", ("-c", script)), **TIMES, required=True, restart=AT_ONCE)
+    async with open_servers(config) as servers:
+        assert servers["a"].info.protocol_version == LATEST_LEGACY
+        warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+        assert [text for text in warnings if "'a'" in text and "protocol='legacy'" in text]
+        mute.unlink()
+        await servers["a"].restart()
+        assert servers["a"].info.protocol_version == MODERN
+    assert negotiations(log) == [PROBED, ["server/discover"]]
