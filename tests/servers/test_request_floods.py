@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import suppress
+from typing import Any, Self
 
 import pytest
 import trio
 from mcp.types import ErrorData
 
-from mcp_actors import Callbacks, ConnectionLost, LimitExceeded, open_servers
+from mcp_actors import Callbacks, ConnectionLost, LimitExceeded, ServerRef, open_servers
 
 from .groups import BOUND, LATER, reach, server
 from .hostile import STEP, LongestStep, hostile
+from .hostile_http import Over, hostile_http
 from .links import text_of
 
 TASKS = 1500
@@ -27,6 +29,13 @@ class MostTasks(trio.abc.Instrument):
 
     def __init__(self) -> None:
         self.number = self._now = trio.lowlevel.current_statistics().tasks_living
+
+    def __enter__(self) -> Self:
+        trio.lowlevel.add_instrument(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        trio.lowlevel.remove_instrument(self)
 
     def task_spawned(self, task: trio.lowlevel.Task) -> None:
         """One more."""
@@ -59,12 +68,9 @@ async def test_a_flood_of_requests_ends_with_its_connection(flood: dict[str, Any
     """B-11."""
     config = hostile(restart=LATER, callbacks=callbacks)
     async with open_servers(config, server("good")) as group:
-        with LongestStep() as longest, trio.fail_after(BOUND):
-            most = MostTasks()
-            trio.lowlevel.add_instrument(most)
+        with LongestStep() as longest, trio.fail_after(BOUND), MostTasks() as most:
             assert text_of(await group["evil"].call_tool("flood", flood)) == "done"
             await reach(group, "evil", "backoff")
-            trio.lowlevel.remove_instrument(most)
         assert text_of(await group["good"].call_tool("echo", {"text": "here"})) == "here"
         error = group.errors["evil"]
     assert isinstance(error, ConnectionLost)
@@ -74,3 +80,30 @@ async def test_a_flood_of_requests_ends_with_its_connection(flood: dict[str, Any
         assert words in str(error.__cause__)
     assert most.number < TASKS
     assert longest.seconds < STEP, longest.task
+
+
+@pytest.mark.parametrize("callbacks", [Callbacks(), Callbacks(sampling=hangs)], ids=["nobody answers", "slow"])
+@pytest.mark.parametrize("method", ["ping", "sampling/createMessage"])
+@pytest.mark.parametrize(("over", "on"), [("http", "stream"), ("http", "answer"), ("sse", "stream")])
+async def test_a_flood_over_http_ends_with_its_connection(
+    over: Over, on: str, method: str, callbacks: Callbacks
+) -> None:
+    """B-11: on the stream that is open all the time, or on that of an answer."""
+    with hostile_http(over, restart=LATER, callbacks=callbacks) as config:
+        async with open_servers(config, server("good"), strict=True) as group, trio.open_nursery() as nursery:
+            with LongestStep() as longest, trio.fail_after(BOUND), MostTasks() as most:
+                nursery.start_soon(suffer, group["evil"], {"what": method, "on": on})
+                await reach(group, "evil", "backoff")
+            assert text_of(await group["good"].call_tool("echo", {"text": "here"})) == "here"
+            error = group.errors["evil"]
+    assert isinstance(error, ConnectionLost)
+    assert isinstance(error.__cause__, LimitExceeded)
+    assert "max_requests" in str(error.__cause__)
+    assert most.number < TASKS
+    assert longest.seconds < STEP, longest.task
+
+
+async def suffer(ref: ServerRef, arguments: dict[str, Any]) -> None:
+    """Ask for a flood, on a connection that it ends."""
+    with suppress(ConnectionLost):
+        await ref.call_tool("flood", arguments)

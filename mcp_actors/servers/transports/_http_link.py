@@ -13,11 +13,15 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+import anyio
 import httpx2
 import trio
+from mcp.types import JSONRPCMessage, JSONRPCRequest
 
 from ..._collapse import leaves
+from ..._errors import LimitExceeded
 from ...config import Http, Sse
+from ...config._list_meter import measured
 from .._background import Background, open_background
 from ._discretion import discreet, install_filters
 from ._http_client import bound_on_connections, make_client
@@ -25,6 +29,7 @@ from ._http_failures import HttpFailures, describe
 from ._lifeline import Lifeline
 from ._link import Link
 from ._masker import Masker
+from ._server_requests import HELD_BYTES, ServerRequests
 
 if TYPE_CHECKING:
     from ...config import ServerConfig
@@ -55,6 +60,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
         self._name = config.name
         self._stop_timeout = config.stop_timeout
         self._max_values = config.limits.max_message_values
+        self._requests = ServerRequests(config.name, config.limits.max_requests)
         self._transport: Configured = transport
         self._client = client
         self._failures = HttpFailures(config.name, transport.display_url, masker)
@@ -70,6 +76,19 @@ class HttpLink(Link, ABC, Generic[Configured]):
     def __repr__(self) -> str:
         state = "closed" if self._left.is_set() else "lost" if self.lost else "open"
         return f"<{type(self).__name__} {self._name!r} {self.endpoint}, {state}>"
+
+    def admit(self, message: JSONRPCMessage) -> None:
+        """Count a message of the server before the session sees it.
+
+        Raises:
+            anyio.EndOfStream: it is one request too many, so the connection is lost.
+        """
+        size = measured(message, HELD_BYTES)[0] if isinstance(message, JSONRPCRequest) else 0
+        try:
+            self._requests.receive(message, size, trio.current_time())
+        except LimitExceeded as exceeded:
+            self._lifeline.lose(exceeded)
+            raise anyio.EndOfStream from None
 
     @abstractmethod
     async def live(self) -> None:

@@ -19,7 +19,7 @@ from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPC
 from ..._errors import LimitExceeded
 from ..._plain_text import plain_text
 
-__all__ = ["ServerRequests"]
+__all__ = ["HELD_BYTES", "ServerRequests"]
 
 EARNED: Final = 10
 """Requests that a server may make for each request it is sent, and each second. A conversation needs one or two."""

@@ -70,18 +70,21 @@ CANCELLED: Final = "notifications/cancelled"
 class _Reader(MessageReader):
     """The messages that have come."""
 
-    def __init__(self, inner: trio.MemoryReceiveChannel[SessionMessage], lifeline: Lifeline) -> None:
+    def __init__(self, inner: trio.MemoryReceiveChannel[SessionMessage], link: SseLink, lifeline: Lifeline) -> None:
         self._inner = inner
+        self._link = link
         self._lifeline = lifeline
 
     async def receive(self) -> SessionMessage | Exception:
         """Return the next message."""
         try:
-            return await self._inner.receive()
+            item = await self._inner.receive()
         except trio.EndOfChannel:
             raise anyio.EndOfStream from None
         except trio.ClosedResourceError:
             raise anyio.ClosedResourceError from None
+        self._link.admit(item.message)
+        return item
 
     async def aclose(self) -> None:
         """Stop reading."""
@@ -128,7 +131,7 @@ class SseLink(HttpLink[Sse]):
         self._refusals = Refusals(self._client)
         self._unanswered: dict[RequestId, httpx2.Request] = {}
         self._inbox, messages = trio.open_memory_channel[SessionMessage](0)
-        self.target = OpenStreams(_Reader(messages, self._lifeline), _Writer(self, self._lifeline))
+        self.target = OpenStreams(_Reader(messages, self, self._lifeline), _Writer(self, self._lifeline))
         with self._inbox:
             try:
                 with self._listening:
@@ -231,9 +234,10 @@ class SseLink(HttpLink[Sse]):
         elif isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
             self._answered((message.params or {}).get("requestId"))  # nobody waits for it any more
         try:
-            response = await self._sent(request, self._reach.send)
-            exchange.begun = True
-            await read_short(response)  # so that the connection can be used again
+            with self._requests.sending(message):
+                response = await self._sent(request, self._reach.send)
+                exchange.begun = True
+                await read_short(response)  # so that the connection can be used again
         except Exception as error:
             failure = self._failures.of(error, request, sent=body.offered)
             exchange.begun = exchange.begun or (body.offered and not isinstance(failure, ConnectionOver))

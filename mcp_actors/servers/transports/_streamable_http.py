@@ -14,7 +14,7 @@ import httpx2
 import trio
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCError
+from mcp.types import JSONRPCError, JSONRPCMessage
 
 from ...config import Http
 from .._exchange import current_exchange
@@ -30,6 +30,7 @@ from ._streams import MessageReader, OpenStreams, Stream
 
 if TYPE_CHECKING:
     import contextvars
+    from collections.abc import Callable
 
     from mcp.client._transport import ReadStream, WriteStream
 
@@ -50,11 +51,13 @@ class _WatchedReader(MessageReader):
         inner: ReadStream[SessionMessage | Exception],
         lifeline: Lifeline,
         failures: HttpFailures,
+        admit: Callable[[JSONRPCMessage], None],
         transport_ended: trio.Event,
     ) -> None:
         self._inner = inner
         self._lifeline = lifeline
         self._failures = failures
+        self._admit = admit
         self._transport_ended = transport_ended
 
     @property
@@ -75,6 +78,7 @@ class _WatchedReader(MessageReader):
                 self._lifeline.lose()
             raise
         if isinstance(item, SessionMessage):
+            self._admit(item.message)
             if isinstance(item.message, JSONRPCError) and self.last_context:
                 self.last_context.run(self._note_bad_event, item.message.error.message)
             with_result_type(item.message)
@@ -141,4 +145,4 @@ class StreamableHttpLink(HttpLink[Http]):
             await self._left.wait()
 
     def _watched(self, reader: ReadStream[SessionMessage | Exception]) -> _WatchedReader:
-        return _WatchedReader(reader, self._lifeline, self._failures, self._ended)
+        return _WatchedReader(reader, self._lifeline, self._failures, self.admit, self._ended)
