@@ -76,12 +76,15 @@ class RememberedCatalog:
         tools: its tools as it listed them, in the form that they have on the wire; None if they were too large.
         pins: what its next listing is to be judged against; None if nobody wants to know.
         identity: the pin of what it was started from when it listed them; None if that is not known.
+        legacy: the name and version of a server that does not survive the question for its era; None if it does, or if
+            nobody knows.
     """
 
     server: str
     tools: tuple[Mapping[str, Any], ...] | None
     pins: Pins | None = None
     identity: str | None = None
+    legacy: str | None = None
 
 
 class _Unusable(Exception):
@@ -185,6 +188,7 @@ def _encoded(fingerprint: str, catalog: RememberedCatalog) -> bytes:
         "tools": None if catalog.tools is None else list(catalog.tools),
         "pins": None if catalog.pins is None else catalog.pins.to_json(),
         "identity": catalog.identity,
+        "legacy": catalog.legacy,
     }
     data = json.dumps(content, separators=(",", ":")).encode()
     if len(data) > MAX_BYTES:
@@ -205,13 +209,12 @@ def _decoded(data: bytes, fingerprint: str) -> RememberedCatalog:
                 raise _Unusable("it is no catalogue")
             if written != fingerprint:
                 raise _Unusable(f"it is about another server ({server!r})")
-            identity = content.get("identity")  # older files have none
-            if not isinstance(identity, str | None):
+            identity, legacy = content.get("identity"), content.get("legacy")  # older files have none
+            if not isinstance(identity, str | None) or not isinstance(legacy, str | None):
                 raise _Unusable("its identity is damaged")
             remembered = None if tools is None else tuple(tools)
-            return RememberedCatalog(
-                server=server, tools=remembered, pins=_pins(content.get("pins")), identity=identity
-            )
+            pins = _pins(content.get("pins"))
+            return RememberedCatalog(server=server, tools=remembered, pins=pins, identity=identity, legacy=legacy)
     raise _Unusable("it is no catalogue")
 
 

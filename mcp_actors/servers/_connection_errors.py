@@ -13,6 +13,7 @@ from .._collapse import caused_by, collapse
 from .._errors import ConnectFailed, ConnectionLost, ConnectPhase, HttpStatusError, RequestTimedOut, ServerError
 from .._plain_text import indented, plain_text
 from ._exchange import ConnectionOver
+from ._versions import incompatibility
 from .transports import MAY_HAVE_ACTED, Masker, Obituary, is_unreadable
 
 if TYPE_CHECKING:
@@ -52,12 +53,16 @@ def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None,
     cause = link.failure if link is not None and link.failure is not None else collapse(exc)
     if isinstance(cause, ConnectionOver) and isinstance(cause.__cause__, httpx2.TransportError):
         phase = "open"  # nothing was negotiated: there was nobody
+    hopeless = False
     if link is not None and link.failure is None and link.lost and link.pid is not None:
         what = f"{_ended(link.obituary())} while we were {_DOING[phase]}"
     else:
         words = _words(cause, masker).removesuffix(MAY_HAVE_ACTED)
-        what = f"{_DOING[phase]} failed: {words}{_hint(config, phase, cause)}"
+        remedy = incompatibility(config, cause) if phase == "negotiate" else None
+        hopeless = remedy is not None
+        what = f"{_DOING[phase]} failed: {words}{f'; {remedy}' if hopeless else _hint(config, phase, cause)}"
     error = _with_last_words(config, phase, link, what)
+    error.hopeless = hopeless
     error.http_status = cause.status if isinstance(cause, HttpStatusError) else None
     behind = _behind(cause)
     return caused_by(error, None if behind is None else masker.clean(behind))

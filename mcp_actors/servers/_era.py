@@ -33,17 +33,18 @@ class Era:
     Attributes:
         mode: how `mcp.Client` is to negotiate: ``"auto"``, ``"legacy"``, or a version since 2026-07-28.
         discovered: what the server said when it was asked last, so that it need not be asked again.
-        quirk: whether the server does not survive the question, so that the next run of a program had better not ask.
+        quirk: not None if the server does not survive the question, so that the next run of a program had better not
+            ask either: its name and version, for as long as it has them; empty if they are not known yet.
     """
 
     mode: str
     discovered: DiscoverResult | None = None
-    quirk: bool = False
+    quirk: str | None = None
 
 
 ASK: Final = Era("auto")
 LEGACY: Final = Era("legacy")
-QUIRK: Final = Era("legacy", quirk=True)
+QUIRK: Final = Era("legacy", quirk="")
 
 
 def first_era(config: ServerConfig) -> Era:
@@ -55,11 +56,18 @@ def era_of(client: Client, begun_with: Era) -> Era | None:
     """Return what the next connect may begin with, after one that succeeded; None if it has to ask again."""
     discovered = client.session.discover_result
     if discovered is None:
-        return begun_with if begun_with.mode == "legacy" else LEGACY
+        return LEGACY if begun_with.quirk is None else _era_of_quirk(client, begun_with.quirk)
     if discovered.capabilities.tools is None:
         # It would be asked for no tools either, and a connect in which nothing is sent proves nothing.
         return None
     return Era(client.protocol_version, discovered)
+
+
+def _era_of_quirk(client: Client, known: str) -> Era | None:
+    """Return the era of a server that did not survive the question once; another version of it may."""
+    identity = client.server_info
+    version = f"{identity.name} {identity.version}" if identity is not None else ""
+    return Era("legacy", quirk=version) if known in ("", version) else None
 
 
 def era_after_failure(era: Era, *, remembered: Era | None, answered: bool) -> Era | None:

@@ -39,20 +39,19 @@ from mcp.types import (
     RootsCapability,
     SamplingCapability,
     ServerCapabilities,
-    UnsupportedProtocolVersionErrorData,
     UrlElicitationCapability,
 )
 from mcp.types.version import (
     HANDSHAKE_PROTOCOL_VERSIONS,
     LATEST_HANDSHAKE_VERSION,
     LATEST_MODERN_VERSION,
-    MODERN_PROTOCOL_VERSIONS,
 )
 from pydantic_core import ValidationError
 
 from ._era import ASK, QUIRK, era_after_failure, era_of, first_era
 from ._input_required import MAX_ROUNDS
 from ._patience import TimedOut, open_patience
+from ._versions import check_handshake_version, is_modern, offered_versions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -131,7 +130,7 @@ class Negotiation:
         """Do what the client has left to be done until both sides know what they speak.
 
         Raises:
-            mcp.MCPError, ValidationError, RuntimeError: they do not come to speak the same.
+            mcp.MCPError, ValidationError, NoCommonVersion, RuntimeError: they do not come to speak the same.
         """
         session = client.session
         if self._asks(link):
@@ -165,8 +164,8 @@ class Negotiation:
             await answers.wait_change()
         if isinstance(outcome, Exception):
             raise outcome
-        if isinstance(outcome, InitializeResult) and outcome.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
-            raise RuntimeError(f"Unsupported protocol version from the server: {outcome.protocol_version}")
+        if isinstance(outcome, InitializeResult):
+            check_handshake_version(outcome.protocol_version)
         session.adopt(outcome)
         if isinstance(outcome, InitializeResult):
             self._unanswered = answers.discover is None
@@ -229,7 +228,7 @@ class Answers:
 
         If both came in the same moment, the modern era is preferred.
         """
-        if isinstance(self.discover, DiscoverResult) and _mutual(self.discover.supported_versions):
+        if isinstance(self.discover, DiscoverResult) and is_modern(self.discover.supported_versions):
             return self.discover
         if isinstance(self.discover, Exception) and _leaves_nothing(self.discover):
             return self.discover
@@ -297,19 +296,10 @@ def _capabilities(client: Client) -> ClientCapabilities:
     )
 
 
-def _mutual(versions: list[str]) -> bool:
-    return any(each in MODERN_PROTOCOL_VERSIONS for each in versions)
-
-
 def _leaves_nothing(error: Exception) -> bool:
     """Whether a server has said to ``server/discover`` that it speaks neither a legacy version nor one of ours."""
-    if not isinstance(error, MCPError) or error.code != UNSUPPORTED_PROTOCOL_VERSION:
-        return False
-    try:
-        supported = UnsupportedProtocolVersionErrorData.model_validate(error.error.data).supported
-    except ValidationError:
-        return False
-    return not any(each in HANDSHAKE_PROTOCOL_VERSIONS for each in supported)
+    offered = offered_versions(error)
+    return offered is not None and not any(each in HANDSHAKE_PROTOCOL_VERSIONS for each in offered)
 
 
 def _ended_at_the_question(link: Link) -> bool:

@@ -53,6 +53,7 @@ def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--name", default="scripted", help="the name in serverInfo")
     parser.add_argument("--era", choices=["legacy", "modern", "both"], default="legacy", help="which eras it speaks")
     parser.add_argument("--era-file", type=Path, metavar="PATH", help="read --era from this file at each start")
+    parser.add_argument("--speaks", metavar="VERSION", help="this one version only, whatever the client speaks")
     parser.add_argument("--on-discover", choices=["die", "ignore"], help="instead of an answer to server/discover")
     parser.add_argument("--discover-delay", type=float, default=0.0, metavar="S", help="sleep before that answer")
     parser.add_argument("--untyped", action="store_true", help="leave resultType out of modern results")
@@ -229,6 +230,7 @@ class ScriptedServer:
 
     def initialize(self, params: Json) -> Json:
         """Accept whatever version the client speaks."""
+        params = {"protocolVersion": self.flags.speaks} if self.flags.speaks else params
         if self.flags.era == "modern":
             raise RpcError(UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", {"supported": [MODERN]})
         self.initialized = True
@@ -244,6 +246,8 @@ class ScriptedServer:
 
     def discover(self) -> Json:
         """Say what there is to know, as of 2026-07-28."""
+        if self.flags.speaks:
+            raise RpcError(UNSUPPORTED_PROTOCOL_VERSION, "Unsupported", {"supported": [self.flags.speaks]})
         identity = {"name": self.flags.name, "version": "1.0"}
         return {
             "supportedVersions": [MODERN],

@@ -16,7 +16,7 @@ from mcp_actors import ServerConfig, ServerUnavailable, Stdio, open_servers
 
 from .groups import AT_ONCE, BOUND, NEVER, command_with, until
 from .links import text_of
-from .test_eras import LATEST_LEGACY, MODERN, PROBED, negotiations
+from .test_eras import LATEST_LEGACY, MODERN, PROBED, auto, negotiations
 
 TIMES: dict[str, Any] = {"connect_timeout": 0.5, "startup_timeout": BOUND}
 """A server that needs a second needs twice the time that anybody waits for it."""
@@ -111,3 +111,55 @@ async def test_an_era_for_want_of_an_answer_is_told_and_not_remembered(
         await servers["a"].restart()
         assert servers["a"].info.protocol_version == MODERN
     assert negotiations(log) == [PROBED, ["server/discover"]]
+
+
+# --- What is remembered from run to run -----------------------------------------------------------------------------
+
+
+async def test_a_server_that_the_question_ends_pays_for_it_once_and_not_at_every_start(tmp_path: Path) -> None:
+    """B-01: what was found out is kept with its catalogue."""
+    log, store = tmp_path / "log", tmp_path / "store"
+    config = auto(log, "--handshake", "--on-discover", "die", connect_timeout=BOUND, required=True)
+    for _ in range(2):
+        async with open_servers(config, catalog_store=store) as servers:
+            assert servers["a"].info.protocol_version == LATEST_LEGACY
+    assert negotiations(log) == [["server/discover"], ["initialize"], ["initialize"]]
+
+
+async def test_another_version_of_such_a_server_is_asked_again(tmp_path: Path) -> None:
+    """B-01: when that is connected, it is known to be another."""
+    log, store = tmp_path / "log", tmp_path / "store"
+    versions = tmp_path / "flags"
+    server = command_with("--log-file", str(log))
+    script = f"exec {server} $(cat {versions})"
+    config = ServerConfig("a", Stdio("/bin/sh", ("-c", script)), connect_timeout=BOUND, required=True)
+    spoken = []
+    for flags in ("--name old --on-discover die", "--name new --era both", "--name new --era both"):
+        versions.write_text(flags)
+        async with open_servers(config, catalog_store=store) as servers:
+            spoken.append(servers["a"].info.protocol_version)
+    assert spoken == [LATEST_LEGACY, LATEST_LEGACY, MODERN]
+    assert negotiations(log) == [["server/discover"], ["initialize"], ["initialize"], ["server/discover"]]
+
+
+async def test_an_era_for_want_of_an_answer_is_not_kept_with_the_catalogue(tmp_path: Path) -> None:
+    """B-02: it counts for that connection only."""
+    log, store = tmp_path / "log", tmp_path / "store"
+    config = auto(log, "--on-discover", "ignore", **TIMES, required=True)
+    for _ in range(2):
+        async with open_servers(config, catalog_store=store) as servers:
+            assert servers["a"].info.protocol_version == LATEST_LEGACY
+    assert negotiations(log) == [PROBED, PROBED]
+
+
+async def test_a_server_that_was_killed_did_not_end_at_the_question(tmp_path: Path) -> None:
+    """B-01: a machine that is short of memory makes no legacy server of a modern one."""
+    log, killed = tmp_path / "log", tmp_path / "killed"
+    server = command_with("--log-file", str(log), "--era", "both")
+    script = f"[ -e {killed} ] && exec {server}; touch {killed}; read question; kill -KILL $$"
+    config = ServerConfig("a", Stdio("/bin/sh", ("-c", script)), connect_timeout=BOUND, restart=AT_ONCE)
+    async with open_servers(config) as servers:
+        with trio.fail_after(BOUND):
+            await servers["a"].wait_state("ready")
+        assert servers["a"].info.protocol_version == MODERN
+        assert servers["a"].statistics().incarnation == 2

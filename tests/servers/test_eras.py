@@ -162,6 +162,31 @@ async def test_an_era_that_the_server_does_not_speak_is_an_error_that_says_what_
         assert str(servers.errors["a"]).endswith(f"; perhaps it does not speak protocol={protocol!r}: use 'auto'")
 
 
+@pytest.mark.parametrize(
+    ("era", "protocol", "remedy"),
+    [
+        ("legacy", "auto", "upgrade"),
+        ("legacy", "legacy", "upgrade"),
+        ("modern", "auto", "upgrade"),
+        ("modern", "2026-07-28", "use 'auto'"),
+        ("modern", "legacy", "use 'auto'"),
+    ],
+)
+async def test_a_server_that_speaks_no_known_version_has_failed_at_once(
+    tmp_path: Path, era: str, protocol: str, remedy: str
+) -> None:
+    """B-04: it is started once, and not tried again later either."""
+    log = tmp_path / "log"
+    async with open_servers(auto(log, "--era", era, "--speaks", "1999-01-01", protocol=protocol)) as servers:
+        error, status = servers.errors["a"], servers["a"].statistics()
+        assert isinstance(error, ConnectFailed)
+        assert (error.hopeless, error.phase) == (True, "negotiate")
+        assert "'a'" in str(error)
+        assert remedy in str(error)
+        assert (status.state, status.restarts, status.retry_at) == ("failed", 0, None)
+    assert len(negotiations(log)) == 1
+
+
 async def test_a_server_in_this_process_is_reconnected_in_its_era() -> None:
     fault = Fault()
     async with open_servers(ServerConfig("a", InProcess(fault.server))) as servers:

@@ -28,16 +28,17 @@ from pydantic_core import ValidationError
 from ...catalog import Pins
 from ...catalog._store import RememberedCatalog
 from ...kernel import Actor
+from .._era import Era
 from .._events import StateChanged, ToolsChanged
 from .._fingerprint import fingerprint
 from .._known_tools import KnownTool
+from .._state import ACTIVE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
     from ...catalog._store import CatalogStore
     from ...kernel import Event
-    from .._catalog import ServerCatalog
     from .._record import ServerRecord
 
 __all__ = ["CatalogMemory", "MemoryActor"]
@@ -58,19 +59,21 @@ FLUSH_WAIT: Final = 1.0
 
 @frozen(eq=False)
 class _Known:
-    """What a server has listed, and what its next listing is to be judged against."""
+    """What a server has listed, what its next listing is to be judged against, and its quirk (see `Era`)."""
 
     listed: tuple[KnownTool, ...]
     accepted: Pins | None
+    legacy: str | None
 
 
 @frozen(eq=False)
 class _Remembered:
-    """What was written of a server: its tools (None: too large), what was accepted, and what it was started from."""
+    """What was written of a server: its tools (None: too large), what was accepted, its start and its quirk."""
 
     listed: tuple[KnownTool, ...] | None
     accepted: Pins | None
     identity: str | None
+    legacy: str | None
 
 
 class CatalogMemory:
@@ -124,11 +127,14 @@ class CatalogMemory:
         if known.identity not in (None, catalog.admission.identity):
             # Something else is started under this name now: these are not its tools, and its own were not accepted.
             catalog.admission.judge_by(known.accepted or Pins(identity=known.identity))
-        elif known.listed is None:
+            return
+        if known.legacy is not None and self._records[server].config.protocol == "auto":
+            self._records[server].era = Era("legacy", quirk=known.legacy)
+        if known.listed is None:
             catalog.admission.judge_by(known.accepted or Pins())
         else:
             catalog.recall(known.listed, known.accepted)
-            self._kept[server] = _Known(known.listed, known.accepted)
+            self._kept[server] = _Known(known.listed, known.accepted, known.legacy)
 
     def _blocks(self, server: str) -> bool:
         return self._records[server].config.on_tool_change == "block"
@@ -137,7 +143,7 @@ class CatalogMemory:
         """Have nothing shown of a server: what was accepted of it could not be read. Its file is kept until it is."""
         catalog = self._records[server].catalog
         catalog.admission.judge_by(Pins())
-        self._kept[server] = self._unread[server] = _Known(catalog.listed, catalog.accepted)
+        self._kept[server] = self._unread[server] = _Known(catalog.listed, catalog.accepted, None)
         logger.warning(
             "server %r: what was accepted of its tools is not known, so they are hidden until they are approved "
             "(on_tool_change='block'); look at its tool_changes, or start again",
@@ -177,22 +183,29 @@ class CatalogMemory:
     def _unwritten(self) -> dict[str, _Known]:
         """What is known of servers, as far as it is something else than what is kept."""
         return {
-            server: _Known(record.catalog.listed, record.catalog.accepted)
+            server: _Known(record.catalog.listed, record.catalog.accepted, _quirk(record))
             for server, record in self._records.items()
-            if self._is_to_be_written(record.catalog, self._kept.get(server), self._unread.get(server))
+            if self._is_to_be_written(record, self._kept.get(server), self._unread.get(server))
         }
 
     @staticmethod
-    def _is_to_be_written(catalog: ServerCatalog, kept: _Known | None, unread: _Known | None) -> bool:
+    def _is_to_be_written(record: ServerRecord, kept: _Known | None, unread: _Known | None) -> bool:
+        catalog = record.catalog
         if kept is None:
             return catalog.known
         if unread is not None and catalog.accepted is unread.accepted:
             return False
+        if record.state in ACTIVE and _quirk(record) != kept.legacy:
+            return True
         # By identity: whether they are equal is found out in the thread.
         return catalog.listed is not kept.listed or catalog.accepted is not kept.accepted
 
     async def _in_thread(self, job: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(job, abandon_on_cancel=True, limiter=self._threads)
+
+
+def _quirk(record: ServerRecord) -> str | None:
+    return None if record.era is None else record.era.quirk
 
 
 class MemoryActor(Actor):
@@ -233,7 +246,7 @@ def _load(store: CatalogStore, key: str, server: str) -> _Remembered | None:
             if catalog.tools is not None:
                 tools = map(Tool.model_validate, catalog.tools)
                 listed = tuple(KnownTool.of(server, tool) for tool in tools)
-            return _Remembered(listed, catalog.pins, catalog.identity)
+            return _Remembered(listed, catalog.pins, catalog.identity, catalog.legacy)
     except (ValidationError, RecursionError):
         logger.warning("the remembered catalogue %s is ignored: its tools are damaged", store.path(key))
     return None
@@ -243,7 +256,9 @@ def _save(store: CatalogStore, key: str, server: str, known: _Known, identity: s
     """Remember what a server listed. Whatever goes wrong is logged."""
     try:
         tools = tuple(each.tool.model_dump(mode="json", by_alias=True, exclude_none=True) for each in known.listed)
-        catalog = RememberedCatalog(server=server, tools=tools, pins=known.accepted, identity=identity)
+        catalog = RememberedCatalog(
+            server=server, tools=tools, pins=known.accepted, identity=identity, legacy=known.legacy
+        )
         store.save(key, catalog)
     except Exception:
         logger.warning("server %r: what it listed is not remembered for the next run", server, exc_info=True)

@@ -1,0 +1,68 @@
+"""Protocol versions that both sides speak, or why there is none. Pure functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mcp import MCPError
+from mcp.types import METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION
+from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+
+from .._plain_text import plain_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..config import ServerConfig
+
+__all__ = ["NoCommonVersion", "check_handshake_version", "incompatibility", "is_modern", "offered_versions"]
+
+_OURS: Final = (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS)
+
+_OF_THE_SDK: Final = ("Unsupported protocol version from the server", "No mutually supported modern protocol version")
+"""How the SDK's bare `RuntimeError` begins in that case."""
+
+
+class NoCommonVersion(Exception):
+    """A server answers with a protocol version that this side does not speak."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__(f"the server answers with protocol version {plain_text(version, limit=60)!r}")
+
+
+def check_handshake_version(version: str) -> None:
+    """Check what a server answers to ``initialize``.
+
+    Raises:
+        NoCommonVersion: this side does not speak that.
+    """
+    if version not in HANDSHAKE_PROTOCOL_VERSIONS:
+        raise NoCommonVersion(version)
+
+
+def is_modern(versions: Iterable[str]) -> bool:
+    """Whether one of these is a version since 2026-07-28 that this side speaks, too."""
+    return any(each in MODERN_PROTOCOL_VERSIONS for each in versions)
+
+
+def offered_versions(error: BaseException) -> list[str] | None:
+    """Return the versions that a server names when it refuses the one it was asked in; None if it names none."""
+    if isinstance(error, MCPError) and error.code == UNSUPPORTED_PROTOCOL_VERSION:
+        match error.error.data:
+            case {"supported": list(versions)} if all(isinstance(each, str) for each in versions):
+                return versions
+    return None
+
+
+def incompatibility(config: ServerConfig, error: BaseException) -> str | None:
+    """Return what to do if a negotiation failed for good, as the two sides have no version in common; else None."""
+    offered = offered_versions(error)
+    if isinstance(error, MCPError):
+        refusal = error.code in (METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION)
+        if config.protocol != "auto" and refusal:
+            return f"perhaps it does not speak protocol={config.protocol!r}: use 'auto'"
+        if not offered or any(each in _OURS for each in offered):
+            return None
+    elif not isinstance(error, NoCommonVersion) and not str(error).startswith(_OF_THE_SDK):
+        return None
+    return f"this side speaks {_OURS[0]} to {_OURS[-1]}: upgrade the server, or this program"
