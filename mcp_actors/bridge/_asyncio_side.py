@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 from attrs import frozen
+from mcp.server import Server
+from mcp.server.mcpserver import MCPServer
 
-from ..config import Callbacks, Http, ServerConfig, Sse, Stdio
+from ..config import Callbacks, Http, InProcess, ServerConfig, Sse, Stdio
 from ._callbacks import OfServer, called_on_loop
 from ._extensions import LoopExtension
+from ._in_process import LoopServer
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
@@ -87,6 +90,8 @@ def _transport(bridge: Bridge, transport: Any) -> Any:
             return attrs.evolve(
                 transport, headers=_values(bridge, transport.headers), auth=_value(bridge, transport.auth)
             )
+        case InProcess(server=Server() | MCPServer() as server):
+            return InProcess(LoopServer(bridge, server))
         case _:
             return transport
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 import attrs
 import pytest
 from mcp.client import ClaimContext, ClientExtension, NotificationBinding, ResultClaim
+from mcp.server.mcpserver import Context, MCPServer
 from mcp.types import (
     CallToolResult,
     CreateMessageRequestParams,
@@ -27,6 +29,8 @@ from mcp.types import (
 from mcp_actors import (
     Callbacks,
     CatalogTool,
+    ConnectFailed,
+    InProcess,
     RequestTimedOut,
     ServerConfig,
     ServerUnavailable,
@@ -108,7 +112,7 @@ def test_changes_of_resources_are_an_async_iterator(host: Host) -> None:
     async def main() -> None:
         async with open_servers(library.config(), host=host) as servers:
             async with servers["library"].subscribe(A) as changes:
-                await servers._bridge.call(servers, lambda: library.change(A))
+                await library.change(A)
                 assert await anext(changes) == ResourceUpdated(A)
             assert [change async for change in changes] == []
 
@@ -345,5 +349,129 @@ def test_extensions_run_on_the_event_loop(host: Host) -> None:
         assert set(jobs.ran) == {"settings", "claims", "notifications", "resolve", "progress", "handler"}
         assert jobs.ran["resolve"] == {f"{here} ann"}
         assert {place.split()[0] for places in jobs.ran.values() for place in places} == {here}
+
+    asyncio.run(main())
+
+
+# --- in-process servers -----------------------------------------------------------------------------------------------
+
+
+class Notes(list[str]):
+    """What a server did, where, and for whom."""
+
+    def __init__(self) -> None:
+        self.hanging, self.cancelled = asyncio.Event(), asyncio.Event()
+
+
+def in_process(**options: Any) -> tuple[ServerConfig, Notes]:
+    """Configure a server whose code is written for asyncio."""
+    notes = Notes()
+
+    def note(what: str) -> None:
+        asyncio.get_running_loop()
+        notes.append(f"{what} {threading.current_thread().name} {caller.get('nobody')}")
+
+    @asynccontextmanager
+    async def lifespan(_: object) -> AsyncIterator[None]:
+        await asyncio.sleep(0)
+        note("enter")
+        yield
+        await asyncio.sleep(0)
+        note("leave")
+
+    here = MCPServer("here", lifespan=lifespan)
+
+    @here.tool()
+    async def work(steps: int, ctx: Context[Any]) -> str:
+        for step in range(steps):
+            await asyncio.sleep(0)
+            await ctx.report_progress(step)
+        note("work")
+        return "done"
+
+    @here.tool()
+    async def hang() -> None:
+        notes.hanging.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            notes.cancelled.set()
+
+    return ServerConfig("here", InProcess(here), **options), notes
+
+
+@pytest.mark.parametrize("protocol", ["auto", "legacy"])
+def test_an_in_process_server_runs_on_the_event_loop(host: Host, protocol: Any) -> None:
+    """B-26: its lifespan and its tools, in the context of the caller, and a reconnect serves it anew."""
+    config, notes = in_process(protocol=protocol)
+    heard: list[float] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(progress)
+
+    async def main() -> None:
+        async with open_servers(config, host=host) as servers:
+            caller.set("ann")
+            assert text_of(await servers["here"].call_tool("work", {"steps": 3}, progress=hear)) == "done"
+            await servers["here"].restart()
+            assert text_of(await servers["here"].call_tool("work", {"steps": 0})) == "done"
+
+    asyncio.run(main())
+    name = threading.current_thread().name
+    assert heard == [0.0, 1.0, 2.0]
+    assert [note.split()[0] for note in notes] == ["enter", "work", "leave", "enter", "work", "leave"]
+    assert notes[1] == notes[4] == f"work {name} ann"
+    assert {note.split()[1] for note in notes} == {name}
+
+
+def test_a_call_that_is_cancelled_is_cancelled_in_an_in_process_server(host: Host) -> None:
+    """B-26, A-14."""
+    config, notes = in_process()
+
+    async def main() -> None:
+        async with open_servers(config, host=host) as servers:
+            call = asyncio.create_task(servers["here"].call_tool("hang"))
+            await notes.hanging.wait()
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            await notes.cancelled.wait()
+            assert text_of(await servers["here"].call_tool("work", {"steps": 1})) == "done"
+
+    asyncio.run(main())
+
+
+def test_an_in_process_server_that_cannot_start_says_why(host: Host) -> None:
+    """B-26: what its lifespan raises is the cause."""
+
+    @asynccontextmanager
+    async def lifespan(_: object) -> AsyncIterator[None]:
+        await asyncio.sleep(0)
+        if caller.get("nobody") == "nobody":
+            raise OSError("the database is locked")
+        yield
+
+    async def main() -> None:
+        config = ServerConfig("here", InProcess(MCPServer("here", lifespan=lifespan)), required=True)
+        with pytest.raises(ConnectFailed, match="the database is locked"):
+            async with open_servers(config, host=host):
+                pass
+
+    asyncio.run(main())
+
+
+def test_a_group_leaves_no_task_of_an_in_process_server(host: Host) -> None:
+    """B-26: a lifespan that does not end is cancelled."""
+
+    @asynccontextmanager
+    async def lifespan(_: object) -> AsyncIterator[None]:
+        yield
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        config = ServerConfig("here", InProcess(MCPServer("here", lifespan=lifespan)), stop_timeout=0.2)
+        async with open_servers(config, host=host):
+            pass
+        assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(main())

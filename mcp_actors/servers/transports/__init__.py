@@ -6,10 +6,22 @@ The rest of `servers` knows of it what stands here, and no more.
 from __future__ import annotations
 
 from ._http_failures import MAY_HAVE_ACTED as MAY_HAVE_ACTED
+from ._in_process import ElsewhereServer as ElsewhereServer
 from ._link import Link as Link
 from ._masker import Masker as Masker
 from ._obituary import Obituary as Obituary
 from ._open import open_link as open_link
+from ._streams import Stream as Stream
 from ._unreadable import is_unreadable as is_unreadable, refuse_unreadable as refuse_unreadable
 
-__all__ = ["MAY_HAVE_ACTED", "Link", "Masker", "Obituary", "is_unreadable", "open_link", "refuse_unreadable"]
+__all__ = [
+    "MAY_HAVE_ACTED",
+    "ElsewhereServer",
+    "Link",
+    "Masker",
+    "Obituary",
+    "Stream",
+    "is_unreadable",
+    "open_link",
+    "refuse_unreadable",
+]

@@ -5,9 +5,10 @@ There is nothing to own here: the server's tasks belong to the `mcp.Client` that
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
@@ -17,15 +18,32 @@ from ...config import InProcess, ServerConfig
 from ._lifeline import Lifeline
 from ._link import Link
 
-__all__ = ["InProcessLink", "open_in_process_link"]
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams
+
+__all__ = ["ElsewhereServer", "InProcessLink", "open_in_process_link"]
+
+
+class ElsewhereServer(ABC):
+    """A server in this process that runs on another event loop than its connection.
+
+    Attributes:
+        name: its own name.
+    """
+
+    name: str
+
+    @abstractmethod
+    def connect(self) -> AbstractAsyncContextManager[TransportStreams]:
+        """Serve one connection, around a block."""
 
 
 class InProcessLink(Link):
     """A link to a server object. It is never lost: there is no other side that could go away."""
 
-    def __init__(self, server: Server[Any] | MCPServer, lifeline: Lifeline) -> None:
+    def __init__(self, server: Server[Any] | MCPServer | ElsewhereServer, lifeline: Lifeline) -> None:
         super().__init__(lifeline)
-        self.target = server
+        self.target = server.connect() if isinstance(server, ElsewhereServer) else server
         self.endpoint = f"the in-process server {server.name!r}"
 
 
@@ -39,7 +57,7 @@ async def open_in_process_link(
         ConnectFailed: it is not one.
     """
     server = transport.server
-    if not isinstance(server, Server | MCPServer):
+    if not isinstance(server, Server | MCPServer | ElsewhereServer):
         raise ConnectFailed(
             f"server {config.name!r}: InProcess() was given an object of type {type(server).__name__!r}, which is not "
             "a server; pass an mcp.server.MCPServer or mcp.server.Server",
