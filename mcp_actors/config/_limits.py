@@ -44,7 +44,8 @@ class Limits:
         max_message_values: how many values of JSON one message may have (about: it is the commas, brackets and braces
             outside of strings that are counted). An answer that has more fails its request; over stdio, and HTTP with
             SSE, any other message of a server that has more ends the connection. Default 250000.
-        max_notifications: how many notifications a second are taken from it. Default 500.
+        max_notifications: how many notifications a second are taken from it. Over stdio a server that sends more than
+            six times as many is read no faster than that. Default 500.
         max_requests: how many requests of its own (sampling, elicitation, roots, pings) may be unanswered, and how many
             it may send at once; ten more for each request that it is sent, and each second. A server that sends more
             loses its connection. Default 500.

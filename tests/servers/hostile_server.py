@@ -47,6 +47,7 @@ class HostileServer:
     def __init__(self, flags: argparse.Namespace) -> None:
         self.flags = flags
         self.pages = 0
+        self.writing = threading.Lock()
 
     def run(self) -> None:
         """Answer whatever comes, until there is no more."""
@@ -142,6 +143,25 @@ class HostileServer:
             if arguments.get("takes_back"):
                 self.notify("notifications/cancelled", requestId=request)
 
+    def call_storm(self, request: object, arguments: Json) -> None:
+        """Write a line without end, to stdout or to stderr; answer before, or never.
+
+        In the line ID stands for the id of the request, and FILL for a long text.
+        """
+        part = arguments["part"].replace("ID", json.dumps(request)).replace("FILL", "x" * arguments.get("fill", 0))
+        part = part.encode("latin-1")
+        line = part * arguments.get("times", 1) + arguments.get("end", "\n").encode()
+        lines = line * max(1, 65_536 // len(line))
+        if arguments.get("answers", True):
+            self.reply(request, text("done"))
+        threading.Thread(target=self.storm, args=(arguments.get("stream", 1), lines), daemon=True).start()
+
+    def storm(self, stream: int, lines: bytes) -> None:
+        """Write as fast as the other side reads."""
+        while True:
+            with self.writing:
+                write_all(stream, lines)
+
     def call_crowd(self, request: object, arguments: Json) -> None:
         """Answer with so many values."""
         content = b'{"content":[],"structuredContent":{"a":[' + b"1," * arguments["number"] + b"1]}}"
@@ -188,8 +208,15 @@ class HostileServer:
 
     def write_raw(self, line: bytes) -> None:
         """Send a line."""
-        sys.stdout.buffer.write(line + b"\n")
-        sys.stdout.buffer.flush()
+        with self.writing:
+            sys.stdout.buffer.write(line + b"\n")
+            sys.stdout.buffer.flush()
+
+
+def write_all(stream: int, data: bytes) -> None:
+    """Write all of it, so that lines stay whole."""
+    while data:
+        data = data[os.write(stream, data) :]
 
 
 def text(content: str) -> Json:

@@ -19,13 +19,13 @@ class LongLine(Excerpt):
         excess: what it has too many of.
     """
 
-    def __init__(self, begun: bytes, excess: Literal["bytes", "values"]) -> None:
+    def __init__(self, begun: bytes | memoryview, excess: Literal["bytes", "values"]) -> None:
         super().__init__(begun)
         self.excess = excess
 
 
 class LineSplitter:
-    """Takes bytes as they come and gives whole lines, without their newline; none for those that are empty.
+    """Takes bytes as they come and gives whole lines, without their newline.
 
     Args:
         max_line_bytes: how long a line may be.
@@ -52,7 +52,7 @@ class LineSplitter:
             self._begin(lines.pop(0))
             self.whole.append(self.skipped or self._begun.getvalue())
             self._begun, self._counter, self.skipped = BytesIO(), ValueCounter(), None
-        self.whole.extend(filter(None, lines))  # there may be 65 536 in a piece that are empty
+        self.whole.extend(lines)
         self._begin(begun)
 
     def _begin(self, data: bytes) -> None:
@@ -67,7 +67,7 @@ class LineSplitter:
             self._skip("values")
 
     def _skip(self, excess: Literal["bytes", "values"]) -> None:
-        self.skipped = LongLine(self._begun.getvalue(), excess)
+        self.skipped = LongLine(self._begun.getbuffer(), excess)
         self._begun = BytesIO()
 
     def pop(self) -> bytes | LongLine | None:

@@ -19,17 +19,19 @@ import termios
 from array import array
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import anyio
 import trio
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest
+from mcp.types import JSONRPCMessage
 
 from ..._errors import LimitExceeded
 from ._lines import LineSplitter, LongLine
 from ._masker import Masker
 from ._messages import parse_message, with_result_type
+from ._pace import ReadingPace
 from ._server_requests import ServerRequests
 from ._streams import MessageReader, Stream
 from ._unreadable import answer_over_limit, unreadable_answer
@@ -110,11 +112,13 @@ class PipeReader(MessageReader):
         server: str,
         masker: Masker,
         requests: ServerRequests,
+        pace: ReadingPace,
         max_line_bytes: int,
         max_values: int,
     ) -> None:
         self._stream = stream
         self._requests = requests
+        self._pace = pace
         self._lifeline = lifeline
         self._wait_exit = wait_exit
         self._server = server
@@ -123,7 +127,8 @@ class PipeReader(MessageReader):
         self._max_values = max_values
         self._lines = LineSplitter(max_line_bytes, max_values)
         self._burst = 0
-        self._unasked = False
+        self._rest: float | None = None
+        self._spent = 0.0
         self._ended = False
         self._closed = False
         self.crowded = False
@@ -134,14 +139,15 @@ class PipeReader(MessageReader):
         """Return the next message. A checkpoint every `BURST` messages at least; cancelled, it loses none.
 
         There is one after every notification or request: the SDK starts a task for it, and without that the tasks of
-        several would run in any order, and all in one step of the event loop.
+        several would run in any order, and all in one step of the event loop. After many of these, or after lines that
+        take time and come to nothing, it rests (see ``_pace``).
 
         Raises:
             anyio.EndOfStream: the server closed its stdout, or sent what is over a limit and no answer.
             anyio.ClosedResourceError: this stream, or the link it belongs to, was closed.
         """
-        if self._lines.whole:
-            await self._checkpoint_sometimes()
+        if self._lines.whole or self._rest:
+            await self._pause()
         while True:
             if self._closed:
                 raise anyio.ClosedResourceError
@@ -150,44 +156,49 @@ class PipeReader(MessageReader):
             line = self._lines.pop()
             message = await self._read_more() if line is None else self._parse(line)
             if message is not None:
-                self._unasked = isinstance(message, JSONRPCNotification | JSONRPCRequest)
-                if self._unasked:
+                if not self._requests.is_answer(message):
                     self._count(message, len(line) if isinstance(line, bytes) else 0)
                 return SessionMessage(with_result_type(message))
             if line is not None:
-                # It took time and came to nothing, and there may be very many.
-                await trio.lowlevel.checkpoint()
+                await self._pause()
 
     def _count(self, message: JSONRPCMessage, size: int) -> None:
         try:
             self._requests.receive(message, size, trio.current_time())
         except LimitExceeded as exceeded:
             raise self._end(exceeded) from None
+        self._rest = max(self._rest or 0.0, self._pace.unasked(trio.current_time()))
 
-    async def _checkpoint_sometimes(self) -> None:
+    async def _pause(self) -> None:
+        rest, self._rest = self._rest, None
         self._burst += 1
-        if self._burst < BURST and not self._unasked:
+        if rest is None and self._burst < BURST:
             await trio.lowlevel.checkpoint_if_cancelled()
         else:
             self._burst = 0
-            await trio.lowlevel.checkpoint()
+            await trio.sleep(rest or 0)
 
     def _parse(self, line: bytes | LongLine) -> JSONRPCMessage | None:
         if isinstance(line, LongLine):
-            told, remedy = self._excess(line)
-            answer = answer_over_limit(
-                line, f"the answer is too long: {told}; the server may have acted on it; {remedy}"
-            )
-            if answer is None:
-                raise self._over(line)
-            return answer
-        if line.isspace():
-            return None
+            return self._skipped(line)
+        began, spent, self._spent = perf_counter(), self._spent, 0.0
         try:
             return parse_message(line)
         except ValueError:
-            self._note_malformed(line)
-            return unreadable_answer(line)
+            answer = None
+            if line and not line.isspace():
+                self._note_malformed(line)
+                answer = unreadable_answer(line)
+            self._rest = self._pace.wasted(spent + perf_counter() - began)
+            return answer
+
+    def _skipped(self, line: LongLine) -> JSONRPCMessage:
+        told, remedy = self._excess(line)
+        told = f"the answer is too long: {told}; the server may have acted on it; {remedy}"
+        answer = answer_over_limit(line, told)
+        if answer is None:
+            raise self._over(line)
+        return answer
 
     def _note_malformed(self, line: bytes) -> None:
         # The text of the error is not logged: it repeats the line, which may be long and is not ours to show.
@@ -226,7 +237,9 @@ class PipeReader(MessageReader):
         self._burst = 0
         if not data:
             return await self._at_end()
+        began = perf_counter()
         self._lines.feed(data)
+        self._spent += perf_counter() - began
         self.crowded = len(self._lines.whole) > 1
         skipped = self._lines.skipped
         if skipped is not None and not (skipped.may_be_answer and skipped.size <= SKIPPED * self._max_line_bytes):

@@ -48,6 +48,7 @@ class ServerRequests:
         self._limit = limit
         self._credit = float(limit)
         self._credited = 0.0
+        self._awaited = 0
         # A server may use an id twice. The sizes of its requests, by id.
         self._unanswered: defaultdict[RequestId, deque[int]] = defaultdict(deque)
         self._count = 0
@@ -75,6 +76,13 @@ class ServerRequests:
             request_id = (message.params or {}).get("requestId")
             if isinstance(request_id, int | str):
                 self._bytes -= self._forget(request_id)
+
+    def is_answer(self, message: JSONRPCMessage) -> bool:
+        """Count a message of the server; return whether it may be the answer to a request that it was sent."""
+        if not self._awaited or not isinstance(message, JSONRPCResponse | JSONRPCError):
+            return False
+        self._awaited -= 1
+        return True
 
     def _problem(self, size: int, now: float) -> str | None:
         self._credit = min(self._limit, self._credit + (now - self._credited) * EARNED) - 1
@@ -111,6 +119,7 @@ class ServerRequests:
         """Return a block in which a message is sent to the server: a request earns it some, an answer settles one."""
         if isinstance(message, JSONRPCRequest):
             self._credit += EARNED
+            self._awaited += 1
         elif isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
             return self._answering(message.id)
         return NOT_AN_ANSWER

@@ -29,6 +29,7 @@ from ._lifeline import Lifeline
 from ._link import Link
 from ._masker import Masker
 from ._obituary import Obituary
+from ._pace import ReadingPace
 from ._pipes import LOGGED_LINES, PipeReader, PipeWriter, read_pipe, unread_bytes
 from ._process import ServerProcess, start_process
 from ._server_requests import ServerRequests
@@ -83,6 +84,7 @@ class StdioLink(Link):
             server=config.name,
             masker=masker,
             requests=requests,
+            pace=ReadingPace(config.limits.max_notifications),
             max_line_bytes=transport.max_line_bytes,
             max_values=config.limits.max_message_values,
         )

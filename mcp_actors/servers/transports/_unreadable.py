@@ -47,10 +47,10 @@ class Excerpt:
         size: how many bytes the whole text has.
     """
 
-    def __init__(self, text: bytes) -> None:
+    def __init__(self, text: bytes | memoryview) -> None:
         self.size = len(text)
-        self._head = text[:HEAD_BYTES]
-        self._tail = text[-TAIL_BYTES:]
+        self._head = bytes(text[:HEAD_BYTES])
+        self._tail = bytes(text[-TAIL_BYTES:])
 
     def extend(self, data: bytes) -> None:
         """Go on with the text. It has had `HEAD_BYTES` already, or its beginning is all that is looked at."""

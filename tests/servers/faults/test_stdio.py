@@ -131,8 +131,9 @@ async def test_duplicate_and_unknown_ids(cell: Cell) -> None:
 
 @fault("20 000 notifications before the answer", "stdio")
 async def test_many_notifications_before_the_answer(cell: Cell) -> None:
+    """They are read at a pace that costs others little, and none is lost, nor is the answer."""
     async with cell.open(server("faulty")) as ref:
-        with cell.works(phase="call", within=10.0):
+        with cell.works(phase="call", within=20.0):
             assert text_of(await ref.call_tool("chatter", {"number": 20_000})) == "None"
 
 
@@ -145,13 +146,12 @@ async def test_a_line_as_long_as_the_limit(cell: Cell) -> None:
 
 @fault("one byte over 64 MiB", "stdio")
 async def test_a_line_one_byte_over_the_limit(cell: Cell) -> None:
+    """B-14."""
     async with cell.open(server("faulty", restart=NEVER)) as ref:
-        with cell.fails(ConnectionLost, phase="call", within=10.0, cause=LimitExceeded) as caught:
+        with cell.fails(LimitExceeded, phase="call", within=10.0) as caught:
             await ref.call_tool("line", {"bytes": LIMIT + 1})
-    assert str(caught.value).startswith(
-        f"server 'faulty': the connection ended (sent a line of more than {LIMIT} bytes; raise max_line_bytes if it "
-        "may do that) while tools/call 'line' was with the server"
-    )
+        for words in (f"tools/call 'line': the answer is too long: more than {LIMIT} bytes", "raise max_line_bytes"):
+            assert words in str(caught.value)
 
 
 @fault("stops reading, full pipe", "stdio")

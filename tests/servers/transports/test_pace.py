@@ -1,0 +1,81 @@
+"""How fast a server is read that sends what nobody asked for: the decisions, and that a reader keeps to them."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from hypothesis import given, strategies as st
+from mcp.shared.message import SessionMessage
+from mcp.types import JSONRPCRequest
+
+from mcp_actors.servers.transports import open_link
+from mcp_actors.servers.transports._pace import A_SECOND, AT_ONCE, LONGEST, NOTICED, RESTS, ReadingPace
+
+from ..groups import BOUND
+from ..links import never_lost, shell, streams_of
+
+ANSWER = '{"jsonrpc":"2.0","id":7,"result":{}}'
+NOTICE = '{"jsonrpc":"2.0","method":"x"}'
+
+
+def test_so_many_are_read_at_once_and_then_so_many_a_second() -> None:
+    """B-13."""
+    pace, now = ReadingPace(1), 1000.0
+    rests = [pace.unasked(now) for _ in range(AT_ONCE)]
+    assert rests == [0.0] * AT_ONCE
+    for _ in range(10 * A_SECOND * AT_ONCE):
+        now += pace.unasked(now)
+    assert now - 1000 == pytest.approx(10, rel=0.01)
+    assert pace.unasked(now + 3600) == 0
+
+
+def test_who_takes_more_notifications_reads_faster() -> None:
+    pace = ReadingPace(100 * AT_ONCE)
+    assert {pace.unasked(0.0) for _ in range(100 * AT_ONCE)} == {0.0}
+    assert 0 < pace.unasked(0.0) < 1 / (99 * A_SECOND * AT_ONCE)
+
+
+@given(st.lists(st.floats(0, 0.02)))
+def test_work_that_comes_to_nothing_is_a_small_part_of_the_time(works: list[float]) -> None:
+    """B-13."""
+    pace = ReadingPace(1)
+    rested = sum(pace.wasted(work) or 0.0 for work in works)
+    assert rested >= RESTS * (sum(works) - NOTICED) - 1e-6
+    assert rested <= RESTS * sum(works) + 1e-6
+
+
+def test_no_rest_is_long() -> None:
+    """In it the end of the server is not noticed."""
+    assert ReadingPace(1).wasted(60.0) == LONGEST
+
+
+async def reads(script: str, *, sends: bool = False) -> bool:
+    """Whether the first message is read soon, where every rest is an hour."""
+    async with open_link(shell(script), on_lost=never_lost) as link:
+        reader, writer = await streams_of(link)
+        if sends:
+            await writer.send(SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=7, method="x")))
+        with trio.move_on_after(BOUND if sends else 0.5):
+            await reader.receive()
+            with trio.move_on_after(BOUND if sends else 0.5):
+                await reader.receive()
+                return True
+        return False
+
+
+@pytest.fixture
+def hours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ReadingPace, "wasted", lambda *_: 3600.0)
+    monkeypatch.setattr(ReadingPace, "unasked", lambda *_: 3600.0)
+
+
+@pytest.mark.usefixtures("hours")
+@pytest.mark.parametrize("noise", ["", " ", "no", '{"id":7,"result":[', NOTICE, ANSWER])
+async def test_a_reader_rests_after_what_nobody_asked_for(noise: str) -> None:
+    """B-13: also after an answer to nothing."""
+    assert not await reads(f"printf '%s\\n' '{noise}' '{NOTICE}' '{NOTICE}'; exec cat > /dev/null")
+
+
+@pytest.mark.usefixtures("hours")
+async def test_a_reader_does_not_rest_after_an_answer() -> None:
+    assert await reads(f"read line; printf '%s\\n' '{ANSWER}' '{ANSWER}'; exec cat > /dev/null", sends=True)
