@@ -6,7 +6,6 @@ import ast
 import io
 import re
 import tokenize
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -16,8 +15,8 @@ from .source import EXAMPLES, PACKAGE, ROOT, parse, python_files
 FILE_LINES: Final = 400
 FUNCTION_LINES: Final = 50
 
-OURS: Final = [str(path.relative_to(ROOT)) for path in python_files(PACKAGE, EXAMPLES)]
-EVERYTHING: Final = [str(path.relative_to(ROOT)) for path in python_files(PACKAGE, EXAMPLES, ROOT / "tests")]
+OURS: Final = python_files(PACKAGE, EXAMPLES)
+EVERYTHING: Final = python_files(PACKAGE, EXAMPLES, ROOT / "tests")
 
 IGNORE: Final = re.compile(r"#\s*(type:\s*ignore|pyright:\s*ignore|noqa|pragma:\s*no\s+(cover|branch))")
 EXPLAINED: Final = re.compile(
@@ -59,25 +58,24 @@ def unexplained_ignores(source: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("path", OURS)
-def test_a_file_has_at_most_400_lines(path: str) -> None:
-    assert len((ROOT / path).read_text().splitlines()) <= FILE_LINES
+def test_a_file_has_at_most_400_lines() -> None:
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in OURS}
+    assert {path: length for path, length in lengths.items() if length > FILE_LINES} == {}
 
 
-@pytest.mark.parametrize("path", OURS)
-def test_a_function_has_at_most_50_lines(path: str) -> None:
-    assert long_functions(parse(ROOT / path), FUNCTION_LINES) == []
+def test_a_function_has_at_most_50_lines() -> None:
+    found = {str(path.relative_to(ROOT)): long_functions(parse(path), FUNCTION_LINES) for path in OURS}
+    assert {path: functions for path, functions in found.items() if functions} == {}
 
 
-@pytest.mark.parametrize("path", EVERYTHING)
-def test_every_ignore_names_its_code_and_its_reason(path: str) -> None:
-    assert unexplained_ignores((ROOT / path).read_text()) == []
+def test_every_ignore_names_its_code_and_its_reason() -> None:
+    found = {str(path.relative_to(ROOT)): unexplained_ignores(path.read_text()) for path in EVERYTHING}
+    assert {path: comments for path, comments in found.items() if comments} == {}
 
 
-@pytest.mark.parametrize("path", [str(path.relative_to(ROOT)) for path in python_files(PACKAGE)])
-def test_implementation_files_are_private(path: str) -> None:
-    name = Path(path).name
-    assert name.startswith("_") or Path(path).parent.name == "cli"
+def test_implementation_files_are_private() -> None:
+    public = [path for path in python_files(PACKAGE) if not path.name.startswith("_") and path.parent.name != "cli"]
+    assert public == []
 
 
 def test_a_function_that_is_too_long_is_found() -> None:
