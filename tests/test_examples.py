@@ -76,6 +76,11 @@ def readers_environment(home: Path) -> dict[str, str]:
     return {**variables, "HOME": str(home), "XDG_CACHE_HOME": str(home), "PATH": path}
 
 
+def only_outages(stderr: str) -> bool:
+    """Whether nothing was written to stderr but what is logged by default of servers that fail on purpose."""
+    return all(line.startswith("server '") for line in stderr.splitlines())
+
+
 def test_there_are_examples() -> None:
     assert examples()
 
@@ -98,7 +103,7 @@ def test_an_example_prints_what_its_docstring_says(path: str, tmp_path: Path) ->
     )
     assert finished.returncode == 0, finished.stderr
     assert agrees(finished.stdout, expected), finished.stdout
-    assert finished.stderr == "" or path in BROKEN
+    assert path in BROKEN or only_outages(finished.stderr)
 
 
 def test_the_expected_output_is_the_block_below_prints() -> None:

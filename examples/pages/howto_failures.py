@@ -2,10 +2,11 @@
 
 Prints::
 
+    WARNING server 'search': has failed and is not retried: command 'no-such-server' not found; ...
     without strict: ['time'] serve
     with strict: server 'search': command 'no-such-server' not found; install it or set an absolute path
-    WARNING server scratch, backoff: its process was killed by SIGKILL while it was connected
-    WARNING server scratch, failed: no further attempt, after: its process was killed by SIGKILL while it was connected
+    WARNING server 'scratch': connection lost: its process was killed by SIGKILL while it was connected
+    WARNING server 'scratch': has failed and is not retried: its process was killed by SIGKILL while ...
     server 'scratch': is failed: ...
 """
 
@@ -24,11 +25,9 @@ from mcp_actors import (
     RestartPolicy,
     ServerConfig,
     ServerUnavailable,
-    StateChanged,
     Stdio,
     open_servers,
 )
-from mcp_actors.kernel import Event
 
 time = ServerConfig("time", Stdio("mcp-server-time"))
 search = ServerConfig("search", Stdio("no-such-server"))
@@ -53,13 +52,8 @@ patient = ServerConfig(
 never_again = ServerConfig("scratch", Stdio("mcp-server-time"), restart=RestartPolicy(max_restarts=0))
 
 
-def log(event: Event) -> None:
-    if isinstance(event, StateChanged) and event.new in ("backoff", "failed"):
-        logging.getLogger("servers").warning("server %s, %s: %s", event.server, event.new, event.reason)
-
-
 async def kill() -> None:
-    async with open_servers(never_again, observers=[log]) as servers:
+    async with open_servers(never_again) as servers:
         scratch = servers["scratch"]
         pid = scratch.statistics().pid
         assert pid is not None

@@ -2,7 +2,7 @@
 
 It waits for the first connect of each: until it has succeeded or failed, or, if the server is not required, has taken
 ``connect_timeout``. With a gate, only for those whose connect matters before anything can be done: servers that are
-required, and servers of which nothing is remembered. The others go on connecting, and what becomes of that is logged.
+required, and servers of which nothing is remembered. The others go on connecting.
 
 Nothing here starts a server. The group's supervisor does, and awaits those that are required only
 (``Supervisor(await_start=False)``); so the waiting is done in the task that opens the group, where every deadline and
@@ -11,45 +11,35 @@ cancellation reaches it.
 
 from __future__ import annotations
 
-import logging
 import math
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ..._errors import ConfigError
-from .._connection_errors import problem_of
-from .._events import StateChanged
-from .._state import ACTIVE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ...kernel import Event
     from .._record import ServerRecord
 
 __all__ = ["StartGate", "check_gate"]
-
-logger = logging.getLogger("mcp_actors.servers")
 
 FIRST_CONNECT: Final = ("pending", "connecting")
 """The states before the first connect has come to something."""
 
 
 class StartGate:
-    """Waits for first connects. It is an observer of the group, which never hears of requests.
+    """Waits for first connects.
 
     Args:
         records: the servers.
         seconds: how long to wait for those of which something is remembered; None: as long as it takes.
     """
 
-    wants_requests = False
-
     def __init__(self, records: Iterable[ServerRecord], seconds: float | None) -> None:
         self._deadline = math.inf if seconds is None else trio.current_time() + seconds
         self._awaited = [record for record in records if record.config.connect == "eager"]
-        self._late: dict[str, ServerRecord] = {}
 
     async def wait(self) -> None:
         """Wait until the block may begin."""
@@ -65,20 +55,6 @@ class StartGate:
                 await record.wait_change()
         if any(record.state == "failed" and record.config.on_failure == "raise" for record in self._awaited):
             await trio.sleep_forever()  # the group is about to end, and this with it
-        self._late = {record.config.name: record for record in self._awaited if _connects(record)}
-
-    def __call__(self, event: Event) -> None:
-        """Log what became of a connect that the block did not wait for."""
-        if not isinstance(event, StateChanged) or event.new in FIRST_CONNECT:
-            return
-        record = self._late.pop(event.server, None)
-        if record is None:
-            return
-        if event.new in ACTIVE:
-            logger.info("server %r: after the start: %s", event.server, event.reason)
-        elif record.error is not None:
-            problem = problem_of(record.error)
-            logger.warning("server %r: could not be connected after the start: %s", event.server, problem)
 
 
 def _undecided(record: ServerRecord) -> bool:

@@ -19,6 +19,7 @@ from .._closing import ClosingOrder
 from .._plain_logs import keep_logs_plain
 from .._record import ServerRecord
 from .._state import CONNECTED
+from .._story import Storyteller
 from ._configs import Configured, read_configs
 from ._failures import translated
 from ._gate import StartGate, check_gate
@@ -101,8 +102,8 @@ async def open_servers(
         )
         for config in given.enabled
     }
+    hub.add(Storyteller(records))
     gate = StartGate(records.values(), start_gate)
-    hub.add(gate)
     memory = None
     if store is not None:
         hub.add(memory := CatalogMemory(store, records.values()))
