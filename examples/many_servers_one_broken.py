@@ -38,7 +38,7 @@ from mcp_actors import (
 
 KITCHEN = str(Path(__file__).parent / "servers" / "kitchen.py")
 
-adder = MCPServer("adder", log_level="WARNING")
+adder = MCPServer("adder", log_level="ERROR")
 
 
 @adder.tool()
