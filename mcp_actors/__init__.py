@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from mcp_actors.config import (
         BreakerPolicy as BreakerPolicy,
         Callbacks as Callbacks,
+        HealthPolicy as HealthPolicy,
         Http as Http,
         InProcess as InProcess,
         Limits as Limits,
@@ -81,6 +82,7 @@ __all__ = [
     "ConfigError",
     "ConnectFailed",
     "ConnectionLost",
+    "HealthPolicy",
     "Http",
     "HttpStatusError",
     "InProcess",
@@ -125,6 +127,7 @@ _HOMES: Final = {
     "ConfigError": "mcp_actors._errors",
     "ConnectFailed": "mcp_actors._errors",
     "ConnectionLost": "mcp_actors._errors",
+    "HealthPolicy": "mcp_actors.config",
     "Http": "mcp_actors.config",
     "HttpStatusError": "mcp_actors._errors",
     "InProcess": "mcp_actors.config",

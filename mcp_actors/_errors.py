@@ -172,7 +172,7 @@ class RequestTimedOut(ServerError, TimeoutError):
         operation: what was asked of the server, in the words of the protocol: ``"tools/call 'search'"``.
         seconds: the limit that is over.
         limit: which limit: ``"request_timeout"``, from the call to its answer, or ``"progress_timeout"``, without any
-            progress since it was sent.
+            progress since it was sent; or ``"health_timeout"`` for a health check (``HealthPolicy.timeout``).
     """
 
     def __init__(
@@ -182,12 +182,12 @@ class RequestTimedOut(ServerError, TimeoutError):
         server: str,
         operation: str,
         seconds: float,
-        limit: Literal["request_timeout", "progress_timeout"],
+        limit: Literal["request_timeout", "progress_timeout", "health_timeout"],
     ) -> None:
         super().__init__(message, server=server)
         self.operation = operation
         self.seconds = seconds
-        self.limit: Literal["request_timeout", "progress_timeout"] = limit
+        self.limit: Literal["request_timeout", "progress_timeout", "health_timeout"] = limit
 
 
 class ServerUnavailable(ServerError):

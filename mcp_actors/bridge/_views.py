@@ -155,6 +155,7 @@ class AsyncioServerRef(View[ServerRef]):
     get_prompt: Final = awaited(ServerRef.get_prompt)
     complete: Final = awaited(ServerRef.complete)
     set_log_level: Final = awaited(ServerRef.set_log_level)
+    check_health: Final = awaited(ServerRef.check_health)
     send_roots_list_changed: Final = awaited(ServerRef.send_roots_list_changed)
 
     restart: Final = awaited(ServerRef.restart)

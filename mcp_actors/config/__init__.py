@@ -17,6 +17,7 @@ from ._callbacks import (
 )
 from ._endpoints import Http as Http, Sse as Sse, is_auth_flow as is_auth_flow, is_loopback as is_loopback
 from ._expand import expand as expand
+from ._health import HealthPolicy as HealthPolicy
 from ._limits import Limits as Limits
 from ._list_meter import ListMeter as ListMeter
 from ._masking import mask_url as mask_url
@@ -56,6 +57,7 @@ __all__ = [
     "ConfigValue",
     "EffectiveCallbacks",
     "ElicitationCallback",
+    "HealthPolicy",
     "Http",
     "InProcess",
     "Input",
@@ -101,6 +103,7 @@ publish(
     {
         "BreakerPolicy": BreakerPolicy,
         "Callbacks": Callbacks,
+        "HealthPolicy": HealthPolicy,
         "Http": Http,
         "InProcess": InProcess,
         "Limits": Limits,

@@ -16,6 +16,7 @@ from ._breaker import BreakerPolicy
 from ._callbacks import Callbacks
 from ._endpoints import Http, Sse
 from ._extensions import check_extensions, to_extensions
+from ._health import HealthPolicy
 from ._limits import Limits
 from ._middleware import Middleware, check_middleware, to_middleware
 from ._restart import RestartPolicy
@@ -28,6 +29,7 @@ from ._transports import InProcess, Stdio
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DEFAULT_RESTART: Final = RestartPolicy()
 _DEFAULT_RETRY: Final = RetryPolicy()
+_DEFAULT_HEALTH: Final = HealthPolicy()
 _DEFAULT_LIMITS: Final = Limits()
 _ALL_TOOLS: Final = ToolFilter()
 
@@ -51,6 +53,9 @@ _check_restart: Final = check.kind(
 )
 _check_retry: Final = check.kind(
     RetryPolicy, remedy="give a RetryPolicy(...); RetryPolicy(attempts=1) disables retrying"
+)
+_check_health: Final = check.kind(
+    HealthPolicy, remedy="give a HealthPolicy(...); HealthPolicy(interval=None) disables health checks"
 )
 _check_source: Final = check.kind(str, type(None), remedy="give the path of a file as a str, or None")
 _check_breaker: Final = check.kind(BreakerPolicy, type(None), remedy="give a BreakerPolicy(...), or None for none")
@@ -121,6 +126,8 @@ class ServerConfig:
         mailbox_size: how many further requests may wait for their turn. Default 256.
         overflow: what a request to a full mailbox does: ``"wait"`` (default) for room, or ``"fail"`` at once.
         restart: how often and how soon it is started again. Default ``RestartPolicy()``.
+        health: how it is checked while it is connected, and what follows when it does not answer. Default
+            ``HealthPolicy()``.
         retry: how often a request that failed is sent again, if that does no harm. Default ``RetryPolicy()``.
         breaker: when requests fail at once, without being sent, because the last ones failed. None (default): never.
         validate: what is checked before a tool call is sent: ``"required"`` (default), that required arguments are
@@ -182,6 +189,7 @@ class ServerConfig:
         default="wait", validator=check.one_of("wait", "fail"), kw_only=True
     )
     restart: RestartPolicy = attrs.field(default=_DEFAULT_RESTART, validator=_check_restart, kw_only=True)
+    health: HealthPolicy = attrs.field(default=_DEFAULT_HEALTH, validator=_check_health, kw_only=True)
     retry: RetryPolicy = attrs.field(default=_DEFAULT_RETRY, validator=_check_retry, kw_only=True)
     breaker: BreakerPolicy | None = attrs.field(default=None, validator=_check_breaker, kw_only=True)
     validate: Literal["required", "schema", "off"] = attrs.field(

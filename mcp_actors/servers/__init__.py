@@ -20,6 +20,7 @@ from ._events import (
     ToolsChanged as ToolsChanged,
     ToolsDiffer as ToolsDiffer,
 )
+from ._health import Health as Health, HealthStatus as HealthStatus
 from ._latency import Latency as Latency
 from ._pending import PendingRequest as PendingRequest
 from ._ref import ServerRef as ServerRef
@@ -31,6 +32,8 @@ from .group import ServerGroup as ServerGroup, open_servers as open_servers
 
 __all__ = [
     "Flooded",
+    "Health",
+    "HealthStatus",
     "Latency",
     "LimitReached",
     "NotSupported",

@@ -34,6 +34,7 @@ from ._connection_errors import (
     connection_over,
     session_failed,
     tools_not_listed,
+    unresponsive,
 )
 from ._departure import Departure
 from ._exchange import ConnectionOver, current_exchange, open_exchange
@@ -44,6 +45,7 @@ from ._log_level import keep_log_level
 from ._middleware import send_through
 from ._negotiation import Negotiation
 from ._patience import TimedOut
+from ._probing import keep_checking
 from ._refreshing import keep_refreshed
 from ._requests import list_all_tools
 from ._status import ServerInfo
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from ._exchange import Exchange
+    from ._health import Verdict
     from ._incoming import ClientCallbacks, Incoming
     from ._patience import Patience
     from ._record import ServerRecord
@@ -88,6 +91,7 @@ class ServerActor(Actor):
         self._phase: ConnectPhase = "open"
         self._serving = False
         self._gone = False
+        self._given_up = False
         self._departure = Departure(self.fail)
         self._closing = closing or ClosingOrder()
 
@@ -193,7 +197,21 @@ class ServerActor(Actor):
         await self._listen(link, incoming)
         self._record.listeners.tell(NotificationsMissed())
         self._remember(link, await self._list_tools(link))
+        self._check_health(link, incoming)
         incoming.tasks.start_soon(keep_refreshed, self._record, self.ref, name=f"{self._name}:refresh")
+
+    def _check_health(self, link: Link, incoming: Incoming) -> None:
+        """Check it from now on, and end the connection if it does not answer."""
+
+        def end(verdict: Verdict) -> None:
+            self._given_up = verdict == "fail"
+            if link.exited:
+                link.lose()
+            else:
+                self.fail(unresponsive(self._name, self._record.health.ladder.failures, self._record.health.problem))
+
+        self._record.health.begin(link)
+        incoming.tasks.start_soon(keep_checking, self._record, self.ref, end, name=f"{self._name}:health")
 
     def _as_before(self, link: Link, incoming: Incoming) -> AbstractContextManager[None]:
         """Have a new connection take over what the one before it was told."""
@@ -316,7 +334,7 @@ class ServerActor(Actor):
 
     def is_hopeless(self, exc: BaseException) -> bool:
         """A failure that says that trying again cannot help."""
-        return isinstance(exc, ConnectFailed) and exc.hopeless
+        return self._given_up or (isinstance(exc, ConnectFailed) and exc.hopeless)
 
     def _connection_is_gone(self, exc: MCPError) -> bool:
         # A server may use the code too, and the words. The link knows, but for one within this process.

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
+from mcp import MCPError
 
 from .._errors import (
     ActorCrashed,
@@ -79,8 +80,10 @@ class Caller:
         """
         try:
             result = await self._attempts(request, deadline, failure)
-        except Exception:
+        except Exception as exc:
             self._record.latency.failed()
+            if isinstance(exc, MCPError) and self._record.health.failing:
+                self._record.health.answered()
             raise
         finally:
             del failure  # whose traceback may refer to this frame
@@ -90,6 +93,8 @@ class Caller:
     def succeeded(self, deadline: Deadline) -> None:
         """A request was answered."""
         self._record.tokens.succeeded()
+        if self._record.health.failing:
+            self._record.health.answered()
         self._record.latency.done(trio.current_time() - deadline.began)
 
     async def _attempts(self, request: Request[T], deadline: Deadline, error: Exception | None) -> T:

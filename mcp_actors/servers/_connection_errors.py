@@ -31,6 +31,7 @@ __all__ = [
     "session_failed",
     "still_connecting",
     "tools_not_listed",
+    "unresponsive",
 ]
 
 STDERR_IN_MESSAGE: Final = 400
@@ -110,6 +111,13 @@ def connection_lost(server: str, link: Link) -> ConnectionLost:
     because = f": {problem_of(link.failure)}" if link.failure is not None else ""
     lost = ConnectionLost(f"server {server!r}: {what} while it was connected{because}", server=server)
     return caused_by(lost, None if link.failure is None else _behind(link.failure))
+
+
+def unresponsive(server: str, failures: int, problem: Exception | None) -> ConnectionLost:
+    """The error for a connection that was given up because the server does not answer."""
+    why = f" (the last: {problem_of(problem)})" if problem is not None else ""
+    what = f"server {server!r}: does not answer: {failures} health checks in a row have failed{why}"
+    return caused_by(ConnectionLost(what, server=server), problem)
 
 
 def connection_over(server: str, over: ConnectionOver) -> ConnectionLost:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from contextlib import asynccontextmanager, contextmanager
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import trio
@@ -26,13 +27,17 @@ from .._errors import RequestTimedOut
 from ..kernel import Actor
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from ..kernel import PendingCall
 
 __all__ = ["Deadline", "DeadlineActor", "Deadlines"]
 
 Limit = Literal["request_timeout", "progress_timeout"]
+
+
+def _nobody(asked: float, error: Exception) -> None:
+    """Tell nobody."""
 
 
 @define(eq=False)
@@ -90,12 +95,16 @@ class Deadlines:
         server: its name.
         request_timeout: seconds for a whole request; None: no bound.
         progress_timeout: seconds without progress that a request may be with the server; None: no bound.
+
+    Attributes:
+        on_timeout: called for each request that times out while it is with the server, with when it began and why.
     """
 
     def __init__(self, server: str, request_timeout: float | None, progress_timeout: float | None) -> None:
         self._server = server
         self._request_timeout = request_timeout
         self._progress_timeout = progress_timeout
+        self.on_timeout: Callable[[float, Exception], None] = _nobody
         self._requests: OrderedDict[Deadline, None] = OrderedDict()
         self._idle: OrderedDict[Deadline, None] = OrderedDict()
         self._holds = 0
@@ -106,9 +115,8 @@ class Deadlines:
     def begin(self, operation: str) -> Deadline:
         """A request begins. Use what is returned as a context manager, or see to it that it is ended."""
         now = trio.current_time()
-        if self._request_timeout is None:
-            return Deadline(self, operation, now, math.inf)
-        deadline = Deadline(self, operation, now, now + self._request_timeout)
+        timeout = math.inf if self._request_timeout is None else self._request_timeout
+        deadline = Deadline(self, operation, now, now + timeout)
         self._requests[deadline] = None
         self._wake_by(deadline.at)
         return deadline
@@ -149,6 +157,11 @@ class Deadlines:
         """How many entries there are; a request may have two."""
         return len(self._requests) + len(self._idle)
 
+    def any_sent_before(self, time: float) -> bool:
+        """Whether a request that began by then is with the server, and within its time."""
+        older = takewhile(lambda deadline: deadline.began <= time, self._requests)
+        return any(deadline.call is not None and deadline.call.handed_over for deadline in older)
+
     # --- the task ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -173,6 +186,8 @@ class Deadlines:
             self.end(deadline)
             deadline.expired = True
             if deadline.call is not None:
+                if deadline.call.handed_over:
+                    self.on_timeout(deadline.began, self.failure(deadline))
                 deadline.call.expire(self.failure(deadline))
 
     def _due(self, now: float) -> list[Deadline]:

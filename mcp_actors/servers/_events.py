@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Flooded",
+    "HealthChanged",
     "LimitReached",
     "PromptsChanged",
     "Recovered",
@@ -90,6 +91,11 @@ class LimitReached(ServerEvent):
 @frozen(kw_only=True)
 class Recovered(ServerEvent):
     """A server that was degraded is not so any more. It is told as a `StateChanged`."""
+
+
+@frozen(kw_only=True)
+class HealthChanged(ServerEvent):
+    """A connected server is more, or less, healthy than it was. It is told as a `StateChanged`."""
 
 
 @frozen(kw_only=True)

@@ -18,7 +18,7 @@ from attrs import field, frozen
 from .._collapse import collapse, first_of
 from .._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ConnectFailed
 from ..kernel import Actor, Call
-from ._state import FAILED
+from ._state import CONNECTED, FAILED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -144,6 +144,8 @@ async def _try_start(server: Supervised, failures: dict[str, ConnectFailed]) -> 
     if not server.record.wanted:  # somebody has stopped it since
         return
     server.record.parked = False
+    if server.record.state not in CONNECTED:
+        server.record.health.forgive()
     try:
         await server.supervisor.restart_child(server.name)
     except ActorStartError as exc:

@@ -17,12 +17,13 @@ from ._breaker import Breaker
 from ._catalog import ServerCatalog
 from ._connection_errors import problem_of, still_connecting
 from ._deadlines import Deadlines
-from ._events import PromptsChanged, Recovered, ResourcesChanged, ServerEvent, StateChanged
+from ._events import HealthChanged, PromptsChanged, Recovered, ResourcesChanged, ServerEvent, StateChanged
 from ._incoming import Listeners, NotificationsMissed
 from ._latency import LatencyCounts
+from ._probing import ServerHealth
 from ._reporter import CatalogReporter
 from ._retry import RetryTokens
-from ._state import FAILED, LISTED, SETTLED, ServerState, next_state
+from ._state import CONNECTED, FAILED, LISTED, SETTLED, ServerState, next_state
 from ._subscriptions import Subscriptions
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class ServerRecord:
         log_level: from which level on it is to send log messages; None: as it likes. Written by the request for it.
         deadlines: those of its requests, which are kept while it is down too. Written by its callers, as are the next
             three.
+        health: its health, over all connections. Written by its checks, and by requests that end.
         tokens: how much is left of its retry budget.
         breaker: its circuit breaker, if it has one.
         latency: how its requests ended, and how long they took.
@@ -109,6 +111,8 @@ class ServerRecord:
         self.callbacks: EffectiveCallbacks = callbacks or EffectiveCallbacks()
         self.log_level: LoggingLevel | None = self.callbacks.log_level if self.callbacks.logging is not None else None
         self.deadlines: Deadlines = Deadlines(config.name, config.request_timeout, config.progress_timeout)
+        self.health: ServerHealth = ServerHealth(config.name, config.health, self.deadlines, self._health_changed)
+        self.deadlines.on_timeout = self.health.timed_out
         self.tokens: RetryTokens = RetryTokens(config.retry.budget)
         self.breaker: Breaker | None = Breaker(config.name, config.breaker) if config.breaker is not None else None
         self.latency: LatencyCounts = LatencyCounts()
@@ -156,13 +160,21 @@ class ServerRecord:
             case Starting():
                 self.connects += 1
                 self.returning = False
-            case Started() | Recovered():
+            case Started() | Recovered() | HealthChanged():
                 self.error = None
                 self.failures = 0
                 self.parked = False
                 self.note_failure(self.catalog.failure)
-        new = next_state(self.state, event, degraded=self.catalog.failure is not None)
+                self.note_failure(self.health.problem)
+        new = next_state(self.state, event, serving=self._serving)
         return self._become(new, event) if new != self.state else None
+
+    @property
+    def _serving(self) -> ServerState:
+        """What it is while it is connected."""
+        if self.health.condition == "healthy":
+            return "ready" if self.catalog.failure is None else "degraded"
+        return self.health.condition
 
     def note_failure(self, error: BaseException | None) -> None:
         """Remember what went wrong, in the words that are known best so far."""
@@ -200,7 +212,14 @@ class ServerRecord:
 
     def recover(self) -> None:
         """It lists its tools, which it did not do when it was connected."""
-        if self.state == "degraded" and (changed := self.follow(self._event(Recovered))) is not None:
+        self._follow_own(Recovered)
+
+    def _health_changed(self) -> None:
+        self._follow_own(HealthChanged)
+
+    def _follow_own(self, kind: type[ServerEvent]) -> None:
+        """What is known of a connected server has changed; so may its state."""
+        if self.state in CONNECTED and (changed := self.follow(self._event(kind))) is not None:
             self._emit(changed)
 
     def _event(self, kind: type[E], **details: object) -> E:
@@ -330,6 +349,10 @@ class ServerRecord:
                 reason = f"connected, {self._number_of_tools()}"
             case Recovered():
                 reason = f"it lists its tools again: {self._number_of_tools()}"
+            case HealthChanged() if self.health.problem is None:
+                reason = f"it answers again: {self._number_of_tools()}"
+            case HealthChanged():
+                reason = f"{self.health.ladder.failures} failures in a row, the last: {now}"
             case Crashed():
                 reason = now
             case Restarting(delay=delay):

@@ -12,11 +12,12 @@ from ..config import ToolRequest
 from ._lifecycle import Reconnect, Start, Stop, change
 from ._log_level import SetLogLevel, given_level
 from ._pending import PendingRequest
+from ._probing import check_health
 from ._prompt_requests import PromptFunctions
 from ._requests import CallTool, ListTools
 from ._resource_requests import ResourceFunctions
 from ._roots import TellRootsChanged
-from ._state import ACTIVE, STATES
+from ._state import ACTIVE, CONNECTED, STATES
 from ._status import ServerStatus
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ..kernel import ActorRef
     from ._admission import ToolChanges
     from ._deadlines import Deadline
+    from ._health import Health
     from ._lifecycle import Supervised
     from ._state import ServerState
     from ._status import ServerInfo
@@ -64,7 +66,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
 
     @property
     def state(self) -> ServerState:
-        """``pending, connecting, ready, degraded, backoff, failed, stopping`` or ``stopped``."""
+        """``pending, connecting, ready, degraded, unhealthy, backoff, failed, stopping`` or ``stopped``."""
         return self._record.state
 
     @property
@@ -102,6 +104,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             queued=actor.queued,
             in_flight=actor.in_flight,
             tools=len(record.tools),
+            health=record.health.status(connected=record.state in CONNECTED),
             latency=record.latency.snapshot(),
         )
 
@@ -270,10 +273,23 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             NotSupported: it has no such callback.
             RequestTimedOut, ConnectionLost, ServerUnavailable, LimitExceeded, HttpStatusError: as for `call_tool`.
         """
-        if self._record.state in ACTIVE:
+        if self._record.state in CONNECTED:
             await self._ask(TellRootsChanged())
         else:
             await trio.lowlevel.checkpoint()
+
+    async def check_health(self) -> Health:
+        """Ask the server for a sign of life now: past everything that waits for it, and whatever is with it.
+
+        What comes of it counts as any health check does (``ServerConfig.health``). A server that is not connected is
+        not asked.
+
+        **Cancellation**: the caller leaves at once.
+
+        Returns:
+            ``"healthy"`` if it answered within ``HealthPolicy.timeout``, else ``"unhealthy"``, and why.
+        """
+        return await check_health(self._record, self._actor)
 
     # --- life -------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from mcp.types import ServerCapabilities
 
+    from ._health import HealthStatus
     from ._latency import Latency
     from ._state import ServerState
 
@@ -63,6 +64,7 @@ class ServerStatus:
         queued: requests that wait in its mailbox.
         in_flight: requests that are with it.
         tools: how many tools of it are shown, also if these are only remembered from an earlier run.
+        health: what its health checks found.
         latency: how many requests were answered and how many failed, and how long the answers took.
     """
 
@@ -80,4 +82,5 @@ class ServerStatus:
     queued: int
     in_flight: int
     tools: int
+    health: HealthStatus
     latency: Latency

@@ -23,7 +23,7 @@ from mcp_actors.kernel import (
     Stopping,
 )
 from mcp_actors.servers import ServerState
-from mcp_actors.servers._events import Recovered
+from mcp_actors.servers._events import HealthChanged, Recovered
 from mcp_actors.servers._state import ACTIVE, CONNECTED, FAILED, LISTED, TRANSITIONS, next_state
 
 STATES: Final[tuple[ServerState, ...]] = get_args(ServerState)
@@ -32,17 +32,19 @@ MAPPING: Final[dict[str, ServerState]] = {
     "pending": "pending",
     "running": "connecting",
     "healthy": "ready",
+    "unhealthy": "unhealthy",
     "reconnecting": "backoff",
     "stopped": "stopped",
     "failed": "failed",
 }
-"""The states that manager guides speak of, and ours. (Their ``unhealthy`` takes health checks.)"""
+"""The states that manager guides speak of, and ours."""
 
 EDGES: Final = """
 pending     connecting  stopped
 connecting  ready  degraded  backoff  failed  stopped
-degraded    ready  backoff  failed  stopping
-ready       backoff  failed  stopping
+ready       degraded  unhealthy  backoff  failed  stopping
+degraded    ready  unhealthy  backoff  failed  stopping
+unhealthy   ready  degraded  backoff  failed  stopping
 backoff     connecting  failed  stopping  stopped
 failed      connecting  stopped
 stopping    stopped
@@ -120,9 +122,18 @@ def test_an_event_leads_to_its_state_or_is_refused(kind: type[Event], fields: di
 
 def test_a_connection_that_does_not_bring_all_is_degraded_until_it_does() -> None:
     """S2-03, S2-23: it never was ready before."""
-    assert next_state("connecting", make(Started, {}), degraded=True) == "degraded"
+    assert next_state("connecting", make(Started, {}), serving="degraded") == "degraded"
     assert next_state("degraded", make(Recovered, {})) == "ready"
     assert next_state("degraded", make(Crashed, {"error": None})) == "backoff"
+
+
+def test_a_connected_server_goes_up_and_down_with_its_health() -> None:
+    """S2-03: every way between ready, degraded and unhealthy."""
+    worse = make(HealthChanged, {})
+    for before in CONNECTED:
+        for after in CONNECTED:
+            assert next_state(before, worse, serving=after) == after
+        assert next_state(before, make(Crashed, {"error": None}), serving=before) == "backoff"
 
 
 def test_other_events_change_nothing() -> None:
@@ -146,6 +157,7 @@ def test_the_views_are_made_of_states() -> None:
         "connecting": [LISTED],
         "ready": [CONNECTED, ACTIVE, LISTED],
         "degraded": [CONNECTED, ACTIVE, LISTED],
+        "unhealthy": [CONNECTED, FAILED, LISTED],
         "backoff": [FAILED, LISTED],
         "failed": [FAILED],
         "stopping": [],

@@ -13,12 +13,14 @@ from mcp import MCPError
 
 from .._turns import Turns
 from ._http_failures import error_in
+from ._lifeline import Lifeline
 from ._values import TooManyValues, ValueCounter
 
 __all__ = [
     "OF_THE_BODY",
     "PIECE",
     "BodyTooLong",
+    "HeardBody",
     "WatchedRequestBody",
     "WatchedResponseBody",
     "is_unsent",
@@ -118,6 +120,27 @@ class WatchedResponseBody(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         self._on_close()
+        await self._inner.aclose()
+
+
+class HeardBody(httpx2.AsyncByteStream):
+    """The body of a response, of which each piece is a sign of life."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream, lifeline: Lifeline) -> None:
+        self._inner = inner
+        self._lifeline = lifeline
+
+    def __aiter__(self) -> Self:
+        self._chunks = aiter(self._inner)
+        return self
+
+    async def __anext__(self) -> bytes:
+        # Not a generator, as above.
+        chunk = await anext(self._chunks)
+        self._lifeline.heard_at = trio.current_time()
+        return chunk
+
+    async def aclose(self) -> None:
         await self._inner.aclose()
 
 

@@ -24,6 +24,7 @@ from ...config import Http, Sse
 from ...config._list_meter import measured
 from .._background import Background, open_background
 from ._discretion import discreet, install_filters
+from ._http_bodies import HeardBody
 from ._http_client import bound_on_connections, make_client
 from ._http_failures import HttpFailures, describe
 from ._lifeline import Lifeline
@@ -63,6 +64,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
         self._requests = ServerRequests(config.name, config.limits.max_requests)
         self._transport: Configured = transport
         self._client = client
+        client.event_hooks["response"].append(self._hear)
         self._failures = HttpFailures(config.name, transport.display_url, masker)
         self._opened = trio.Event()
         self._left = trio.Event()
@@ -89,6 +91,11 @@ class HttpLink(Link, ABC, Generic[Configured]):
         except LimitExceeded as exceeded:
             self._lifeline.lose(exceeded)
             raise anyio.EndOfStream from None
+
+    async def _hear(self, response: httpx2.Response) -> None:
+        """Note the signs of life in a response: that it comes, and each piece of its body."""
+        self._lifeline.heard_at = trio.current_time()
+        response.stream = HeardBody(response.stream, self._lifeline)  # type: ignore[arg-type]  # an AsyncClient's is
 
     @abstractmethod
     async def live(self) -> None:

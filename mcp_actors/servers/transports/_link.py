@@ -67,6 +67,34 @@ class Link:
         """How much the server sent that was no message and was skipped."""
         return 0
 
+    @property
+    def heard_at(self) -> float:
+        """`trio.current_time` of the last byte from the server."""
+        return self._lifeline.heard_at
+
+    @property
+    def exited(self) -> bool:
+        """The process that was started has exited. The server may be a child of it, and serve on."""
+        return self._lifeline.exited
+
+    @property
+    def suspended(self) -> bool:
+        """The process is stopped (SIGSTOP), so that it cannot answer; False where the system does not tell."""
+        return False
+
+    async def may_serve_on(self) -> bool:
+        """Whether the server may be a child of the process that has exited; True where the system does not tell."""
+        await trio.lowlevel.checkpoint()
+        return True
+
+    def lose(self) -> None:
+        """Give the connection up as lost."""
+        self._lifeline.lose()
+
+    def hear_of_exit(self, on_exit: Callable[[], None]) -> None:
+        """Have a function called, synchronously, when the process that was started has exited."""
+        self._lifeline.on_exit = on_exit
+
     def hear_of_gaps(self, on_gap: Callable[[], None]) -> None:
         """Have a function called, synchronously, whenever notifications of the server may have been missed."""
         self._lifeline.on_gap = on_gap

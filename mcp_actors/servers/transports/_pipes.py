@@ -100,6 +100,7 @@ class PipeReader(MessageReader):
 
     Attributes:
         crowded: whether several messages came with the last read.
+        received: how many bytes have come.
         malformed_lines: lines that were no messages and were skipped.
     """
 
@@ -132,6 +133,7 @@ class PipeReader(MessageReader):
         self._ended = False
         self._closed = False
         self.crowded = False
+        self.received = 0
         self.malformed_lines = 0
 
     @trio.lowlevel.enable_ki_protection  # or else a Ctrl-C could lose a message, or leave a lock of Trio's held
@@ -237,6 +239,8 @@ class PipeReader(MessageReader):
         self._burst = 0
         if not data:
             return await self._at_end()
+        self._lifeline.heard_at = trio.current_time()
+        self.received += len(data)
         began = perf_counter()
         self._lines.feed(data)
         self._spent += perf_counter() - began

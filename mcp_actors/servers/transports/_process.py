@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from subprocess import PIPE
 from typing import TYPE_CHECKING, Final, cast
@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, Final, cast
 import trio
 
 from ._command import explain_spawn_error, find_program
+from ._exit import has_successor, is_stopped, wait_exiting
 
 if TYPE_CHECKING:
     from ...config import Stdio
+    from .._background import Background
 
 __all__ = ["ServerProcess", "start_process"]
 
@@ -49,6 +51,7 @@ class ServerProcess:
         self._process = process
         self._server = server
         self._group_ended = False
+        self._exited: trio.Event | None = None
         self.pid = process.pid
         self.stdin = cast("trio.lowlevel.FdStream", process.stdin)
         self.stdout = cast("trio.lowlevel.FdStream", process.stdout)
@@ -58,8 +61,31 @@ class ServerProcess:
         """Return the exit code, or None if the leader lives. The connection must be over: this reaps."""
         return self._reaped(self._process.poll())
 
+    def watch(self, background: Background, on_exit: Callable[[], None]) -> None:
+        """Have a function called when the leader has exited, if the system tells that; this does not reap."""
+        self._exited = trio.Event()
+        background.start_soon(self._watch, self._exited, on_exit, name=f"{self._server}:exit")
+
+    async def _watch(self, exited: trio.Event, on_exit: Callable[[], None]) -> None:
+        try:
+            if await wait_exiting(self.pid):
+                on_exit()
+        finally:
+            exited.set()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the leader is stopped (SIGSTOP); False where the system does not tell."""
+        return not self._group_ended and is_stopped(self.pid)
+
+    def has_successor(self, written: int) -> bool:
+        """Whether another process may be what wrote so much, now that the leader has exited. Blocks."""
+        return has_successor(self.pid, written)
+
     async def wait(self) -> int | None:
         """Wait for the leader to exit and return its code. The connection must be over: this reaps."""
+        if self._exited is not None:
+            await self._exited.wait()  # on macOS only one task may wait for the process itself
         return self._reaped(await self._process.wait())
 
     def _reaped(self, code: int | None) -> int | None:

@@ -1,13 +1,13 @@
 """Servers that are processes and speak over their stdin and stdout.
 
-Who owns what. The actor's owner task enters `open_stdio_link` and leaves it; the process lives exactly that long. Two
-background tasks, and a third during the stop, belong to the link and end with it: one reads stderr until it ends; one
-writes what was collected for stdin, or a full one did not take, only while there is something; one empties stdout while
-the server is being stopped. stdout is otherwise read, and stdin written, by whoever uses the streams. A cancellation of
-the owner reaches none of them before the process is gone.
+Who owns what. The actor's owner task enters `open_stdio_link` and leaves it; the process lives exactly that long. Three
+background tasks, and a fourth during the stop, belong to the link and end with it: one reads stderr until it ends; one
+waits for the process to exit; one writes what was collected for stdin, or a full one did not take, only while there is
+something; one empties stdout while the server is being stopped. stdout is otherwise read, and stdin written, by whoever
+uses the streams. A cancellation of the owner reaches none of them before the process is gone.
 
-The connection ends where stdout ends. Whether the process has exited says nothing: the server may be the child of a
-wrapper that died, and a process may live on without its stdout.
+The connection ends where stdout ends. That the process has exited proves nothing: the server may be the child of a
+wrapper that died. So it only asks for a health check (`_probing`), and a server that answers it serves on.
 """
 
 from __future__ import annotations
@@ -97,6 +97,7 @@ class StdioLink(Link):
         self.target = OpenStreams(self._reader, self._writer)
         self.endpoint = f"the command {transport.command!r}"
         self.pid = process.pid
+        process.watch(background, lifeline.exit)
         background.start_soon(self._stderr.run, name=f"{config.name}:stderr")
 
     def __repr__(self) -> str:
@@ -119,6 +120,15 @@ class StdioLink(Link):
         """Whether something was sent, and the server has read all of it; None where the system does not tell."""
         unread = self._unread if self._stopping else unread_bytes(self._process.stdin)
         return None if unread is None else self._writer.sent and unread == 0
+
+    @property
+    def suspended(self) -> bool:
+        """The process is stopped (SIGSTOP), so that it cannot answer; False where the system does not tell."""
+        return self._process.stopped
+
+    async def may_serve_on(self) -> bool:
+        """Whether the server may be a child of the process that has exited; True where the system does not tell."""
+        return await trio.to_thread.run_sync(self._process.has_successor, self._reader.received)
 
     def _look(self) -> None:
         """See what has become of the process so far."""

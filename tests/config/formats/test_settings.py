@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from mcp_actors import Backoff, BreakerPolicy, Http, RestartPolicy, RetryPolicy, ServerConfig, Stdio
+from mcp_actors import Backoff, BreakerPolicy, HealthPolicy, Http, RestartPolicy, RetryPolicy, ServerConfig, Stdio
 from mcp_actors.config import RetryBudget, load_config
 from mcp_actors.config.formats._settings import SETTABLE
 
@@ -34,6 +34,7 @@ def test_every_setting_of_a_server_can_be_made(tmp_path: Path) -> None:
         "restart": {"max_restarts": 2, "reset_after": None, "backoff": {"initial": 1, "factor": 3}},
         "retry": {"attempts": 2, "isolated": True, "budget": {"max_tokens": 5}},
         "breaker": {"failures": 3},
+        "health": {"interval": None, "fail_after": 20},
         "validate": "schema",
         "trust_annotations": True,
     }
@@ -61,6 +62,7 @@ def test_every_setting_of_a_server_can_be_made(tmp_path: Path) -> None:
         restart=RestartPolicy(max_restarts=2, reset_after=None, backoff=Backoff(initial=1, factor=3)),
         retry=RetryPolicy(attempts=2, isolated=True, budget=RetryBudget(max_tokens=5)),
         breaker=BreakerPolicy(failures=3),
+        health=HealthPolicy(interval=None, fail_after=20),
         validate="schema",
         trust_annotations=True,
     )

@@ -1,0 +1,179 @@
+"""Real servers that are connected and do not answer: how soon that is noticed, and what is not mistaken for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from shlex import join
+from typing import Final
+
+import trio
+
+from mcp_actors import ConnectionLost, HealthPolicy, ServerConfig, Stdio, open_servers
+from mcp_actors.kernel import Started
+
+from .fleet import STARTED, calls, kill, pid_of
+from .groups import AT_ONCE, BOUND, Events, command_with, reach, server, shell, state
+from .links import text_of
+from .processes import eventually, state_of
+
+QUICK: Final = HealthPolicy(interval=0.2, timeout=0.2, silence=3600)
+"""A frozen server is unhealthy after 0.8 s, and is restarted for nothing but being stopped."""
+
+SILENT: Final = HealthPolicy(interval=0.2, timeout=0.2, silence=0.5)
+"""… and restarted after 1.2 s."""
+
+PATIENT: Final = HealthPolicy(interval=3600, timeout=1)
+"""Nothing happens but for a reason."""
+
+STOP: Final = 0.5
+
+
+def leaving_a_child(*flags: str) -> str:
+    """Return a line of shell that is a server whose child holds its pipes, as that of a plain `subprocess.Popen` does.
+
+    The child is older than the server here; what it holds is the same.
+    """
+    return f"exec 3<&0; sleep 600 <&3 & exec {command_with(*flags)}"
+
+
+def wrapped(*flags: str) -> str:
+    """Return a line of shell that is to a server what ``npx`` is: it starts it as a child, and waits for it."""
+    return f"exec 3<&0; {command_with(*flags)} <&3 & wait"
+
+
+async def test_a_server_that_was_killed_is_noticed_although_its_child_holds_its_pipes() -> None:
+    """B-05: idle. There is no end of its stdout, and it would take a request all its time to find out."""
+    events = Events()
+    config = shell("a", leaving_a_child(), health=PATIENT, restart=AT_ONCE, stop_timeout=STOP)
+    async with open_servers(config, observers=[events]) as servers:
+        pid = pid_of(servers["a"])
+        os.kill(pid, signal.SIGKILL)
+        await eventually(lambda: len(events.of(Started, "a")) == 2)
+        assert events.states("a")[2:] == ["unhealthy", "backoff", "connecting", "ready"]
+        assert isinstance(servers["a"].statistics().last_error, ConnectionLost)
+        assert "killed by SIGKILL" in str(servers["a"].statistics().last_error)
+        assert state_of(pid) == "gone"
+
+
+async def test_calls_to_it_do_not_wait_for_their_time() -> None:
+    """B-05: not idle. What is with it is lost, as nothing is left that could answer."""
+    config = shell("a", leaving_a_child(), health=PATIENT, restart=AT_ONCE, stop_timeout=STOP)
+    async with open_servers(config) as servers:
+        async with calls(3, servers["a"].call_tool, "sleep", {"seconds": 600}) as outcomes:
+            await eventually(lambda: servers["a"].statistics().in_flight == 3)
+            killed = trio.current_time()
+            kill(servers["a"])
+        assert [type(outcome.error) for outcome in outcomes] == [ConnectionLost] * 3
+        assert max(outcome.at for outcome in outcomes) - killed < STARTED
+
+
+async def test_a_wrapper_that_exits_while_its_server_serves_on_is_not_mistaken() -> None:
+    """B-05: the server answers, so nothing happens."""
+    events = Events()
+    config = shell("a", wrapped(), health=PATIENT, stop_timeout=STOP)
+    async with open_servers(config, observers=[events]) as servers:
+        wrapper, serving = pid_of(servers["a"]), int(text_of(await servers["a"].call_tool("pid")))
+        assert wrapper != serving
+        os.kill(wrapper, signal.SIGKILL)
+        await eventually(lambda: servers["a"].statistics().health.last_check is not None)
+        assert int(text_of(await servers["a"].call_tool("pid"))) == serving
+        check = servers["a"].statistics().health.last_check
+        assert check is not None
+        assert check.status == "healthy"
+        assert events.states("a") == ["connecting", "ready"]
+    assert state_of(serving) != "running"
+
+
+async def test_a_process_that_is_stopped_becomes_unhealthy_and_is_restarted_at_once() -> None:
+    """B-06: in spite of a long silence that is allowed, and of a request that has time."""
+    events = Events()
+    config = server("a", health=QUICK, restart=AT_ONCE, stop_timeout=STOP)
+    async with open_servers(config, observers=[events]) as servers:
+        pid = pid_of(servers["a"])
+        async with calls(1, servers["a"].call_tool, "sleep", {"seconds": 600}) as outcomes:
+            await trio.sleep(0.1)
+            os.kill(pid, signal.SIGSTOP)
+            await reach(servers, "a", "unhealthy")
+            assert (servers.active, servers.connected) == ((), servers.configured)
+            await reach(servers, "a", "backoff", "connecting")
+        assert isinstance(outcomes[0].error, ConnectionLost)
+        with trio.fail_after(BOUND):
+            await servers["a"].wait_ready()
+        assert pid_of(servers["a"]) != pid
+        assert events.states("a")[2:5] == ["degraded", "unhealthy", "backoff"]
+        assert state_of(pid) == "gone"
+
+
+async def test_a_server_that_thaws_in_time_serves_on() -> None:
+    """B-06, S2-25."""
+    never = HealthPolicy(interval=0.2, timeout=0.2, restart_after=1000, fail_after=1000)
+    async with open_servers(server("a", health=never)) as servers:
+        pid = pid_of(servers["a"])
+        os.kill(pid, signal.SIGSTOP)
+        await reach(servers, "a", "unhealthy")
+        assert (await servers["a"].check_health()).status == "unhealthy"
+        os.kill(pid, signal.SIGCONT)
+        await reach(servers, "a", "ready")
+        assert (await servers["a"].check_health()).status == "healthy"
+        assert pid_of(servers["a"]) == pid
+
+
+async def test_a_server_that_reads_nothing_any_more_is_restarted_after_its_silence() -> None:
+    """B-06: it is not stopped, it only never answers."""
+    events = Events()
+    config = server("a", health=SILENT, restart=AT_ONCE, stop_timeout=STOP)
+    async with open_servers(config, observers=[events]) as servers:
+        pid = pid_of(servers["a"])
+        assert text_of(await servers["a"].call_tool("deaf")) == "what?"
+        await reach(servers, "a", "backoff", "connecting")
+        with trio.fail_after(BOUND):
+            await servers["a"].wait_ready()
+        assert pid_of(servers["a"]) != pid
+        assert events.states("a")[2:5] == ["degraded", "unhealthy", "backoff"]
+
+
+SINGLE: Final = """
+import time
+from mcp.server.mcpserver import MCPServer
+server = MCPServer("single")
+
+@server.tool()
+async def block(seconds: float) -> str:
+    time.sleep(seconds)
+    return "done"
+
+server.run()
+"""
+
+
+async def test_a_single_threaded_server_in_a_long_tool_is_left_alone(tmp_path: Path) -> None:
+    """B-07: it answers nothing meanwhile, past its silence and far down the ladder."""
+    script = tmp_path / "single.py"
+    script.write_text(SINGLE)
+    events = Events()
+    config = ServerConfig("a", Stdio(sys.executable, (str(script),)), health=SILENT, restart=AT_ONCE)
+    async with open_servers(config, observers=[events]) as servers:
+        await reach(servers, "a", "ready")
+        with trio.fail_after(BOUND):
+            assert text_of(await servers["a"].call_tool("block", {"seconds": 3})) == "done"
+        assert state(servers, "a") == "ready"
+    assert events.states("a")[2:5] == ["degraded", "unhealthy", "ready"]
+
+
+async def test_a_wrapped_server_in_a_long_tool_outlives_its_wrapper(tmp_path: Path) -> None:
+    """B-05, B-07: it cannot answer at the moment, and is what wrote all that was read so far."""
+    script = tmp_path / "single.py"
+    script.write_text(SINGLE)
+    command = f"exec 3<&0; {join([sys.executable, str(script)])} <&3 & wait"
+    health = HealthPolicy(interval=3600, timeout=0.2)
+    config = ServerConfig("a", Stdio("/bin/sh", ("-c", command)), health=health, stop_timeout=STOP)
+    async with open_servers(config) as servers:
+        async with calls(1, servers["a"].call_tool, "block", {"seconds": 1}) as outcomes:
+            await eventually(lambda: servers["a"].statistics().in_flight == 1)
+            os.kill(pid_of(servers["a"]), signal.SIGKILL)
+            await reach(servers, "a", "unhealthy")
+        assert text_of(outcomes[0].value) == "done"
+        assert state(servers, "a") == "ready"
