@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from .._collapse import caused_by
 from .._errors import ActorStartError, ChildError
+from ._end import told
 
 if TYPE_CHECKING:
     from .._errors import ChildProblem
@@ -31,7 +32,7 @@ def change_refused(supervisor: str, child: str, reason: ChildProblem) -> ChildEr
 
 def start_failed(supervisor: str, child: Child, end: End) -> ActorStartError:
     """The error of a strict start: it names the child and carries the cause."""
-    what = f"supervisor {supervisor!r}: child {child.spec.id!r} did not start: {end.error!r}"
+    what = f"supervisor {supervisor!r}: child {child.spec.id!r} did not start: {told(end.error)}"
     return caused_by(ActorStartError(what, actor=child.spec.id), end.error)
 
 

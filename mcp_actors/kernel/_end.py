@@ -6,6 +6,8 @@ from typing import Final, Literal
 
 from attrs import field, frozen
 
+from .._errors import ActorError
+
 EndReason = Literal["normal", "shutdown", "crashed", "ignored"]
 
 
@@ -30,6 +32,15 @@ class End:
     def crashed(self) -> bool:
         """True if the reason is ``"crashed"``."""
         return self.reason == "crashed"
+
+
+def told(failure: BaseException | None) -> str:
+    """A failure, in the text of an error that it is the cause of.
+
+    An error of this package says who it is about, so its text is taken as it is. A `repr` of it would be escaped once
+    more at every level of a tree, and twice as long each time.
+    """
+    return str(failure) if isinstance(failure, ActorError) else repr(failure)
 
 
 CUT_SHORT: Final = End("shutdown")

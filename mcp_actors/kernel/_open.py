@@ -19,6 +19,7 @@ from .._errors import ActorCrashed, ActorStartError, ActorStopped, RestartLimitR
 from .._flavor import check_flavor
 from . import _events as events
 from ._actor import check_actor
+from ._end import told
 from ._events import EventHub
 from ._incarnation import Incarnation
 from ._mailbox import MAILBOX_SIZE, Mailbox, OverflowPolicy, check_mailbox
@@ -281,7 +282,7 @@ def _failure(root: Incarnation) -> BaseException | None:
     if cause is None or isinstance(cause, (RestartLimitReached, *EXITS)):
         return cause
     name = root.record.name
-    what = f"actor {name!r}: crashed: {cause!r}; it is not supervised, so it stays down"
+    what = f"actor {name!r}: crashed: {told(cause)}; it is not supervised, so it stays down"
     return caused_by(ActorCrashed(what, actor=name), cause)
 
 

@@ -28,7 +28,7 @@ from .._collapse import caused_by
 from .._errors import RestartLimitReached
 from .._suspend import sleep_through_suspend
 from . import _events as events
-from ._end import CUT_SHORT
+from ._end import CUT_SHORT, told
 from ._restart import RestartBudget, affected, plan_restart, restarts_after, shuts_down
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Recovery:
     def retry(self, child: Child, end: End) -> None:
         """A first start failed: make another attempt in the background, if the budget has one."""
         if child.spec.restart == "temporary":
-            self._children.retire(child, f"it did not start: {end.error!r}")
+            self._children.retire(child, f"it did not start: {told(end.error)}")
             return
         self._children.drop(child, "restarted")
         child.alone = True
@@ -322,7 +322,7 @@ class Recovery:
         """No more attempts are to be made."""
         supervisor = f"supervisor {self._life.record.name!r}"
         why = "trying again cannot help" if end.hopeless else _spent(self._policy)
-        what = f"its last failure: {end.error!r}" if end.error is not None else f"it ended: {end.reason}"
+        what = f"its last failure: {told(end.error)}" if end.error is not None else f"it ended: {end.reason}"
         if not self._parks:
             message = f"{supervisor}: gave up on child {child.spec.id!r}: {why}; {what}"
             self._life.end("shutdown", caused_by(RestartLimitReached(message, actor=self._life.record.name), end.error))
