@@ -47,7 +47,8 @@ class NotSent(Exception):
     """Raised from ``handle`` when its effect cannot have begun: the message returns to its old place in the mailbox.
 
     Meant for a handler that finds its connection gone before the first byte was offered to it, together with
-    `Actor.fail`: the next incarnation then serves the message, still under its caller's deadline.
+    `Actor.fail`: the next incarnation then serves the message, still under its caller's deadline. If nothing ends the
+    incarnation in that tick, the message is answered with an `ActorError`, because it would be handled for ever.
     """
 
 

@@ -147,7 +147,10 @@ class Requests:
         except BaseException as exc:
             # A cancellation ends here too: it is the slot's, whose own task passes it on.
             self._in_flight.discard(envelope)
-            self._raised(envelope, exc)
+            if isinstance(collapse(exc), NotSent):
+                await self._not_sent(envelope)
+            else:
+                self._raised(envelope, exc)
         finally:
             self._in_flight.discard(envelope)
             envelope.scope = None
@@ -181,8 +184,6 @@ class Requests:
         if isinstance(verdict, StopActor):
             self._incarnation.end(verdict.reason)
             self._interrupt(envelope)
-        elif isinstance(verdict, NotSent):
-            self._return(envelope)
         elif isinstance(exc, Exception):
             self._failed(envelope, exc)
         elif isinstance(verdict, Exception):  # raised while it was cancelled
@@ -194,6 +195,23 @@ class Requests:
             # Exception (asyncio's CancelledError, say) must not be raised in the caller's task, which it would end.
             self._incarnation.end("crashed", verdict)
             self._interrupt(envelope)
+
+    async def _not_sent(self, envelope: Envelope) -> None:
+        """Put an envelope back for the next incarnation. If none follows, it would be handled again and again."""
+        if self._interruption is None:
+            # Of several handlers that find the same connection gone in one tick, the last may be the one that decides
+            # the end. The slot is kept meanwhile, so that the mailbox has nobody to hand this envelope to.
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        if self._interruption is not None or (envelope.is_call and not envelope.open):
+            self._return(envelope)
+            return
+        name, message = self._record.name, type(envelope.message).__name__
+        endless = ActorError(
+            f"actor {name!r}: handling {message} raised NotSent, but the actor goes on, and would handle it again for "
+            "ever; end this incarnation with self.fail(exception) or self.stop() before raising NotSent",
+            actor=name,
+        )
+        self._failed(envelope, endless)
 
     def _failed(self, envelope: Envelope, exc: Exception) -> None:
         """Answer with an exception, and see whether it is the end."""

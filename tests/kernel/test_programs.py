@@ -11,12 +11,10 @@ from hypothesis import given, settings, strategies as st
 
 from mcp_actors.kernel import (
     Actor,
-    ActorCrashed,
+    ActorError,
     ActorRef,
-    ActorStopped,
     Call,
     ChildSpec,
-    MailboxFull,
     NotSent,
     StopActor,
     open_supervisor,
@@ -105,7 +103,7 @@ async def send(ref: ActorRef, run: Run, number: int, step: dict[str, Any]) -> No
                 case "tell_nowait":
                     ref.tell_nowait(message)
                     outcome = "told"
-        except (Boom, Fatal, ActorCrashed, ActorStopped, MailboxFull) as exc:
+        except (Boom, Fatal, ActorError) as exc:
             outcome = type(exc).__name__
     run.outcomes.append((number, outcome))
 
@@ -154,6 +152,8 @@ def test_whatever_happens_each_message_has_one_outcome(
             assert outcome in ("told", "ActorStopped", "MailboxFull", "cancelled")
         if outcome in ("value", "Boom", "Fatal"):
             assert number in run.begun
+        if outcome == "ActorError":
+            assert step["deed"] == "not sent"
         if outcome == "MailboxFull" or (outcome == "cancelled" and step["kind"] == "tell"):
             assert number not in run.begun
     if max_in_flight == 1:

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked as settle
 
-from mcp_actors.kernel import ActorCrashed, ActorRef, ActorStopped, Event, NotSent, StopActor, open_actor
+from mcp_actors.kernel import ActorCrashed, ActorError, ActorRef, ActorStopped, Event, NotSent, StopActor, open_actor
 
 from .actors import Boom, Do, DoNow, Fatal, Gate, Get, Host, Put, hook, of, open_child, raising
 
@@ -125,29 +125,93 @@ async def test_what_was_handed_over_is_not_served_again() -> None:
 
 
 async def test_not_sent_returns_a_message_to_its_old_place() -> None:
-    """K4: the same incarnation serves it again if nothing ends it, before what came later."""
+    """K4: the next incarnation serves it before what came later."""
     seen: list[object] = []
-    attempts = 0
+    hosts: list[Host] = []
+
+    def make() -> Host:
+        hosts.append(Host(seen=seen))
+        return hosts[-1]
 
     async def second_time_lucky() -> str:
-        nonlocal attempts
-        attempts += 1
         seen.append("attempt")
         await settle()
-        if attempts == 1:
+        if len(hosts) == 1:
+            hosts[0].fail(Boom())
             raise NotSent
         return "sent"
 
-    async with open_actor(Host(seen=seen), name="host") as ref, trio.open_nursery() as nursery:
+    async def check_sent() -> None:
+        assert await ref.call(Do(second_time_lucky)) == "sent"
+
+    async with open_child(make) as supervisor, trio.open_nursery() as nursery:
+        ref = supervisor.child("child")
         nursery.start_soon(call_each, ref, 1)
-        nursery.start_soon(check_sent, ref, second_time_lucky)
-        await settle()
+        nursery.start_soon(check_sent)
+        await trio.lowlevel.checkpoint()
         nursery.start_soon(call_each, ref, 2)
     assert seen in ([1, "attempt", "attempt", 2], ["attempt", "attempt", 1, 2])
 
 
-async def check_sent(ref: ActorRef, fn: object) -> None:
-    assert await ref.call(Do(fn)) == "sent"  # type: ignore[arg-type]  # whatever the test gives
+@pytest.mark.parametrize("message", [Do, DoNow])
+@pytest.mark.parametrize("answered", [False, True])
+async def test_not_sent_by_an_actor_that_goes_on_is_an_error(message: type[Do[None]], answered: bool) -> None:
+    """B-36: it would be handled again and again; the next message is served."""
+    attempts = 0
+    events: list[Event] = []
+
+    async def never_sent() -> None:
+        nonlocal attempts
+        attempts += 1
+        await trio.lowlevel.checkpoint()
+        if attempts > 50:
+            pytest.fail("it goes round")
+        raise NotSent
+
+    async with open_actor(Host(), name="host", observers=[events.append]) as ref:
+        if answered:
+            with pytest.raises(ActorError, match=r"'host'.*NotSent.*self\.fail\(") as caught:
+                await ref.call(message(never_sent))
+            assert type(caught.value) is ActorError
+        else:
+            await ref.tell(message(never_sent))
+        assert await ref.call(Get(1)) == 1
+        assert ref.statistics().queued == 0
+    assert attempts == 1
+    assert of(events).count("Unhandled") == (0 if answered else 1)
+
+
+async def test_not_sent_in_the_tick_in_which_another_handler_ends_the_incarnation_is_in_time() -> None:
+    """K4: of those that find the same connection gone, any may be the one that says so."""
+    hosts: list[Host] = []
+
+    def make() -> Host:
+        hosts.append(Host(max_in_flight=3))
+        return hosts[-1]
+
+    together = trio.Event()
+    waiting = 0
+
+    async def last_one_ends() -> str:
+        nonlocal waiting
+        if len(hosts) > 1:
+            return "sent"
+        waiting += 1
+        await together.wait()
+        waiting -= 1
+        if waiting == 0:
+            hosts[0].fail(Boom())
+        raise NotSent
+
+    async def check_sent() -> None:
+        assert await ref.call(Do(last_one_ends)) == "sent"
+
+    async with open_child(make) as supervisor, trio.open_nursery() as nursery:
+        ref = supervisor.child("child")
+        for _ in range(3):
+            nursery.start_soon(check_sent)
+        await settle()
+        together.set()
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
