@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from .._collapse import without_cancelled
 from ._ref import ActorRef, serving
 from ._restart import is_seconds
+from ._unknown import unknown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ._incarnation import Incarnation
+    from ._messages import Message
 
 __all__ = ["Actor", "IgnoreStart", "NotSent", "StopActor"]
 
@@ -48,7 +50,7 @@ class NotSent(Exception):
 
     Meant for a handler that finds its connection gone before the first byte was offered to it, together with
     `Actor.fail`: the next incarnation then serves the message, still under its caller's deadline. If nothing ends the
-    incarnation in that tick, the message is answered with an `ActorError`, because it would be handled for ever.
+    incarnation within a second, the message is answered with an `ActorError`: it would be handled again for ever.
     """
 
 
@@ -74,6 +76,8 @@ class Actor(ABC):
     kind: Literal["worker", "supervisor"] = "worker"
 
     _incarnation: Incarnation | None = None
+    _silent: ClassVar[dict[type[Message], bool]]
+    """Which messages this class, and no other, may answer with None, as far as that was looked at."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -96,9 +100,15 @@ class Actor(ABC):
 
         Runs in a task of its own, in the sender's context variables.
 
+        A message that no case matched is refused with a `TypeError`. That shows by its None: the answer to a
+        ``Call[int]`` is never None, and a message that the annotation of ``message`` leaves out is not handled at all.
+        To refuse one yourself (where the annotation is ``Any``, say), end with
+        ``case _: return await super().handle(message)``.
+
         **Cancellation**: cancelled when its caller leaves, and when the incarnation ends. The caller was answered or
         has left by then, so how long it takes to unwind delays nobody, but it keeps its in-flight slot until it has.
         """
+        raise unknown(self, message)
 
     def is_fatal(self, exc: Exception) -> bool:
         """Whether an exception out of `handle` means that this incarnation is broken. By default none does."""

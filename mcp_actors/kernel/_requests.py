@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextvars
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import outcome
 import trio
@@ -28,6 +28,7 @@ from . import _events as events
 from ._actor import NotSent, StopActor
 from ._ref import serving
 from ._reply import error
+from ._unknown import check_known
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcp_actors.kernel")
 
+NOT_SENT_PATIENCE: Final = 1.0
+"""Seconds that the end of the incarnation may come after a `NotSent`: whoever reads from a connection notices within
+milliseconds what a handler that writes to it has found out."""
+
 
 class Requests:
     """Takes envelopes from the mailbox (it is a `Taker`) and serves them. See the top of the file.
@@ -49,6 +54,7 @@ class Requests:
 
     __slots__ = (
         "_actor",
+        "_closed",
         "_handle",
         "_idle_slots",
         "_in_flight",
@@ -71,6 +77,7 @@ class Requests:
         self._nursery = nursery
         self._idle_slots: list[trio.Nursery] = []
         self._left: list[Envelope] = []
+        self._closed: trio.Event | None = None
         self._interruption: Callable[[Envelope], ActorError] | None = None
 
     # --- for the mailbox and the owner ------------------------------------------------------------------------------
@@ -112,6 +119,8 @@ class Requests:
             interruption: makes a fresh exception for each caller.
         """
         self._interruption = interruption
+        if self._closed is not None:
+            self._closed.set()
         self._record.mailbox.detach(self)
         own_slot = trio.lowlevel.current_task().parent_nursery
         for envelope in tuple(self._in_flight):
@@ -142,15 +151,14 @@ class Requests:
                 serving.set(envelope)
                 handle = self._handle_observed if self._record.hub.wants_requests else self._handle
                 result = await interruptible(handle, envelope.message)
+                if result is None:
+                    check_known(self._actor, envelope.message)
                 if envelope.is_call:
                     envelope.settle(outcome.Value(result))
         except BaseException as exc:
             # A cancellation ends here too: it is the slot's, whose own task passes it on.
             self._in_flight.discard(envelope)
-            if isinstance(collapse(exc), NotSent):
-                await self._not_sent(envelope)
-            else:
-                self._raised(envelope, exc)
+            await self._raised(envelope, exc)
         finally:
             self._in_flight.discard(envelope)
             envelope.scope = None
@@ -170,7 +178,10 @@ class Requests:
         self._record.note(events.RequestStarted, message=kind)
         failure: BaseException | None = None
         try:
-            return await self._handle(message)
+            result = await self._handle(message)
+            if result is None:
+                check_known(self._actor, message)
+            return result
         except BaseException as exc:
             failure = exc
             raise
@@ -178,12 +189,14 @@ class Requests:
             seconds = trio.current_time() - began
             self._record.note(events.RequestFinished, message=kind, seconds=seconds, error=failure)
 
-    def _raised(self, envelope: Envelope, exc: BaseException) -> None:
+    async def _raised(self, envelope: Envelope, exc: BaseException) -> None:
         """What an exception out of ``handle`` means."""
         verdict = collapse(exc)
         if isinstance(verdict, StopActor):
             self._incarnation.end(verdict.reason)
             self._interrupt(envelope)
+        elif isinstance(verdict, NotSent):
+            await self._not_sent(envelope)
         elif isinstance(exc, Exception):
             self._failed(envelope, exc)
         elif isinstance(verdict, Exception):  # raised while it was cancelled
@@ -199,10 +212,13 @@ class Requests:
     async def _not_sent(self, envelope: Envelope) -> None:
         """Put an envelope back for the next incarnation. If none follows, it would be handled again and again."""
         if self._interruption is None:
-            # Of several handlers that find the same connection gone in one tick, the last may be the one that decides
-            # the end. The slot is kept meanwhile, so that the mailbox has nobody to hand this envelope to.
-            await trio.lowlevel.cancel_shielded_checkpoint()
-        if self._interruption is not None or (envelope.is_call and not envelope.open):
+            # Of several handlers that find the same connection gone, the last may be the one that decides the end, or
+            # a task that reads. The slot is kept meanwhile, so that nobody is handed this envelope once more.
+            if self._closed is None:
+                self._closed = trio.Event()
+            with trio.move_on_after(NOT_SENT_PATIENCE):
+                await self._closed.wait()
+        if self._interruption is not None:
             self._return(envelope)
             return
         name, message = self._record.name, type(envelope.message).__name__
