@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Literal
 
 from attrs import define, field, frozen
 
-from . import _events as events
 from ._mailbox import Mailbox
 from ._record import Record
 from ._restart import Row
@@ -167,7 +166,7 @@ def _close_tree(record: Record, why: str) -> None:
         if below.state == "backoff":
             below.become("failed" if below.gave_up else "stopped")
             if not below.gave_up:
-                below.note(events.Stopped)
+                below.note_stopped()
 
 
 def make_record(spec: ChildSpec, hub: EventHub) -> Record:

@@ -38,7 +38,6 @@ from typing import TYPE_CHECKING
 import trio
 
 from .._collapse import EXITS
-from . import _events as events
 from ._actor import Actor
 from ._child_table import Child, make_record
 from ._end import CUT_SHORT
@@ -117,7 +116,7 @@ class Children:
         if not self.drop(child, "closed"):
             return
         child.record.become("stopped")
-        child.record.note(events.Stopped)
+        child.record.note_stopped()
         if child.spec.restart == "temporary":
             self.remove(child)
 
@@ -285,7 +284,7 @@ class Children:
                 child.close("it was stopped")
             child.record.become("stopped")
         if did_something:
-            child.record.note(events.Stopped)
+            child.record.note_stopped()
         if child.spec.restart == "temporary" or child.after == "removed":
             self.remove(child)
 

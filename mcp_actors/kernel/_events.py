@@ -112,7 +112,13 @@ class Stopping(Event):
 
 @frozen(kw_only=True)
 class Stopped(Event):
-    """The actor does not run, everything of it is cleaned up, and it will not come back by itself."""
+    """The actor does not run, everything of it is cleaned up, and it will not come back by itself.
+
+    ``killed`` is True if its last incarnation did not end in its time, or had none (``"brutal_kill"``): the owner was
+    cancelled, so its clean-up may be incomplete.
+    """
+
+    killed: bool = False
 
 
 @frozen(kw_only=True)

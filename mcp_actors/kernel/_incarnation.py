@@ -130,6 +130,7 @@ class Incarnation:
         late: BaseException | None = None
         try:
             self.record.incarnation += 1
+            self.record.killed = False
             self.record.become("starting")
             self.record.note(events.Starting)
             with self._scope:
@@ -260,6 +261,8 @@ class Incarnation:
         """Cancel the owner: every ``await`` of its clean-up raises, synchronous release still runs."""
         self.end("shutdown", comes_back=False)
         self.killed = True
+        if self._actor is not None and self.final is None:
+            self.record.killed = True
         if self._kill is not None:
             self._kill.set()
         self._scope.cancel(why)

@@ -17,7 +17,6 @@ import trio
 from .._collapse import EXITS, caused_by, collapse, exit_in, leaves, without_cancelled
 from .._errors import ActorCrashed, ActorStartError, ActorStopped, RestartLimitReached
 from .._flavor import check_flavor
-from . import _events as events
 from ._actor import check_actor
 from ._end import told
 from ._events import EventHub
@@ -197,7 +196,7 @@ async def _own(root: Incarnation, actor: Actor, around_block: trio.CancelScope) 
     failed = end.error is not None
     record.close("it failed" if failed else "it has ended")
     record.become("failed" if failed else "stopped")
-    record.note(events.Stopped)
+    record.note_stopped()
     record.hub.close()
     if failed and root.started:
         around_block.cancel(f"actor {record.name!r} failed")

@@ -8,7 +8,7 @@ import trio
 from attrs import frozen
 
 from .._collapse import EXITS
-from ._events import DeadLetter
+from ._events import DeadLetter, Stopped
 from ._refusal import stopped
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Record:
     """The lasting part of one actor. Refs read it; its supervisor and its incarnations, and nobody else, write it.
 
     Attributes:
+        killed: True once its latest incarnation was killed.
         gave_up: True once its supervisor made no more attempts to start it, until somebody starts it again.
         reentrant: whether its handlers may call it; see `Actor.reentrant`. Written by each incarnation.
         in_flight: the envelopes that are being handled; empty between incarnations.
@@ -55,6 +56,7 @@ class Record:
         "hub",
         "in_flight",
         "incarnation",
+        "killed",
         "mailbox",
         "name",
         "reentrant",
@@ -67,6 +69,7 @@ class Record:
         self.hub: EventHub = hub
         self.state: ActorState = "starting"
         self.incarnation: int = 0
+        self.killed: bool = False
         self.gave_up: bool = False
         self.reentrant: bool = False
         self.in_flight: set[Envelope] = set()
@@ -103,6 +106,10 @@ class Record:
                 self.hub.emit(kind(**common, **details))  # type: ignore[arg-type]  # each caller knows its kind's fields
             except EXITS as exc:
                 self.hub.leave(exc)
+
+    def note_stopped(self) -> None:
+        """Emit the event of its end for good."""
+        self.note(Stopped, killed=self.killed)
 
     def close(self, why: str) -> None:
         """Answer everything that waits: the actor will not come back by itself."""

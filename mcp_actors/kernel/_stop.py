@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +11,8 @@ import trio
 if TYPE_CHECKING:
     from ._incarnation import Incarnation
     from ._restart import Shutdown
+
+logger = logging.getLogger("mcp_actors.kernel")
 
 OVERDUE_AFTER: Final = 1.0
 """Seconds that a killed incarnation has before it is reported. Synchronous release takes milliseconds; whatever is
@@ -41,15 +44,28 @@ async def stop_within(incarnation: Incarnation, shutdown: Shutdown | None, *, as
         incarnation.kill("brutal_kill")
     else:
         incarnation.end("shutdown", comes_back=False)
-        with trio.move_on_at(asked_at + _seconds(incarnation, shutdown)):
+        seconds = _seconds(incarnation, shutdown)
+        with trio.move_on_at(asked_at + seconds):
             await incarnation.wait_bounded()
+        if incarnation.final is None and not incarnation.overdue:
+            _kill(incarnation, seconds)
     if incarnation.final is None and not incarnation.overdue:
-        incarnation.kill("did not stop within its shutdown time")
         with trio.move_on_after(OVERDUE_AFTER):
             await incarnation.wait_bounded()
         if incarnation.final is None:
             incarnation.report_overdue(trio.current_time() - asked_at)
     return incarnation.final is not None
+
+
+def _kill(incarnation: Incarnation, seconds: float) -> None:
+    if incarnation.actor is not None and not incarnation.killed:
+        logger.warning(
+            "actor %r: did not stop within %g s and was killed, so its clean-up may be incomplete; raise its shutdown, "
+            "or find out what running() waits for on its way out",
+            incarnation.record.name,
+            seconds,
+        )
+    incarnation.kill("did not stop within its shutdown time")
 
 
 def _seconds(incarnation: Incarnation, shutdown: float | str | None) -> float:
