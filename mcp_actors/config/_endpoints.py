@@ -238,7 +238,8 @@ class Http(_Endpoint):
         url: the endpoint, ``https://…``; ``http://…`` only on this machine (localhost, 127.0.0.0/8, ``[::1]``).
         headers: sent with every request. In a str value ``${VAR}`` is expanded at each connect.
         auth: a bearer token, resolved at each connect as the values of `headers` are; or an `httpx2.Auth`, which is
-            asked for every request. Default None.
+            asked for every request. Default None. Variables and functions, here and in `headers`, are also resolved
+            anew when the server has accepted their values and then answers 401.
         http_client: a function that makes the `httpx2.AsyncClient` of one connection. It is called once for each, and
             the client is closed with it. Its default time-out of 5 seconds does not count, any other does. Default
             None: one is made from what follows.

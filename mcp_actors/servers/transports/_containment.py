@@ -138,6 +138,8 @@ class ContainedClient(httpx2.AsyncClient):
                 _, said = await read_short(response)
                 if SESSION in request.headers and await self._refusals.is_forgotten(response, said):
                     self._lifeline.lose(self._failures.forgotten(said))
+                elif await self._refusals.are_of_credentials(response, said):
+                    self._lifeline.lose(self._failures.status(response, datetime.now(UTC), said))
             response.request = httpx2.Request(request.method, self._shown)  # the SDK logs its URL
         elif isinstance(message, JSONRPCRequest) and RESUMED in request.headers:
             return self._watch(request, response, current_exchange())
@@ -262,7 +264,10 @@ class ContainedClient(httpx2.AsyncClient):
             raise self._failures.forgotten(error)
         if error is not None and status not in OF_HTTP:
             return _answer(response.request, message, error.error)
-        raise self._failures.status(response, datetime.now(UTC), error)
+        failure = self._failures.status(response, datetime.now(UTC), error)
+        if await self._refusals.are_of_credentials(response, error):
+            self._lifeline.lose(failure)
+        raise failure
 
 
 def _tells_the_era(failure: Exception) -> bool:

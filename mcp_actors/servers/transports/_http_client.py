@@ -11,10 +11,10 @@ import httpx2
 import trio
 
 from ..._errors import ConnectFailed
-from ...config import Http, Sse, is_auth_flow, is_loopback, resolve_headers, resolve_token
-from ._credentials import resolve_credentials
+from ...config import Http, Sse, is_auth_flow, is_loopback
 from ._http_bodies import note_refusal
 from ._masker import Masker
+from ._renewal import Credentials, Renewal
 from ._shortage import shortage_of
 
 if TYPE_CHECKING:
@@ -53,14 +53,10 @@ async def make_client(config: ServerConfig, transport: Http | Sse, masker: Maske
         ConnectFailed: a credential cannot be resolved, the user's function makes no client, or what the environment
             says about certificates or proxies cannot be used.
     """
-    headers = await resolve_credentials(resolve_headers, transport.headers, server=config.name, field="headers")
-    masker.add_all("headers", headers)
+    credentials = Credentials(config.name, transport, masker)
+    headers = await credentials.resolve()
     masker.add("<url>", transport.url, own_url=True)
     auth = transport.auth
-    if auth is not None and not is_auth_flow(auth):
-        token = await resolve_credentials(resolve_token, auth, server=config.name, field="auth")
-        masker.add("<auth>", token)
-        headers["Authorization"] = f"Bearer {token}"
     if isinstance(transport, Http) and transport.http_client is not None:
         client = _ask_for_client(config.name, transport.http_client)
     else:
@@ -73,6 +69,8 @@ async def make_client(config: ServerConfig, transport: Http | Sse, masker: Maske
         client.auth = httpx2.BasicAuth(url.username, url.password)
     elif is_auth_flow(auth):
         client.auth = auth
+    elif client.auth is None and credentials.renewable:
+        client.auth = Renewal(client, credentials, headers)
     if is_auth_flow(auth) or (isinstance(transport, Http) and transport.http_client is not None):
         client.event_hooks["response"].append(partial(_note_token, masker))
     return client

@@ -148,11 +148,13 @@ class HttpFailures:
         server: its configured name.
         url: its URL as it may be shown.
         masker: what masks its credentials in what it says.
+        credentials: where its credentials come from, in words that may be shown.
     """
 
     server: str
     url: str
     masker: Masker = field(factory=Masker)
+    credentials: str = ""
 
     def status(self, response: httpx2.Response, now: datetime, body: MCPError | None = None) -> HttpStatusError:
         """The server answered with a status that is no success; `body` is what it said in terms of MCP."""
@@ -161,12 +163,21 @@ class HttpFailures:
         cause = self._kept(body)
         said = f" ({plain_text(str(cause))})" if cause is not None else ""
         error = HttpStatusError(
-            f"server {self.server!r}: {self.url} answered with {_title(status)}{said}; {_remedy(response, wait)}",
+            f"server {self.server!r}: {self.url} answered with {_title(status)}{said}; {self._remedy(response, wait)}",
             server=self.server,
             status=status,
             retry_after=wait,
         )
         return caused_by(error, cause)
+
+    def _remedy(self, response: httpx2.Response, wait: float | None) -> str:
+        status = response.status_code
+        if status == HTTPStatus.UNAUTHORIZED and _wants_token(response):
+            return _REMEDY_NO_TOKEN
+        if status == HTTPStatus.UNAUTHORIZED and self.credentials:
+            return f"check the credentials ({self.credentials}), then restart the server"
+        remedy = _REMEDIES.get(status, _REMEDY_SERVER if status >= HTTPStatus.INTERNAL_SERVER_ERROR else _REMEDY_OTHER)
+        return remedy if wait is None else f"{remedy}, and try again in {wait:.0f} s"
 
     def redirected(self, response: httpx2.Response) -> HttpStatusError:
         """The server redirected to a place where a request with credentials must not follow."""
@@ -312,14 +323,6 @@ def _title(status: int) -> str:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
         return f"status {status}"
-
-
-def _remedy(response: httpx2.Response, wait: float | None) -> str:
-    status = response.status_code
-    if status == HTTPStatus.UNAUTHORIZED and _wants_token(response):
-        return _REMEDY_NO_TOKEN
-    remedy = _REMEDIES.get(status, _REMEDY_SERVER if status >= HTTPStatus.INTERNAL_SERVER_ERROR else _REMEDY_OTHER)
-    return remedy if wait is None else f"{remedy}, and try again in {wait:.0f} s"
 
 
 def _wants_token(response: httpx2.Response) -> bool:

@@ -30,6 +30,7 @@ from ._http_failures import HttpFailures, describe
 from ._lifeline import Lifeline
 from ._link import Link
 from ._masker import Masker
+from ._renewal import named_credentials
 from ._server_requests import HELD_BYTES, ServerRequests
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
         self._transport: Configured = transport
         self._client = client
         client.event_hooks["response"].append(self._hear)
-        self._failures = HttpFailures(config.name, transport.display_url, masker)
+        self._failures = HttpFailures(config.name, transport.display_url, masker, named_credentials(transport))
         self._opened = trio.Event()
         self._left = trio.Event()
         self._ended = trio.Event()

@@ -65,6 +65,13 @@ class Refusals:
             self.forgotten = self.forgotten or await self.meets_all(response, error)
         return self.forgotten
 
+    async def are_of_credentials(self, response: httpx2.Response, error: MCPError | None) -> bool:
+        """Return whether a response means that the server serves nobody with these credentials.
+
+        There are servers that list their tools to anybody, and want a token for calls alone.
+        """
+        return response.status_code == HTTPStatus.UNAUTHORIZED and await self.meets_all(response, error)
+
     async def meets_all(self, response: httpx2.Response, error: MCPError | None) -> bool:
         """Return whether a ping is refused as its request was: with the same status, and the same error of MCP if any.
 

@@ -281,6 +281,10 @@ class SseLink(HttpLink[Sse]):
             await response.aclose()
             raise self._failures.redirected(response)
         _, error = await read_short(response)
-        if request.method == "POST" and await self._refusals.is_forgotten(response, error):
-            raise self._failures.forgotten(error)
-        raise self._failures.status(response, datetime.now(UTC), error)
+        failure = self._failures.status(response, datetime.now(UTC), error)
+        if request.method == "POST":
+            if await self._refusals.is_forgotten(response, error):
+                raise self._failures.forgotten(error)
+            if await self._refusals.are_of_credentials(response, error):
+                self._lifeline.lose(failure)
+        raise failure

@@ -70,6 +70,9 @@ def answer(text: str = "fine") -> str:
     return json.dumps({"jsonrpc": "2.0", "id": "{id}", "result": result}).replace('"{id}"', "{id}")
 
 
+UNAUTHORIZED: Final = response(401, '{"error": "invalid_token"}')
+
+
 class FaultyServer:
     """A running server.
 
@@ -81,6 +84,7 @@ class FaultyServer:
         mute: the methods of messages that it does not answer.
         frozen: whether it answers nothing any more.
         unknown: what it answers to a request of a session that it does not know.
+        token: the bearer token that it wants, if it wants one; all else is answered with `UNAUTHORIZED`.
     """
 
     def __init__(self, era: Era, certificate: Path | None = None) -> None:
@@ -91,6 +95,7 @@ class FaultyServer:
         self.mute: set[str] = set()
         self.frozen = False
         self.unknown = response(404, FORGOTTEN)
+        self.token: str | None = None
         self.port = 0
         self._holding = threading.Semaphore(0)
         self._held = threading.Semaphore(0)
@@ -196,6 +201,8 @@ class FaultyServer:
             return self._send(connection, response(307, "", f"Location: {place}"))
         message = request.message
         params = message.get("params", {})
+        if self.token is not None and request.headers.get("authorization") != f"Bearer {self.token}":
+            return self._send(connection, UNAUTHORIZED)
         names = (params.get("name"), message.get("method"), request.method)
         scripted = next((self.scripts[name] for name in names if name in self.scripts), None)
         if params.get("name") == "raw":

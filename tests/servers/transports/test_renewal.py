@@ -1,0 +1,152 @@
+"""Credentials that expire in mid-session."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import httpx2
+import pytest
+import trio
+
+from mcp_actors import Http, HttpStatusError, Secret, ServerConfig, ServerGroup, Sse, open_servers
+from mcp_actors.servers.transports._renewal import named_credentials
+
+from ..faults.http_faults import Era, FaultyServer, Raw, faulty_server, response
+from ..fleet import calls
+from ..groups import BOUND, NEVER
+from ..links import text_of
+
+REFUSED = response(401, '{"error": "the token old-t0ken has expired"}')
+
+
+class Tokens:
+    """Gives tokens, and counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.now: str | None = "old-t0ken"
+        self.asked = 0
+
+    async def __call__(self) -> str:
+        self.asked += 1
+        await trio.sleep(0.01)
+        if self.now is None:
+            raise RuntimeError("signed out: old-t0ken")
+        return self.now
+
+
+@contextmanager
+def guarded_server(era: Era) -> Iterator[FaultyServer]:
+    """Run a server that wants a token, which the test may change."""
+    with faulty_server(era) as server:
+        server.token = "old-t0ken"
+        yield server
+
+
+VARIANTS = ["modern", "legacy", "sse"]
+
+
+@asynccontextmanager
+async def connected(variant: str, **options: Any) -> AsyncIterator[tuple[FaultyServer, ServerGroup]]:
+    """Connect to such a server, in some way; options are those of its transport."""
+    with guarded_server("modern" if variant == "modern" else "legacy") as server:
+        transport = Sse(server.url("/sse"), **options) if variant == "sse" else Http(server.url(), **options)
+        async with open_servers(ServerConfig("web", transport, restart=NEVER), strict=True) as servers:
+            yield server, servers
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+async def test_refused_requests_are_sent_again_with_a_token_that_is_asked_for_once(variant: str) -> None:
+    """B-09: all of those that are refused at a time share one question; the session goes on."""
+    tokens = Tokens()
+    async with connected(variant, auth=tokens) as (server, servers):
+        server.token = tokens.now = "new-t0ken"
+        async with calls(7, servers["web"].call_tool, "sleep", {"seconds": 0}) as asking:
+            pass
+        assert [text_of(await call.result()) for call in asking] == ["slept 0"] * 7
+        assert (tokens.asked, len(server.used)) == (2, 7)
+        assert servers["web"].statistics().incarnation == 1
+        server.token = tokens.now = "newest-t0ken"
+        assert text_of(await servers["web"].call_tool("sleep", {"seconds": 0})) == "slept 0"
+        assert tokens.asked == 3
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+async def test_a_header_with_a_variable_is_resolved_again(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B-09."""
+    monkeypatch.setenv("WEB_TOKEN", "old-t0ken")
+    async with connected(variant, headers={"Authorization": "Bearer ${WEB_TOKEN}"}) as (server, servers):
+        monkeypatch.setenv("WEB_TOKEN", "new-t0ken")
+        server.token = "new-t0ken"
+        assert text_of(await servers["web"].call_tool("sleep", {"seconds": 0})) == "slept 0"
+        assert servers["web"].statistics().incarnation == 1
+
+
+@pytest.mark.parametrize("then", ["old-t0ken", "other-t0ken", None], ids=["the same", "as bad", "none"])
+@pytest.mark.parametrize("variant", VARIANTS)
+async def test_a_server_leaves_active_if_new_credentials_do_not_help(
+    variant: str, then: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """B-09: the error says which credentials these are, and no token; `restart` has them resolved again."""
+    caplog.set_level(logging.DEBUG)
+    tokens = Tokens()
+    async with connected(variant, auth=tokens) as (server, servers):
+        server.token, tokens.now = "new-t0ken", then
+        with pytest.raises(HttpStatusError, match=r"check the credentials \(auth \(a function\)\)") as refused:
+            await servers["web"].call_tool("sleep", {"seconds": 0})
+        assert refused.value.status == 401
+        with trio.fail_after(BOUND):
+            await servers["web"].wait_state("failed")
+        assert servers.active == ()
+        seen = f"{refused.value} {servers.errors['web']} {servers.status()} {caplog.text}"
+        assert "t0ken" not in seen
+        server.token = tokens.now = "old-t0ken"
+        await servers["web"].restart()
+        assert text_of(await servers["web"].call_tool("sleep", {"seconds": 0})) == "slept 0"
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+async def test_a_constant_that_is_refused_is_not_sent_twice(variant: str) -> None:
+    """B-09: the server leaves `active`, too, as it serves nothing any more."""
+    async with connected(variant, auth=Secret("old-t0ken")) as (server, servers):
+        server.token = "new-t0ken"
+        with pytest.raises(HttpStatusError, match=r"check the credentials \(auth\)"):
+            await servers["web"].call_tool("sleep", {"seconds": 0})
+        assert server.methods().count("tools/call") == 1
+        with trio.fail_after(BOUND):
+            await servers["web"].wait_state("failed")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+async def test_a_single_tool_that_wants_another_token_leaves_the_server_active(variant: str) -> None:
+    """B-09, A-15: what a ping is not refused for is about the request."""
+    tokens = Tokens()
+    async with connected(variant, auth=tokens) as (_, servers):
+        for _ in range(3):
+            with pytest.raises(HttpStatusError):
+                await servers["web"].call_tool("raw", Raw(REFUSED, "keep")._asdict())
+        assert servers["web"].state == "ready"
+        assert servers["web"].statistics().incarnation == 1
+
+
+async def test_credentials_that_were_never_accepted_are_asked_for_once() -> None:
+    """B-09: at a connect they are new already, and to ask may mean to ask somebody for a password."""
+    tokens = Tokens()
+    with guarded_server("modern") as server:
+        server.token = "other"
+        config = ServerConfig("web", Http(server.url(), auth=tokens), restart=NEVER)
+        async with open_servers(config) as servers:
+            assert "auth (a function)" in str(servers.errors["web"])
+    assert tokens.asked == 1
+
+
+def test_the_names_of_credentials_show_no_value() -> None:
+    headers = {"X-Key": "k3y-${A}-${B:-s3cret}", "X-Other": "plain-s3cret"}
+    assert named_credentials(Http("http://u:s3cret@127.0.0.1/", headers=headers)) == (
+        "the user in url, header X-Key (${A}, ${B}), header X-Other"
+    )
+    assert named_credentials(Http("http://127.0.0.1/", auth=httpx2.Auth())) == "auth"
+    assert named_credentials(Http("http://127.0.0.1/", auth=lambda: "s3cret")) == "auth (a function)"
+    assert named_credentials(Http("http://127.0.0.1/")) == ""
