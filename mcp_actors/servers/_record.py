@@ -275,7 +275,8 @@ class ServerRecord:
         """It has not answered within its ``connect_timeout``, and goes on connecting."""
         if self.overdue is None and self.config.connect_timeout is not None:
             self.overdue = still_connecting(self.config.name, self.config.connect_timeout, link)
-            logger.warning("%s", self.overdue)
+            # In an outage that was logged as one, each attempt may get there.
+            logger.log(logging.WARNING if self.error is None else logging.DEBUG, "%s", self.overdue)
             self._wake()
 
     async def wait_connected(self) -> ServerState:

@@ -130,6 +130,13 @@ class TestCheck:
         assert (bad["state"], bad["tools"]) == ("failed", None)
         assert "not found" in bad["error"]
 
+    def test_what_it_prints_is_not_logged_too(self, tmp_path: Path) -> None:
+        """B-22: a terminal shows each failure once."""
+        write(tmp_path, {"bad": {"command": "no-such-program"}})
+        words = [sys.executable, "-m", "mcp_actors", "check"]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.stdout + done.stderr).count("not found") == 1, done
+
     def test_only_the_servers_that_are_named_are_checked(self, tmp_path: Path, run: Run) -> None:
         write(tmp_path, {"a": scripted(), "bad": {}, "off": {**scripted(), "disabled": True}})
         done = run("check", "off", "a")
