@@ -19,6 +19,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from mcp_actors import (
     Backoff,
     ConnectFailed,
+    ConnectionLost,
     Http,
     RestartPolicy,
     ServerConfig,
@@ -29,6 +30,7 @@ from mcp_actors import (
 )
 from mcp_actors.kernel import Event, GaveUp, Restarting, Starting
 from mcp_actors.servers import ServerGroup
+from mcp_actors.servers._parking import seconds_to_retry
 
 from .fleet import STARTED, http_config, http_server
 from .groups import AT_ONCE, FOR_A_WHILE, Events, Fault, after, command_with, crash, reach, server, shell, state, until
@@ -282,3 +284,10 @@ async def test_one_that_reconnects_counts_as_failed(tmp_path: Path) -> None:
         await group["a"].stop()
     down = [("backoff", True, True), ("connecting", True, True)]
     assert seen == [*down, ("ready", False, False), ("stopping", False, False), ("stopped", False, False)]
+
+
+def test_a_server_that_answered_no_check_is_tried_again() -> None:
+    """B-08: a ladder of health checks that has come to its end (``fail_after``) says nothing about next time."""
+    silent = ConnectionLost("server 'a': did not answer", server="a")
+    assert 54 <= (seconds_to_retry(RestartPolicy(), silent) or 0) <= 60
+    assert 54 <= (seconds_to_retry(RestartPolicy(), None) or 0) <= 60
