@@ -85,6 +85,10 @@ class Output:
         """Say on stderr what may be wrong."""
         self._message("warning", "yellow", text)
 
+    def progress(self, text: str) -> None:
+        """Say on stderr what is going on."""
+        self.messages.print(Text(plain_text(text, limit=_LONGEST), "dim"), soft_wrap=True)
+
     def _message(self, word: str, style: str, text: str) -> None:
         plain = indented(plain_text(text, limit=_LONGEST, lines=True))
         self.messages.print(Text.assemble((f"{word}:", style), " ", plain), soft_wrap=True)

@@ -7,10 +7,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
 import attrs
+import trio
 
 from ..config import LoadedConfig, RestartPolicy, ServerConfig, Stdio, Transport, TransportTemplate
 from ..config._masking import mask_args
-from ..servers import ServerGroup, open_servers
+from ..servers import ServerGroup, ServerRef, open_servers
 from ._output import Output
 from ._signals import until_told
 
@@ -18,22 +19,59 @@ __all__ = ["connecting", "describe", "open_once"]
 
 _ONCE: Final = RestartPolicy(max_restarts=0)
 
+TELL_EVERY: Final = 5.0
+"""Seconds between two lines about a server that is slow to start."""
+
 
 @asynccontextmanager
-async def open_once(loaded: LoadedConfig, output: Output, **options: Any) -> AsyncIterator[ServerGroup]:
+async def open_once(
+    loaded: LoadedConfig, output: Output, *, strict: bool = False, **options: Any
+) -> AsyncIterator[ServerGroup]:
     """Open a group whose servers are connected at once and tried once; none of them is required.
 
-    On SIGTERM and SIGHUP the block is cancelled, and the servers are stopped.
+    What takes long is waited for, within its time-outs, and told of. On SIGTERM and SIGHUP the block is cancelled, and
+    the servers are stopped.
+
+    Raises:
+        ConnectFailed: one could not be connected, and `strict` is True.
     """
     servers = [
-        attrs.evolve(server, restart=_ONCE, connect="eager", required=False, on_failure="park")
+        attrs.evolve(server, restart=_ONCE, connect="lazy", required=False, on_failure="park")
         for server in loaded.servers
         if server.enabled
     ]
     async with until_told(), AsyncExitStack() as stack:
         with output.waiting(connecting(servers)):
             group = await stack.enter_async_context(open_servers(*servers, **options))
+            await _connect(group, output)
+        if strict:
+            for error in group.errors.values():
+                raise error
         yield group
+
+
+async def _connect(group: ServerGroup, output: Output) -> None:
+    """Connect to all servers, and say every `TELL_EVERY` seconds what those do that still start."""
+    async with trio.open_nursery() as telling:
+        telling.start_soon(_tell, group, output)
+        async with trio.open_nursery() as nursery:
+            for ref in group.configured:
+                nursery.start_soon(_connect_one, ref)
+        telling.cancel_scope.cancel("every server is connected, or has failed")
+
+
+async def _connect_one(ref: ServerRef) -> None:
+    await ref.start()
+    await ref.wait_state("ready", "degraded", "failed", "stopped")
+
+
+async def _tell(group: ServerGroup, output: Output) -> None:
+    began = trio.current_time()
+    while True:
+        await trio.sleep(TELL_EVERY)
+        for name, status in group.status().items():
+            if status.state == "connecting":
+                output.progress(f"{name}: still starting after {trio.current_time() - began:.0f} s: {status.reason}")
 
 
 def connecting(servers: Iterable[ServerConfig]) -> str:

@@ -8,7 +8,7 @@ let its callers wait for ever. So the change belongs to this actor, not to the c
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -16,8 +16,9 @@ import trio
 from attrs import field, frozen
 
 from .._collapse import collapse, first_of
-from .._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ConnectFailed
+from .._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ConnectFailed, ServerUnavailable
 from ..kernel import Actor, Call
+from ._background import open_background
 from ._state import CONNECTED, FAILED
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ async def _each(step: Callable[[Supervised], Awaitable[None]], servers: Iterable
 
 
 async def change(lifecycle: ActorRef, message: Reconnect | Start | Stop) -> None:
-    """Have a change made.
+    """Have a change made. A connect that is overdue goes on when its caller has left, unless it is required.
 
     Raises:
         ConnectFailed: see `LifecycleActor.handle`.
@@ -189,6 +190,21 @@ async def change(lifecycle: ActorRef, message: Reconnect | Start | Stop) -> None
         for server in message.servers:
             server.record.wanted = not isinstance(message, Stop)
     try:
-        await lifecycle.call(message)
+        with trio.CancelScope() as waiting:
+            async with open_background() as background:
+                for server in () if isinstance(message, Stop) else message.servers:
+                    task = f"{server.name}:overdue"
+                    background.start_soon(_leave_if_overdue, waiting, server.record, message.servers, name=task)
+                await lifecycle.call(message)
     except (ActorStopped, ActorCrashed):
         raise message.servers[0].record.group_left() from None
+
+
+async def _leave_if_overdue(waiting: trio.CancelScope, record: ServerRecord, servers: tuple[Supervised, ...]) -> None:
+    """Do not wait for a server any more that is overdue, if nothing else is waited for."""
+    with suppress(ServerUnavailable):  # the group was left
+        while True:
+            await record.wait_connected()
+            if record.overdue and not any(server.record.awaited for server in servers):
+                waiting.cancel("what is still connecting is overdue")
+            await record.wait_change()

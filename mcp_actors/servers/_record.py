@@ -265,7 +265,14 @@ class ServerRecord:
     @property
     def reason(self) -> str:
         """Why it is in its state, for people. While its process starts, that is the last line of its stderr."""
-        return (self._link.obituary().last_line if self._link is not None else "") or self._reason
+        if self._link is None:
+            return self._reason
+        return self._link.obituary().last_line or f"{self._reason}; its process has written nothing to stderr"
+
+    @property
+    def awaited(self) -> bool:
+        """Whether it is about to be connected, and whoever waits for that goes on waiting."""
+        return (self.returning or self.state == "connecting") and (self.required or self.overdue is None)
 
     def note_connecting(self, link: Link) -> None:
         """Its connection is being made over this link."""

@@ -301,7 +301,8 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         **Cancellation**: what has begun goes on.
 
         Raises:
-            ConnectFailed: the server is required and could not be connected. If it is not required, see its state.
+            ConnectFailed: the server is required and could not be connected. If it is not required, see its state, as
+                one that takes longer than ``connect_timeout`` is still ``connecting``.
             ServerUnavailable: the group was left.
         """
         await change(self._lifecycle, Reconnect((self._server,)))
@@ -324,7 +325,8 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         **Cancellation**: what has begun goes on.
 
         Raises:
-            ConnectFailed: the server is required and could not be connected. If it is not required, see its state.
+            ConnectFailed: the server is required and could not be connected. If it is not required, see its state, as
+                one that takes longer than ``connect_timeout`` is still ``connecting``.
             ServerUnavailable: the group was left.
         """
         await change(self._lifecycle, Start((self._server,)))

@@ -66,6 +66,22 @@ class TestCheck:
         assert off == "off     disabled  [x]"
         assert ESCAPE not in done.stdout
 
+    def test_it_says_what_a_server_does_that_is_slow_to_start(
+        self, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """B-01: the last line of its stderr, again and again, and it waits for it."""
+        monkeypatch.setattr("mcp_actors.cli._session.TELL_EVERY", 0.2)
+        words = " ".join((scripted()["command"], *scripted()["args"]))
+        script = f"echo unpacking >&2; sleep 1; exec {words}"
+        settings = {"connect_timeout": 0.5, "startup_timeout": 60}
+        write(tmp_path, {"slow": {"command": "sh", "args": ["-c", script], "mcp_actors": settings}})
+        done = run("check")
+        assert done.returncode == 0
+        assert done.stdout.startswith("slow  ready")
+        told = [line for line in done.stderr.splitlines() if line.endswith("unpacking")]
+        assert len(told) > 1
+        assert told[0].startswith("slow: still starting after ")
+
     def test_it_says_what_is_wrong_and_what_to_do(self, tmp_path: Path, run: Run) -> None:
         servers = {
             "missing": {"command": "no-such-program"},

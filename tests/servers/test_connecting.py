@@ -74,6 +74,26 @@ async def test_whoever_waits_for_a_late_server_hears_what_it_does(
     assert warning.endswith("unpacking")
 
 
+async def test_whoever_restarts_or_starts_a_late_server_does_not_wait_for_it_either(tmp_path: Path) -> None:
+    """B-01: nobody waits longer than ``connect_timeout`` for a server that is not required."""
+    go = tmp_path / "go"
+    go.write_text("now")
+    async with open_servers(late(tmp_path / "log", "reads late", when=until(go))) as servers:
+        ref = servers["a"]
+        await ref.wait_state("ready")
+        go.unlink()
+        with trio.fail_after(BOUND / 2):
+            await ref.restart()
+            assert ref.state == "connecting"
+            await ref.restart()  # this one waits for its turn, and no longer than for the other
+            await ref.stop()
+            await ref.start()
+        assert ref.state == "connecting"
+        go.write_text("now")
+        with trio.fail_after(BOUND):
+            await ref.wait_state("ready")
+
+
 @pytest.mark.parametrize("how", ["reads late", "is behind a relay"])
 async def test_a_server_that_is_required_is_waited_for_until_it_is_there(tmp_path: Path, how: str) -> None:
     """B-01: strict or required."""
