@@ -29,7 +29,7 @@ async def call_tool(
     server: str, tool: str, words: Sequence[str], as_json: str | None, config: str | None, output: Output
 ) -> int:
     """Call a tool, print what it returns, and return the exit code."""
-    loaded = load(config, [server])
+    loaded = load(config, [server], output)
     for error in loaded.errors:
         raise error
     async with open_once(loaded, output, strict=True) as group:

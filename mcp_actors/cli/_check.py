@@ -50,7 +50,7 @@ class Stopwatch:
 
 async def check_servers(names: Sequence[str], config: str | None, output: Output) -> int:
     """Say of each server what it is, and return the exit code."""
-    loaded = load(config, names)
+    loaded = load(config, names, output)
     for warning in loaded.warnings:
         output.warning(warning)
     findings = await _find_out(loaded, output)

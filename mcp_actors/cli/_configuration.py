@@ -16,7 +16,9 @@ from .._plain_text import plain_text
 from ..config import Input, LoadedConfig, ServerConfig
 from ..config.formats._load import load_servers
 from ..config.formats._sections import name_of
+from ._output import Output
 from ._problems import Misuse
+from ._trust import make_sure
 
 __all__ = ["load"]
 
@@ -24,12 +26,13 @@ PLACES: Final = (".mcp.json", "mcp.json", ".vscode/mcp.json", ".cursor/mcp.json"
 """Where a configuration is looked for if none is named, in this order."""
 
 
-def load(file: str | None, names: Sequence[str]) -> LoadedConfig:
+def load(file: str | None, names: Sequence[str], output: Output) -> LoadedConfig:
     """Load a configuration, or the one that is found. Who sits at a terminal is asked for the inputs of its servers.
 
     Args:
         file: its path; None: the first of `PLACES` that there is.
         names: the servers to load, as the file calls them or as they are called here; empty: all.
+        output: where a file that is found is named.
 
     Returns:
         What was loaded, with the servers of these names only.
@@ -37,10 +40,15 @@ def load(file: str | None, names: Sequence[str]) -> LoadedConfig:
     Raises:
         ConfigError: the file cannot be read or understood.
         Misuse: there is no such server in it.
+        Failure: a file was found that must not be run.
     """
+    if file is None:
+        found = find_file()
+        make_sure(found, output, _reply)
+        file = str(found)
     names = [_called(name) for name in names]
     only = frozenset(names) if names else None
-    loaded = load_servers(find_file() if file is None else file, _ask if sys.stdin.isatty() else None, only)
+    loaded = load_servers(file, _ask if sys.stdin.isatty() else None, only)
     if loaded.source in loaded.failed:
         raise loaded.failed[loaded.source]
     if not names:
@@ -90,8 +98,13 @@ def _ask(question: Input) -> str | None:
     choices = f" ({', '.join(question.options)})" if question.options else ""
     # The file may have come with somebody else's project.
     prompt = plain_text(f"{question.description or question.id}{choices}") + ": "
+    return _reply(prompt, hidden=question.password)
+
+
+def _reply(prompt: str, *, hidden: bool = False) -> str | None:
+    """Return the answer of who sits at the terminal; an empty one, and the end of the input, is none."""
     try:
-        return _answer(prompt, hidden=question.password) or None
+        return _answer(prompt, hidden=hidden) or None
     except (EOFError, KeyboardInterrupt) as error:
         sys.stderr.write("\n")  # else what follows would stand behind the question
         if isinstance(error, KeyboardInterrupt):

@@ -81,6 +81,10 @@ class Output:
         self.error(error)
         self.json({"error": str(error)})
 
+    def note(self, text: str) -> None:
+        """Say on stderr what is good to know."""
+        self.messages.print(Text(_on_one_line(text), style="dim"), soft_wrap=True)
+
     def warning(self, text: str) -> None:
         """Say on stderr what may be wrong."""
         self._message("warning", "yellow", text)

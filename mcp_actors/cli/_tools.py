@@ -14,7 +14,7 @@ __all__ = ["list_tools"]
 
 async def list_tools(names: Sequence[str], config: str | None, output: Output) -> int:
     """Print the tools of the servers, and return the exit code."""
-    loaded = load(config, names)
+    loaded = load(config, names, output)
     async with open_once(loaded, output) as group:
         listed: list[dict[str, Any]] = []
         for tool in group.tools:

@@ -30,7 +30,7 @@ _STYLES = {"ready": "green", "degraded": "yellow", "failed": "red", "backoff": "
 
 async def watch_servers(names: Sequence[str], config: str | None, output: Output, *, every: float) -> NoReturn:
     """Show the states of the servers, until a signal ends it."""
-    loaded = load(config, names)
+    loaded = load(config, names, output)
     for error in loaded.errors:
         output.error(error)
     if output.results.is_terminal and not output.as_json:

@@ -8,6 +8,8 @@ from typing import NamedTuple, TypeAlias
 
 import pytest
 
+from .terminal import NAMED
+
 
 class Done(NamedTuple):
     """What came of a command."""
@@ -30,6 +32,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     def run(*words: str) -> Done:
         capsys.readouterr()
         code = _app.run(words)
-        return Done(code, *capsys.readouterr())
+        stdout, stderr = capsys.readouterr()
+        return Done(code, stdout, stderr.removeprefix(NAMED))
 
     return run

@@ -26,6 +26,9 @@ PROGRAM: Final = (sys.executable, "-m", "mcp_actors")
 PATIENCE: Final = 90.0
 """Seconds for what takes one or two: it is for a machine that is busy with other things."""
 
+NAMED: Final = "using .mcp.json\n"
+"""What stderr begins with where the configuration was found. It has tests of its own, and is left out for others."""
+
 _ESCAPE: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -42,7 +45,7 @@ def write(folder: Path, servers: dict[str, Any], **more: Any) -> None:
 
 def piped(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a command in a process of its own, with pipes."""
-    return subprocess.run(
+    done = subprocess.run(
         [*PROGRAM, *words],
         cwd=folder,
         stdin=subprocess.DEVNULL,
@@ -50,6 +53,8 @@ def piped(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=PATIENCE,
     )
+    done.stderr = done.stderr.removeprefix(NAMED)
+    return done
 
 
 def wait_for_text(file: Path, text: str) -> None:
@@ -117,8 +122,10 @@ class Terminal:
 
 
 @contextmanager
-def terminal(folder: Path, *words: str, columns: int = 100, deaf: bool = False, **variables: str) -> Iterator[Terminal]:
-    """Run a command in a pseudo-terminal, with these variables in its environment.
+def terminal(
+    folder: Path, *words: str, columns: int = 100, deaf: bool = False, found: bool = False, **variables: str
+) -> Iterator[Terminal]:
+    """Run a command in a pseudo-terminal, with these variables in its environment; its file is named if not `found`.
 
     Who is deaf does not hear the signal that the terminal was closed, as programs under nohup do not.
     """
@@ -129,7 +136,7 @@ def terminal(folder: Path, *words: str, columns: int = 100, deaf: bool = False, 
     environment |= variables
     try:
         with subprocess.Popen(
-            [*PROGRAM, *words],
+            [*PROGRAM, *words, *([] if found else ["--config", ".mcp.json"])],
             cwd=folder,
             env=environment,
             stdin=slave,

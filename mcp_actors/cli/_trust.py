@@ -1,0 +1,144 @@
+"""Decide whether a configuration that was found, and not named, may be run.
+
+A configuration says what is run, so who can write it can run anything as the user of this command. A file that is named
+with ``--config`` was chosen; one that lies in the current folder may have come with somebody else's project, or lie in
+a folder that belongs to somebody else.
+"""
+
+from __future__ import annotations
+
+import grp
+import hashlib
+import json
+import os
+import pwd
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from .._plain_text import plain_text
+from ..config.formats._load import load_servers
+from ..config.formats._source import read_bytes
+from ._output import Output
+from ._problems import Failure
+from ._session import describe
+
+__all__ = ["make_sure"]
+
+_STATE: Final = Path("mcp-actors", "accepted.json")
+"""Where it is remembered what was accepted, in the user's folder for such things: path → hash of the content."""
+
+
+def make_sure(found: Path, output: Output, answer: Callable[[str], str | None]) -> None:
+    """Name a file that was found, and see to it that the user wants it to be run.
+
+    Nobody but the user and root may be able to write it. At a terminal the user is asked, once for each content of it.
+
+    Args:
+        found: the file.
+        output: where it is named.
+        answer: puts a question to the user, and returns the answer; None: there is none.
+
+    Raises:
+        Failure: it must not be run, or the user does not want it.
+        ConfigError: it cannot be read.
+    """
+    for what, path, status in _decisive(found):
+        if who := _who_else(status):
+            problem = f"{what} {plain_text(str(path))} {who}, and so what is run is not for you alone to say"
+            raise Failure(f"{problem}; read the file, then name it: --config {found}")
+    content, _ = read_bytes(str(found))
+    output.note(f"using {found}")
+    if sys.stdin.isatty() and output.messages.is_terminal:
+        _ask_once(found, hashlib.sha256(content).hexdigest(), answer)
+
+
+# --- who else can write it ------------------------------------------------------------------------------------------
+
+
+def _decisive(found: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
+    """Yield what decides on the content of a file: the file, any link to it, and the folders that these are in."""
+    real = Path(os.path.realpath(found))
+    yield "the file", found, os.lstat(found)
+    yield "the file", real, os.stat(real)
+    for folder in dict.fromkeys((Path.cwd(), Path(os.path.abspath(found)).parent, real.parent)):
+        yield "the folder", folder, os.stat(folder)
+
+
+def _who_else(status: os.stat_result) -> str | None:
+    """Say who else can write a file, or put another one into a folder in its place; None if nobody can."""
+    if status.st_uid not in (os.geteuid(), 0):
+        return f"belongs to {_name_of(pwd.getpwuid, status.st_uid)}"
+    if stat.S_ISLNK(status.st_mode) or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
+        return None  # a link has no mode; in a folder such as /tmp only who owns a file can replace it
+    if status.st_mode & stat.S_IWOTH:
+        return "can be written by everybody"
+    if status.st_mode & stat.S_IWGRP and not _is_alone_in(status.st_gid):
+        return f"can be written by the group {_name_of(grp.getgrgid, status.st_gid)}"
+    return None
+
+
+def _is_alone_in(group: int) -> bool:
+    """Whether a group is root's, or the one that many systems make for each user."""
+    user = _name_of(pwd.getpwuid, os.geteuid())
+    return group == 0 or _name_of(grp.getgrgid, group) == user
+
+
+def _name_of(entry: Callable[[int], tuple[object, ...]], number: int) -> str:
+    try:
+        return str(entry(number)[0])
+    except KeyError:
+        return str(number)
+
+
+# --- what the user wants --------------------------------------------------------------------------------------------
+
+
+def _ask_once(found: Path, content: str, answer: Callable[[str], str | None]) -> None:
+    path = os.path.abspath(found)
+    accepted = _accepted()
+    if accepted.get(path) == content:
+        return
+    runs = "".join(f"    {line}\n" for line in _what_it_runs(found))
+    said = answer(f"{plain_text(path)} is new here, or has changed. It starts:\n{runs}Go on? [y/N] ") or ""
+    if said.strip().lower() not in ("y", "yes"):
+        raise Failure(f"{found} was not accepted, so nothing was started")
+    with suppress(OSError):  # then the question comes again
+        _remember({**accepted, path: content})
+
+
+def _what_it_runs(found: Path) -> Iterator[str]:
+    """Yield what the servers of a file are, also those that need an answer, or that are started only when named."""
+    for server in load_servers(str(found), lambda question: question.options[0] if question.options else "…").servers:
+        yield plain_text(f"{server.name}: {describe(server.transport)}")
+
+
+def _state_file() -> Path:
+    # As the XDG specification has it: what is no absolute path counts as not set.
+    folder = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(folder) if os.path.isabs(folder) else Path.home() / ".local" / "state") / _STATE
+
+
+def _accepted() -> dict[str, str]:
+    try:
+        found = json.loads(_state_file().read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _remember(accepted: dict[str, str]) -> None:
+    file = _state_file()
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=file.parent)  # only its owner can read it
+    try:
+        with open(descriptor, "w") as stream:
+            json.dump(accepted, stream)
+        os.replace(temporary, file)
+    except BaseException:
+        os.unlink(temporary)
+        raise

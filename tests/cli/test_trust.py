@@ -1,0 +1,172 @@
+"""A configuration that was found is run only if nobody else could have written it, and its user wants it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .terminal import NAMED, PATIENCE, PROGRAM, piped, scripted, terminal, write
+
+pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
+
+SOMEBODY = 54321
+"""The number of a user that is not this one."""
+
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away; the other tests do without")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder whose configuration starts a server that leaves a trace."""
+    inner = tmp_path / "project"
+    inner.mkdir(mode=0o755)
+    put(inner)
+    return inner
+
+
+def put(folder: Path, name: str = ".mcp.json") -> Path:
+    """Write a configuration whose server leaves a trace in the folder when it is started."""
+    file = folder / name
+    file.write_text(json.dumps({"mcpServers": {"a": {"command": "/bin/sh", "args": ["-c", "touch started"]}}}))
+    file.chmod(0o644)
+    return file
+
+
+def refusal(folder: Path, *words: str) -> str:
+    """Return what is said by a command that starts nothing."""
+    done = piped(folder, "check", *words)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert not (folder / "started").exists()
+    return done.stderr
+
+
+@pytest.mark.parametrize("command", [("check", "--json"), ("tools",), ("call", "a", "echo"), ("watch",)])
+def test_no_command_runs_a_file_that_everybody_can_write(folder: Path, command: tuple[str, ...]) -> None:
+    """B-20."""
+    (folder / ".mcp.json").chmod(0o666)
+    done = piped(folder, *command)
+    assert done.returncode == 1
+    assert "can be written by everybody" in done.stderr
+    assert "--config .mcp.json" in done.stderr
+    assert not (folder / "started").exists()
+
+
+def test_nor_one_in_a_folder_where_others_could_put_another_in_its_place(folder: Path) -> None:
+    """B-20."""
+    folder.chmod(0o777)
+    said = refusal(folder)
+    assert f"the folder {folder} can be written by everybody" in said
+    folder.chmod(0o777 | stat.S_ISVTX)  # as /tmp is: a file can be replaced only by its owner
+    assert "can be written" not in piped(folder, "check").stderr
+    assert (folder / "started").exists()
+
+
+def test_nor_one_behind_a_link(folder: Path, tmp_path: Path) -> None:
+    """B-20: neither a file nor a folder of others becomes ours by a link."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o777)
+    elsewhere.chmod(0o777)
+    (folder / ".mcp.json").unlink()
+    (folder / ".mcp.json").symlink_to(put(elsewhere))
+    assert f"the folder {elsewhere} can be written by everybody" in refusal(folder)
+
+
+def test_nor_one_of_a_folder_below(folder: Path) -> None:
+    """B-20."""
+    (folder / ".mcp.json").unlink()
+    (folder / ".vscode").mkdir()
+    (folder / ".vscode").chmod(0o777)
+    put(folder, ".vscode/mcp.json")
+    assert ".vscode can be written by everybody" in refusal(folder)
+
+
+@AS_ROOT
+@pytest.mark.parametrize("what", ["file", "folder", "link"])
+def test_nor_what_belongs_to_somebody_else(folder: Path, what: str) -> None:
+    """B-20: root runs it too only if it is told to."""
+    file = folder / ".mcp.json"
+    if what == "link":
+        file.rename(folder / "other.json")
+        file.symlink_to("other.json")
+    os.chown(folder if what == "folder" else file, SOMEBODY, -1, follow_symlinks=False)
+    assert f"belongs to {SOMEBODY}" in refusal(folder)
+    done = piped(folder, "check", "--config", ".mcp.json")
+    assert "belongs to" not in done.stderr
+    assert (folder / "started").exists()
+
+
+@AS_ROOT
+def test_a_group_of_others_counts_and_that_of_root_does_not(folder: Path) -> None:
+    """B-20."""
+    file = folder / ".mcp.json"
+    file.chmod(0o664)
+    os.chown(file, -1, SOMEBODY)
+    assert f"can be written by the group {SOMEBODY}" in refusal(folder)
+    os.chown(file, -1, 0)
+    assert "can be written" not in piped(folder, "check").stderr
+
+
+def test_without_a_terminal_a_file_that_was_found_is_named_and_run(folder: Path) -> None:
+    """B-20: on stderr, and only if it was found."""
+    run = [*PROGRAM, "check", "--json"]
+    done = subprocess.run(run, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
+    assert done.stderr.startswith(NAMED)
+    assert json.loads(done.stdout)[0]["name"] == "a"
+    assert (folder / "started").exists()
+    named = subprocess.run([*run, "-c", ".mcp.json"], cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
+    assert NAMED not in named.stderr
+
+
+def test_at_a_terminal_it_is_asked_once_for_each_content(tmp_path: Path) -> None:
+    """B-20."""
+    state = tmp_path / "state"
+    folder = tmp_path / "project"
+    folder.mkdir()
+    write(
+        folder, {"a": scripted(), "b\x1b[2J": {"command": "${input:x}"}}, inputs=[{"id": "x", "type": "promptString"}]
+    )
+    for answer in ("\r", "\x04"):
+        with terminal(folder, "check", "a", found=True, XDG_STATE_HOME=str(state)) as shown:
+            shown.wait_for(r"\[y/N\]")
+            assert "a: " in shown.text
+            assert "b_2J: ${input:x}" in shown.text
+            shown.type(answer)
+            assert shown.wait() == 1
+            assert "nothing was started" in shown.text
+    with terminal(folder, "check", "a", found=True, XDG_STATE_HOME=str(state)) as shown:
+        shown.wait_for(r"\[y/N\]")
+        shown.type("y\r")
+        assert shown.wait() == 0
+    [file] = state.rglob("*.json")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    with terminal(folder, "check", "a", found=True, XDG_STATE_HOME=str(state)) as shown:
+        assert shown.wait() == 0
+        assert NAMED in shown.text
+        assert "[y/N]" not in shown.text
+    write(folder, {"a": scripted("--name", "other")})
+    with terminal(folder, "check", found=True, XDG_STATE_HOME=str(state)) as shown:
+        shown.wait_for(r"\[y/N\]")
+        shown.type("\x03")
+        assert shown.wait() == 130
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"x": 1', None])
+def test_a_memory_that_cannot_be_read_or_written_only_asks_again(tmp_path: Path, content: str | None) -> None:
+    """B-20."""
+    write(tmp_path, {"a": scripted()})
+    state = tmp_path / "state"
+    if content is None:
+        state.write_text("no folder")
+    else:
+        (state / "mcp-actors").mkdir(parents=True)
+        (state / "mcp-actors" / "accepted.json").write_text(content)
+    with terminal(tmp_path, "check", found=True, XDG_STATE_HOME=str(state)) as shown:
+        shown.wait_for(r"\[y/N\]")
+        shown.type("y\r")
+        assert shown.wait() == 0
