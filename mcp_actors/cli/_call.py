@@ -20,7 +20,7 @@ from ._arguments import parse_arguments
 from ._configuration import load
 from ._output import Output
 from ._problems import Failure, Misuse
-from ._session import open_once
+from ._session import masker_of, open_once
 
 __all__ = ["call_tool"]
 
@@ -34,6 +34,7 @@ async def call_tool(
         raise error
     async with open_once(loaded, output, strict=True) as group:
         [(server, ref)] = group.items()  # under the name that it has here
+        mask = masker_of(ref)
         found = _find([each for each in group.tools if each.server == server], server, tool)
         given = parse_arguments(words, as_json, found.input_schema)
         async with _progress_bar(output) as report:
@@ -44,7 +45,7 @@ async def call_tool(
                 raise Failure(f"server {server!r} {said}") from None
     output.json(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     if result.is_error:
-        output.error(f"tool {tool!r} failed: {_text_of(result) or 'it does not say why'}")
+        output.error(f"tool {tool!r} failed: {mask(_text_of(result)) or 'it does not say why'}")
         return 1
     output.text(_text_of(result))
     return 0

@@ -12,7 +12,7 @@ from ..kernel import Event
 from ..servers import ServerGroup, StateChanged
 from ._configuration import load
 from ._output import Output
-from ._session import describe, open_once
+from ._session import describe, masker_of, open_once
 
 __all__ = ["check_servers"]
 
@@ -82,13 +82,13 @@ def _finding(config: ServerConfig, group: ServerGroup, stopwatch: Stopwatch) -> 
     error = group.errors.get(config.name)
     if error is not None:
         return Finding(name=config.name, state=ref.state, reached=reached, seconds=seconds, error=str(error))
-    info = ref.info
+    info, mask = ref.info, masker_of(ref)
     return Finding(
         name=config.name,
         state=ref.state,
         reached=reached,
-        server=info.name,
-        version=info.version,
+        server=mask.data(info.name),
+        version=mask.data(info.version),
         protocol_version=info.protocol_version,
         seconds=seconds,
         tools=ref.statistics().tools,

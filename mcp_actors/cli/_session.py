@@ -12,10 +12,11 @@ import trio
 from ..config import LoadedConfig, RestartPolicy, ServerConfig, Stdio, Transport, TransportTemplate
 from ..config._masking import mask_args
 from ..servers import ServerGroup, ServerRef, open_servers
+from ..servers.transports import Masker
 from ._output import Output
 from ._signals import until_told
 
-__all__ = ["connecting", "describe", "open_once"]
+__all__ = ["connecting", "describe", "masker_of", "open_once"]
 
 _ONCE: Final = RestartPolicy(max_restarts=0)
 
@@ -78,6 +79,11 @@ def connecting(servers: Iterable[ServerConfig]) -> str:
     """Say which servers are waited for: a first connect may take long."""
     names = [server.name for server in servers if server.enabled]
     return f"connecting to {', '.join(names)} …" if names else ""
+
+
+def masker_of(ref: ServerRef) -> Masker:
+    """Return what masks the credentials of a connected server in what it says."""
+    return ref._record.masker
 
 
 def describe(transport: Transport) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ._configuration import load
 from ._output import Output
-from ._session import open_once
+from ._session import masker_of, open_once
 
 __all__ = ["list_tools"]
 
@@ -18,16 +18,18 @@ async def list_tools(names: Sequence[str], config: str | None, output: Output) -
     async with open_once(loaded, output) as group:
         listed: list[dict[str, Any]] = []
         for tool in group.tools:
+            mask = masker_of(group[tool.server])
+            description = mask.data(tool.description)
             takes = ", ".join(_words(tool.input_schema))
             output.line((tool.server, "dim"), " ", (tool.name, "bold"), f"({takes})")
-            for line in (tool.description or "").strip().splitlines()[:1]:
+            for line in (description or "").strip().splitlines()[:1]:
                 output.line(f"    {line.strip()}")
             listed.append(
                 {
                     "server": tool.server,
                     "name": tool.name,
                     "public_name": tool.public_name,
-                    "description": tool.description,
+                    "description": description,
                     "input_schema": tool.input_schema,
                 }
             )

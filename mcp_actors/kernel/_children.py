@@ -309,6 +309,7 @@ class Children:
                     return
                 await trio.lowlevel.checkpoint_if_cancelled()
                 await job()
+                del job  # it refers to an incarnation that may have ended, and the next one may be hours away
 
     async def beside(self, fn: Callable[..., Awaitable[object]], child: Child, *args: object) -> None:
         """In a job: have a child waited for. The manager goes on meanwhile if starts are parallel."""

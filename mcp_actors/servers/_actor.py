@@ -122,7 +122,7 @@ class ServerActor(Actor):
             negotiation.failed(failure.__cause__)
             raise failure from failure.__cause__
         finally:
-            self._record.pid = None
+            self._record.pid, self._record.masker = None, Masker()
             if self._serving and self._link is not None and self._link.lost:
                 self._record.note_failure(self._loss())
 
@@ -150,6 +150,7 @@ class ServerActor(Actor):
                 open_link(self._record.config, on_lost=self._lost) as link,
             ):
                 self._link, self._phase = link, "negotiate"
+                self._record.masker = link.masker
                 async with self._session(link, questions.for_client(), negotiation, patience):
                     patience.connected()
                     self._serving = True

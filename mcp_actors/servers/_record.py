@@ -25,6 +25,7 @@ from ._reporter import CatalogReporter
 from ._retry import RetryTokens
 from ._state import CONNECTED, FAILED, LISTED, SETTLED, ServerState, next_state
 from ._subscriptions import Subscriptions
+from .transports import Masker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,6 +64,7 @@ class ServerRecord:
         last_error: the last failure there was; likewise.
         info: what the server said about itself at the last connect. Written by the connection, as are the next two.
         pid: its process, while there is one. (Also forgotten by `follow`, at once when the connection is lost.)
+        masker: what knows the credentials of the connection that there is. Written by it, and forgotten with it.
         catalog: its tools; see ``_catalog``. Written by the connection and by requests for them.
         era: what the next connect begins with, as far as ``protocol="auto"`` has found out; None: it asks.
         listeners: who hears of what it sends unasked; see ``_incoming``. Written by whoever wants to.
@@ -104,6 +106,7 @@ class ServerRecord:
         self.last_error: Exception | None = None
         self.info: ServerInfo | None = None
         self.pid: int | None = None
+        self.masker: Masker = Masker()
         self.era: Era | None = None
         self.listeners: Listeners = Listeners(config.name)
         self.catalog: ServerCatalog = ServerCatalog(config, CatalogReporter(self))
@@ -179,7 +182,8 @@ class ServerRecord:
     def note_failure(self, error: BaseException | None) -> None:
         """Remember what went wrong, in the words that are known best so far."""
         if isinstance(error, Exception):
-            self.error = self.last_error = error
+            # Its frames refer to the connection, and so to what was resolved for it.
+            self.error = self.last_error = error.with_traceback(None)
 
     @property
     def troubled(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import logging
 import pickle
 import sys
@@ -31,6 +32,7 @@ from mcp_actors import (
 )
 from mcp_actors.config import ConfigValue, Transport, load_config
 from mcp_actors.servers import ServerGroup
+from mcp_actors.servers.transports import Masker
 
 from .faults.http_faults import Raw, faulty_server, response
 from .groups import NEVER, Events, reach
@@ -296,3 +298,20 @@ async def test_a_call_that_fails_on_its_way_keeps_no_request(log: pytest.LogCapt
                 await group["web"].call_tool("raw", Raw("", "reset")._asdict())
             shown = told_by(group, events) + told(failed.value) + told(gone.value)
     assert [each for each in (BEARER, "a-secret-key") if each in shown] == []
+
+
+async def test_what_was_resolved_is_not_kept_beyond_the_connection() -> None:
+    """B-18, B-19: nothing refers to it any more, although the error is kept."""
+
+    def maskers() -> int:
+        gc.collect()
+        return sum(isinstance(each, Masker) and bool(each.longest) for each in gc.get_objects())
+
+    config = gossip(env={"GOSSIP": Secret(TOKEN)})
+    async with open_servers(config) as group:
+        assert maskers() == 1
+        with pytest.raises(ConnectionLost):
+            await group["gossip"].call_tool("end")
+        await reach(group, "gossip", "failed")
+        assert group.errors["gossip"].__traceback__ is None
+        assert maskers() == 0
