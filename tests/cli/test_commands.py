@@ -22,6 +22,7 @@ from .terminal import PATIENCE, PROGRAM, is_running, piped, scripted, wait_for_t
 pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
 
 ESCAPE = "\x1b"
+FILE = ("--config", ".mcp.json")
 
 
 @contextmanager
@@ -279,7 +280,11 @@ class TestWatch:
     def test_it_prints_a_line_of_json_for_each_change_until_it_is_interrupted(self, tmp_path: Path, run: Run) -> None:
         write(tmp_path, {"a": scripted()})
         with subprocess.Popen(
-            [*PROGRAM, "watch", "--json"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*PROGRAM, "watch", "--json", *FILE],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         ) as watching:
             assert watching.stdout is not None
             changes = [json.loads(watching.stdout.readline()) for _ in range(2)]
@@ -295,7 +300,11 @@ class TestSignals:
         pids, log = tmp_path / "pids", tmp_path / "log"
         write(tmp_path, {"a": scripted("--pid-file", str(pids), "--log-file", str(log), "--ignore-eof")})
         with subprocess.Popen(
-            [*PROGRAM, "call", "a", "mute"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*PROGRAM, "call", "a", "mute", *FILE],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         ) as calling:
             wait_for_text(log, "tools/call mute")
             calling.send_signal(signal.SIGTERM)
@@ -419,7 +428,7 @@ class TestMisuse:
     @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
     def test_a_stream_may_be_closed(self, tmp_path: Path, closed: str) -> None:
         write(tmp_path, {"a": scripted()})
-        shell = f"exec {' '.join(PROGRAM)} check {closed}"
+        shell = f"exec {' '.join(PROGRAM)} check {' '.join(FILE)} {closed}"
         done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
         assert (done.returncode, done.stderr) == (0, "")
         assert ("a  ready" in done.stdout) is (">&-" not in closed or closed == "2>&-")
@@ -427,14 +436,14 @@ class TestMisuse:
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is full")
     def test_output_that_cannot_be_written_is_said(self, tmp_path: Path) -> None:
         write(tmp_path, {"a": scripted()})
-        shell = f"exec {' '.join(PROGRAM)} tools > /dev/full"
+        shell = f"exec {' '.join(PROGRAM)} tools {' '.join(FILE)} > /dev/full"
         done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 1
         assert done.stderr == "error: the output cannot be written: No space left on device\n"
 
     def test_who_reads_no_further_is_no_error(self, tmp_path: Path, run: Run) -> None:
         write(tmp_path, {"a": scripted("--tools", "900")})
-        shell = f"{' '.join(PROGRAM)} tools | head -n 1"
+        shell = f"{' '.join((*PROGRAM, 'tools', *FILE))} | head -n 1"
         done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
         assert done.stdout.startswith("a ")
         assert done.stderr == ""
