@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from . import bridge, calls, catalog, imports, lifecycle, memory, peers, servers, starts
+from . import bridge, calls, catalog, hostile, imports, lifecycle, memory, peers, servers, starts
 from .figures import Figure, all_pass
 
 BENCHMARKS: Final[dict[str, Callable[[], list[Figure]]]] = {
@@ -20,6 +20,7 @@ BENCHMARKS: Final[dict[str, Callable[[], list[Figure]]]] = {
     "lifecycle": lifecycle.figures,
     "bridge": bridge.figures,
     "peers": peers.figures,
+    "hostile": hostile.figures,
 }
 
 

@@ -61,7 +61,7 @@ class HostileServer:
         match method:
             case "initialize":
                 info = {"name": "hostile", "version": "1"}
-                tools = {"tools": {"listChanged": True}, "resources": {}, "prompts": {}, "logging": {}}
+                tools = {"tools": {"listChanged": True}, "resources": {"subscribe": True}, "prompts": {}, "logging": {}}
                 version = params["protocolVersion"]
                 self.reply(request, {"protocolVersion": version, "capabilities": tools, "serverInfo": info})
             case "tools/list":
@@ -74,7 +74,7 @@ class HostileServer:
             case "tools/call":
                 mischief: Callable[[object, Json], None] = getattr(self, f"call_{params['name']}")
                 mischief(request, params.get("arguments") or {})
-            case "ping":
+            case "ping" | "resources/subscribe" | "resources/unsubscribe":
                 self.reply(request, {})
             case _:
                 error = {"code": -32601, "message": f"Method not found: {method}"}
