@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import random
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVarTuple
 
@@ -31,7 +31,7 @@ from mcp.types import (
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from .._backoff import Backoff
-from .._errors import ActorCrashed, ActorError, ActorStopped, LimitExceeded, NotSupported
+from .._errors import ActorCrashed, ActorError, ActorStopped, LimitExceeded, MailboxFull, NotSupported
 from ..config import mask_url
 from ._connection_errors import problem_of
 from ._listening import lists_that_change
@@ -67,7 +67,10 @@ RENEWALS: Final = 8
 """Subscriptions that are renewed at a time. There may be hundreds, and the places in the mailbox are for requests."""
 
 LAST_WORDS: Final = 10.0
-"""Seconds for telling the server all that somebody does not want to hear any more."""
+"""Seconds for telling the server some of what nobody wants to hear any more."""
+
+FORGOTTEN_AT_ONCE: Final = 16
+"""Resources that it is told of before other requests have their turn."""
 
 PATIENCE: Final = 1.0
 """Seconds that the answer to one such message is waited for: a place less for requests, and maybe the only one."""
@@ -110,9 +113,7 @@ class Subscribe(Request[None]):
 
 @frozen
 class Unsubscribe(Request[None]):
-    """Tell a server of the legacy era that nobody wants to hear of some resources any more, if that is so."""
-
-    uris: tuple[str, ...]
+    """Tell a server of the legacy era of resources that nobody wants to hear of any more, some of them at a time."""
 
     @property
     def operation(self) -> str:
@@ -124,7 +125,7 @@ class Unsubscribe(Request[None]):
         connection = record.subscriptions.connection
         if connection is not None:
             with trio.move_on_after(LAST_WORDS):
-                await connection.unsubscribe(self.uris)
+                await connection.unsubscribe()
 
 
 @define(eq=False)
@@ -146,6 +147,8 @@ class Connection:
     actor: ActorRef
     _asked: set[str] = field(factory=set, init=False)
     _subscribed: set[str] = field(factory=set, init=False)
+    _forgotten: dict[str, None] = field(factory=dict, init=False)
+    _telling: bool = field(default=False, init=False)
     _streams: dict[Subscription, ResourceStream] = field(factory=dict, init=False)
     _early_ends: dict[Subscription, int] = field(factory=dict, init=False)
     _mute: bool = field(default=False, init=False)
@@ -161,8 +164,8 @@ class Connection:
         """Nobody wants to hear of it any more. The server is told, but nobody waits for that."""
         self._early_ends.pop(subscription, None)
         if not self.modern:
-            with suppress(ActorError):  # no place for it in the mailbox: then the server will tell in vain
-                self.actor.tell_nowait(Unsubscribe(subscription.uris))
+            self._forgotten |= dict.fromkeys(subscription.uris)
+            self._tell_forgotten()
         elif (stream := self._streams.pop(subscription, None)) is not None:
             stream.scope.cancel("nobody wants to hear of it any more")
 
@@ -185,14 +188,43 @@ class Connection:
                         raise
                     self._subscribed.add(uri)
 
-    async def unsubscribe(self, uris: tuple[str, ...]) -> None:
-        """Tell the server of those of which nobody wants to hear any more."""
-        async with self._turn:
-            for uri in uris:
-                if uri in self._asked and not self.record.subscriptions.wants(uri) and not self._mute:
-                    self._asked.discard(uri)
-                    self._subscribed.discard(uri)
-                    await self._unsubscribe(uri)
+    async def unsubscribe(self) -> None:
+        """Tell the server of some of those that nobody wants to hear of any more."""
+        self._telling = False
+        try:
+            async with self._turn:
+                for uri in tuple(self._forgotten)[:FORGOTTEN_AT_ONCE]:
+                    del self._forgotten[uri]
+                    if uri in self._asked and not self.record.subscriptions.wants(uri) and not self._mute:
+                        self._asked.discard(uri)
+                        self._subscribed.discard(uri)
+                        await self._unsubscribe(uri)
+        finally:
+            self._tell_forgotten()
+
+    def _tell_forgotten(self) -> None:
+        """Have the server told of what is left, by one message at a time, however many subscriptions end together."""
+        if self._telling or not self._forgotten or self.record.subscriptions.connection is not self:
+            return
+        self._telling = True
+        try:
+            self.actor.tell_nowait(Unsubscribe())
+        except MailboxFull:
+            self._start(self._wait_to_tell)
+        except ActorError:
+            pass  # the connection has ended
+
+    async def _wait_to_tell(self) -> None:
+        """Put the message into a mailbox that is full."""
+        while True:
+            try:
+                await self.actor.tell(Unsubscribe())
+            except MailboxFull:  # it lets nobody wait
+                await trio.sleep(PATIENCE)
+            except ActorError:
+                return
+            else:
+                return
 
     async def _unsubscribe(self, uri: str) -> None:
         name = self.record.config.name

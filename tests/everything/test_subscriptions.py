@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
+
 import trio
 from attrs import evolve
 
@@ -32,3 +34,14 @@ async def test_the_server_is_told_what_nobody_wants_to_hear_of_any_more(asked: A
                 assert asked.count("resources/subscribe") == 2
             await eventually(lambda: asked.count("resources/unsubscribe") == 1)
         await eventually(lambda: asked.count("resources/unsubscribe") == 2)
+
+
+async def test_the_server_is_told_of_each_however_many_end_together(asked: Asked) -> None:
+    """B-16."""
+    async with open_servers(asked.config, strict=True) as servers:
+        async with AsyncExitStack() as stack:
+            for number in range(1, 401):
+                await stack.enter_async_context(
+                    servers["everything"].subscribe(f"demo://resource/dynamic/text/{number}")
+                )
+        await eventually(lambda: asked.count("resources/unsubscribe") == 400)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import trio
@@ -202,6 +202,51 @@ async def test_a_server_that_was_asked_by_somebody_who_left_before_its_answer_is
             nursery.cancel_scope.cancel("he leaves")
         await wait_all_tasks_blocked()
         assert library.asked[-1] == ("resources/unsubscribe", A)
+        assert library.subscribed == {}
+
+
+@pytest.mark.parametrize("overflow", ["wait", "fail"])
+@pytest.mark.parametrize("max_in_flight", [1, 64])
+async def test_all_that_end_together_are_ended_at_the_server(
+    overflow: Literal["wait", "fail"], max_in_flight: int, autojump_clock: MockClock
+) -> None:
+    """B-16: also if there are more of them than places in the mailbox; requests go on in between."""
+    library = Library()
+    config = library.config(
+        protocol="legacy", mailbox_size=100, overflow=overflow, max_in_flight=max_in_flight, request_timeout=None
+    )
+    async with open_servers(config) as servers, servers["library"].subscribe("file:///7") as kept:
+        ref = servers["library"]
+        async with AsyncExitStack() as stack:
+            for number in range(500):
+                await stack.enter_async_context(ref.subscribe(f"file:///{number}", f"file:///{number}/more"))
+        assert (await ref.call_tool("search")).structured_content == {"found": 1}
+        assert len(library.subscribed) > 1
+        await wait_all_tasks_blocked()
+        assert list(library.subscribed) == ["file:///7"]
+        await library.change("file:///7")
+        assert await next_of(kept) == ResourceUpdated("file:///7")
+
+
+async def test_a_mailbox_that_is_full_of_requests_loses_no_end(autojump_clock: MockClock) -> None:
+    """B-16."""
+    release = trio.Event()
+
+    async def hold(ctx: Any, params: Any) -> CallToolResult:
+        await release.wait()
+        return CallToolResult(content=[], structured_content={"found": 1})
+
+    library = Library(on_call_tool=hold)
+    config = library.config(protocol="legacy", mailbox_size=1, overflow="fail", max_in_flight=1)
+    async with open_servers(config) as servers, trio.open_nursery() as nursery:
+        ref = servers["library"]
+        async with ref.subscribe(A):
+            for _ in range(2):
+                nursery.start_soon(ref.call_tool, "search")
+                await wait_all_tasks_blocked()
+        await trio.sleep(10)
+        release.set()
+        await trio.sleep(10)
         assert library.subscribed == {}
 
 

@@ -265,7 +265,7 @@ class ContainedClient(httpx2.AsyncClient):
         if error is not None and status not in OF_HTTP:
             return _answer(response.request, message, error.error)
         failure = self._failures.status(response, datetime.now(UTC), error)
-        if await self._refusals.are_of_credentials(response, error):
+        if self._negotiated and await self._refusals.are_of_credentials(response, error):
             self._lifeline.lose(failure)
         raise failure
 
