@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import trio
 
-__all__ = ["EXITS", "caused_by", "collapse", "exit_in", "first_of", "leaves", "without_cancelled"]
+__all__ = ["EXITS", "caused_by", "collapse", "exit_in", "first_of", "is_failure", "leaves", "without_cancelled"]
 
 E = TypeVar("E", bound=BaseException)
 
@@ -26,6 +26,11 @@ def leaves(exc: BaseException | None) -> list[BaseException]:
 def exit_in(exc: BaseException | None) -> BaseException | None:
     """The `KeyboardInterrupt` or `SystemExit` that a group holds, or is."""
     return next((leaf for leaf in leaves(exc) if isinstance(leaf, EXITS)), None)
+
+
+def is_failure(exc: BaseException) -> bool:
+    """Whether an exception is neither a cancellation nor an exit, and holds none: the failure of who raised it."""
+    return not any(isinstance(leaf, (trio.Cancelled, *EXITS)) for leaf in leaves(exc))
 
 
 def without_cancelled(exc: BaseException | None) -> BaseException | None:

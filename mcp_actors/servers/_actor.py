@@ -22,6 +22,7 @@ from mcp.client import InputRequiredRoundsExceededError
 from mcp.types import CONNECTION_CLOSED
 from pydantic_core import ValidationError
 
+from .._collapse import is_failure
 from .._errors import ConnectFailed, ConnectionLost, ConnectPhase
 from ..config import InProcess
 from ..kernel import Actor, IgnoreStart, NotSent
@@ -108,7 +109,9 @@ class ServerActor(Actor):
                     await self._closing.wait_turn(self._name)
                 finally:
                     self._closing.begin(self._name)
-        except Exception as exc:
+        except BaseException as exc:
+            if not is_failure(exc):
+                raise
             self._masker.clean(exc)
             if self._serving:
                 self._record.note_failure(session_failed(self._name, exc, self._masker))

@@ -48,7 +48,7 @@ _DOING: Final[dict[ConnectPhase, str]] = {
 }
 
 
-def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None, exc: Exception) -> ConnectFailed:
+def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None, exc: BaseException) -> ConnectFailed:
     """The error for a connect that failed with some exception."""
     masker = link.masker if link is not None else Masker()
     cause = link.failure if link is not None and link.failure is not None else collapse(exc)
@@ -125,7 +125,7 @@ def connection_over(server: str, over: ConnectionOver) -> ConnectionLost:
     return caused_by(ConnectionLost(f"server {server!r}: {over}", server=server), _behind(over))
 
 
-def session_failed(server: str, exc: Exception, masker: Masker) -> ConnectionLost:
+def session_failed(server: str, exc: BaseException, masker: Masker) -> ConnectionLost:
     """The error for a session that failed on our side of the link, while it served or on its way out."""
     cause = collapse(exc)
     what = f"server {server!r}: its session failed: {_words(cause, masker)}"

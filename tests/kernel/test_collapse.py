@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from mcp_actors._collapse import collapse, exit_in, leaves, without_cancelled
+from mcp_actors._collapse import collapse, exit_in, is_failure, leaves, without_cancelled
 
 
 async def make_cancelled() -> trio.Cancelled:
@@ -53,6 +53,9 @@ async def test_the_parts_of_a_group_can_be_told_apart() -> None:
     assert exit_in(group(boom, group(stop))) is stop
     assert exit_in(group(boom, cancelled)) is None
     assert exit_in(None) is None
+    assert is_failure(group(boom, GeneratorExit()))
+    assert not is_failure(group(boom, cancelled))
+    assert not is_failure(stop)
     assert without_cancelled(None) is None
     assert without_cancelled(cancelled) is None
     assert without_cancelled(boom) is boom

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -194,13 +195,26 @@ async def test_a_cancellation_from_outside_is_no_timeout_of_the_connect(tmp_path
     assert [event for event in events if isinstance(event, (StartFailed, Restarting, GaveUp))] == []
 
 
-class Boom(BaseException):
-    """Nothing that a retry could mend."""
+@pytest.mark.parametrize("required", [True, False])
+async def test_what_is_neither_an_exception_nor_an_exit_is_a_failed_connect(required: bool) -> None:
+    """B-34: of that server alone."""
+    fault, error = Fault(), asyncio.CancelledError("from the depth")
+    fault.on_enter = error  # type: ignore[assignment]  # worse than what the fault is made for
+    raised: list[BaseException] = []
+    try:
+        async with open_servers(server("a"), fault.config(required=required)) as servers:
+            assert [each.name for each in servers.active] == ["a"]
+            raised.extend(servers.errors.values())
+    except ConnectFailed as exc:
+        raised.append(exc)
+    (failure,) = raised
+    assert isinstance(failure, ConnectFailed)
+    assert failure.__cause__ is error
 
 
 @pytest.mark.parametrize("required", [True, False])
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, Boom])
-async def test_what_is_no_exception_never_becomes_a_failed_connect(
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+async def test_what_ends_the_program_never_becomes_a_failed_connect(
     kind: type[BaseException], required: bool, tmp_path: Path
 ) -> None:
     """S1-07: it ends the start of the group, as itself, and after a complete clean-up."""
