@@ -257,6 +257,7 @@ async def _ask(record: ServerRecord, actor: ActorRef) -> Exception | None:
         except HttpStatusError as exc:
             return None if exc.status == TOO_MANY_REQUESTS else exc
         except Exception as exc:
+            record.masker.clean(exc)
             return exc
         return None
     return RequestTimedOut(

@@ -56,5 +56,6 @@ class CatalogReporter:
 
     def over_limit(self, error: LimitExceeded) -> None:
         """Something of it is too much."""
+        error.args = (self.record.masker(str(error)),)  # it names what the server lists
         logger.warning("%s", error)
         self.record.tell(LimitReached, error=error)

@@ -1,9 +1,9 @@
 """A server that repeats what it was given, in every way that there is: run as a process, in the standard library only.
 
-``--exit`` ends it before it serves. Else its tools do what they are called: ``error`` is answered with an error,
-``misfit`` with what is no result, ``data`` with a result, ``end`` ends it; and ``noise`` writes to
-stderr and to stdout.
-The environment variable ``GOSSIP`` is what it repeats, and ``FORM`` how: ``plain``, ``upper``, ``json`` or ``url``.
+``--exit`` ends it before it serves, and so does ``--long``, after long last words. Else its tools do what they are
+called: ``error`` is answered with an error, ``misfit`` with what is no result, ``data`` with a result, ``end`` ends it;
+and ``noise`` writes to stderr and to stdout. The environment variable ``GOSSIP`` is what it repeats, and ``FORM`` how:
+``plain``, ``upper``, ``json`` or ``url``.
 """
 
 from __future__ import annotations
@@ -53,6 +53,10 @@ def call(tool: str) -> dict[str, Any]:
 
 def main() -> None:
     """Serve."""
+    if "--long" in sys.argv:
+        # What is kept of it begins in the middle of what is repeated.
+        say("x" * 100_000 + GOSSIP + "y" * (64 * 1024 - len(GOSSIP.encode()) // 2))
+        sys.exit(3)
     if "--exit" in sys.argv:
         say(f"token={GOSSIP} is invalid\n")
         sys.exit(3)

@@ -105,6 +105,16 @@ async def test_last_words_that_repeat_a_token_name_it_instead(form: str, log: py
     assert [each for each in forms(TOKEN) if each in shown] == []
 
 
+async def test_a_tail_that_begins_in_the_middle_of_a_token_begins_with_its_name() -> None:
+    """B-18."""
+    async with open_servers(gossip("--long", env={"GOSSIP": Secret(TOKEN)})) as group:
+        await reach(group, "gossip", "failed")
+        error = group.errors["gossip"]
+        assert isinstance(error, ConnectFailed)
+        assert error.stderr_tail.startswith("<env.GOSSIP>yyy")
+        assert len(error.stderr_tail) <= 64 * 1024 + len("<env.GOSSIP>")
+
+
 @pytest.mark.parametrize("form", ["plain", "upper", "json", "url"])
 async def test_what_a_process_repeats_while_it_serves_is_masked(form: str, log: pytest.LogCaptureFixture) -> None:
     """B-18: in errors, in events and in logs. The result of a tool is data, and stays."""

@@ -61,6 +61,8 @@ class Masker:
 
     def add(self, name: str, value: str, *, own_url: bool = False) -> None:
         """Mask a value from now on, and its parts (see `secrets_in`); `name` takes their place."""
+        if value.lower() in self._names:
+            return
         for secret in secrets_in(value, own_url=own_url):
             if len(secret) >= MIN_LENGTH and secret not in self._harmless:
                 for form in _forms(secret):

@@ -1,0 +1,88 @@
+"""What is masked in a text: every form of every value, and nothing else."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import pickle
+
+import pytest
+from mcp import MCPError
+
+from mcp_actors import ConnectionLost
+from mcp_actors.servers.transports import Masker
+
+
+def masker(value: str, name: str = "<auth>", *, own_url: bool = False) -> Masker:
+    """Make one that masks a value."""
+    made = Masker()
+    made.add(name, value, own_url=own_url)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("Bearer abcdefgh", "abcdefgh is invalid"),
+        ("Basic " + base64.b64encode(b"me:a-password").decode(), "a-password is invalid"),
+        ("postgres://me:a-password@db/x?sslkey=another-key", "a-password is invalid"),
+        ("postgres://me:a-password@db/x?sslkey=another-key", "another-key is invalid"),
+        ("first line\nsecond line", "second line is invalid"),
+        ("a&b<c>d\"e'f", "a&amp;b&lt;c&gt;d&quot;e&#x27;f is invalid"),
+        ("\ud800 half a pair", "\ud800 half a pair is invalid"),
+        ("ABCDEFGH", "abcdefgh is invalid"),
+    ],
+)
+def test_a_value_is_masked_as_a_whole_and_in_its_parts(value: str, words: str) -> None:
+    """B-18."""
+    assert masker(value)(words) == "<auth> is invalid"
+
+
+@pytest.mark.parametrize("value", ["", "short", "1234567"])
+def test_what_is_short_is_not_masked(value: str) -> None:
+    """B-18."""
+    assert masker(value)(f"it is {value}") == f"it is {value}"
+
+
+def test_the_place_of_the_server_is_no_secret() -> None:
+    """B-18."""
+    mask = masker("https://someone:pass@example.com/mcp/path?key=a-secret-key", "<url>", own_url=True)
+    assert (
+        mask("https://example.com/mcp/path: a-secret-key of someone")
+        == "https://example.com/mcp/path: <url> of someone"
+    )
+    assert mask(base64.b64encode(b"someone:pass").decode()) == "<url>"
+
+
+def test_a_text_is_not_cut_within_a_value() -> None:
+    """B-18."""
+    mask = masker("abcdefgh")
+    text = "-- abcdefgh --"
+    assert [mask.place_to_cut(text, at) for at in (0, 3, 4, 10, 11, 14)] == [0, 3, 3, 3, 11, 14]
+
+
+def test_an_error_of_a_server_is_the_same_without_the_value() -> None:
+    """B-18: code and form of its data stay, and what holds none is not touched."""
+    mask = masker("abcdefgh")
+    data = {"tokens": ["abcdefgh", 1, None], "of": "abcdefgh"}
+    error = mask.clean(MCPError(-32001, "abcdefgh is invalid", data))
+    assert isinstance(error, MCPError)
+    assert (error.code, error.message, str(error)) == (-32001, "<auth> is invalid", "<auth> is invalid")
+    assert error.data == {"tokens": ["<auth>", 1, None], "of": "<auth>"}
+    assert pickle.loads(pickle.dumps(error)).data == copy.copy(error).data == error.data
+    untouched = MCPError(-32001, "no", ["data"])
+    assert mask.clean(untouched) is untouched
+    assert untouched.error.data == ["data"]
+
+
+def test_causes_groups_and_notes_are_masked_and_our_own_words_are_not() -> None:
+    """B-18, B-19."""
+    mask = masker("abcdefgh")
+    ours = ConnectionLost("server 'abcdefgh': gone", server="abcdefgh")
+    inner = RuntimeError("abcdefgh is invalid")
+    inner.add_note("abcdefgh again")
+    ours.__cause__ = ExceptionGroup("two", [inner, UnicodeError("fine")])
+    inner.__context__ = inner  # a circle
+    assert mask.clean(ours) is ours
+    assert str(ours) == "server 'abcdefgh': gone"
+    assert (str(inner), inner.__notes__) == ("<auth> is invalid", ["<auth> again"])
