@@ -30,6 +30,23 @@ def test_only_a_name_and_a_transport_are_needed() -> None:
     assert config.restart == RestartPolicy()
 
 
+@pytest.mark.parametrize(
+    ("given", "startup_timeout"),
+    [
+        ({}, 300),
+        ({"connect_timeout": 29}, 29),
+        ({"connect_timeout": 30}, 300),
+        ({"connect_timeout": 400}, 400),
+        ({"connect_timeout": None}, None),
+        ({"connect_timeout": 5, "startup_timeout": 60}, 60),
+        ({"startup_timeout": None}, None),
+    ],
+)
+def test_a_short_connect_timeout_bounds_the_start_too(given: dict[str, Any], startup_timeout: float | None) -> None:
+    """B-01: unless that is given."""
+    assert docs(**given).startup_timeout == startup_timeout
+
+
 @pytest.mark.parametrize("name", ["a", "A-Z_0.9", ".", "x" * 64])
 def test_a_legal_name_is_kept_as_it_is(name: str) -> None:
     assert ServerConfig(name, Stdio("server")).name == name
@@ -57,7 +74,14 @@ def test_an_illegal_name_is_refused_with_the_rule(name: str, shown: str) -> None
     assert (caught.value.source, caught.value.path) == ("ServerConfig", "name")
 
 
-@pytest.mark.parametrize(("field", "remedy"), [("connect_timeout", f"{POSITIVE}, or None"), ("stop_timeout", POSITIVE)])
+@pytest.mark.parametrize(
+    ("field", "remedy"),
+    [
+        ("connect_timeout", f"{POSITIVE}, or None"),
+        ("startup_timeout", f"{POSITIVE}, or None"),
+        ("stop_timeout", POSITIVE),
+    ],
+)
 @pytest.mark.parametrize(
     ("value", "shown"),
     [

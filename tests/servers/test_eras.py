@@ -7,11 +7,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
+import mcp.client.session
 import pytest
 import trio
+from mcp.client import advertise
+from mcp.shared.message import SessionMessage
 
-from mcp_actors import ConnectFailed, Http, InProcess, ServerConfig, Stdio, open_servers
+from mcp_actors import Callbacks, ConnectFailed, Http, InProcess, ServerConfig, Stdio, open_servers
+from mcp_actors.servers import _negotiation
 from mcp_actors.servers._era import ASK, LEGACY, QUIRK, Era, era_after_failure
+from mcp_actors.servers.transports._pipes import PipeWriter
 
 from .faults.http_faults import FaultyServer, faulty_server
 from .fleet import kill
@@ -229,6 +234,53 @@ async def test_an_era_that_does_not_fit_any_more_is_found_out_anew_over_http_too
                 await servers["a"].wait_state("ready")
             assert servers["a"].info.protocol_version != MODERN
         assert asked(web) == ["server/discover", *PROBED]
+
+
+async def test_an_era_for_want_of_an_answer_is_told_and_not_remembered_over_http_too(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """B-02: the SDK waits for an answer, and then begins a legacy session."""
+    for module in (mcp.client.session, _negotiation):
+        monkeypatch.setattr(module, "DISCOVER_TIMEOUT_SECONDS", 0.2)
+    with faulty_server("legacy") as web:
+        web.mute.add("server/discover")
+        async with open_servers(ServerConfig("a", Http(web.url()))) as servers:
+            assert servers["a"].state == "ready"
+            assert [record for record in caplog.records if "protocol='legacy'" in record.getMessage()]
+            web.mute.clear()
+            web.era = "modern"
+            await servers["a"].restart()
+            assert servers["a"].info.protocol_version == MODERN
+        assert asked(web) == [*PROBED, "server/discover"]
+
+
+# --- What is said in a legacy handshake -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("able", [False, True])
+async def test_a_process_is_told_what_the_sdk_would_tell_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, able: bool
+) -> None:
+    """B-01: ``initialize`` is written here, so that it can be sent while another question is open."""
+    sent = []
+    send = PipeWriter.send
+
+    async def recorded(self: PipeWriter, item: SessionMessage) -> None:
+        sent.append(item.message.model_dump(mode="json", by_alias=True, exclude_unset=True))
+        await send(self, item)
+
+    async def never(*_: Any) -> Any:
+        raise AssertionError("it does not ask")
+
+    monkeypatch.setattr(PipeWriter, "send", recorded)
+    answers = Callbacks(sampling=never, elicitation=never, roots=never) if able else Callbacks()
+    extensions = (advertise("org.example/a", {"b": 1}),) if able else ()
+    for protocol in ("auto", "legacy"):
+        config = auto(tmp_path / "log", protocol=protocol, callbacks=answers, extensions=extensions)
+        async with open_servers(config, strict=True):
+            pass
+    ours, theirs = ({**message, "id": 0} for message in sent if message["method"] == "initialize")
+    assert ours == theirs
 
 
 # --- What is remembered of a failure --------------------------------------------------------------------------------

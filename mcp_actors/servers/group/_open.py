@@ -48,7 +48,8 @@ async def open_servers(
     """Connect to servers, side by side, around a block of code; disconnect from all of them after it.
 
     The block begins when every first connect has succeeded or failed (or see ``start_gate``). What failed is recorded
-    (``errors``) and tried again in the background, unless it is required. The block ends first, then the servers are
+    (``errors``) and tried again in the background, unless it is required; a process that has not answered after its
+    ``connect_timeout`` goes on connecting. The block ends first, then the servers are
     disconnected, all at the same time, each within its ``stop_timeout``; nothing of them is left.
 
     **Cancellation**: while the servers connect, nothing is shielded: a deadline or a cancellation around this call
