@@ -25,7 +25,14 @@ from ._signals import Told, until_told
 
 __all__ = ["watch_servers"]
 
-_STYLES = {"ready": "green", "degraded": "yellow", "failed": "red", "backoff": "red", "stopped": "dim"}
+_STYLES = {
+    "ready": "green",
+    "degraded": "yellow",
+    "unhealthy": "red",
+    "failed": "red",
+    "backoff": "red",
+    "stopped": "dim",
+}
 
 
 async def watch_servers(names: Sequence[str], config: str | None, output: Output, *, every: float) -> NoReturn:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC
@@ -13,13 +15,14 @@ import trio.lowlevel
 from mcp import MCPError
 from mcp.server import Server
 from mcp.types import CallToolRequestParams, CallToolResult, EmptyResult, ListToolsResult, TextContent, Tool
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import (
     ConnectionLost,
     HealthPolicy,
     InProcess,
     RequestTimedOut,
+    RestartPolicy,
     ServerConfig,
     ServerUnavailable,
     StateChanged,
@@ -328,3 +331,51 @@ async def test_a_failing_check_does_not_stop_the_checks(autojump_clock: MockCloc
         server.pings.clear()
         await trio.sleep(25)
         assert len(server.pings) == 2
+
+
+async def test_what_is_noticed_is_logged_as_a_warning_with_its_reason(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S2-24: both steps, and the recovery as an information."""
+    caplog.set_level(logging.INFO, "mcp_actors.servers")
+    async with moody() as (server, servers, _):
+        server.freeze()
+        await servers["a"].wait_state("unhealthy")
+        server.well.set()
+        await servers["a"].wait_state("ready")
+    told = [(record.levelname, record.getMessage()) for record in caplog.records if "health" in record.getMessage()]
+    told += [("INFO", record.getMessage()) for record in caplog.records if "recovered" in record.getMessage()]
+    assert [level for level, _ in told] == ["WARNING", "WARNING", "INFO"]
+    assert all(words in text for words, (_, text) in zip(["degraded", "unhealthy", "answers again"], told, strict=True))
+
+
+async def test_a_server_that_was_given_up_is_tried_again_like_any_other(autojump_clock: MockClock) -> None:
+    """S2-25: by its restart policy, once a minute; and explicitly, with nothing held against it."""
+    policy = HealthPolicy(interval=10, timeout=1, restart_after=3, fail_after=3, silence=1)
+    async with moody(health=policy, restart=RestartPolicy(park_retry=60)) as (server, servers, events):
+        server.ignores_pings = True
+        server.freeze()
+        await servers["a"].wait_state("failed")
+        assert servers.status()["a"].retry_at is not None
+        server.well.set()
+        server.ignores_pings = False
+        await servers["a"].wait_state("ready")
+        server.freeze()
+        await servers["a"].wait_state("failed")
+        server.well.set()
+        await servers["a"].restart()
+        assert servers.status()["a"].health.failures == 0
+    assert next(at for new, at in changes(events) if new == "failed") == 13
+
+
+async def test_a_check_is_due_by_the_wall_clock_after_a_suspend(
+    mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S2-28: the clock that Trio sleeps by stood still meanwhile."""
+    async with moody(health=HealthPolicy(interval=3600)) as (server, _, _):
+        await wait_all_tasks_blocked()
+        wall = time.time() + 7200
+        monkeypatch.setattr("time.time", lambda: wall)
+        mock_clock.jump(11)
+        await wait_all_tasks_blocked(0.01)
+        assert server.pings == [11]

@@ -9,12 +9,13 @@ from pathlib import Path
 from shlex import join
 from typing import Final
 
+import pytest
 import trio
 
-from mcp_actors import ConnectionLost, HealthPolicy, ServerConfig, Stdio, open_servers
+from mcp_actors import ConnectionLost, HealthPolicy, RequestTimedOut, ServerConfig, Stdio, open_servers
 from mcp_actors.kernel import Started
 
-from .fleet import STARTED, calls, kill, pid_of
+from .fleet import STARTED, calls, http_config, http_server, kill, pid_of
 from .groups import AT_ONCE, BOUND, Events, command_with, reach, server, shell, state
 from .links import text_of
 from .processes import eventually, state_of
@@ -177,3 +178,35 @@ async def test_a_wrapped_server_in_a_long_tool_outlives_its_wrapper(tmp_path: Pa
             await reach(servers, "a", "unhealthy")
         assert text_of(outcomes[0].value) == "done"
         assert state(servers, "a") == "ready"
+
+
+@pytest.mark.parametrize("protocol", ["legacy", "2026-07-28"])
+async def test_an_http_server_that_accepts_and_never_answers_is_unhealthy_and_connected_anew(protocol: str) -> None:
+    """B-06: its socket still takes connections. In either era the question is one that the server knows."""
+    events = Events()
+    with http_server() as (port, process):
+        config = http_config(port, "a", protocol=protocol, health=SILENT, restart=AT_ONCE, stop_timeout=STOP)
+        async with open_servers(config, observers=[events]) as servers:
+            assert (await servers["a"].check_health()).status == "healthy"
+            process.send_signal(signal.SIGSTOP)
+            await reach(servers, "a", "unhealthy")
+            assert (servers.active, servers.connected) == ((), servers.configured)
+            await reach(servers, "a", "backoff", "connecting")
+            process.send_signal(signal.SIGCONT)
+            with trio.fail_after(BOUND):
+                await servers["a"].wait_ready()
+    assert events.states("a")[2:5] == ["degraded", "unhealthy", "backoff"]
+
+
+async def test_calls_that_time_out_over_http_are_evidence() -> None:
+    """B-06, A-13: within three time-outs, and long before a check is due."""
+    with http_server() as (port, process):
+        health = HealthPolicy(interval=3600, timeout=60)
+        async with open_servers(http_config(port, "a", health=health, request_timeout=0.3)) as servers:
+            process.send_signal(signal.SIGSTOP)
+            for _ in range(3):
+                with pytest.raises(RequestTimedOut):
+                    await servers["a"].call_tool("pid")
+            assert state(servers, "a") == "unhealthy"
+            process.send_signal(signal.SIGCONT)
+            await reach(servers, "a", "ready")
