@@ -156,3 +156,17 @@ def test_looking_from_another_thread_never_fails_whatever_happens_meanwhile() ->
         assert asyncio.run(main()) > 10
     finally:
         sys.setswitchinterval(interval)
+
+
+def test_a_health_check_is_awaited_from_asyncio() -> None:
+    """S2-26, S2-27: it asks the real server."""
+
+    async def main() -> None:
+        async with bridge.open_servers(server("a")) as servers:
+            health = await servers["a"].check_health()
+            assert (health.status, health.message) == ("healthy", "it answers")
+            assert health.latency is not None
+            assert 0 < health.latency < 5
+            assert servers.status()["a"].health.last_check == health
+
+    asyncio.run(main())
