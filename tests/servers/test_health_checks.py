@@ -82,7 +82,7 @@ class Moody:
 async def moody(**options: Any) -> AsyncIterator[tuple[Moody, ServerGroup, Events]]:
     """Open a group of one such server."""
     server, events = Moody(), Events()
-    with trio.fail_after(100_000):  # of virtual time, as there is always another check to come
+    with trio.fail_after(5_000):  # of virtual time, as there is always another check to come
         async with open_servers(server.config(**options), observers=[events]) as servers:
             events.clear()
             yield server, servers, events
@@ -157,9 +157,9 @@ async def test_an_error_is_an_answer(autojump_clock: MockClock) -> None:
     """S2-27: a server that refuses to be pinged is alive."""
     async with moody() as (server, servers, events):
         server.refusal = MCPError(-32601, "Method not found")
-        await trio.sleep(50)
-        assert changes(events) == []
         assert (await servers["a"].check_health()).status == "healthy"
+        await trio.sleep(55)
+        assert (changes(events), len(server.pings)) == ([], 6)
 
 
 async def test_requests_that_time_out_in_silence_are_evidence_and_ask_for_a_check(autojump_clock: MockClock) -> None:
@@ -263,7 +263,7 @@ async def test_a_silent_server_may_be_left_alone(autojump_clock: MockClock) -> N
     """B-06: ``silence=None``."""
     async with moody(health=HealthPolicy(silence=None)) as (server, servers, _):
         server.freeze()
-        await trio.sleep(10_000)
+        await trio.sleep(2_000)
         assert servers["a"].state == "unhealthy"
         server.well.set()
 

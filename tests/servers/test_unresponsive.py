@@ -16,9 +16,10 @@ from mcp_actors import ConnectionLost, HealthPolicy, RequestTimedOut, ServerConf
 from mcp_actors.kernel import Started
 
 from .fleet import STARTED, calls, http_config, http_server, kill, pid_of
-from .groups import AT_ONCE, BOUND, Events, command_with, reach, server, shell, state
+from .groups import AT_ONCE, BOUND, Events, command_with, lines_of, reach, server, shell, state
 from .links import text_of
 from .processes import eventually, state_of
+from .scripted_server import command
 
 QUICK: Final = HealthPolicy(interval=0.2, timeout=0.2, silence=3600)
 """A frozen server is unhealthy after 0.8 s, and is restarted for nothing but being stopped."""
@@ -210,3 +211,26 @@ async def test_calls_that_time_out_over_http_are_evidence() -> None:
             assert state(servers, "a") == "unhealthy"
             process.send_signal(signal.SIGCONT)
             await reach(servers, "a", "ready")
+
+
+async def test_a_request_that_times_out_is_no_evidence_if_anything_was_heard_meanwhile() -> None:
+    """A-13: the server told of its progress, so it is slow and not frozen."""
+
+    async def ignore(*_: object) -> None:
+        pass
+
+    async with open_servers(server("a", "--progress", "1", health=PATIENT, request_timeout=0.3)) as servers:
+        with pytest.raises(RequestTimedOut):
+            await servers["a"].call_tool("mute", progress=ignore)
+        await servers["a"].list_tools()  # a check, if one was asked for, is over by now
+        assert servers["a"].statistics().health.last_check is None
+
+
+@pytest.mark.parametrize(("era", "asked"), [("legacy", "ping"), ("modern", "server/discover")])
+async def test_a_server_is_asked_what_its_era_knows(era: str, asked: str, tmp_path: Path) -> None:
+    """B-06: a ping is gone since 2026-07-28."""
+    program, args = command("--era", era, "--log-file", str(tmp_path / "log"))
+    async with open_servers(ServerConfig("a", Stdio(program, args), health=PATIENT)) as servers:
+        before = len(lines_of(tmp_path / "log"))
+        assert (await servers["a"].check_health()).status == "healthy"
+        assert lines_of(tmp_path / "log")[before:] == [asked]
