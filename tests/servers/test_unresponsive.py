@@ -216,7 +216,7 @@ async def test_calls_that_time_out_over_http_are_evidence() -> None:
 async def test_a_request_that_times_out_is_no_evidence_if_anything_was_heard_meanwhile() -> None:
     """A-13: the server told of its progress, so it is slow and not frozen."""
 
-    async def ignore(*_: object) -> None:
+    async def ignore(progress: float, total: float | None, message: str | None) -> None:
         pass
 
     async with open_servers(server("a", "--progress", "1", health=PATIENT, request_timeout=0.3)) as servers:
