@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._collapse import caused_by
-from .._errors import ActorStartError, ChildError
+from .._errors import ActorError, ActorStartError, ChildError
+from ._circles import explain
 from ._end import told
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .._errors import ChildProblem
     from ._child_table import Child
     from ._end import End
@@ -42,4 +45,23 @@ def start_cut_short(supervisor: str, child: Child) -> ActorStartError:
         f"supervisor {supervisor!r}: child {child.spec.id!r} was stopped while it was starting; if it is still in the "
         "table, restart_child starts it",
         actor=child.spec.id,
+    )
+
+
+def change_deadlocks(supervisor: str, circle: Sequence[str]) -> ActorError:
+    """The error for a change that its supervisor could only make once whoever asks for it goes on."""
+    return ActorError(
+        f"supervisor {supervisor!r}: this change would deadlock ({explain(circle)}, and for that the supervisor waits "
+        "before it makes another change); ask for it later, from handle() or from a task that running() has started, "
+        "or use start_order='parallel'",
+        actor=supervisor,
+    )
+
+
+def stopping_itself(supervisor: str, child: str) -> ActorError:
+    """The error for a child that wants its supervisor to stop it, and would wait for that."""
+    return ActorError(
+        f"supervisor {supervisor!r}: child {child!r} asks to be stopped from within, and would wait for its own end; "
+        "call self.stop() instead",
+        actor=supervisor,
     )

@@ -32,8 +32,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -47,6 +48,8 @@ from ._restart import restarts_after
 from ._stop import stop_within
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ._child_table import After
     from ._end import End
     from ._record import Record
@@ -125,7 +128,9 @@ class Children:
     async def start(self, child: Child) -> End | None:
         """Make one start attempt, and wait for what comes of it; see `outcome`."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        return await self.outcome(child, self.begin(child))
+        incarnation = self.begin(child)
+        with self._awaiting(child):
+            return await self.outcome(child, incarnation)
 
     def begin(self, child: Child) -> Incarnation:
         """Begin a start attempt. Somebody has to wait for its `outcome`."""
@@ -256,13 +261,15 @@ class Children:
         if self._policy.stop_order == "sequential" or len(plan) < 2:
             for child, after in plan:
                 self.ask(child, after)
-                await self.wait_stopped(child)
+                with self._awaiting(child):
+                    await self.wait_stopped(child)
             return
         for child, after in plan:
             self.ask(child, after)
-        async with trio.open_nursery() as stops:
-            for child, _ in plan:
-                stops.start_soon(self.wait_stopped, child, name=f"{child.spec.id}:stop")
+        with self._awaiting(*(child for child, _ in plan)):
+            async with trio.open_nursery() as stops:
+                for child, _ in plan:
+                    stops.start_soon(self.wait_stopped, child, name=f"{child.spec.id}:stop")
 
     def finish(self, child: Child) -> None:
         """Put in order the row of a child that was asked to stop, if nothing of it is left."""
@@ -316,7 +323,25 @@ class Children:
         if self._policy.start_order == "parallel":
             self._beside.start_soon(fn, child, *args, name=f"{child.spec.id}:change")
         else:
-            await fn(child, *args)
+            with self._awaiting(child):
+                await fn(child, *args)
+
+    @contextmanager
+    def _awaiting(self, *children: Child) -> Iterator[None]:
+        """Have it known, while the supervisor or its manager waits for these children, that it does."""
+        incarnations = {child.incarnation for child in children if child.incarnation is not None}
+        self._life.awaits |= incarnations
+        try:
+            yield
+        finally:
+            self._life.awaits -= incarnations
+
+    needs_all: Final = False
+    label: Final = ""
+
+    def blockers(self) -> list[Incarnation]:
+        """What whoever waits for a turn of the manager waits for; see ``_circles``."""
+        return list(self._life.awaits)
 
     def pass_on_exit(self, end: End) -> bool:
         """Let a KeyboardInterrupt or SystemExit end the supervisor, and go on upwards. Returns whether it was one."""

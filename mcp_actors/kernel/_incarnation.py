@@ -33,7 +33,9 @@ from .._collapse import EXITS, caused_by, collapse, exit_in
 from .._errors import ActorCrashed, ActorError, ActorStartError
 from . import _events as events
 from ._actor import IgnoreStart, check_actor
+from ._circles import Transition
 from ._end import End
+from ._ref import serving
 from ._refusal import stopped
 from ._reply import Reply, value
 from ._requests import Requests
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ._actor import Actor
+    from ._circles import Awaited
     from ._end import EndReason
     from ._mailbox import Envelope
     from ._record import Record
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcp_actors.kernel")
 
 
-class Incarnation:
+class Incarnation(Transition):
     """One run of an actor. See the top of the file.
 
     Attributes:
@@ -61,6 +64,9 @@ class Incarnation:
         comes_back: whether another incarnation is going to follow; until the end is decided, what its supervisor
             expects.
         final: what the owner returned; None while it runs.
+        awaits: of a supervisor, the children for whose start or end it waits, it or its manager.
+        calls: what its own code, while it starts or ends, has sent and may wait for; see ``_circles``.
+        prune_at: how many of them there may be before those that are answered are forgotten.
     """
 
     __slots__ = (
@@ -75,10 +81,13 @@ class Incarnation:
         "_scope",
         "_settled",
         "_waiting_owner",
+        "awaits",
+        "calls",
         "comes_back",
         "final",
         "killed",
         "overdue",
+        "prune_at",
         "record",
         "started",
         "started_at",
@@ -106,6 +115,9 @@ class Incarnation:
         self.killed = False
         self.comes_back = False
         self.final: End | None = None
+        self.awaits: set[Incarnation] = set()
+        self.calls: list[Awaited] | None = None
+        self.prune_at: int = 0
         self._restarts_after = restarts_after
         self._on_end = on_end
         self._actor: Actor | None = None
@@ -128,6 +140,8 @@ class Incarnation:
         **Cancellation**: ends an actor that has not started yet, as a shutdown; later it does nothing.
         """
         late: BaseException | None = None
+        serving.set(self)
+        self.record.mailbox.life = self
         try:
             self.record.incarnation += 1
             self.record.killed = False
@@ -139,6 +153,7 @@ class Incarnation:
             # A cancellation from outside need not go on: whoever waits for the start is cancelled too.
             late = collapse(exc)
         self.final = self._end = self._conclude(late)
+        self.record.mailbox.life = None
         self._settled.settle(value(None))
         for event in (self._over, self._bounded):
             if event is not None:

@@ -20,16 +20,20 @@ from __future__ import annotations
 import contextvars
 from collections import OrderedDict
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
 
 import trio
 
 from .._errors import ActorError, MailboxFull
+from ._circles import Node, places
 from ._messages import Message
 from ._reply import Reply, error, value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Sequence
+
+    from ._circles import Awaited, Sender
+    from ._record import Record
 
 OverflowPolicy = Literal["wait", "fail"]
 
@@ -49,15 +53,20 @@ class Envelope(Reply[Any]):
         number: its place in the order of arrival.
         context: the sender's `contextvars` context when it sent the message.
         scope: the cancel scope around its handler, once there is one.
+        calls: what its handler has sent and may wait for; see ``_circles``.
+        prune_at: how many of them there may be before those that are answered are forgotten.
     """
 
-    __slots__ = ("context", "holder", "is_call", "message", "number", "scope")
+    __slots__ = ("calls", "context", "holder", "is_call", "message", "number", "prune_at", "scope")
+
+    needs_all: Final = False
 
     message: Message
     is_call: bool
     holder: Holder
     number: int
     context: contextvars.Context
+    prune_at: int
 
     def __init__(self, message: Message, *, is_call: bool) -> None:
         # Every request makes one of these, so it sets only what is read before somebody else has set it.
@@ -66,11 +75,35 @@ class Envelope(Reply[Any]):
         self.message = message
         self.is_call = is_call
         self.scope: trio.CancelScope | None = None
+        self.calls: list[Awaited] | None = None
 
     @property
     def handed_over(self) -> bool:
         """True while the actor handles it."""
         return self.scope is not None
+
+    @property
+    def busy(self) -> bool:
+        """True while it has a handler, for which somebody may wait."""
+        return self.scope is not None
+
+    @property
+    def record(self) -> Record:
+        """The actor that handles it."""
+        return cast("Taker", self.holder).record
+
+    @property
+    def label(self) -> str:
+        """Who handles it."""
+        return f"{self.record.name!r} (handling {type(self.message).__name__})"
+
+    def blockers(self) -> list[Node]:
+        """What its handler waits for."""
+        return places(self.calls)
+
+    def place(self) -> Node:
+        """Itself while it is handled, else who has it."""
+        return self if self.handed_over else self.holder
 
     def abandoned(self) -> None:
         """The sender has left."""
@@ -85,7 +118,7 @@ class Envelope(Reply[Any]):
         return True
 
 
-class Holder(Protocol):
+class Holder(Node, Protocol):
     """Whoever has an envelope."""
 
     def forget(self, envelope: Envelope) -> None:
@@ -98,14 +131,38 @@ class Taker(Holder, Protocol):
     free: int
     """In-flight slots that are free."""
 
+    @property
+    def record(self) -> Record:
+        """Its actor."""
+
     def take(self, envelope: Envelope) -> None:
         """Become its holder and start a request task for it, in the context that it was sent in."""
+
+    def works(self, sender: Sender) -> bool:
+        """Whether a handler that has a slot, other than the sender, has called nobody."""
+
+    def slots(self) -> Sequence[Node]:
+        """Who has the in-flight slots; empty if one is free, or its envelope is not handed over yet."""
 
 
 class Mailbox:
     """Lanes of envelopes, and the incarnations that take from them. See the top of the file."""
 
-    __slots__ = ("_control", "_entrance", "_last_number", "_queue", "_refusal", "_takers", "name", "policy", "size")
+    __slots__ = (
+        "_control",
+        "_entrance",
+        "_last_number",
+        "_queue",
+        "_refusal",
+        "_takers",
+        "life",
+        "name",
+        "policy",
+        "size",
+    )
+
+    needs_all: Final = True
+    label: Final = ""
 
     def __init__(self, name: str, *, size: int = MAILBOX_SIZE, policy: OverflowPolicy = "wait") -> None:
         self.name: str = name
@@ -117,20 +174,23 @@ class Mailbox:
         self._takers: tuple[Taker, ...] = ()
         self._last_number = 0
         self._refusal: Callable[[], ActorError] | None = None
+        self.life: Node | None = None
 
     @property
     def queued(self) -> int:
         """How many envelopes wait, in all lanes."""
         return len(self._control) + len(self._queue) + len(self._entrance)
 
-    @property
-    def takes_now(self) -> bool:
-        """Whether somebody has a free slot for an envelope that is put in now."""
-        return not self._queue and any(taker.free > 0 for taker in self._takers)
+    def is_worked_off(self, sender: Sender) -> bool:
+        """Whether somebody other than the sender has a slot and waits for nobody: a first look that costs nothing."""
+        return any(taker.works(sender) for taker in self._takers)
 
-    def waiting(self) -> Iterator[Envelope]:
-        """The envelopes that wait for a slot, in their order."""
-        return chain(self._queue, self._entrance)
+    def blockers(self) -> Sequence[Node]:
+        """Whom the envelopes in it wait for: one of the slots, or an incarnation that starts or has to end first."""
+        if not self._takers:
+            return [] if self.life is None else [self.life]
+        slots = [taker.slots() for taker in self._takers]
+        return list(chain(*slots)) if all(slots) else []
 
     # --- senders ----------------------------------------------------------------------------------------------------
 
@@ -165,14 +225,18 @@ class Mailbox:
                     return True
         full = len(self._queue) >= self.size
         if full and (self.policy == "fail" or not wait):
-            raise MailboxFull(
-                f"actor {self.name!r}: its mailbox holds {len(self._queue)} messages, which is its limit; "
-                "send less at a time, raise mailbox_size, or use overflow='wait'",
-                actor=self.name,
-            )
+            raise self.full()
         envelope.holder = self
         (self._entrance if full else self._queue)[envelope] = None
         return not full
+
+    def full(self) -> MailboxFull:
+        """The error for whoever finds no room and may not wait."""
+        return MailboxFull(
+            f"actor {self.name!r}: its mailbox holds {len(self._queue)} messages, which is its limit; "
+            "send less at a time, raise mailbox_size, or use overflow='wait'",
+            actor=self.name,
+        )
 
     def _put_control(self, envelope: Envelope) -> None:
         if self._takers:

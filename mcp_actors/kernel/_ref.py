@@ -9,6 +9,7 @@ import trio
 
 from .._errors import ActorError
 from .._states import check_states
+from ._circles import expect, explain, find_circle
 from ._mailbox import Envelope
 from ._record import STATES
 from ._refusal import elsewhere
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     import outcome
 
+    from ._circles import Sender
     from ._messages import Call, Message
     from ._record import ActorState, ActorStatistics, Record
 
@@ -26,8 +28,9 @@ __all__ = ["ActorRef", "PendingCall"]
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-serving: ContextVar[Envelope | None] = ContextVar("mcp_actors.kernel.serving", default=None)
-"""The envelope that the current task, or a task that started it, is handling."""
+serving: ContextVar[Sender | None] = ContextVar("mcp_actors.kernel.serving", default=None)
+"""On whose behalf the current task acts: the envelope that it, or a task that started it, is handling; in ``running()``
+the incarnation."""
 
 
 class PendingCall(Protocol[T_co]):
@@ -117,8 +120,8 @@ class ActorRef:
             ActorCrashed: the incarnation that served the message ended first; its effect is unknown.
             ActorStopped: the actor has stopped and will not come back by itself.
             MailboxFull: the mailbox is full and its policy is ``"fail"``.
-            ActorError: the actor called itself from ``handle``, which is refused unless it is `~Actor.reentrant`, and
-                then if all it handles would wait for calls of that kind.
+            ActorError: the call would deadlock, because everybody who could serve it waits for the caller; the message
+                says who waits for whom. Or the actor called itself from ``handle`` and is not `~Actor.reentrant`.
             TypeError: this is no message.
             RuntimeError: the caller is another thread, an asyncio program, or another Trio run.
         """
@@ -138,13 +141,32 @@ class ActorRef:
         return self._send(message)
 
     def _send(self, message: Call[T]) -> PendingCall[T]:
-        record = self._record
-        served = serving.get()
-        if served is not None and served in record.in_flight and self._would_wait_for_itself(served):
-            raise self._calling_itself(served)
         envelope = Envelope(message, is_call=True)
-        record.mailbox.put(envelope)
+        sender = serving.get()
+        if sender is None or not sender.busy:
+            self._record.mailbox.put(envelope)
+        else:
+            self._send_from(sender, envelope)
         return cast("PendingCall[T]", envelope)
+
+    def _send_from(self, sender: Sender, envelope: Envelope) -> None:
+        """Send a call for which somebody waits who may himself be waited for."""
+        record = self._record
+        if sender in record.in_flight and not record.reentrant:
+            raise self._calling_itself(sender)
+        record.mailbox.put(envelope)
+        circle = self._circle(sender, envelope)
+        if circle:
+            envelope.withdraw()
+            raise self._deadlock(circle)
+        expect(sender, envelope)
+
+    def _circle(self, sender: Sender, envelope: Envelope) -> list[str]:
+        """Who waits for whom, if an envelope that was put into the mailbox would never leave it."""
+        mailbox = self._record.mailbox
+        if envelope.holder is not mailbox or mailbox.is_worked_off(sender):
+            return []
+        return find_circle(sender, mailbox)
 
     @trio.lowlevel.enable_ki_protection
     async def tell(self, message: Message) -> None:
@@ -155,17 +177,23 @@ class ActorRef:
         Raises:
             ActorStopped: the actor has stopped and will not come back by itself.
             MailboxFull: the mailbox is full and its policy is ``"fail"``; with ``"wait"`` this waits for room, unless
-                the actor tells itself from ``handle``, which would wait for itself.
+                that would be a deadlock: everybody who could make room waits for the sender.
             TypeError, RuntimeError: as for `call`.
         """
         self._check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
         record = self._record
         envelope = Envelope(message, is_call=False)
-        if record.mailbox.put(envelope, wait=serving.get() not in record.in_flight):
+        sender = serving.get()
+        if record.mailbox.put(envelope, wait=sender not in record.in_flight):
             await trio.lowlevel.cancel_shielded_checkpoint()
-        else:
-            await envelope.wait()
+            return
+        if sender is not None and sender.busy:
+            if self._circle(sender, envelope):
+                envelope.withdraw()
+                raise record.mailbox.full()
+            expect(sender, envelope)
+        await envelope.wait()
 
     def tell_nowait(self, message: Message) -> None:
         """Like `tell`, without waiting.
@@ -211,23 +239,17 @@ class ActorRef:
             self._record.mailbox.check_open()
             raise elsewhere(self.name)
 
-    def _would_wait_for_itself(self, served: Envelope) -> bool:
-        """Whether a call from within the handling of an envelope must not be: nothing would ever come of it.
-
-        Unless the actor is reentrant, nothing may. If it is, such a call needs a slot like any other, and there is none
-        to come once everything that holds one waits for a call of this kind.
-        """
-        record = self._record
-        if not record.reentrant:
-            return True
-        if record.mailbox.takes_now:
-            return False
-        callers = {waiting.context.get(serving) for waiting in record.mailbox.waiting()}
-        return all(holder is served or holder in callers for holder in record.in_flight if not holder.message.control)
-
-    def _calling_itself(self, served: Envelope) -> ActorError:
+    def _calling_itself(self, sender: Sender) -> ActorError:
+        message = type(cast("Envelope", sender).message).__name__
         return ActorError(
-            f"actor {self.name!r}: called itself while it handles {type(served.message).__name__}, which would wait "
-            "for itself; call a method instead, or use tell()",
+            f"actor {self.name!r}: called itself while it handles {message}, which would wait for itself; call a "
+            "method instead, or use tell()",
+            actor=self.name,
+        )
+
+    def _deadlock(self, circle: list[str]) -> ActorError:
+        return ActorError(
+            f"actor {self.name!r}: this call would deadlock ({explain(circle)}); use tell() where no answer is needed, "
+            "raise max_in_flight of an actor that is called back, or, if one is starting or stopping, call it later",
             actor=self.name,
         )

@@ -34,9 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ._actor import Actor
+    from ._circles import Sender
     from ._incarnation import Incarnation
     from ._mailbox import Envelope
     from ._messages import Message
+    from ._record import Record
 
 logger = logging.getLogger("mcp_actors.kernel")
 
@@ -63,11 +65,15 @@ class Requests:
         "_left",
         "_nursery",
         "_record",
+        "_size",
         "free",
     )
 
+    needs_all: Final = False
+    label: Final = ""
+
     def __init__(self, incarnation: Incarnation, actor: Actor, nursery: trio.Nursery) -> None:
-        self.free = actor.max_in_flight
+        self.free = self._size = actor.max_in_flight
         self._incarnation = incarnation
         self._record = incarnation.record
         self._record.reentrant = actor.reentrant
@@ -101,6 +107,32 @@ class Requests:
         """Nobody waits for it: the owner is woken and cancels the request (see `Reply.abandoned` for why not here)."""
         self._left.append(envelope)
         self._incarnation.wake()
+
+    @property
+    def record(self) -> Record:
+        """Its actor."""
+        return self._record
+
+    def works(self, sender: Sender) -> bool:
+        """Whether a handler that has a slot, other than the sender, has called nobody."""
+        for envelope in self._in_flight:
+            if envelope.calls is None and envelope is not sender and envelope.holder is self:
+                return not envelope.message.control
+        return False
+
+    def slots(self) -> list[Envelope]:
+        """Who has the in-flight slots; empty if one is free, or its envelope is not handed over yet."""
+        held = [envelope for envelope in self.in_flight if not envelope.message.control]
+        return held if len(held) == self._size else []
+
+    @property
+    def in_flight(self) -> list[Envelope]:
+        """What is being handled."""
+        return [envelope for envelope in self._in_flight if envelope.holder is self]
+
+    def blockers(self) -> tuple[()]:
+        """It holds up nobody: it is about to hand an envelope over."""
+        return ()
 
     def cancel_left(self) -> None:
         """Cancel the requests for which nobody waits any more."""
@@ -161,7 +193,7 @@ class Requests:
             await self._raised(envelope, exc)
         finally:
             self._in_flight.discard(envelope)
-            envelope.scope = None
+            envelope.scope = envelope.calls = None
             if envelope.holder is self:
                 # What it led to was sent in a context that refers to it; with its own, each would keep all before it.
                 del envelope.context

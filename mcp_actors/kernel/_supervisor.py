@@ -21,10 +21,13 @@ from .._backoff import Backoff
 from .._collapse import first_of
 from .._errors import ActorStartError
 from ._actor import Actor
-from ._child_errors import change_refused, start_cut_short, start_failed
+from ._child_errors import change_deadlocks, change_refused, start_cut_short, start_failed, stopping_itself
 from ._child_table import Child, count
 from ._children import Children
+from ._circles import find_circle
 from ._end import CUT_SHORT
+from ._mailbox import Envelope
+from ._ref import serving
 from ._reply import Reply, error, value
 from ._restart import SupervisorPolicy, check_specs
 from ._supervisor_messages import (
@@ -194,7 +197,7 @@ class Supervisor(Actor):
     async def _start_beside(self, child: Child, failures: dict[Child, ActorStartError]) -> None:
         """One of several parallel first starts. If it fails and that matters, those configured later are stopped."""
         try:
-            await self._try_first(child, self._children.begin(child))
+            self._first_outcome(child, await self._children.start(child))
         except ActorStartError as exc:
             failures[child] = exc
             rows = list(self._children.table.values())
@@ -282,6 +285,11 @@ class Supervisor(Actor):
         Args:
             begin: begins the change, in one synchronous step. Returns whom it concerns, and what waits for its result.
         """
+        request = serving.get()
+        assert request is not None
+        circle = find_circle(request, self._children)
+        if circle:
+            raise change_deadlocks(self._current.record.name, circle)
         reply: Reply[T] = Reply()
 
         @trio.lowlevel.enable_ki_protection
@@ -347,11 +355,21 @@ class Supervisor(Actor):
 
     async def _stop_child(self, id: str, after: After) -> None:
         child = self._children.table.get(id)
+        if child is not None and self._asks(child):
+            raise stopping_itself(self._current.record.name, id)
         if child is not None and child.in_between:
             self._children.cut_short(child, after)
         else:
             child = await self._in_turn(partial(self._stop_in_turn, id, after))
         await self._children.wait_finished(child)  # if it is overdue: this caller waits, the manager does not
+
+    @staticmethod
+    def _asks(child: Child) -> bool:
+        """Whether the change that is handled was asked for by a child itself."""
+        request = serving.get()
+        assert isinstance(request, Envelope)
+        sender = request.context.get(serving)
+        return sender is not None and (sender in child.record.in_flight or sender is child.incarnation)
 
     def _stop_in_turn(self, id: str, after: After) -> tuple[Child, Callable[[], Awaitable[Child]]]:
         child = self._find(id)

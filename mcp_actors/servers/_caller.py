@@ -208,8 +208,8 @@ class Caller:
                 failure = self.unavailable()
             case MailboxFull():
                 failure, reason = self._full(), None
-            case _:  # what else the kernel refuses is a call from within a call that would wait for itself
-                failure, reason = self._calls_itself(), None
+            case _:  # what else the kernel refuses is a call that would deadlock, and it says who waits for whom
+                failure, reason = self._deadlock(), exc
         failure.__cause__ = reason
         return failure
 
@@ -344,12 +344,12 @@ class Caller:
             server=name,
         )
 
-    def _calls_itself(self) -> LimitExceeded:
+    def _deadlock(self) -> LimitExceeded:
         name = self._config.name
         return LimitExceeded(
-            f"server {name!r}: was called from within one of its own requests, and all that may be with it at a time "
-            f"(max_in_flight={self._config.max_in_flight}) would wait for such calls; raise max_in_flight, or do not "
-            "call it from there",
+            f"server {name!r}: this call would deadlock: all that may be with the server at a time "
+            f"(max_in_flight={self._config.max_in_flight}) waits for it, for example in a callback that made it; raise "
+            "max_in_flight, or do not call the server from there",
             server=name,
         )
 

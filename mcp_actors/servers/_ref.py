@@ -159,8 +159,8 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             ServerUnavailable: the server does not serve and will not by itself, or is down and configured with
                 ``when_down="fail"``; or its breaker is open.
             ConnectFailed: a retry was to have a connection of its own (``RetryPolicy.isolated``) and got none.
-            LimitExceeded: its mailbox is full and its overflow policy is ``"fail"``; or this was called from within
-                one of the server's own requests while ``max_in_flight`` is 1.
+            LimitExceeded: its mailbox is full and its overflow policy is ``"fail"``; or this call would
+                deadlock, as from a callback of a server with ``max_in_flight=1``.
             HttpStatusError: an HTTP server's answer was a status that is no success.
             InvalidResult: with ``validate="schema"``, the result is not what the tool promises.
             NotSupported: the tool needs to be run as a task; or it asks for input that it was not offered.

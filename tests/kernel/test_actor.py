@@ -113,7 +113,10 @@ async def test_calls_to_oneself_that_would_wait_for_each_other_are_refused() -> 
         for gate in gates:
             gate.open()
             await settle()
-    assert answers == [SELF_CALL, 1]
+    assert isinstance(answers[0], str)
+    assert "deadlock" in answers[0]
+    assert "max_in_flight" in answers[0]
+    assert answers[1] == 1
     assert host.seen == [2, 1]
 
 

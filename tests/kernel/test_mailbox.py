@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked as settle
 
 from mcp_actors.kernel import ActorRef, ActorStopped, Call, DeadLetter, Event, MailboxFull, open_actor
+from mcp_actors.kernel._circles import Sender
 from mcp_actors.kernel._mailbox import Envelope, Mailbox
+from mcp_actors.kernel._record import Record
 
 from .actors import Do, DoNow, Gate, Get, Host, Put, PutNow
 
 
 class Taker:
     """Takes envelopes and keeps them."""
+
+    needs_all: Final = False
+    label: Final = ""
+    record: Record
 
     def __init__(self, free: int) -> None:
         self.free = free
@@ -28,6 +34,15 @@ class Taker:
 
     def forget(self, envelope: Envelope) -> None:
         raise AssertionError("nobody leaves")
+
+    def works(self, sender: Sender) -> bool:
+        raise AssertionError("nobody here is an actor")
+
+    def slots(self) -> list[Envelope]:
+        raise AssertionError("nobody here is an actor")
+
+    def blockers(self) -> list[Envelope]:
+        raise AssertionError("nobody here is an actor")
 
     @property
     def items(self) -> list[Any]:

@@ -23,6 +23,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import Callbacks, ConfigError, LimitExceeded, open_servers
 from mcp_actors.config import CallbackContext, ElicitationCallback
+from mcp_actors.kernel import ActorError
 from mcp_actors.servers import NotSupported, ServerGroup
 from mcp_actors.servers.callbacks._questions import MAX_QUESTIONS
 
@@ -243,7 +244,9 @@ async def test_with_one_request_at_a_time_a_callback_that_calls_its_server_is_re
         with trio.fail_after(BOUND):
             assert await ask(servers["a"], ELICIT) == [wire(ACCEPTED)]
     assert [type(each) for each in outcomes] == [LimitExceeded]
-    assert "was called from within one of its own requests" in str(outcomes[0])
+    assert "deadlock" in str(outcomes[0])
+    assert "max_in_flight" in str(outcomes[0])
+    assert isinstance(outcomes[0].__cause__, ActorError)
 
 
 async def test_a_callback_for_what_a_server_asks_of_itself_may_call_it_even_then() -> None:

@@ -1,0 +1,510 @@
+"""B-35: calls that would wait for each other for ever are refused, and only those."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final, Literal
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked as settle
+
+from mcp_actors.kernel import (
+    ActorError,
+    ActorRef,
+    ActorStopped,
+    Backoff,
+    ChildSpec,
+    Event,
+    MailboxFull,
+    Starting,
+    Supervisor,
+    SupervisorRef,
+    open_actor,
+    open_supervisor,
+)
+from mcp_actors.kernel._ref import serving
+
+from .actors import Do, DoNow, Fatal, Gate, Get, Host, Put, hook, open_child, raising
+
+Fn = Callable[[], Awaitable[Any]]
+
+
+def ask(ref: ActorRef, fn: Fn) -> Fn:
+    """What a handler does that has another actor's handler do something."""
+    return partial(ref.call, Do(fn))
+
+
+async def outcome(fn: Fn) -> Any:
+    """What came of it: a result, or the text of a refusal."""
+    try:
+        return await fn()
+    except ActorError as exc:
+        return str(exc)
+
+
+@asynccontextmanager
+async def hosts(*limits: int, **options: Any) -> AsyncIterator[list[ActorRef]]:
+    """Run actors ``"p"``, ``"q"``, ``"r"`` that handle so many messages at a time."""
+    refs: list[ActorRef] = []
+    async with trio.open_nursery() as nursery:
+        done = trio.Event()
+
+        async def run(name: str, limit: int, task_status: trio.TaskStatus[ActorRef]) -> None:
+            async with open_actor(Host(max_in_flight=limit), name=name, **options) as ref:
+                task_status.started(ref)
+                await done.wait()
+
+        for name, limit in zip("pqr", limits, strict=False):
+            refs.append(await nursery.start(run, name, limit))
+        yield refs
+        done.set()
+
+
+# --- one request ------------------------------------------------------------------------------------------------------
+
+
+async def test_an_actor_that_is_called_back_is_not_waited_for() -> None:
+    """B-35: p → q → p. The error says who waits for whom, and what to do; both serve on."""
+    async with hosts(1, 1) as [p, q]:
+        said = await outcome(ask(p, ask(q, partial(p.call, Get(1)))))
+        assert said.startswith("actor 'p': this call would deadlock")
+        assert "'q' (handling Do) waits for 'p' (handling Do), 'p' (handling Do) waits for 'q' (handling Do)" in said
+        assert "tell()" in said
+        assert "max_in_flight" in said
+        assert await p.call(Get(1)) + await q.call(Get(2)) == 3
+
+
+async def test_a_longer_circle_is_found() -> None:
+    """B-35: p → q → r → p."""
+    async with hosts(1, 1, 1) as [p, q, r]:
+        said = await outcome(ask(p, ask(q, ask(r, partial(p.call, Get(1))))))
+        assert [said.count(f"{name} (handling Do) waits for") for name in ("'p'", "'q'", "'r'")] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("busy", [False, True])
+async def test_an_actor_with_another_slot_may_be_called_back(busy: bool) -> None:
+    """B-35: also if that slot is taken just now, by something that gets on."""
+    gate = Gate()
+    async with hosts(2, 1) as [p, q], trio.open_nursery() as nursery:
+        if busy:
+            nursery.start_soon(p.call, Do(gate))
+            await settle()
+        answers: list[int] = []
+
+        async def call() -> None:
+            answers.append(await p.call(Do(ask(q, partial(p.call, Get(1))))))
+
+        nursery.start_soon(call)
+        await settle()
+        assert answers == ([] if busy else [1])
+        gate.open()
+    assert answers == [1]
+
+
+async def test_a_slot_that_has_just_been_given_away_counts_as_one_that_gets_on() -> None:
+    """B-35: whoever has it has not begun yet, and may need nobody."""
+    async with hosts(2, 1) as [p, q]:
+
+        async def call_back() -> int:
+            p.tell_nowait(Put(0))
+            return await p.call(Get(1))
+
+        assert await p.call(Do(ask(q, call_back))) == 1
+
+
+async def test_what_needs_no_slot_may_be_called_back() -> None:
+    """B-35: a control message is served at once."""
+    async with hosts(1, 1) as [p, q]:
+
+        async def one() -> int:
+            return 1
+
+        assert await p.call(Do(ask(q, partial(p.call, DoNow(one))))) == 1
+
+
+async def test_who_was_only_told_may_call_back() -> None:
+    """B-35: nobody waits for what becomes of a tell."""
+    async with hosts(1, 1) as [p, q]:
+        answers: list[int] = []
+
+        async def call_back() -> None:
+            answers.append(await p.call(Get(1)))
+
+        await p.call(Do(partial(q.tell, Do(call_back))))
+        await settle()
+        assert answers == [1]
+
+
+async def test_who_tells_back_does_not_wait_for_room() -> None:
+    """B-35: a tell that nobody could make room for finds the mailbox full, whatever its policy."""
+    async with hosts(1, 1, mailbox_size=1) as [p, q]:
+
+        async def tell_back() -> None:
+            await p.tell(Put(1))
+            with pytest.raises(MailboxFull):
+                await p.tell(Put(2))
+
+        await p.call(Do(ask(q, tell_back)))
+
+
+async def test_who_tells_another_waits_for_room() -> None:
+    """B-35: as long as somebody makes it; whoever waits for that counts as waiting."""
+    gate = Gate()
+    async with hosts(1, 1, mailbox_size=1) as [p, q], trio.open_nursery() as nursery:
+        nursery.start_soon(q.call, Do(gate))
+        await settle()
+        await q.tell(Put(1))
+        nursery.start_soon(p.call, Do(partial(q.tell, Put(2))))
+        await settle()
+        assert p.statistics().in_flight == 1
+        gate.open()
+
+
+async def test_what_a_handler_has_left_running_is_not_taken_for_the_handler() -> None:
+    """B-35: once the handler has returned, nobody waits for what it started."""
+    async with hosts(1) as [p], trio.open_nursery() as nursery:
+        gate, go, answers = Gate(), trio.Event(), list[int]()
+
+        async def later() -> None:
+            await go.wait()
+            answers.append(await p.call(Get(1)))
+
+        async def start() -> None:
+            nursery.start_soon(later)
+
+        await p.call(Do(start))
+        nursery.start_soon(p.call, Do(gate))
+        await settle()
+        go.set()
+        await settle()
+        assert p.statistics().queued == 1
+        gate.open()
+    assert answers == [1]
+
+
+# --- several requests -------------------------------------------------------------------------------------------------
+
+
+async def test_of_two_calls_that_cross_the_later_is_refused() -> None:
+    """B-35: p → q while q → p, of two requests. The other one is answered."""
+    async with hosts(1, 1) as [p, q], trio.open_nursery() as nursery:
+        gates, said = [Gate(), Gate()], {}
+
+        async def cross(here: ActorRef, there: ActorRef, gate: Gate) -> None:
+            async def handler() -> int:
+                await gate()
+                return await there.call(Get(1))
+
+            said[here.name] = await outcome(ask(here, handler))
+
+        nursery.start_soon(cross, p, q, gates[0])
+        nursery.start_soon(cross, q, p, gates[1])
+        await settle()
+        gates[0].open()
+        await settle()
+        assert said == {}
+        gates[1].open()
+        await settle()
+        assert said["p"] == 1
+        assert said["q"].startswith("actor 'p': this call would deadlock ('q' (handling Do) waits for 'p'")
+
+
+async def test_calls_that_cross_are_refused_only_if_all_slots_wait() -> None:
+    """B-35: q has two slots; of three handlers the last one that would wait is refused."""
+    async with hosts(1, 2) as [p, q], trio.open_nursery() as nursery:
+        gates, said = [Gate() for _ in range(3)], {}
+
+        async def cross(key: int, here: ActorRef, there: ActorRef) -> None:
+            async def handler() -> int:
+                await gates[key]()
+                return await there.call(Get(key))
+
+            said[key] = await outcome(ask(here, handler))
+
+        for key, (here, there) in enumerate([(q, p), (p, q), (q, p)]):
+            nursery.start_soon(cross, key, here, there)
+            await settle()
+        for gate in gates[:2]:
+            gate.open()
+            await settle()
+        assert said == {}
+        gates[2].open()
+    assert (said[0], said[1]) == (0, 1)
+    assert "deadlock" in said[2]
+
+
+async def test_a_caller_that_has_left_is_waited_for_by_nobody() -> None:
+    """B-35: p gave its call up, so it gets on."""
+    async with hosts(1, 1) as [p, q], trio.open_nursery() as nursery:
+        gate, given_up, answers = Gate(), Gate(), list[int]()
+
+        async def impatient() -> None:
+            with trio.CancelScope() as scope:
+                nursery.start_soon(leave, scope)
+                await q.call(Get(1))
+            await given_up()
+
+        async def leave(scope: trio.CancelScope) -> None:
+            await settle()
+            scope.cancel("it gives up")
+
+        async def patient() -> None:
+            await gate()
+            answers.append(await p.call(Get(2)))
+
+        nursery.start_soon(q.call, Do(patient))
+        await settle()
+        nursery.start_soon(p.call, Do(impatient))
+        await settle()
+        gate.open()
+        await settle()
+        given_up.open()
+    assert answers == [2]
+
+
+async def test_a_handler_that_makes_many_calls_does_not_keep_them() -> None:
+    async with hosts(1, 8) as [p, q]:
+        kept: list[int] = []
+
+        async def many() -> None:
+            for number in range(1000):
+                await q.call(Get(number))
+            async with trio.open_nursery() as nursery:
+                for number in range(20):
+                    nursery.start_soon(q.call, Get(number))
+            await q.call(Get(0))
+            handled = serving.get()
+            assert handled is not None
+            kept.append(len(handled.calls or ()))
+
+        await p.call(Do(many))
+        assert kept[0] <= 50
+
+
+# --- an actor's own code ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("through", [False, True])
+async def test_an_actor_that_starts_may_not_call_itself(through: bool) -> None:
+    """B-35: it would wait for its own start; through another actor, too."""
+    said: list[str] = []
+
+    async def start(host: Host) -> None:
+        call = partial(host.ref.call, Get(1))
+        said.append(await outcome(ask(q, call) if through else call))
+
+    async with hosts(1) as [q], open_actor(Host(start=start), name="host"):
+        assert "'host' (starting)" in said[0]
+        assert "deadlock" in said[0]
+
+
+async def test_an_actor_that_serves_may_call_itself_from_its_own_tasks() -> None:
+    answers: list[int] = []
+
+    async def background(host: Host) -> None:
+        await host.ref.wait_state("running")
+        answers.append(await host.ref.call(Get(1)))
+
+    async with open_actor(Host(background=background), name="host"):
+        await settle()
+    assert answers == [1]
+
+
+async def test_an_actor_that_stops_to_come_back_may_not_call_itself() -> None:
+    """B-35: the next incarnation would answer, which waits for the end of this one."""
+    said: list[str] = []
+
+    async def stop(host: Host) -> None:
+        said.append(await outcome(partial(host.ref.call, Get(1))))
+
+    async with open_child(partial(Host, stop=stop)) as supervisor:
+        child = supervisor.child("child")
+        with pytest.raises(Fatal):
+            await child.call(Do(raising(Fatal())))
+        assert await child.call(Get(1)) == 1
+    assert "'child' (stopping) waits for 'child' (stopping)" in said[0]
+
+
+async def test_an_actor_that_is_opened_in_a_handler_may_not_call_back() -> None:
+    """B-35: the handler waits for its start."""
+    said: list[str] = []
+
+    async with hosts(1) as [p]:
+
+        async def start(host: Host) -> None:
+            said.append(await outcome(partial(p.call, Get(1))))
+
+        async def open_another() -> None:
+            async with open_actor(Host(start=start), name="inner"):
+                pass
+
+        await p.call(Do(open_another))
+    assert "'inner' (starting) waits for 'p' (handling Do)" in said[0]
+
+
+# --- an actor and its supervisor --------------------------------------------------------------------------------------
+
+Order = Literal["sequential", "parallel"]
+
+ORDERS: Final[tuple[Order, ...]] = ("sequential", "parallel")
+
+CHANGES: Final[list[tuple[Any, ...]]] = [
+    ("start_child", ChildSpec("new", Host)),
+    ("stop_child", "a"),
+    ("restart_child", "a"),
+    ("delete_child", "a"),
+]
+
+
+class Asking:
+    """Asks a supervisor for something.
+
+    Attributes:
+        supervisor: whom.
+        said: what came of it, each time.
+    """
+
+    supervisor: SupervisorRef
+
+    def __init__(self, method: str, *args: Any) -> None:
+        self._method = method
+        self._args = args
+        self.said: list[Any] = []
+
+    async def __call__(self, *_: Host) -> None:
+        self.said.append(await outcome(partial(getattr(self.supervisor, self._method), *self._args)))
+
+
+async def crash(ref: ActorRef) -> None:
+    with pytest.raises(Fatal):
+        await ref.call(Do(raising(Fatal())))
+    await settle()
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("order", ORDERS)
+async def test_a_child_may_not_even_ask_a_supervisor_that_waits_for_its_start(order: Order, nested: bool) -> None:
+    """B-35: the supervisor does not serve yet."""
+    asking = Asking("which_children")
+    spec = ChildSpec("p", lambda: Host(start=asking))
+    if nested:
+        spec = ChildSpec("n", partial(Supervisor, spec, start_order=order))
+    top = Supervisor(spec, start_order=order)
+
+    def introduce(event: Event) -> None:
+        if isinstance(event, Starting) and event.actor == "p":
+            asking.supervisor = SupervisorRef(top.ref._record)
+
+    async with open_actor(top, name="top", observers=[introduce]):
+        pass
+    assert "'top' (starting) waits for" in asking.said[0]
+    assert "waits for 'p' (starting)" in asking.said[0]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_child_that_restarts_may_not_ask_for_a_change_that_waits_for_it(change: Any, order: Order) -> None:
+    """B-35: if starts are parallel nothing waits for it."""
+    asking = Asking(*change)
+    starts = iter([None])
+    specs = ChildSpec("a", Host), ChildSpec("p", lambda: Host(start=next(starts, asking)))
+    async with open_supervisor(*specs, start_order=order) as supervisor:
+        asking.supervisor = supervisor
+        await crash(supervisor.child("p"))
+        await supervisor.child("p").wait_state("running")
+    if order == "sequential":
+        assert "supervisor 'supervisor': this change would deadlock" in asking.said[0]
+        assert "waits for 'p' (starting), 'p' (starting) waits for 'supervisor'" in asking.said[0]
+        assert "start_order='parallel'" in asking.said[0]
+    else:
+        assert "deadlock" not in str(asking.said[0])
+
+
+async def test_a_child_that_restarts_may_ask_what_is_answered_at_once(autojump_clock: MockClock) -> None:
+    """B-35: a question, and the stop of a child that does not serve."""
+    looking, stopping = Asking("count_children"), Asking("stop_child", "z")
+    starts = iter([None])
+
+    async def look_and_stop(_: Host) -> None:
+        await looking()
+        await stopping()
+
+    specs = ChildSpec("p", lambda: Host(start=next(starts, look_and_stop))), ChildSpec("z", Host)
+    async with open_supervisor(*specs, max_restarts=2, backoff=Backoff(first=2.0), window=100) as supervisor:
+        looking.supervisor = stopping.supervisor = supervisor
+        await crash(supervisor.child("p"))
+        await trio.sleep(1)
+        await crash(supervisor.child("z"))
+        await supervisor.child("p").wait_state("running")
+        assert supervisor.child("z").state == "stopped"
+    assert looking.said[0].specs == 2
+    assert stopping.said == [None]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("by", ["its own code", "a handler"])
+async def test_a_child_that_stops_may_not_ask_for_a_change_that_waits_for_it(
+    autojump_clock: MockClock, by: str, order: Order
+) -> None:
+    """B-35: nor may a handler that is not to be cancelled, whose end the child waits for."""
+    asking = Asking("start_child", ChildSpec("new", Host))
+
+    async def tidy_up() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await asking()
+
+    child = ChildSpec("p", partial(Host, stop=asking if by == "its own code" else None))
+    async with open_supervisor(child, start_order=order) as supervisor, trio.open_nursery() as nursery:
+        asking.supervisor = supervisor
+        if by == "a handler":
+            await supervisor.child("p").tell(Do(tidy_up))
+            await settle()
+        nursery.start_soon(supervisor.stop_child, "p")
+        await settle()
+        assert trio.current_time() == 0
+        assert supervisor.child("p").state == "stopped"
+    if order == "sequential":
+        assert "'p' (stopping) waits for" in asking.said[0]
+    else:
+        assert isinstance(asking.said[0], ActorRef)
+
+
+@pytest.mark.parametrize("by", ["a handler", "its own task"])
+async def test_a_child_that_wants_to_stop_is_told_how(by: str) -> None:
+    """B-35: the supervisor would stop it in the middle of asking for that."""
+    asking = Asking("stop_child", "p")
+    background = hook(lambda: go_and_ask()) if by == "its own task" else None
+
+    async def go_and_ask() -> None:
+        await go.wait()
+        await asking()
+
+    go = trio.Event()
+    async with open_supervisor(ChildSpec("p", partial(Host, background=background))) as supervisor:
+        asking.supervisor = supervisor
+        if by == "a handler":
+            await supervisor.child("p").call(Do(asking))
+        else:
+            go.set()
+            await settle()
+        assert supervisor.child("p").state == "running"
+    assert "self.stop()" in asking.said[0]
+
+
+async def test_another_may_have_a_child_stopped_for_which_it_works() -> None:
+    """B-35: that ends the work, and is waited for by nobody."""
+    asking = Asking("stop_child", "p")
+    specs = ChildSpec("p", Host), ChildSpec("q", Host)
+    async with open_supervisor(*specs) as supervisor:
+        asking.supervisor = supervisor
+        p, q = supervisor.child("p"), supervisor.child("q")
+        with pytest.raises(ActorStopped):
+            await p.call(Do(ask(q, asking)))
+        await p.wait_stopped()
+        assert await q.call(Get(1)) == 1
