@@ -47,8 +47,8 @@ class Limits:
         max_notifications: how many notifications a second are taken from it. Over stdio a server that sends more than
             six times as many is read no faster than that. Default 500.
         max_requests: how many requests of its own (sampling, elicitation, roots, pings) may be unanswered, and how many
-            it may send at once; ten more for each request that it is sent, and each second. A server that sends more
-            loses its connection. Default 500.
+            it may send at once; thirty more each second, and ten for each request that it is sent. A server that sends
+            more loses its connection. Default 500.
 
     Raises:
         ConfigError: a value is out of its range.

@@ -22,7 +22,10 @@ from ..._plain_text import plain_text
 __all__ = ["HELD_BYTES", "ServerRequests"]
 
 EARNED: Final = 10
-"""Requests that a server may make for each request it is sent, and each second. A conversation needs one or two."""
+"""Requests that a server may make for each that it is sent. A conversation needs one or two."""
+
+A_SECOND: Final = 30
+"""Requests that it may make in each second besides: a tool may have a model sample many texts. A flood has more."""
 
 HELD_BYTES: Final = 64 * 1024 * 1024
 """What the unanswered requests of a server may take together, which is as much as one message may have by default."""
@@ -85,10 +88,12 @@ class ServerRequests:
         return True
 
     def _problem(self, size: int, now: float) -> str | None:
-        self._credit = min(self._limit, self._credit + (now - self._credited) * EARNED) - 1
+        self._credit = min(self._limit, self._credit + (now - self._credited) * A_SECOND) - 1
         self._credited = now
         if self._credit < 0:
-            return f"it made {self._limit} at once, and more than {EARNED} for each request that it was sent"
+            return (
+                f"more than {self._limit} at once, {A_SECOND} a second and {EARNED} for each request that it was sent"
+            )
         if self._count >= self._limit:
             return f"{self._limit} of them are unanswered"
         if self._bytes and self._bytes + size > HELD_BYTES:

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from mcp.types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from mcp_actors import LimitExceeded
-from mcp_actors.servers.transports._server_requests import EARNED, HELD_BYTES, ServerRequests
+from mcp_actors.servers.transports._server_requests import A_SECOND, EARNED, HELD_BYTES, ServerRequests
 
 
 def asks(request_id: int | str, method: str = "ping") -> JSONRPCRequest:
@@ -86,8 +86,8 @@ def test_a_server_that_asks_something_for_each_request_may_do_so_for_ever() -> N
 
 
 def test_requests_at_once_and_then_so_many_a_second() -> None:
-    requests = ServerRequests("a", 100)
-    for second, number in [(50.0, 100), (51.0, EARNED), (52.0, EARNED), (54.0, 2 * EARNED)]:
+    requests = ServerRequests("a", 1000)
+    for second, number in [(50.0, 1000), (51.0, A_SECOND), (52.0, A_SECOND), (54.0, 2 * A_SECOND)]:
         for question in range(number):
             requests.receive(asks(question), 10, second)
             with requests.sending(answer(question)):
