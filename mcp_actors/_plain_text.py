@@ -52,6 +52,8 @@ def plain_text(text: str, *, limit: int = DEFAULT_LIMIT, lines: bool = False) ->
     seen = text[: limit * _LOOKED_AT]
     if not (seen.isascii() and seen.isprintable()):
         bare = _IGNORABLE.sub("", _ESCAPE.sub("", seen))
+        if not lines:
+            bare = bare.replace("\n    ", "\n")  # what `indented` has put there
         seen = ("\n" if lines else " ").join(map(_shown_line, bare.splitlines()))
     seen = seen.rstrip()
     complete = len(seen) <= limit and len(text) <= limit * _LOOKED_AT

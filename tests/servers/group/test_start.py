@@ -95,7 +95,7 @@ async def test_what_a_server_writes_to_stderr_cannot_act_in_a_message_or_a_log(
         error = group.errors["b"]
         assert isinstance(error, ConnectFailed)
         assert "\x1b[31mno\x1b[0m lu\u200bck\r\n\u202eand\x07 more" in error.stderr_tail
-        assert str(error).endswith("its stderr ends with: no luck\nand more")
+        assert str(error).endswith("its stderr ends with: no luck\n    and more")
     logged = [record.getMessage() for record in caplog.records if record.name == "mcp_actors.servers.stderr"]
     assert logged == ["b: no luck", "b: and more"]
 
