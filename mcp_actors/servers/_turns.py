@@ -10,7 +10,7 @@ from attrs import define, field
 
 __all__ = ["Turns"]
 
-PIECE: Final = 0.001
+PIECE: Final = 0.0005
 """Seconds of work between two checkpoints; by the clock of the machine, as it is about the processor. A request of
 another server takes several steps, each of which may have to wait for so long."""
 

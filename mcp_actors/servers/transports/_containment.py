@@ -62,6 +62,10 @@ HANDSHAKE: Final = frozenset({"server/discover", "initialize"})
 LISTEN: Final = "subscriptions/listen"
 EVENTS: Final = "text/event-stream"
 
+POSTS: Final = 8
+"""Messages without an answer that are posted at a time. A server may ask hundreds of things at once; if as many tasks
+answered it, those of other servers would wait for all of them at each step."""
+
 NOTIFICATION_TIMEOUT: Final = 10.0
 """Seconds for a message that has no answer: it is accepted at once, or something is wrong."""
 
@@ -102,6 +106,7 @@ class ContainedClient(httpx2.AsyncClient):
         self._lifeline = lifeline
         self._background = background
         self._reach = Reach(inner, url, failures, lifeline, background)
+        self._posts = trio.Semaphore(POSTS)
         self._negotiated = False
         self._refusals = Refusals(inner)
         self._notifications = NotificationStream(failures.server, lifeline, background)
@@ -160,9 +165,10 @@ class ContainedClient(httpx2.AsyncClient):
 
     async def _notify(self, request: httpx2.Request) -> None:
         try:
-            with trio.move_on_after(NOTIFICATION_TIMEOUT):
-                response = await self._inner.send(request, stream=True, follow_redirects=False)
-                await read_short(response)  # so that the connection can be used again
+            async with self._posts:
+                with trio.move_on_after(NOTIFICATION_TIMEOUT):
+                    response = await self._inner.send(request, stream=True, follow_redirects=False)
+                    await read_short(response)  # so that the connection can be used again
         except UNREACHED as error:
             self._reach.refused(error)
         except Exception as error:

@@ -25,7 +25,7 @@ __all__ = ["Event", "EventParser", "TooMuch", "read_events", "with_events"]
 MAX_FIELD: Final = 16 * 1024
 """Bytes of a line that is no data: an id, or a comment. Of a longer one the rest is dropped."""
 
-LINES: Final = 2 * 1024
+LINES: Final = 1024
 """Bytes that are cut into lines at a time; each of them may be one."""
 
 DATA: Final = b"data:"
