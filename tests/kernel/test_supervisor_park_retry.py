@@ -12,6 +12,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from mcp_actors import _suspend
 from mcp_actors.kernel import (
     ChildSpec,
     GaveUp,
@@ -22,6 +23,7 @@ from mcp_actors.kernel import (
     open_supervisor,
 )
 
+from ..test_suspend import Wall
 from .workers import Boom, Echo, Hopeless, Yard, crash, nest, shielded, state
 
 MINUTE = 60.0
@@ -119,6 +121,17 @@ async def test_one_that_is_stopped_or_deleted_stays_so(change: Callable[..., Any
         await change(own, "a")
         await trio.sleep(100 * MINUTE)
     assert len(starts(yard)) == 3
+
+
+async def test_the_time_of_a_suspend_counts(monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock) -> None:
+    """B-08: Trio's clock stands still meanwhile, and the wall clock does not."""
+    yard, wall = Yard(), Wall()
+    monkeypatch.setattr(_suspend, "time", wall)
+    async with open_parking(yard, yard.spec("a", *(3 * [Boom("away")]))) as own:
+        await own.child("a").wait_state("failed")
+        wall.ahead += 3600
+        with trio.fail_after(_suspend.GLANCE + 1):
+            await own.child("a").wait_state("running")
 
 
 async def test_its_group_is_left_alone(autojump_clock: MockClock) -> None:
