@@ -183,7 +183,8 @@ class Negotiation:
         silent = isinstance(exc, TimedOut) and exc.read is True and self._asked_both
         if not silent and not _ended_at_the_question(link):
             return False
-        logger.warning(
+        logger.log(
+            self._record.level_of_attempt,
             "server %r: its process %s server/discover; it is started once more, and spoken to as a legacy server. "
             "Set protocol='legacy' to save the first start",
             self._record.config.name,

@@ -191,6 +191,11 @@ class ServerRecord:
         return self.error is not None or self.state in FAILED
 
     @property
+    def level_of_attempt(self) -> int:
+        """The level for what is worth a warning in a first connect, but would be repeated all through an outage."""
+        return logging.WARNING if self.error is None else logging.DEBUG
+
+    @property
     def listed(self) -> bool:
         """Whether its tools are shown. They do not come and go with each attempt to connect a parked server."""
         return (self.state in LISTED and not self.parked) or self.returning
@@ -286,8 +291,7 @@ class ServerRecord:
         """It has not answered within its ``connect_timeout``, and goes on connecting."""
         if self.overdue is None and self.config.connect_timeout is not None:
             self.overdue = still_connecting(self.config.name, self.config.connect_timeout, link)
-            # In an outage that was logged as one, each attempt may get there.
-            logger.log(logging.WARNING if self.error is None else logging.DEBUG, "%s", self.overdue)
+            logger.log(self.level_of_attempt, "%s", self.overdue)
             self._wake()
 
     async def wait_connected(self) -> ServerState:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
 from mcp_actors import _suspend
 from mcp_actors.kernel import (
@@ -129,6 +129,7 @@ async def test_the_time_of_a_suspend_counts(monkeypatch: pytest.MonkeyPatch, aut
     monkeypatch.setattr(_suspend, "time", wall)
     async with open_parking(yard, yard.spec("a", *(3 * [Boom("away")]))) as own:
         await own.child("a").wait_state("failed")
+        await settle()  # it sleeps
         wall.ahead += 3600
         with trio.fail_after(_suspend.GLANCE + 1):
             await own.child("a").wait_state("running")

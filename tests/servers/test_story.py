@@ -85,6 +85,17 @@ async def test_a_server_that_will_not_be_tried_again_says_what_to_do(told: Calla
     assert "command 'no-such-command' not found" in told()[0]
 
 
+async def test_what_each_attempt_would_repeat_is_a_warning_once(caplog: pytest.LogCaptureFixture) -> None:
+    """B-22: that a process ends at the first question, attempt after attempt, for as long as its outage lasts."""
+    config = ServerConfig("a", Stdio("/bin/sh", ("-c", "exit 3")), restart=POLICY)
+    async with open_servers(config) as group:
+        for _ in range(3):
+            await reach(group, "a", "failed")
+            await reach(group, "a", "connecting")
+    lines = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+    assert len(lines) == len(set(lines)) == 3
+
+
 @pytest.mark.parametrize("options", [{"required": True}, {"restart": NEVER, "on_failure": "raise"}], ids=str)
 async def test_what_is_raised_is_not_logged_too(options: dict[str, Any], told: Callable[..., list[str]]) -> None:
     """B-22: one report of one failure."""
