@@ -26,10 +26,15 @@ def late(log: Path, how: str, *flags: str, when: str = "sleep 1", **options: Any
     """Configure a scripted server that begins to read, or is there at all, only after some line of shell."""
     server = command_with("--log-file", str(log), *flags)
     script = {
-        "reads late": f"echo unpacking >&2; {when}; exec {server}",
-        "is behind a relay": f"cat | (echo pulling the image >&2; {when}; exec {server})",
+        "reads late": f"echo start >> {log}.starts; echo unpacking >&2; {when}; exec {server}",
+        "is behind a relay": f"echo start >> {log}.starts; cat | (echo pulling the image >&2; {when}; exec {server})",
     }[how]
     return ServerConfig("a", Stdio("/bin/sh", ("-c", script)), **{"stop_timeout": 1.0, **TIMES, **options})
+
+
+def starts(log: Path) -> int:
+    """Return how often such a process was started, or the relay before it."""
+    return len(Path(f"{log}.starts").read_text().splitlines())
 
 
 @pytest.mark.parametrize("how", ["reads late", "is behind a relay"])
@@ -50,6 +55,7 @@ async def test_a_late_server_is_started_once_and_spoken_to_in_its_era(
         assert ref.statistics().incarnation == 1
         assert text_of(await ref.call_tool("echo", {"text": "x"})) == "x"
     assert len(negotiations(log)) == 1
+    assert starts(log) == 1
 
 
 async def test_whoever_waits_for_a_late_server_hears_what_it_does(

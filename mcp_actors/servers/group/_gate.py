@@ -58,8 +58,8 @@ class StartGate:
 
 
 def _undecided(record: ServerRecord) -> bool:
-    """Whether the first connect of a server is to be waited for."""
-    return _connects(record) and (record.required or record.overdue is None)
+    """Whether the first connect of a server is to be waited for. Of those that are required each has succeeded."""
+    return _connects(record) and record.overdue is None
 
 
 def _connects(record: ServerRecord) -> bool:
