@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from io import BytesIO
+from time import perf_counter
 from typing import Final, Literal
 
 import httpx2
+import trio
 from attrs import frozen
 
 from .._turns import Turns
 from ._http_bodies import OF_THE_BODY, PIECE, pieces_of
 from ._lines import LongLine
+from ._pace import ReadingPace
 from ._values import ValueCounter
 
 __all__ = ["Event", "EventParser", "TooMuch", "read_events", "with_events"]
@@ -85,6 +88,11 @@ class EventParser:
         self._after_return = False
         self._begin_event()
 
+    @property
+    def begun(self) -> bool:
+        """Whether something of the next event has come."""
+        return bool(self._fields) or self._data is not None
+
     def _begin_event(self) -> None:
         self._fields: dict[bytes, bytes] = {}
         self._data: BytesIO | None = None
@@ -125,7 +133,7 @@ class EventParser:
             self._in_data = False
             return False
         if not line:
-            return bool(self._fields) or self._data is not None
+            return self.begun
         name, _, value = line.partition(b":")
         if name == b"data":
             self._begin_data()
@@ -170,15 +178,22 @@ class EventParser:
 
 
 async def read_events(response: httpx2.Response, max_bytes: float, max_values: float) -> AsyncGenerator[Event, None]:
-    """Read a stream of events to its end. Other tasks run in between, whatever comes."""
-    parser, turns = EventParser(max_bytes, max_values), Turns()
+    """Read a stream of events to its end. Other tasks run in between, whatever comes.
+
+    After lines that are part of no event, such as comments, it rests (see ``_pace``).
+    """
+    parser, turns, pace = EventParser(max_bytes, max_values), Turns(), ReadingPace()
     async with aclosing(pieces_of(response)) as pieces:
         async for piece in pieces:
             for begin in range(0, len(piece), LINES):
                 await turns.take()
+                began, idle = perf_counter(), True
                 for event in parser.feed(piece[begin : begin + LINES]):
+                    idle = False
                     yield event
                     await turns.take()
+                if idle and not parser.begun:
+                    await trio.sleep(pace.wasted(perf_counter() - began) or 0)
 
 
 class _Written(httpx2.AsyncByteStream):

@@ -34,7 +34,7 @@ class ReadingPace:
         max_notifications: as in ``Limits``.
     """
 
-    def __init__(self, max_notifications: int) -> None:
+    def __init__(self, max_notifications: int = AT_ONCE) -> None:
         self._at_once = max(max_notifications, AT_ONCE)
         self._credit = float(self._at_once)
         self._credited = 0.0

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import httpx2
 import pytest
 import trio
+import trio.testing
 from hypothesis import given, strategies as st
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCRequest
 
 from mcp_actors.servers.transports import open_link
+from mcp_actors.servers.transports._events import read_events
 from mcp_actors.servers.transports._pace import A_SECOND, AT_ONCE, LONGEST, NOTICED, RESTS, ReadingPace
 
 from ..groups import BOUND
@@ -79,3 +85,21 @@ async def test_a_reader_rests_after_what_nobody_asked_for(noise: str) -> None:
 @pytest.mark.usefixtures("hours")
 async def test_a_reader_does_not_rest_after_an_answer() -> None:
     assert await reads(f"read line; printf '%s\\n' '{ANSWER}' '{ANSWER}'; exec cat > /dev/null", sends=True)
+
+
+@pytest.mark.parametrize(("noise", "rests"), [(b":\n", True), (b"\n", True), (b": x" * 20 + b"\n", True), (b"", False)])
+async def test_a_stream_of_events_rests_after_lines_of_no_event(
+    noise: bytes, rests: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    """B-13: and not in the middle of a long event."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(20):
+            yield noise * 30_000
+        yield b"data: " + b"x" * 1_000_000 + b"\n\n"
+
+    response = httpx2.Response(200, content=chunks(), headers={"content-type": "text/event-stream"})
+    began = trio.current_time()
+    async with aclosing(read_events(response, 10**9, 10**9)) as events:
+        assert [len(event.data) async for event in events] == [1_000_000]
+    assert (trio.current_time() > began) is rests
