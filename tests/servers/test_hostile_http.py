@@ -39,6 +39,12 @@ async def test_values_are_counted_in_bodies_and_events(what: str, kind: dict[str
     assert "JSON values" in await refuse(over, LimitExceeded, what=what, size=7 * MEGABYTE, **kind)
 
 
+@pytest.mark.parametrize(("over", "kind"), [("http", {}), ("http", EVENT), ("sse", {})], ids=["body", "event", "sse"])
+async def test_what_is_nested_too_deeply_for_a_parser_is_refused(over: Over, kind: dict[str, str]) -> None:
+    """B-12: with fewer values than it may have."""
+    await refuse(over, ConnectionLost, what="deep", size=MEGABYTE // 4, **kind)
+
+
 @pytest.mark.parametrize("kind", [{}, EVENT], ids=["body", "event"])
 @pytest.mark.parametrize("codings", ["gzip", "deflate"])
 async def test_what_was_compressed_is_read_in_short_steps(codings: str, kind: dict[str, str]) -> None:
