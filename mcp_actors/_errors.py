@@ -191,7 +191,7 @@ class RequestTimedOut(ServerError, TimeoutError):
 
 
 class ServerUnavailable(ServerError):
-    """The server is not serving and will not by itself: it failed for good, was stopped, or its group was left.
+    """The server is not serving: its restarts are spent, it was stopped, or its group was left.
 
     Or it serves, but its circuit breaker is open: its last requests failed, and this one was not sent.
 

@@ -104,7 +104,7 @@ class ServerConfig:
         enabled: False keeps the entry and skips the server. Default True.
         required: True makes the start of the group fail if this server cannot start. Default False.
         on_failure: what happens when the restarts are spent: ``"park"`` (default) leaves the server ``failed``, to be
-            revived by hand, while the others serve; ``"raise"`` ends the group.
+            tried again every ``RestartPolicy.park_retry`` seconds, while the others serve; ``"raise"`` ends the group.
         protocol: the protocol era to speak: ``"auto"`` (default) finds out and remembers it for restarts, ``"legacy"``
             and ``"2026-07-28"`` insist.
         connect_timeout: seconds for one whole connect: socket, negotiation, tool list. A process has them from the
