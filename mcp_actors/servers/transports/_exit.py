@@ -80,18 +80,20 @@ def has_successor(leader: int, written: int) -> bool:
     When the leader of a session has exited, this tells a server that was its child from a helper that only holds its
     pipes: the server has written all that was ever read from it. Blocks: it looks at every process.
     """
-    if sys.platform != "linux":
+    if sys.platform == "linux":
+        return any(_succeeds(process, leader, written) for process in Path("/proc").iterdir())
+    else:
         return True
-    for process in Path("/proc").iterdir():
-        try:
-            state, _, _, session = (process / "stat").read_text().rpartition(")")[2].split()[:4]
-            if int(session) == leader and state != "Z" and _written(process) >= written:
-                return True
-        except PermissionError:
-            return True  # it is of that session, but another user's
-        except OSError:
-            pass  # no process, or one that has just gone
-    return False
+
+
+def _succeeds(process: Path, leader: int, written: int) -> bool:
+    try:
+        state, _, _, session = (process / "stat").read_text().rpartition(")")[2].split()[:4]
+        return int(session) == leader and state != "Z" and _written(process) >= written
+    except PermissionError:
+        return True  # it is of that session, but another user's
+    except OSError:
+        return False  # no process, or one that has just gone
 
 
 def _written(process: Path) -> int:
