@@ -113,6 +113,22 @@ async def test_restart_child_does_not_wait_and_brings_a_fresh_budget(strict: boo
         assert state(a) == "running"
 
 
+async def test_a_restart_that_was_asked_for_earlier_makes_a_retry_void(autojump_clock: MockClock) -> None:
+    """Both wait for a start that takes long; only one of them starts it."""
+    yard = Yard()
+    async with (
+        open_parking(yard, yard.spec("a", *(3 * [Boom("away")]))) as own,
+        trio.open_nursery() as nursery,
+    ):
+        await own.child("a").wait_state("failed")
+        nursery.start_soon(own.start_child, yard.spec("b", 100))
+        await trio.sleep(50)
+        nursery.start_soon(own.restart_child, "a")
+        await trio.sleep(150)
+        assert state(own.child("a")) == "running"
+    assert len(starts(yard)) == 4
+
+
 @pytest.mark.parametrize("change", [SupervisorRef.stop_child, SupervisorRef.delete_child])
 async def test_one_that_is_stopped_or_deleted_stays_so(change: Callable[..., Any], autojump_clock: MockClock) -> None:
     yard = Yard()
