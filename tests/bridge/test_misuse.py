@@ -216,3 +216,13 @@ def test_what_fails_or_is_left_behind_on_the_event_loop_of_a_trio_program() -> N
         "together: Boom Fatal",
         "Fatal alone",
     ], finished.stderr
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="trio-asyncio does not work there")
+def test_of_calls_that_cross_the_bridge_only_those_are_refused_that_would_deadlock() -> None:
+    """B-35: code on asyncio may call the actor that runs it, but not while that waits for it."""
+    command = [sys.executable, "-m", "tests.bridge.circles"]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
+    another, later, back = finished.stdout.splitlines()
+    assert (another, later) == ("another: answered", "later: answered"), finished.stderr
+    assert back.startswith("back: actor 'p': this call would deadlock")

@@ -40,7 +40,8 @@ def ask(ref: ActorRef, fn: Fn) -> Fn:
 async def outcome(fn: Fn) -> Any:
     """What came of it: a result, or the text of a refusal."""
     try:
-        return await fn()
+        with trio.fail_after(10):  # a deadlock fails the test, and does not hang it
+            return await fn()
     except ActorError as exc:
         return str(exc)
 
