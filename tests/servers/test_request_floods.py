@@ -69,7 +69,7 @@ async def test_a_flood_of_requests_ends_with_its_connection(flood: dict[str, Any
     config = hostile(restart=LATER, callbacks=callbacks)
     async with open_servers(config, server("good")) as group:
         with LongestStep() as longest, trio.fail_after(BOUND), MostTasks() as most:
-            assert text_of(await group["evil"].call_tool("flood", flood)) == "done"
+            await suffer(group["evil"], flood)  # the answer may come before the end
             await reach(group, "evil", "backoff")
         assert text_of(await group["good"].call_tool("echo", {"text": "here"})) == "here"
         error = group.errors["evil"]
