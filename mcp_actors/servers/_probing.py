@@ -54,6 +54,10 @@ __all__ = ["ServerHealth", "check_health", "keep_checking"]
 TOO_MANY_REQUESTS: Final = 429
 """A server that refuses a check for being asked too often is alive, and more checks would not help it."""
 
+LAST_WORDS: Final = 0.25
+"""Seconds from the exit of a process to the question whether its server lives on. Writing to a pipe that nobody reads
+ends the connection, and what the process said before it exited may still be on its way: it may be why."""
+
 
 @frozen
 class Probe(Request[None]):
@@ -203,7 +207,7 @@ class ServerHealth:
 
     def _exited(self) -> None:
         self._left_alone = True
-        self._check_by(trio.current_time())
+        self._check_by(trio.current_time() + LAST_WORDS)
         self._on_change()
 
     async def verdict(self) -> Verdict | None:

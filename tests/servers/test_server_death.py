@@ -11,7 +11,15 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors import ConnectFailed, ConnectionLost, ServerConfig, ServerUnavailable, Stdio, open_servers
+from mcp_actors import (
+    ConnectFailed,
+    ConnectionLost,
+    LimitExceeded,
+    ServerConfig,
+    ServerUnavailable,
+    Stdio,
+    open_servers,
+)
 from mcp_actors.kernel import EventStream
 from mcp_actors.servers import ServerGroup, StateChanged
 
@@ -65,11 +73,11 @@ async def test_the_words_for_a_death_name_the_signal_once_it_is_known(number: in
         assert f"killed by {words} while it was connected" in str(servers.errors["a"])
 
 
-async def test_a_connection_that_we_ended_because_of_a_line_is_not_blamed_on_the_process() -> None:
+async def test_an_answer_over_the_limit_is_not_blamed_on_the_process() -> None:
     program, args = command()
-    config = ServerConfig("a", Stdio(program, args, max_line_bytes=10_000), restart=AT_ONCE)
+    config = ServerConfig("a", Stdio(program, args, max_line_bytes=10_000), restart=NEVER)
     async with open_servers(config) as servers:
-        with pytest.raises(ConnectionLost, match="sent a line of more than 10000 bytes") as caught:
+        with pytest.raises(LimitExceeded, match="max_line_bytes") as caught:
             await servers["a"].call_tool("echo", {"text": "x" * 20_000})
         assert "closed its stdout" not in str(caught.value)
         assert text_of(await servers["a"].call_tool("echo", {"text": "short"})) == "short"

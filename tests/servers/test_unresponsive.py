@@ -173,7 +173,7 @@ async def test_a_wrapped_server_in_a_long_tool_outlives_its_wrapper(tmp_path: Pa
     health = HealthPolicy(interval=3600, timeout=0.2)
     config = ServerConfig("a", Stdio("/bin/sh", ("-c", command)), health=health, stop_timeout=STOP)
     async with open_servers(config) as servers:
-        async with calls(1, servers["a"].call_tool, "block", {"seconds": 1}) as outcomes:
+        async with calls(1, servers["a"].call_tool, "block", {"seconds": 2}) as outcomes:
             await eventually(lambda: servers["a"].statistics().in_flight == 1)
             os.kill(pid_of(servers["a"]), signal.SIGKILL)
             await reach(servers, "a", "unhealthy")

@@ -16,10 +16,10 @@ from ...catalog._store import CatalogStore, default_directory
 from ...config import Callbacks, effective_callbacks
 from ...kernel import EventHub, open_supervisor
 from .._closing import ClosingOrder
+from .._outage_log import OutageLog
 from .._plain_logs import keep_logs_plain
 from .._record import ServerRecord
 from .._state import CONNECTED
-from .._story import Storyteller
 from ._configs import Configured, read_configs
 from ._failures import translated
 from ._gate import StartGate, check_gate
@@ -103,7 +103,7 @@ async def open_servers(
         )
         for config in given.enabled
     }
-    hub.add(Storyteller(records))
+    hub.add(OutageLog(records))
     gate = StartGate(records.values(), start_gate)
     memory = None
     if store is not None:

@@ -1,4 +1,4 @@
-"""Log the story of an outage: its losses, failed connects, parking and end.
+"""Log the outages of servers: losses, failed connects, parking and recovery.
 
 Python shows warnings on stderr if a program does not configure logging, so a loss, a failed connect and a parking are
 warnings with their reason. A recovery is at level INFO. An outage may last for days and a server may flap, so each
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..kernel import Event
     from ._record import ServerRecord
 
-__all__ = ["Storyteller"]
+__all__ = ["OutageLog"]
 
 logger = logging.getLogger("mcp_actors.servers")
 
@@ -55,7 +55,7 @@ class _Outage:
 
 
 @frozen
-class Storyteller:
+class OutageLog:
     """An observer of a group, which never hears of requests.
 
     Args:

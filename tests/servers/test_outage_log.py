@@ -87,7 +87,7 @@ async def test_a_server_that_will_not_be_tried_again_says_what_to_do(told: Calla
 
 async def test_what_each_attempt_would_repeat_is_a_warning_once(caplog: pytest.LogCaptureFixture) -> None:
     """B-22: that a process ends at the first question, attempt after attempt, for as long as its outage lasts."""
-    config = ServerConfig("a", Stdio("/bin/sh", ("-c", "exit 3")), restart=POLICY)
+    config = ServerConfig("a", Stdio("/bin/sh", ("-c", "read question; exit 3")), restart=POLICY)
     async with open_servers(config) as group:
         for _ in range(3):
             await reach(group, "a", "failed")
