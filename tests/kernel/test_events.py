@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -228,3 +229,11 @@ async def test_a_stream_ends_with_its_tree_once_it_was_read() -> None:
         nursery.start_soon(read)
         await settle()
     assert seen == ["Stopping", "Stopped"]
+
+
+async def test_an_event_has_the_time_of_the_wall_clock(autojump_clock: MockClock) -> None:
+    """B-25: whatever Trio's own clock says."""
+    before = datetime.now(UTC)
+    happened = event(1)
+    await trio.sleep(3600)
+    assert before <= happened.at <= datetime.now(UTC)
