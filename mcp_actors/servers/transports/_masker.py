@@ -55,19 +55,21 @@ class Masker:
 
     def __init__(self, harmless: Iterable[str] = ()) -> None:
         self._harmless = frozenset(harmless)
-        self._names: dict[str, str] = {}
+        self._names: dict[str, str] = {}  # by folded form: lower() depends on what is around a letter, as in "Σ"
+        self._written: set[str] = set()  # and as a pattern matches them, letter by letter: "İ" folds to two
         self._pattern: re.Pattern[str] | None = None
         self.longest = 0
 
     def add(self, name: str, value: str, *, own_url: bool = False) -> None:
         """Mask a value from now on, and its parts (see `secrets_in`); `name` takes their place."""
-        if value.lower() in self._names:
+        if value.casefold() in self._names:
             return
         for secret in secrets_in(value, own_url=own_url):
             if len(secret) >= MIN_LENGTH and secret not in self._harmless:
                 for form in _forms(secret):
-                    self._names.setdefault(form.lower(), name)
-                    self.longest = max(self.longest, len(form))
+                    self._names.setdefault(form.casefold(), name)
+                    self._written |= {form, form.casefold()}
+        self.longest = max(map(len, self._written), default=0)
         self._pattern = None
 
     def add_all(self, field: str, values: Mapping[str, str]) -> None:
@@ -79,7 +81,7 @@ class Masker:
         """Return a text with every value in it masked. Takes time in proportion to its length."""
         if not self._is_in(text):
             return text
-        return self._matcher().sub(lambda found: self._names.get(found[0].lower(), MASK), text)
+        return self._matcher().sub(lambda found: self._names.get(found[0].casefold(), MASK), text)
 
     def shown(self, words: object) -> str:
         """Return the words of somebody else's exception, or a traceback of it, without what a server sent."""
@@ -87,12 +89,12 @@ class Masker:
 
     def _is_in(self, text: str) -> bool:
         # A search for each form is a hundred times as fast as the pattern, and usually there is nothing to mask.
-        lower = text.lower()
-        return any(form in lower for form in self._names)
+        folded = text.casefold()
+        return any(form in folded for form in self._names)
 
     def _matcher(self) -> re.Pattern[str]:
         if self._pattern is None:
-            longest_first = sorted(self._names, key=len, reverse=True)
+            longest_first = sorted(self._written, key=len, reverse=True)
             self._pattern = re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE)
         return self._pattern
 

@@ -119,11 +119,11 @@ class Renewal(httpx2.Auth):
         """Resolve the credentials anew, unless that was done since these were sent; return whether there are others."""
         async with self._turn:
             if self.headers is refused and self._accepted:
-                self._accepted = False
                 try:
                     headers = await self.credentials.resolve()
                 except ConnectFailed:
-                    return False  # the server is connected anew then, and that fails with it
+                    headers = refused  # the server is connected anew then, and that fails with it
+                self._accepted = False  # not earlier: a caller that leaves in between has shown nothing
                 if headers != refused:
                     self._renewed |= {name: value for name, value in headers.items() if value != refused[name]}
                     self.headers = headers

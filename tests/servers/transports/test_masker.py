@@ -31,11 +31,19 @@ def masker(value: str, name: str = "<auth>", *, own_url: bool = False) -> Masker
         ("a&b<c>d\"e'f", "a&amp;b&lt;c&gt;d&quot;e&#x27;f is invalid"),
         ("\ud800 half a pair", "\ud800 half a pair is invalid"),
         ("ABCDEFGH", "abcdefgh is invalid"),
+        ("İstanbul-1453", "İstanbul-1453 is invalid"),
+        ("İstanbul-1453", "i\u0307STANBUL-1453 is invalid"),
+        ("passwordΣ", "passwordΣ is invalid"),
     ],
 )
 def test_a_value_is_masked_as_a_whole_and_in_its_parts(value: str, words: str) -> None:
     """B-18."""
     assert masker(value)(words) == "<auth> is invalid"
+
+
+def test_a_value_whose_last_letter_has_another_form_within_a_word_is_masked_there() -> None:
+    """B-18: the small sigma."""
+    assert masker("passwordΣ")("passwordΣa") == "<auth>a"
 
 
 @pytest.mark.parametrize("value", ["", "short", "1234567"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -28,9 +28,11 @@ class Tokens:
     def __init__(self) -> None:
         self.now: str | None = "old-t0ken"
         self.asked = 0
+        self.on_ask: Callable[[], None] = lambda: None
 
     async def __call__(self) -> str:
         self.asked += 1
+        self.on_ask()
         await trio.sleep(0.01)
         if self.now is None:
             raise RuntimeError("signed out: old-t0ken")
@@ -71,6 +73,19 @@ async def test_refused_requests_are_sent_again_with_a_token_that_is_asked_for_on
         server.token = tokens.now = "newest-t0ken"
         assert text_of(await servers["web"].call_tool("sleep", {"seconds": 0})) == "slept 0"
         assert tokens.asked == 3
+
+
+async def test_a_caller_that_leaves_while_it_has_credentials_renewed_leaves_that_to_the_next() -> None:
+    """B-09: a cancelled renewal has not shown that there are no other credentials."""
+    tokens = Tokens()
+    async with connected("modern", auth=tokens) as (server, servers):
+        server.token, tokens.now = "new-t0ken", "new-t0ken"
+        with trio.CancelScope() as scope:
+            tokens.on_ask = scope.cancel
+            await servers["web"].call_tool("sleep", {"seconds": 0})
+        assert scope.cancelled_caught
+        assert text_of(await servers["web"].call_tool("sleep", {"seconds": 0})) == "slept 0"
+        assert servers["web"].statistics().incarnation == 1
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
