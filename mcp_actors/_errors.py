@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import trio
 
+from . import _pickling
 from ._exports import publish
-from ._pickling import Portable
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -45,7 +45,7 @@ ChildProblem = Literal["not_found", "already_present", "already_started", "runni
 ConnectPhase = Literal["configure", "open", "negotiate", "list_tools"]
 
 
-class McpActorsError(Portable):
+class McpActorsError(_pickling.Portable):
     """Base of every error that this package raises on purpose.
 
     Copies and pickles keep the attributes, the notes and the cause. A cause that cannot be pickled is replaced by an
