@@ -1,7 +1,7 @@
-"""The order in which the servers of a group begin to close.
+"""Make the servers of a group begin to close in reverse configured order.
 
-All servers are told to stop in one step and close side by side, but tasks that wake up in one step run in any order. So
-each server that was connected when the group was left waits until those configured after it have begun.
+All servers are asked to stop in one step and close concurrently, but Trio runs the tasks that wake up in one step in
+any order. So each server that was connected when the block exited waits until those configured after it have begun.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ __all__ = ["ClosingOrder"]
 
 
 class ClosingOrder:
-    """Lets the servers of one group begin to close in reverse configured order."""
+    """The turns of the servers of one group that is closing."""
 
     def __init__(self) -> None:
         self._due: list[str] = []
         self._parking = trio.lowlevel.ParkingLot()
 
     def leave(self, connected: Iterable[str]) -> None:
-        """Note that the group is left.
+        """Note that the block of the group has exited.
 
         Args:
-            connected: the names of the servers that are connected now, in configured order. Each of them calls `begin`,
-                however its connection ends.
+            connected: the names of the servers that are connected now, in configured order. Each of them must call
+                `begin`, however its connection ends, or the others wait for ever.
         """
         self._due.extend(connected)
 
@@ -38,7 +38,7 @@ class ClosingOrder:
             await self._parking.park()
 
     def begin(self, server: str) -> None:
-        """Note that a server begins to close. Does nothing unless the group was left."""
+        """Note that a server begins to close; do nothing if the block of the group has not exited."""
         if server in self._due:
             self._due.remove(server)
             self._parking.unpark_all()

@@ -1,15 +1,14 @@
-"""Find out which protocol era a server speaks, however slow it is to start.
+"""Negotiate the protocol era of a server, however slow it is to start.
 
-A process is asked ``server/discover``. When it has read that and has not answered for a while, it is sent
-``initialize`` as well, on the same connection, and the first answer decides; the session drops the other one. To have
-read the question never ends a process: it may be slow, its machine may be, or it may be a relay for a server that is
-not there yet.
+A process is sent ``server/discover``. If it has read that and does not answer for a while, it is sent ``initialize`` as
+well, on the same connection. The first answer decides; the session drops the other one. Silence alone never ends a
+process: the process or its machine may be slow, or it may be a relay for a server that has not started yet.
 
-A process is started once more, in legacy, when the question was its end; some servers do not survive it, and servers
-made with the Python SDK before 1.9 end with the next message that follows it. So it is when it stays silent until all
-its time is over (``_patience``).
+A process is started once more, as a legacy server, if ``server/discover`` made it exit. Some servers do not survive
+that request, and servers made with the Python SDK before 1.9 exit at the message that follows it. The same is done if a
+process stays silent until its time-outs have expired (``_patience``).
 
-The SDK negotiates by itself over HTTP and within this process. Not here: it drops an answer that comes after 10 s.
+Over HTTP and in process the SDK negotiates. For a process it cannot: it drops an answer that comes after 10 s.
 """
 
 from __future__ import annotations
@@ -69,32 +68,33 @@ __all__ = ["Negotiation"]
 
 logger = logging.getLogger("mcp_actors.servers")
 
-# It receives for a session. A Ctrl-C in the middle of a message would be lost with that; the main task gets it instead.
+# It receives the messages of a session. A KeyboardInterrupt raised in the middle of one would be lost with that
+# message; with this protection Trio raises it in the main task instead.
 trio.lowlevel.enable_ki_protection(JSONRPCDispatcher.run)
 
 CLIENT: Final = Implementation(name="mcp_actors", version=version("mcp-actors"))
-"""What servers are told about who connects."""
+"""How this client introduces itself to servers."""
 
 ANSWER_SHARE: Final = 1 / 10
-"""Part of ``connect_timeout`` that a process has to answer once it has read the question, before it is sent
-``initialize`` too: 3 s of the default 30. Servers answer in milliseconds, but for those that never do."""
+"""Part of ``connect_timeout`` that a process has for its answer to ``server/discover``, from having read it until it is
+sent ``initialize`` too: 3 s of the default 30. Servers answer in milliseconds or never."""
 
 UNBOUNDED: Final = 30.0
-"""Seconds of which this part is taken if there is no ``connect_timeout``."""
+"""Seconds that stand in for a ``connect_timeout`` of None."""
 
 KILLED: Final = (-signal.SIGKILL, -signal.SIGTERM)
-"""Exit codes of processes that somebody else has ended: an operator, or a machine that is short of memory."""
+"""Exit codes of a process that was killed from outside: by an operator, or because memory ran out."""
 
 _AS_LEGACY: Final = InitializeResult(
     protocol_version=LATEST_HANDSHAKE_VERSION,
     capabilities=ServerCapabilities(),
     server_info=Implementation(name="", version=""),
 )
-"""Has a session write requests as a legacy one does, until it is known better."""
+"""Makes a session write requests in the legacy format until the era is known."""
 
 
 class Negotiation:
-    """The eras that one connect tries; it also leaves in the record what the next one is to begin with."""
+    """The eras that one connect tries; records the one that the next connect begins with."""
 
     def __init__(self, record: ServerRecord) -> None:
         self._record = record
@@ -127,10 +127,10 @@ class Negotiation:
         return self._era == ASK and link.pid is not None
 
     async def agree(self, client: Client, link: Link, patience: Patience, tasks: Background) -> None:
-        """Do what the client has left to be done until both sides know what they speak.
+        """Finish the negotiation that entering the client began.
 
         Raises:
-            mcp.MCPError, ValidationError, NoCommonVersion, RuntimeError: they do not come to speak the same.
+            mcp.MCPError, ValidationError, NoCommonVersion, RuntimeError: the negotiation failed.
         """
         session = client.session
         if self._asks(link):
@@ -143,16 +143,16 @@ class Negotiation:
             patience.answered()
         if self._unanswered:
             logger.warning(
-                "server %r: has not answered server/discover, but initialize; it is spoken to as a legacy server until "
-                "it is connected again. If it is one, set protocol='legacy'",
+                "server %r: answered initialize but not server/discover, and is used as a legacy server until it "
+                "reconnects; set protocol='legacy' if it is one",
                 self._record.config.name,
             )
 
     async def _ask_both(self, client: Client, link: Link, patience: Patience, tasks: Background) -> None:
         """Ask a process ``server/discover``, and after a while ``initialize``; adopt what it answers first."""
         session, answers, name = client.session, Answers(), self._record.config.name
-        # These tasks live as long as the connection, so that a late answer finds its request and is dropped. To cancel
-        # one of the two requests is not allowed.
+        # These tasks live as long as the connection: a late answer then still finds its request and is dropped. A
+        # shorter scope would cancel a request on the wire, which the protocol forbids for `initialize`.
         tasks.start_soon(answers.take_discover, _discover, session, name=f"{name}:server/discover")
         tasks.start_soon(self._wait_for_answer, answers, patience, name=f"{name}:probe")
         while (outcome := answers.outcome()) is None:
@@ -177,7 +177,7 @@ class Negotiation:
         answers.permit()
 
     def begins_anew(self, link: Link | None, exc: Exception) -> bool:
-        """Whether the question was the end of a process, so that it has to be started once more; now in legacy."""
+        """Return True if ``server/discover`` ended a process, or silenced it, so it has to be started once more."""
         if self._era != ASK or link is None or link.pid is None:
             return False
         silent = isinstance(exc, TimedOut) and exc.read is True and self._asked_both
@@ -185,21 +185,21 @@ class Negotiation:
             return False
         logger.log(
             self._record.level_of_attempt,
-            "server %r: its process %s server/discover; it is started once more, and spoken to as a legacy server. "
-            "Set protocol='legacy' to save the first start",
+            "server %r: its process %s server/discover and is started once more as a legacy server; set "
+            "protocol='legacy' to avoid the first start",
             self._record.config.name,
-            "does not answer anything after" if silent else "ended at",
+            "did not answer anything after" if silent else "exited upon",
         )
         self._era, self._hurried = QUIRK, silent
         return True
 
     def succeeded(self, client: Client) -> None:
-        """Remember what the server speaks."""
+        """Remember the era of the server."""
         if self._record.config.protocol == "auto":
             self._record.era = None if self._unanswered else era_of(client, self._era)
 
     def failed(self, error: BaseException | None) -> None:
-        """Take into account what the connect failed with; None if it took too long."""
+        """Remember or forget the era after a failed connect; `error` is None if the connect timed out."""
         if self._record.config.protocol == "auto":
             answered = isinstance(error, MCPError) and error.code == UNSUPPORTED_PROTOCOL_VERSION
             self._record.era = era_after_failure(self._era, remembered=self._remembered, answered=answered)
@@ -207,11 +207,11 @@ class Negotiation:
 
 @define(eq=False)
 class Answers:
-    """What a process has said so far to the two questions for its era.
+    """The answers of a process to the two requests that negotiate its era.
 
     Attributes:
-        discover: what it answered to ``server/discover``: a result, or why there is none.
-        initialize: likewise.
+        discover: its answer to ``server/discover``: a result, or the error; None if there is none yet.
+        initialize: its answer to ``initialize``, likewise.
     """
 
     discover: DiscoverResult | Exception | None = None
@@ -221,13 +221,13 @@ class Answers:
 
     @property
     def initialize_is_due(self) -> bool:
-        """Whether it may be sent ``initialize``: it has refused the other question, or had its time to answer it."""
+        """Return True once ``initialize`` may be sent: ``server/discover`` was answered, or its time is over."""
         return self._permitted or self.discover is not None
 
     def outcome(self) -> DiscoverResult | InitializeResult | Exception | None:
-        """Return what its answers come to: what to adopt, or why nothing can be; None while that is open.
+        """Return the result to adopt, or the error of the negotiation; None while neither is certain.
 
-        If both came in the same moment, the modern era is preferred.
+        The modern era wins if both answers came in the same step.
         """
         if isinstance(self.discover, DiscoverResult) and is_modern(self.discover.supported_versions):
             return self.discover
@@ -235,7 +235,7 @@ class Answers:
             return self.discover
         if isinstance(self.initialize, InitializeResult) or self.discover is not None:
             return self.initialize
-        # A modern server may refuse `initialize` before it answers the other question.
+        # A modern server may refuse `initialize` before it answers `server/discover`, so an error decides nothing yet.
         return None
 
     async def take_discover(
@@ -257,12 +257,12 @@ class Answers:
         self._note_change()
 
     def permit(self) -> None:
-        """It may be sent ``initialize`` from now on."""
+        """Allow ``initialize`` to be sent."""
         self._permitted = True
         self._note_change()
 
     async def wait_change(self) -> None:
-        """Wait until something of this changes."""
+        """Wait for the next answer or permission."""
         await self._changed.wait()
 
     def _note_change(self) -> None:
@@ -271,12 +271,12 @@ class Answers:
 
 
 async def _discover(session: ClientSession) -> DiscoverResult:
-    """Ask what a server can do. Without the time-out of the SDK's own function for that, which drops a late answer."""
+    """Send ``server/discover`` without the SDK's time-out, which would drop a late answer."""
     return await session.send_request(DiscoverRequest(), DiscoverResult)
 
 
 async def _initialize(client: Client) -> InitializeResult:
-    """Begin a legacy session, as the SDK's own function does, which would adopt the answer at once."""
+    """Send ``initialize`` as the SDK does, but do not adopt the answer."""
     params = InitializeRequestParams(
         protocol_version=LATEST_HANDSHAKE_VERSION, capabilities=_capabilities(client), client_info=CLIENT
     )
@@ -284,7 +284,7 @@ async def _initialize(client: Client) -> InitializeResult:
 
 
 def _capabilities(client: Client) -> ClientCapabilities:
-    """Return what a client can do in a legacy session; extensions with results of their own are of the modern era."""
+    """Return the capabilities of a legacy client, without extensions that claim results: those need the modern era."""
     extensions: dict[str, Any] = {
         each.identifier: each.settings() for each in client.extensions or () if not tuple(each.claims())
     }
@@ -298,12 +298,12 @@ def _capabilities(client: Client) -> ClientCapabilities:
 
 
 def _leaves_nothing(error: Exception) -> bool:
-    """Whether a server has said to ``server/discover`` that it speaks neither a legacy version nor one of ours."""
+    """Return True if the error lists the versions of the server, and ``initialize`` cannot negotiate any of them."""
     offered = offered_versions(error)
     return offered is not None and not any(each in HANDSHAKE_PROTOCOL_VERSIONS for each in offered)
 
 
 def _ended_at_the_question(link: Link) -> bool:
-    """Whether a process was lost while it negotiated. One that has not read the question died of something else."""
+    """Return True if ``server/discover`` made a process exit. A process that has not read it died of something else."""
     obituary = link.obituary()
     return link.lost and link.failure is None and not obituary.unread and obituary.exit_code not in KILLED

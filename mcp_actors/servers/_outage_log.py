@@ -1,9 +1,9 @@
 """Log the outages of servers: losses, failed connects, parking and recovery.
 
-Python shows warnings on stderr if a program does not configure logging, so a loss, a failed connect and a parking are
-warnings with their reason. A recovery is at level INFO. An outage may last for days and a server may flap, so each
-reason is a warning once an outage, and at most `MOST_REASONS` are; everything else is at level DEBUG. An outage is over
-when the server has served for its ``reset_after``; a recovery that does not last is part of it.
+Python prints warnings on stderr even if a program does not configure logging, so a loss, a failed connect and a parking
+are warnings with their reason. A recovery is at level INFO. An outage may last for days and a server may flap, so each
+reason is a warning once per outage, up to `MOST_REASONS` of them; all else is at level DEBUG. An outage is over when
+the server has served for its ``reset_after``; a shorter recovery is part of the outage.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["OutageLog"]
 logger = logging.getLogger("mcp_actors.servers")
 
 MOST_REASONS: Final = 10
-"""Different warnings in one outage. A server may put the time of day into each of its last words."""
+"""Maximum of different warnings per outage. A server may print the time of day in each of its errors."""
 
 LASTING: Final = 60.0
 """Seconds of serving that end an outage if the server's policy has no ``reset_after``."""
@@ -39,24 +39,24 @@ _TROUBLE: Final = FAILED | {"degraded"}
 
 @define
 class _Outage:
-    """What was logged of one outage.
+    """The log of one outage.
 
     Attributes:
-        down_at: when the server was last well, by the wall clock.
-        well_since: when it became well again, on Trio's clock; None while it is not.
-        told: what was a warning.
-        recovery: the level for its return: INFO if there was a warning since it was last well.
+        down_at: the wall-clock time at which the server last failed after it was ready.
+        well_since: the time on Trio's clock at which it was ready again; None while it is not.
+        logged: the reasons that were logged as warnings.
+        recovery: the level for its recovery: INFO if there was a warning since it was last ready.
     """
 
     down_at: datetime
     well_since: float | None = None
-    told: set[str] = field(factory=set)
+    logged: set[str] = field(factory=set)
     recovery: int = logging.DEBUG
 
 
 @frozen
 class OutageLog:
-    """An observer of a group, which never hears of requests.
+    """Observes a group and logs its outages. Does not observe requests.
 
     Args:
         records: the servers by name.
@@ -68,7 +68,7 @@ class OutageLog:
     wants_requests: ClassVar[bool] = False
 
     def __call__(self, event: Event) -> None:
-        """Log a change of state that is part of a story."""
+        """Log a change of state that begins, continues or ends an outage."""
         if not isinstance(event, StateChanged):
             return
         if event.new in _TROUBLE:
@@ -81,17 +81,17 @@ class OutageLog:
     def _trouble(self, event: StateChanged, record: ServerRecord) -> None:
         outage = self._current(event, record)
         why = _why(event, record)
-        level, text = logging.DEBUG, _told(event, record, why)
+        level, text = logging.DEBUG, _text(event, record, why)
         reason = f"{event.new}: {why}"
-        if reason not in outage.told and len(outage.told) < MOST_REASONS and not _is_raised(event, record):
-            outage.told.add(reason)
+        if reason not in outage.logged and len(outage.logged) < MOST_REASONS and not _is_raised(event, record):
+            outage.logged.add(reason)
             outage.recovery, level = logging.INFO, logging.WARNING
-            if len(outage.told) == MOST_REASONS:
+            if len(outage.logged) == MOST_REASONS:
                 text += " (until it has recovered, further failures are logged at level DEBUG)"
         _log(level, event, text)
 
     def _current(self, event: StateChanged, record: ServerRecord) -> _Outage:
-        """The outage that a failure belongs to."""
+        """Return the outage that a failure belongs to; begin one if there is none."""
         outage = self._outages.get(event.server)
         lasting = record.config.restart.reset_after or LASTING
         if outage is None or (outage.well_since is not None and event.time - outage.well_since >= lasting):
@@ -110,7 +110,7 @@ class OutageLog:
         outage.well_since, outage.recovery = event.time, logging.DEBUG
 
 
-def _told(event: StateChanged, record: ServerRecord, why: str) -> str:
+def _text(event: StateChanged, record: ServerRecord, why: str) -> str:
     if event.new == "backoff":
         return f"{'connection lost' if event.old in CONNECTED else 'connect failed, retrying'}: {why}"
     if event.new != "failed":
@@ -123,14 +123,14 @@ def _told(event: StateChanged, record: ServerRecord, why: str) -> str:
 
 
 def _why(event: StateChanged, record: ServerRecord) -> str:
-    """The reason, without the delay before the next attempt, which makes every repeat look new."""
+    """Return the reason without the delay until the next attempt, which would make every repetition a new reason."""
     if record.error is None or event.new not in ("backoff", "failed"):
         return event.reason
     return problem_of(record.error)
 
 
 def _is_raised(event: StateChanged, record: ServerRecord) -> bool:
-    """Whether the program gets an exception that says so."""
+    """Return True if the group raises the error, so that it need not be logged."""
     return event.new == "failed" and record.config.on_failure == "raise"
 
 

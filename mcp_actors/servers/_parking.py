@@ -1,4 +1,4 @@
-"""Decide when a parked server is tried again."""
+"""Decide when a parked server is retried."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 __all__ = ["seconds_to_retry"]
 
 SPREAD: Final = 0.1
-"""Part of the time by which it is shortened at random, so that servers which went down together come back spread."""
+"""Random part by which the delay is shortened, so that servers which failed together do not reconnect together."""
 
 _NEEDS_CREDENTIALS: Final = frozenset({401, 403})
 
 
 def seconds_to_retry(policy: RestartPolicy, error: BaseException | None) -> float | None:
-    """Return the seconds until a parked server is tried again, or None if only `ServerRef.restart` may do that.
+    """Return the seconds until a parked server is retried, or None if only `ServerRef.restart` revives it.
 
     Args:
-        policy: the server's.
-        error: its last failure.
+        policy: the restart policy of the server.
+        error: the last failure of the server.
     """
     if policy.park_retry is None or policy.max_restarts == 0:
         return None

@@ -1,12 +1,12 @@
-"""How long one attempt to connect may take, and from when on nobody waits for it any more.
+"""Bound one attempt to connect, and the time for which callers wait for it.
 
-A connection that is not a process of ours has ``connect_timeout`` for everything. A process has ``startup_timeout``
-from its start, and ``connect_timeout`` from the moment it has read what it was sent. Both must be over before its
-silence means anything, because what reads may be a relay (``docker run -i``, ``ssh``) for a server that is not there
-yet. The first answer ends that doubt: from then on ``connect_timeout`` counts alone.
+A connection without a child process has ``connect_timeout`` for everything. A process has ``startup_timeout`` from its
+start, and ``connect_timeout`` from the moment it has read its input. Silence counts as a failure only when both have
+expired, because the reader may be a relay (``docker run -i``, ``ssh``) for a server that has not started yet. After the
+first answer ``connect_timeout`` counts alone.
 
-Whoever waits for an optional server waits for ``connect_timeout`` at most. After that the server is *overdue*: it goes
-on connecting, and the program goes on without it.
+Callers wait for an optional server for at most ``connect_timeout``. After that the server is *overdue*: it goes on
+connecting, and the program goes on without it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Patience", "TimedOut", "open_patience"]
 
 LOOK_EVERY: Final = 0.05
-"""Seconds between two looks whether a process has read what it was sent. No event says so."""
+"""Seconds between two checks whether a process has read its input. The system has no event for that."""
 
 
 Limit: TypeAlias = Literal["startup_timeout", "connect_timeout"]
@@ -38,13 +38,13 @@ class TimedOut(Exception):
     """An attempt to connect took too long.
 
     Attributes:
-        limit: which setting bounds it.
-        seconds: the value of that.
-        read: whether it has read what it was sent; None if nobody can tell.
+        limit: the setting that expired.
+        seconds: the value of that setting.
+        read: whether the process has read its input; None if the system does not report that.
     """
 
     def __init__(self, limit: Limit, seconds: float, read: bool | None) -> None:
-        super().__init__(f"{limit} of {seconds:g} s is over")
+        super().__init__(f"timed out after {seconds:g} s ({limit})")
         self.limit = limit
         self.seconds = seconds
         self.read = read
@@ -55,12 +55,12 @@ class Patience:
 
     Attributes:
         scope: the scope around the attempt; its deadline is when the attempt is over.
-        read: set when a process has read the first thing that it was sent, or where the system does not tell.
+        read: set when a process has read the first message; at once if the system does not report that.
 
     Args:
         record: the server.
-        began: when the connect began that this attempt is part of.
-        hurried: whether an earlier process had all its time, so that this one need not be taken for a relay.
+        began: the time at which the whole connect began.
+        hurried: True if an earlier process has used up its time-outs, so this one is not taken for a relay.
     """
 
     def __init__(self, record: ServerRecord, *, began: float, hurried: bool) -> None:
@@ -79,7 +79,7 @@ class Patience:
 
     @asynccontextmanager
     async def follow(self, link: Link) -> AsyncIterator[None]:
-        """Give a process the time that it has from its start, until more is known of it."""
+        """Give a process ``startup_timeout`` from its start, until it has read its input."""
         if link.pid is None:
             yield
             return
@@ -93,12 +93,13 @@ class Patience:
             yield
 
     async def watch_reading(self, link: Link) -> None:
-        """Wait until a process has read all that it was sent; from then on it has ``connect_timeout`` at least.
+        """Wait until a process has read all its input; from then on it has at least ``connect_timeout``.
 
-        Where the system does not tell, ``startup_timeout`` bounds the whole.
+        If the system does not report that, ``startup_timeout`` bounds the whole attempt.
         """
         self._has_read = False
-        await trio.sleep(LOOK_EVERY)  # what is sent in this step is in the pipe by then
+        # A message that is sent in this step is in the pipe only after this. An empty pipe now would prove nothing.
+        await trio.sleep(LOOK_EVERY)
         while link.heard is False:  # noqa: ASYNC110 - there is no event, see LOOK_EVERY
             await trio.sleep(LOOK_EVERY)
         self._has_read = link.heard
@@ -110,22 +111,22 @@ class Patience:
     async def _note_overdue(self, link: Link) -> None:
         await trio.sleep_until(self._overdue_at)
         if self.scope.deadline <= (close := self._overdue_at + self._record.config.stop_timeout):
-            await trio.sleep_until(close)  # it is about to end: whoever waits is better off with what it ended in
+            await trio.sleep_until(close)  # the attempt is about to fail: callers get its error, not "still connecting"
         if not self._answered:
             self._record.note_overdue(link)
 
     def answered(self) -> None:
-        """The server is there: it has answered. What is left to be done has ``connect_timeout``."""
+        """Note the first answer of the server; the rest of the attempt has ``connect_timeout``."""
         if self._link is not None and not self._answered:
             self._answered = True
             self.scope.deadline, self._limit = trio.current_time() + self._connect, "connect_timeout"
 
     def connected(self) -> None:
-        """The server is connected, and nothing is over any more."""
+        """Lift the deadline: the server is connected."""
         self.scope.deadline = math.inf
 
     def over(self) -> TimedOut:
-        """The error for an attempt whose time is over."""
+        """Return the error of an attempt that timed out."""
         if self._limit == "connect_timeout" or self._startup == self._connect:
             return TimedOut("connect_timeout", self._connect, self._has_read)
         return TimedOut("startup_timeout", self._startup, self._has_read)
@@ -133,10 +134,10 @@ class Patience:
 
 @contextmanager
 def open_patience(record: ServerRecord, *, began: float, hurried: bool) -> Iterator[Patience]:
-    """Bound an attempt to connect, until it is said to be connected.
+    """Bound an attempt to connect, until `Patience.connected` is called.
 
     Raises:
-        TimedOut: it took too long.
+        TimedOut: the attempt took too long.
     """
     patience = Patience(record, began=began, hurried=hurried)
     with patience.scope:

@@ -1,20 +1,21 @@
-"""Check a connected server from time to time, and end a connection that is of no more use.
+"""Check the health of a connected server, and end its connection if it is frozen.
 
 Theory of operation
 -------------------
-One task for each connection (`keep_checking`), in the tree of the actor's owner, so it ends with the connection; what
-it learns outlives it, in the record (`ServerHealth`). It asks through the mailbox, but on the control lane: past a full
-queue and past ``max_in_flight=1``. Requests feed the same ladder: an answer resets it, and a request that timed out
-without a byte from the server counts as a failure and asks for a check at once. Nothing of that is on the way of a call
-while all is well, but for one look at a number when it was answered.
+Each connection has one task (`keep_checking`) in the tree of the actor's owner, so it ends with the connection; the
+results outlive it in the record (`ServerHealth`). Checks go through the mailbox on the control lane: they overtake a
+full queue and take no slot of ``max_in_flight``. Requests feed the same ladder: an answer resets it, and a request that
+timed out without a byte from the server counts as a failure and triggers a check at once. While all is well this costs
+a call one comparison, when it was answered.
 
-The ladder says when a restart is due (`_health`), `ServerHealth.verdict` whether it may be carried out. It may when the
-process is stopped. Otherwise the server might only be busy: no byte must have come for ``HealthPolicy.silence``, and no
-request may be within its deadline that was sent before the server fell silent. A later one is not what it is busy with.
+The ladder (`_health`) decides when a restart is due, `ServerHealth.verdict` whether it is allowed. It is allowed if the
+process is stopped. Otherwise the server may be busy, so two conditions must hold: no byte has come for
+``HealthPolicy.silence``, and no request is within its deadline that was sent before the server fell silent. Later
+requests do not count: they cannot be the reason for the silence.
 
-A process that has exited while something else holds its pipes is asked once, as the server may be the child of a
-wrapper. If it does not answer, the connection is lost; no silence is needed, and such a request protects it only if
-another process of the same session may be the server.
+A process may exit while another process holds its pipes: a wrapper with its server as a child, or a server with a
+helper. It is checked once, and without an answer the connection is lost at once. A request that was sent before
+protects it only if another process of the same session may be the server.
 """
 
 from __future__ import annotations
@@ -52,29 +53,29 @@ if TYPE_CHECKING:
 __all__ = ["ServerHealth", "check_health", "keep_checking"]
 
 TOO_MANY_REQUESTS: Final = 429
-"""A server that refuses a check for being asked too often is alive, and more checks would not help it."""
+"""HTTP status that counts as an answer: a server that limits the rate of its requests is alive."""
 
 LAST_WORDS: Final = 0.25
-"""Seconds from the exit of a process to the question whether its server lives on. Writing to a pipe that nobody reads
-ends the connection, and what the process said before it exited may still be on its way: it may be why."""
+"""Seconds from the exit of a process to the check whether its server lives on. Writing to a pipe without a reader ends
+the connection, and the last output of the process, which may explain its exit, has to be read before that."""
 
 
 @frozen
 class Probe(Request[None]):
-    """Ask a server for a sign of life: any answer will do."""
+    """A request that any live server answers, if only with an error."""
 
     control: ClassVar[bool] = True
 
     @property
     def operation(self) -> str:
-        """What it is in the legacy era."""
+        """The method in the legacy era."""
         return "ping"
 
     async def send(self, client: Client, record: ServerRecord) -> None:
-        """``ping``, or ``server/discover`` since 2026-07-28.
+        """Send ``ping``, or ``server/discover`` since 2026-07-28.
 
         Raises:
-            mcp.MCPError: there was no answer, which the transport knows more about.
+            mcp.MCPError: there was no answer; the transport knows the reason.
         """
         try:
             await self._ask(client, record.health)
@@ -91,20 +92,20 @@ class Probe(Request[None]):
             await client.session.send_ping()
             health.pings = True
         else:
-            # A ping must be answered, but not every server knows that. One that never did is asked for what it did
-            # answer before, when it was connected.
+            # The protocol requires an answer to a ping, but some servers ignore it. A server that never answered one is
+            # sent tools/list, which it answered when it was connected.
             await client.list_tools(cache_mode="bypass")
             health.pings = False
 
 
 class ServerHealth:
-    """What is known about the health of one server; outlives its connections.
+    """The health of one server, kept across its connections.
 
     Attributes:
         ladder: its consecutive failures.
         last_check: the last check.
         last_error: the last failure.
-        pings: whether it answers a ping; None if that is not known yet.
+        pings: whether the server answers a ping; None until that is known.
     """
 
     def __init__(self, server: str, policy: HealthPolicy, deadlines: Deadlines, on_change: Callable[[], None]) -> None:
@@ -115,7 +116,7 @@ class ServerHealth:
         self._link: Link | None = None
         self._due = math.inf
         self._nap = trio.CancelScope()
-        self._left_alone = False  # the process has exited, something holds its pipes, and has not answered since
+        self._left_alone = False  # the process has exited, its pipes are open, and there was no answer since
         self.ladder = Ladder()
         self.last_check: Health | None = None
         self.last_error: Exception | None = None
@@ -123,19 +124,19 @@ class ServerHealth:
 
     @property
     def failing(self) -> bool:
-        """Whether something was not answered since the last answer."""
+        """True if anything has failed since the last answer."""
         return self.ladder.failures > 0
 
     @property
     def condition(self) -> Condition:
-        """How healthy it counts."""
+        """The condition of the server."""
         if self._left_alone and self.ladder.here:
             return "unhealthy"
         return self.ladder.condition(self._policy)
 
     @property
     def problem(self) -> Exception | None:
-        """What is wrong; None while it counts as healthy."""
+        """The last failure; None while the server is healthy."""
         return None if self.condition == "healthy" else self.last_error
 
     def status(self, *, connected: bool) -> HealthStatus:
@@ -150,14 +151,14 @@ class ServerHealth:
     # --- evidence ---------------------------------------------------------------------------------------------------
 
     def answered(self) -> None:
-        """The server has answered something."""
+        """Note an answer of the server."""
         before, self.ladder = self.condition, self.ladder.answered(trio.current_time())
         self._left_alone = False
         if before != "healthy":
             self._on_change()
 
     def failed(self, asked: float, error: Exception) -> None:
-        """The server did not answer what it was asked then, in its time; it is asked again soon."""
+        """Count a check or request, sent at `asked`, that was not answered in time; schedule the next check."""
         ladder = self.ladder.failed(asked, trio.current_time())
         if ladder is not self.ladder and self._link is not None and not self._link.lost:
             before, self.ladder, self.last_error = self.condition, ladder, error
@@ -166,19 +167,19 @@ class ServerHealth:
                 self._on_change()
 
     def timed_out(self, asked: float, error: Exception) -> None:
-        """A request that was with the server has timed out. It may only be slow, but not if it sent nothing at all."""
+        """Count a sent request that timed out, unless the server has sent anything since: then it is only slow."""
         if self._link is not None and self._link.heard_at <= asked and self._policy.interval is not None:
             self.failed(asked, error)
             self._check_by(trio.current_time())
 
     def forgive(self) -> None:
-        """Somebody starts it explicitly: earlier failures count no more."""
+        """Forget all failures, because the server is started explicitly."""
         self.ladder = Ladder()
 
     # --- checks -----------------------------------------------------------------------------------------------------
 
     def begin(self, link: Link) -> None:
-        """Watch a new connection, which begins to serve in this step."""
+        """Begin to check a new connection, which begins to serve in this step."""
         self._link, self.ladder, self.pings = link, self.ladder.reconnected(self._policy), None
         link.hear_of_exit(self._exited)
         interval = self._policy.timeout if self.failing else self._policy.interval or math.inf
@@ -188,7 +189,7 @@ class ServerHealth:
             self._exited()
 
     def end(self) -> None:
-        """Watch the connection no more."""
+        """Stop checking the connection."""
         self._link = None
 
     async def wait_due(self) -> None:
@@ -211,7 +212,7 @@ class ServerHealth:
         self._on_change()
 
     async def verdict(self) -> Verdict | None:
-        """What is to be done now about the failures there were. See the top of `_probing`."""
+        """Return the step to take now, or None. See the theory of operation at the top of the file."""
         assert self._link is not None
         due = self.ladder.verdict(self._policy)
         if self._left_alone and self.ladder.here and self._link.heard_at <= self.ladder.since:
@@ -222,12 +223,12 @@ class ServerHealth:
         return due if silence is not None and silent >= silence and not self._is_busy() else None
 
     def _is_busy(self) -> bool:
-        """Whether something is with the server that it may be working on since before it fell silent."""
+        """Return True if the server may be working on a request that it got before it fell silent."""
         return self._deadlines.any_sent_before(self.ladder.since)
 
 
 async def check_health(record: ServerRecord, actor: ActorRef) -> Health:
-    """Ask a server for a sign of life, and take into account what comes of it.
+    """Check a server once, and count the result.
 
     **Cancellation**: leaves at once.
     """
@@ -237,7 +238,7 @@ async def check_health(record: ServerRecord, actor: ActorRef) -> Health:
         error = await _ask(record, actor)
         if error is None:
             health.answered()
-        elif not isinstance(error, ActorError):  # else the connection has ended meanwhile
+        elif not isinstance(error, ActorError):  # an ActorError: the connection has ended meanwhile
             health.failed(asked, error)
     else:
         await trio.lowlevel.checkpoint()
@@ -252,11 +253,12 @@ async def check_health(record: ServerRecord, actor: ActorRef) -> Health:
 
 
 async def _ask(record: ServerRecord, actor: ActorRef) -> Exception | None:
-    """Ask once. Returns why there was no answer, or None if there was."""
+    """Send one check. Return None if it was answered, else the error."""
     timeout = record.config.health.timeout
     with trio.move_on_after(timeout):
         try:
-            # In a context of its own: it may be asked from within a request of this very server.
+            # An empty context: check_health() may be called inside a request of this server. The kernel would take the
+            # check for a part of that request, and may refuse it as a deadlock.
             await contextvars.Context().run(actor.send_request, Probe()).wait()
         except HttpStatusError as exc:
             return None if exc.status == TOO_MANY_REQUESTS else exc
@@ -265,7 +267,7 @@ async def _ask(record: ServerRecord, actor: ActorRef) -> Exception | None:
             return exc
         return None
     return RequestTimedOut(
-        f"server {record.config.name!r}: no answer to a health check within {timeout:g} s; see what it is busy with, "
+        f"server {record.config.name!r}: no answer to a health check within {timeout:g} s; check what it is busy with, "
         "or raise HealthPolicy.timeout",
         server=record.config.name,
         operation="ping",
@@ -275,12 +277,12 @@ async def _ask(record: ServerRecord, actor: ActorRef) -> Exception | None:
 
 
 async def keep_checking(record: ServerRecord, actor: ActorRef, end: Callable[[Verdict], None]) -> None:
-    """Check the connection that `ServerHealth.begin` was given whenever that is due, until it ends.
+    """Check the connection that `ServerHealth.begin` was given at each due time, until the connection ends.
 
     Args:
-        record: the server's lasting part.
-        actor: the server's, for what is to go through the mailbox.
-        end: ends the connection.
+        record: the record of the server.
+        actor: the actor of the server, whose mailbox takes the checks.
+        end: called once to end the connection.
     """
     health = record.health
     try:

@@ -1,4 +1,4 @@
-"""Protocol versions that both sides speak, or why there is none. Pure functions."""
+"""Decide whether both sides have a protocol version in common. Pure functions."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ _OF_THE_SDK: Final = ("Unsupported protocol version from the server", "No mutual
 
 
 class NoCommonVersion(Exception):
-    """A server answers with a protocol version that this side does not speak."""
+    """The server answered with a protocol version that this client does not support."""
 
     def __init__(self, version: str) -> None:
-        super().__init__(f"the server answers with protocol version {plain_text(version, limit=60)!r}")
+        super().__init__(f"protocol version {plain_text(version, limit=60)!r} of the server is not supported")
 
 
 def check_handshake_version(version: str) -> None:
-    """Check what a server answers to ``initialize``.
+    """Validate the version in the answer to ``initialize``.
 
     Raises:
-        NoCommonVersion: this side does not speak that.
+        NoCommonVersion: this client does not support it.
     """
     if version not in HANDSHAKE_PROTOCOL_VERSIONS:
         raise NoCommonVersion(version)
 
 
 def is_modern(versions: Iterable[str]) -> bool:
-    """Whether one of these is a version since 2026-07-28 that this side speaks, too."""
+    """Return True if one of these is a version since 2026-07-28 that this client supports."""
     return any(each in MODERN_PROTOCOL_VERSIONS for each in versions)
 
 
 def offered_versions(error: BaseException) -> list[str] | None:
-    """Return the versions that a server names when it refuses the one it was asked in; None if it names none."""
+    """Return the versions that a refusal of the server lists; None if it lists none."""
     if isinstance(error, MCPError) and error.code == UNSUPPORTED_PROTOCOL_VERSION:
         match error.error.data:
             case {"supported": list(versions)} if all(isinstance(each, str) for each in versions):
@@ -55,7 +55,7 @@ def offered_versions(error: BaseException) -> list[str] | None:
 
 
 def incompatibility(config: ServerConfig, error: BaseException) -> str | None:
-    """Return what to do if a negotiation failed for good, as the two sides have no version in common; else None."""
+    """Return the remedy if a negotiation failed because the two sides have no version in common; else None."""
     offered = offered_versions(error)
     if isinstance(error, MCPError):
         refusal = error.code in (METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION)
@@ -65,4 +65,4 @@ def incompatibility(config: ServerConfig, error: BaseException) -> str | None:
             return None
     elif not isinstance(error, NoCommonVersion) and not str(error).startswith(_OF_THE_SDK):
         return None
-    return f"this side speaks {_OURS[0]} to {_OURS[-1]}: upgrade the server, or this program"
+    return f"this client supports {_OURS[0]} to {_OURS[-1]}: upgrade the server, or this program"
