@@ -1,8 +1,8 @@
-"""Server-sent events, with limits that hold while an event is still on its way.
+"""Parse server-sent events, and enforce limits while an event is still arriving.
 
-httpx2 and the SDK read streams of events too, but one step of theirs may take any time: with chunks of a few bytes
-each, with empty lines, or with a message of millions of values. So streams are read here, in small pieces; for the SDK
-the events are written out again, each of them whole and within the limits.
+httpx2 and the SDK parse event streams too, but one step of theirs may take any time: with chunks of a few bytes each,
+with empty lines, or with a message of millions of values. So streams are parsed here, in small pieces. For the SDK the
+events are serialized again, each of them complete and within the limits.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from ._values import ValueCounter
 __all__ = ["Event", "EventParser", "TooMuch", "read_events", "with_events"]
 
 MAX_FIELD: Final = 16 * 1024
-"""Bytes of a line that is no data: an id, or a comment. Of a longer one the rest is dropped."""
+"""Bytes kept of a line other than data, such as an id or a comment. The rest is dropped."""
 
 LINES: Final = 1024
-"""Bytes that are cut into lines at a time; each of them may be one."""
+"""Bytes that are split into lines in one step; each byte may be a line."""
 
 DATA: Final = b"data:"
 
@@ -38,7 +38,7 @@ class TooMuch(httpx2.SSEError):
     """An event exceeds a limit.
 
     Attributes:
-        data: what is kept of its data.
+        data: the excerpt of its data that is kept.
     """
 
     def __init__(self, data: LongLine) -> None:
@@ -53,9 +53,9 @@ class Event:
     Attributes:
         name: its type.
         data: its data.
-        id: its id, if it has one.
-        retry: what it says of reconnecting, if it does.
-        skipped: what is kept of its data if that exceeds a limit; then `data` is empty.
+        id: its id; None if it has none.
+        retry: its ``retry`` field; None if it has none.
+        skipped: an excerpt of data that exceeds a limit; then `data` is empty.
     """
 
     name: bytes = b"message"
@@ -65,7 +65,7 @@ class Event:
     skipped: LongLine | None = None
 
     def written(self) -> bytes:
-        """Write it as a server does."""
+        """Serialize the event as a server does."""
         fields = [(b"id", self.id), (b"retry", self.retry), (b"event", self.name)]
         lines = [b"%s: %s\n" % (name, value) for name, value in fields if value is not None]
         data = [DATA + b" " + line + b"\n" for line in self.data.split(b"\n")]
@@ -73,11 +73,11 @@ class Event:
 
 
 class EventParser:
-    """Cuts a stream of bytes into events, each byte looked at once.
+    """Splits a stream of bytes into events and looks at each byte once.
 
     Args:
-        max_bytes: how long the data of an event may be.
-        max_values: how many values of JSON there may be in it.
+        max_bytes: the maximum size of the data of one event.
+        max_values: the maximum number of JSON values in it.
     """
 
     def __init__(self, max_bytes: float, max_values: float) -> None:
@@ -90,7 +90,7 @@ class EventParser:
 
     @property
     def begun(self) -> bool:
-        """Whether something of the next event has come."""
+        """Whether a part of the next event has arrived."""
         return bool(self._fields) or self._data is not None
 
     def _begin_event(self) -> None:
@@ -100,7 +100,7 @@ class EventParser:
         self._skipped: LongLine | None = None
 
     def feed(self, piece: bytes) -> Iterator[Event]:
-        """Take the next bytes of the stream, which may begin and end anywhere, and yield the events that they end."""
+        """Take the next bytes of the stream, which may begin and end anywhere; yield the events that they complete."""
         if not piece:
             return
         if self._after_return:
@@ -127,7 +127,7 @@ class EventParser:
                 self._add(bytes(self._line[len(DATA) :]).removeprefix(b" "))
 
     def _end_line(self) -> bool:
-        """End a line; return whether an event ends with it."""
+        """End a line; return True if an event ends with it."""
         line, self._line = bytes(self._line), bytearray()
         if self._in_data:
             self._in_data = False
@@ -148,7 +148,7 @@ class EventParser:
             self._add(b"\n")
 
     def _add(self, part: bytes) -> None:
-        """Add to the data; of too much of it the two ends are kept."""
+        """Append to the data. Above a limit only its two ends are kept."""
         assert self._data is not None
         if self._skipped is not None:
             self._skipped.extend(part)
@@ -178,9 +178,9 @@ class EventParser:
 
 
 async def read_events(response: httpx2.Response, max_bytes: float, max_values: float) -> AsyncGenerator[Event, None]:
-    """Read a stream of events to its end. Other tasks run in between, whatever comes.
+    """Read a stream of events to its end, and yield to the event loop often, whatever the server sends.
 
-    After lines that are part of no event, such as comments, it rests (see ``_pace``).
+    Lines that belong to no event, such as comments, slow the reading down (see ``_pace``).
     """
     parser, turns, pace = EventParser(max_bytes, max_values), Turns(), ReadingPace()
     async with aclosing(pieces_of(response)) as pieces:
@@ -197,7 +197,7 @@ async def read_events(response: httpx2.Response, max_bytes: float, max_values: f
 
 
 class _Written(httpx2.AsyncByteStream):
-    """Events, written out again."""
+    """A body of events that are serialized again."""
 
     def __init__(
         self, response: httpx2.Response, events: AsyncGenerator[Event, None], admit: Callable[[Event], bool]
@@ -213,26 +213,26 @@ class _Written(httpx2.AsyncByteStream):
     async def _write(self) -> AsyncGenerator[bytes, None]:
         async with aclosing(self._events) as events:
             async for event in events:
-                # Of other types the SDK knows none; it would write a warning for each.
+                # The SDK knows no other type and would log a warning for each.
                 if event.name == b"message" and self._admit(event):
                     written = event.written()
                     for begin in range(0, len(written), PIECE):
                         yield written[begin : begin + PIECE]
 
     async def aclose(self) -> None:
-        await self._pieces.aclose()  # older versions of httpx2 would leave that to the garbage collector
+        await self._pieces.aclose()  # older versions of httpx2 leave that to the garbage collector
         await self._response.aclose()
 
 
 def with_events(
     response: httpx2.Response, events: AsyncGenerator[Event, None], admit: Callable[[Event], bool]
 ) -> httpx2.Response:
-    """Return a response that the SDK can read messages from: in UTF-8, as the specification has it, and not encoded.
+    """Return a response from which the SDK can read the events: UTF-8, not compressed.
 
     Args:
-        response: the one that the events come from.
-        events: what `read_events` yields.
-        admit: called with each event. Those for which it returns False are left out; what it raises ends the stream.
+        response: the response that the events come from.
+        events: the iterator of `read_events`.
+        admit: called with each event. An event is dropped if it returns False; an exception ends the stream.
     """
     headers = [(name, value) for name, value in response.headers.multi_items() if name not in OF_THE_BODY]
     written = httpx2.Response(

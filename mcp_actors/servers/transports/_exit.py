@@ -1,7 +1,7 @@
-"""Look at a child process without reaping it: wait for its exit, and see what it has become.
+"""Watch a child process without reaping it: its exit, its suspension, its successor.
 
-For the exit, Linux gives a file descriptor that becomes readable (pidfd), macOS an event (kqueue); no thread waits. A
-process that has exited and was not reaped keeps its number and its group, so that the group can still be signaled: see
+Linux reports an exit through a file descriptor (pidfd), macOS through an event (kqueue), so no thread has to wait. A
+process that has exited and is not reaped keeps its pid and its process group, so the group can still be signaled: see
 `_process`.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["has_successor", "is_stopped", "wait_exiting"]
 
 
 async def wait_exiting(pid: int) -> bool:
-    """Wait until a child has exited. Returns False, at once, where the system does not tell."""
+    """Wait until a child has exited and return True; return False at once if the system does not report that."""
     if sys.platform == "linux":
         return await _wait_pidfd(pid)
     elif sys.platform == "darwin":
@@ -33,7 +33,7 @@ if sys.platform == "linux":
     async def _wait_pidfd(pid: int) -> bool:
         try:
             descriptor = os.pidfd_open(pid)
-        except OSError:  # a kernel before 5.3, or a sandbox
+        except OSError:  # a kernel before 5.3, or a sandbox that forbids it
             await trio.lowlevel.checkpoint()
             return False
         try:
@@ -45,7 +45,7 @@ if sys.platform == "linux":
 elif sys.platform == "darwin":
 
     async def _wait_kqueue(pid: int) -> bool:
-        """Wait as `trio.Process.wait` does. Only one task may, for one process."""
+        """Wait as `trio.Process.wait` does. Only one task may wait for a process."""
         queue = trio.lowlevel.current_kqueue()
 
         def event(flags: int) -> select.kevent:
@@ -57,7 +57,7 @@ elif sys.platform == "darwin":
 
         try:
             queue.control([event(select.KQ_EV_ADD | select.KQ_EV_ONESHOT)], 0)
-        except ProcessLookupError:  # it is about to be a zombie
+        except ProcessLookupError:  # it has just exited, and kqueue no longer finds it
             await trio.lowlevel.checkpoint()
         else:
             await trio.lowlevel.wait_kevent(pid, select.KQ_FILTER_PROC, abort)
@@ -65,7 +65,7 @@ elif sys.platform == "darwin":
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a child is stopped (SIGSTOP, state T); False where the system does not tell."""
+    """Return True if a child is stopped (SIGSTOP, state T); False if the system does not report that."""
     if not hasattr(os, "waitid"):  # macOS, before Python 3.13
         return False
     try:
@@ -75,10 +75,10 @@ def is_stopped(pid: int) -> bool:
 
 
 def has_successor(leader: int, written: int) -> bool:
-    """Whether another process of a leader's session has written so many bytes; True where the system does not tell.
+    """Return True if another process of a leader's session has written so many bytes, or if that cannot be found out.
 
-    When the leader of a session has exited, this tells a server that was its child from a helper that only holds its
-    pipes: the server has written all that was ever read from it. Blocks: it looks at every process.
+    After the exit of the leader this distinguishes a server that was its child from a helper that only holds its pipes:
+    the server has written everything that was read. Blocks, because it reads the status of every process.
     """
     if sys.platform == "linux":
         return any(_succeeds(process, leader, written) for process in Path("/proc").iterdir())
@@ -91,9 +91,9 @@ def _succeeds(process: Path, leader: int, written: int) -> bool:
         state, _, _, session = (process / "stat").read_text().rpartition(")")[2].split()[:4]
         return int(session) == leader and state != "Z" and _written(process) >= written
     except PermissionError:
-        return True  # it is of that session, but another user's
+        return True  # a process of this session (see the line above) that belongs to another user
     except OSError:
-        return False  # no process, or one that has just gone
+        return False  # not a process, or one that has just exited
 
 
 def _written(process: Path) -> int:

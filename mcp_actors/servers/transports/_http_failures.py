@@ -106,7 +106,7 @@ def nameless_error(body: bytes, request: RequestId) -> ErrorData | None:
     try:
         message = parse_message(body)
     except ValueError:
-        raise NoAnswer("its answer is no message of MCP" if body.strip() else "its answer is empty") from None
+        raise NoAnswer("its answer is not an MCP message" if body.strip() else "its answer is empty") from None
     if not isinstance(message, JSONRPCResponse | JSONRPCError):
         raise NoAnswer("what it sent is a message, but no answer")
     if isinstance(message, JSONRPCError) and message.id is None:

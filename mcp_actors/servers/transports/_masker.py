@@ -1,10 +1,10 @@
-"""Keep the credentials of a connection out of what its server sends back.
+"""Mask the credentials of a connection in the text that its server sends.
 
-A server repeats what it was given: a 401 quotes the token, a process prints its environment when it cannot start. Such
-text ends in errors, events and logs. So whoever makes a text of ours from a text of a server asks the `Masker` of the
-connection first. It is the only place that keeps resolved values, and it goes with the connection.
+Servers repeat their credentials: a 401 quotes the token, a process prints its environment when it cannot start. Such
+text ends up in errors, events and logs. So all code that quotes a server passes the text through the `Masker` of the
+connection first. Only the masker keeps resolved values, and it is dropped with the connection.
 
-Results are not masked: they are data, and belong to the caller.
+Results are not masked: they are data and belong to the caller.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ from ...config._secrets import secrets_in
 __all__ = ["Masker"]
 
 MIN_LENGTH: Final = 8
-"""Characters of a value that is masked. Shorter ones are words such as "true" or "8080", which texts need."""
-
+"""Minimum length of a masked value. Shorter ones are words such as "true" or "8080", which texts need."""
 
 _INPUT: Final = re.compile(r"input_value=.*(?=, input_type=)")
-"""Where pydantic shows what it was given, with its middle left out, which may cut a credential."""
+"""Where pydantic shows its input, shortened in the middle: a credential that is cut there would not be recognized."""
 
 _EXPECTED: Final = (McpActorsError, MCPError, OSError, httpx2.HTTPError, BaseExceptionGroup)
 
@@ -40,17 +39,17 @@ E = TypeVar("E", bound=BaseException)
 
 
 class Masked(Exception):
-    """Takes the place of an exception whose text has a credential in it; its own has none."""
+    """Replaces an exception whose text contains a credential and cannot be changed."""
 
 
 class Masker:
-    """Replaces the values of one connection by their names, in whatever case and form a text has them.
+    """Replaces the credentials of one connection by their names, in any case and encoding.
 
     Args:
         harmless: values that are not masked.
 
     Attributes:
-        longest: characters of the longest form of a value.
+        longest: the length of the longest encoded form of a value, in characters.
     """
 
     def __init__(self, harmless: Iterable[str] = ()) -> None:
@@ -61,7 +60,7 @@ class Masker:
         self.longest = 0
 
     def add(self, name: str, value: str, *, own_url: bool = False) -> None:
-        """Mask a value from now on, and its parts (see `secrets_in`); `name` takes their place."""
+        """Replace a value, and its secret parts (`secrets_in`), by `name` from now on."""
         if value.casefold() in self._names:
             return
         for secret in secrets_in(value, own_url=own_url):
@@ -73,22 +72,22 @@ class Masker:
         self._pattern = None
 
     def add_all(self, field: str, values: Mapping[str, str]) -> None:
-        """Mask the values of a field, such as ``env``."""
+        """Add all values of a field such as ``env``."""
         for name, value in values.items():
             self.add(f"<{field}.{name}>", value)
 
     def __call__(self, text: str) -> str:
-        """Return a text with every value in it masked. Takes time in proportion to its length."""
+        """Return `text` with every known value masked, in time proportional to its length."""
         if not self._is_in(text):
             return text
         return self._matcher().sub(lambda found: self._names.get(found[0].casefold(), MASK), text)
 
     def shown(self, words: object) -> str:
-        """Return the words of somebody else's exception, or a traceback of it, without what a server sent."""
+        """Return the text or traceback of a foreign exception, masked and without the input that pydantic shows."""
         return self(_INPUT.sub("input_value=…", str(words)))
 
     def _is_in(self, text: str) -> bool:
-        # A search for each form is a hundred times as fast as the pattern, and usually there is nothing to mask.
+        # A search for each form is a hundred times as fast as the pattern, and most texts contain no credential.
         folded = text.casefold()
         return any(form in folded for form in self._names)
 
@@ -99,7 +98,7 @@ class Masker:
         return self._pattern
 
     def place_to_cut(self, text: str, at: int) -> int:
-        """Return where to cut a text, at `at` or before it, so that no value is cut into two."""
+        """Return the last position up to `at` where cutting the text splits no value."""
         begin, end = max(at - self.longest, 0), at + self.longest
         if self._is_in(text[begin:end]):
             for found in self._matcher().finditer(text, begin, end):
@@ -108,7 +107,7 @@ class Masker:
         return at
 
     def data(self, value: Any) -> Any:
-        """Return JSON-like data with every text in it masked; the same object if there was nothing to mask."""
+        """Return JSON-like data with every string masked; the same object if nothing was masked."""
         if isinstance(value, str):
             return self(value)
         if isinstance(value, Mapping):
@@ -120,12 +119,13 @@ class Masker:
         return value if masked == value else masked
 
     def clean(self, error: E) -> E | Masked:
-        """Let an exception be kept: without frames, whose locals hold what was resolved, and without credentials.
+        """Strip an exception and its causes of credentials, so that it can be kept.
 
-        That includes its causes. What an `mcp.MCPError` says stays as it came, but for the credentials in it.
+        Its frames are dropped, because their locals hold resolved values. Of an `mcp.MCPError` only the credentials
+        change.
 
         Returns:
-            The same exception; `Masked` in the place of one whose text cannot be changed.
+            The same exception, or a `Masked` if its text cannot be changed.
         """
         return self._clean(error, set())
 
@@ -133,7 +133,8 @@ class Masker:
         if id(error) in seen:
             return error
         seen.add(id(error))
-        ours = isinstance(error, McpActorsError)  # masked when it was made: our own words are not to be
+        # Text of ours was masked when it was made. Once more, its own words might be taken for a value.
+        ours = isinstance(error, McpActorsError)
         if not ours:
             _note_origin(error)
         error.__traceback__ = None
@@ -161,7 +162,7 @@ class Masker:
 
 
 def _note_origin(error: BaseException) -> None:
-    """Note where an exception was raised that nobody expects, as its traceback goes."""
+    """Note where an unexpected exception was raised, because its traceback is about to be dropped."""
     if error.__traceback__ is None or isinstance(error, _EXPECTED):
         return
     *_, last = traceback.extract_tb(error.__traceback__)
@@ -169,7 +170,7 @@ def _note_origin(error: BaseException) -> None:
 
 
 def _forms(secret: str) -> Iterable[str]:
-    """Yield a value as it may be written: bare, and within URLs, JSON, Python or HTML."""
+    """Return the forms of a value: plain, and encoded for URLs, JSON, Python or HTML."""
     writable = secret.encode(errors="replace").decode()
     return (
         secret,

@@ -88,7 +88,7 @@ class NotificationStream:
             logging.WARNING if self.malformed <= LOGGED else logging.DEBUG,
             "server %r: skipped an event that %s",
             self._server,
-            f"has too many {event.skipped.excess}" if event.skipped else "is no message of MCP",
+            f"has too many {event.skipped.excess}" if event.skipped else "is not an MCP message",
         )
         return False
 

@@ -1,8 +1,8 @@
-"""Decide how fast to read from a server, so that what nobody asked for costs the others little.
+"""Limit how fast a server is read, so that a flood from it hardly delays other servers.
 
-Whatever a server writes is dealt with in the event loop that all servers share. Steps are short, but a server that
-always has something to say would have one of them in each turn. Rests are no loss: what is not read waits in the pipe,
-and then the server waits. Pure decisions: no clock, no tasks.
+All servers share one event loop. Each message takes a short step, but a server that writes without pause would take one
+in every turn of the loop. Pauses lose nothing: unread bytes wait in the pipe, and then the server waits. Pure
+decisions: no clock, no tasks.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Final
 __all__ = ["ReadingPace"]
 
 AT_ONCE: Final = 500
-"""Unasked messages that are read without a rest, at least; more, if more notifications are taken in a second."""
+"""Unsolicited messages that are read without a pause, at least; more if ``Limits.max_notifications`` is higher."""
 
 A_SECOND: Final = 6
-"""How many times as many are read in a second after that. At 0.2 ms each, 3000 take 60 % of the time."""
+"""Multiple of that number that is read per second afterwards. At 0.2 ms each, 3000 messages take 60 % of the time."""
 
 NOTICED: Final = 0.001
-"""Seconds of work that come to nothing before a rest: a banner or a few lines of log on stdout cause none."""
+"""Seconds of wasted work before a pause: a banner or a few log lines on stdout cause none."""
 
 RESTS: Final = 20
-"""How many times as long a rest is as the work was: few calls of others meet a step of such work then."""
+"""Length of a pause as a multiple of the wasted work: few calls to other servers then meet such a step."""
 
 LONGEST: Final = 0.5
-"""Seconds of one rest: in it nothing is noticed of the server, not even its end."""
+"""Maximum seconds of one pause: during it nothing of the server is noticed, not even its exit."""
 
 
 class ReadingPace:
-    """How fast one connection is read.
+    """The reading speed of one connection.
 
     Args:
         max_notifications: as in ``Limits``.
@@ -41,14 +41,14 @@ class ReadingPace:
         self._wasted = 0.0
 
     def unasked(self, now: float) -> float:
-        """Count a message that nobody asked for; return how many seconds to rest after it."""
+        """Count an unsolicited message; return the seconds to pause after it."""
         rate = A_SECOND * self._at_once
         self._credit = min(self._at_once, self._credit + (now - self._credited) * rate) - 1
         self._credited = now
         return max(0.0, -self._credit / rate)
 
     def wasted(self, seconds: float) -> float | None:
-        """Count work that came to nothing; return how many seconds to rest after it, if at all."""
+        """Count wasted work; return the seconds to pause after it, or None for no pause."""
         self._wasted += seconds
         if self._wasted < NOTICED:
             return None

@@ -207,7 +207,7 @@ class PipeReader(MessageReader):
         self.malformed_lines += 1
         logger.log(
             logging.WARNING if self.malformed_lines <= LOGGED_LINES else logging.DEBUG,
-            "server %r: skipped a line on stdout that is no MCP message (%d bytes): %r",
+            "server %r: skipped a line on stdout that is not an MCP message (%d bytes): %r",
             self._server,
             len(line),
             self._excerpt(line),

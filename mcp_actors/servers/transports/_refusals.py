@@ -1,8 +1,8 @@
-"""Tells a request that the server refuses from a session, or credentials, that it refuses.
+"""Decide whether a refusal is about one request, or about its session or credentials.
 
-A status alone does not say which of the two it is: servers answer 400 to an unknown session as they do to a bad
-argument, and put it in many words. So they are asked. A ping has no arguments; it needs nothing but the session and the
-credentials. If it is refused in the same way, so will be every other request.
+The HTTP status alone does not tell: servers answer 400 to an unknown session as to a bad argument, with all kinds of
+texts. So the server is sent a ping, which needs nothing but the session and the credentials. If the ping is refused in
+the same way, so will be every other request.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ __all__ = ["PING_ID", "SESSION", "Refusals"]
 SESSION: Final = "mcp-session-id"
 
 PING_ID: Final = "mcp_actors:ping"
-"""No request of the SDK has such an id, so the answer is taken for no other."""
+"""An id that no request of the SDK has, so the answer cannot be taken for another."""
 
 PING: Final[dict[str, Any]] = {"jsonrpc": "2.0", "id": PING_ID, "method": "ping"}
 
 PATIENCE: Final = 5.0
-"""Seconds for an answer to the ping. A refusal takes no time; without one, only the request was refused."""
+"""Seconds to wait for the ping. A server refuses at once; without an answer the refusal is about the request alone."""
 
 OF_THE_SESSION: Final = (SESSION, "mcp-protocol-version", "accept")
-"""Headers of the refused request that the ping has, too."""
+"""Headers that the ping copies from the refused request."""
 
 
 @define(eq=False)
@@ -40,7 +40,7 @@ class Refusals:
 
     Attributes:
         client: sends the ping.
-        forgotten: whether the server does not know the session any more.
+        forgotten: True once the server does not know the session any more.
     """
 
     client: httpx2.AsyncClient
@@ -48,34 +48,34 @@ class Refusals:
     _turn: trio.Lock = field(factory=trio.Lock, init=False)
 
     async def is_forgotten(self, response: httpx2.Response, error: MCPError | None) -> bool:
-        """Return whether the response to a request of a session means that the server does not know that session.
+        """Return True if a refusal means that the server does not know the session of the request.
 
-        The specification has 404 for it. Many servers answer 400 instead, and only some of them with an error of MCP.
+        The specification requires 404 for that. Many servers answer 400 instead, some of them with an MCP error.
 
         Args:
-            response: a refusal, which may be closed.
-            error: the error of MCP in it.
+            response: the refusal; it may be closed.
+            error: the MCP error in it; None if there is none.
         """
         if response.status_code == HTTPStatus.NOT_FOUND:
             self.forgotten = self.forgotten or error is None or error.code != METHOD_NOT_FOUND
             return self.forgotten
         if response.status_code != HTTPStatus.BAD_REQUEST:
             return False
-        async with self._turn:  # many requests are refused at a time; the first one asks for all of them
+        async with self._turn:  # many requests are refused at the same time; one ping decides for all
             self.forgotten = self.forgotten or await self.meets_all(response, error)
         return self.forgotten
 
     async def are_of_credentials(self, response: httpx2.Response, error: MCPError | None) -> bool:
-        """Return whether a response means that the server serves nobody with these credentials.
+        """Return True if a refusal means that the server accepts these credentials for no request.
 
-        There are servers that list their tools to anybody, and want a token for calls alone.
+        Some servers list their tools to everybody and require a token for calls only.
         """
         return response.status_code == HTTPStatus.UNAUTHORIZED and await self.meets_all(response, error)
 
     async def meets_all(self, response: httpx2.Response, error: MCPError | None) -> bool:
-        """Return whether a ping is refused as its request was: with the same status, and the same error of MCP if any.
+        """Return True if a ping is refused as the request was: with the same status, and the same MCP error if any.
 
-        **Cancellation**: touches no other request.
+        **Cancellation**: leaves at once and affects no other request.
         """
         refused = response.request
         headers = {name: refused.headers[name] for name in OF_THE_SESSION if name in refused.headers}
@@ -89,7 +89,7 @@ class Refusals:
                 _, said = await read_short(answer)
                 return _code(said) == _code(error) and _code(said) != METHOD_NOT_FOUND
         except Exception:
-            pass  # it says nothing about the refusal; what has happened to the server, other requests find out
+            pass  # this says nothing about the refusal; if the server is gone, other requests find that out
         return False
 
 

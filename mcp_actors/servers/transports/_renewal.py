@@ -1,7 +1,8 @@
-"""Renew credentials that expire in mid-session: a 401 has them resolved anew, once for all requests that it meets.
+"""Renew credentials that expire in mid-session.
 
-A request that was answered with 401 was not acted upon, so it is sent once more, with the new credentials. Those that
-were refused from the first are not resolved again: a function may run a program, or ask somebody for a password.
+After a 401 they are resolved again, once for all refused requests. A request that was answered with 401 was not carried
+out, so it is sent once more with the new credentials. Credentials that the server never accepted are not resolved
+again: a function may run a program or ask a person for a password.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ VARIABLE: Final = re.compile(r"\$\{\w+")
 
 
 def named_credentials(transport: Http | Sse) -> str:
-    """Say where the credentials come from, without any value; empty if there are none."""
+    """Return the sources of the credentials, without any value; empty if there are none."""
     named = []
     if transport.auth is not None:
         named.append("auth" if is_auth_flow(transport.auth) else f"auth{_source(transport.auth)}")
@@ -47,12 +48,12 @@ def _source(value: object) -> str:
 
 @define(eq=False)
 class Credentials:
-    """What the requests to one server carry.
+    """The credentials of one server.
 
     Attributes:
-        server: its name.
-        transport: how it is reached.
-        masker: is told what must not be shown.
+        server: the name of the server.
+        transport: the configured transport.
+        masker: masks every value that is resolved.
     """
 
     server: str
@@ -61,15 +62,15 @@ class Credentials:
 
     @property
     def renewable(self) -> bool:
-        """Whether they may be others when they are resolved again."""
+        """Whether resolving them again may return other values."""
         values: list[ConfigValue | httpx2.Auth | None] = [self.transport.auth, *self.transport.headers.values()]
         return not is_auth_flow(self.transport.auth) and any(map(_source, values))
 
     async def resolve(self) -> dict[str, str]:
-        """Return the headers to send.
+        """Resolve the headers to send.
 
         Raises:
-            ConnectFailed: one cannot be resolved.
+            ConnectFailed: a value cannot be resolved.
         """
         auth = self.transport.auth
         headers = await resolve_credentials(
@@ -85,12 +86,12 @@ class Credentials:
 
 @define(eq=False)
 class Renewal(httpx2.Auth):
-    """Sends a request that was refused once more, if there are other credentials now.
+    """Sends a request once more if it was refused and its credentials have changed.
 
     Attributes:
         client: the client of the connection.
-        credentials: where they come from.
-        headers: what is sent now.
+        credentials: resolves the headers.
+        headers: the headers that are sent now.
     """
 
     client: httpx2.AsyncClient
@@ -101,14 +102,14 @@ class Renewal(httpx2.Auth):
     _turn: trio.Lock = field(factory=trio.Lock, init=False)
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Send a request, and maybe a second time."""
+        """Send a request, and a second time if it was refused and the credentials could be renewed."""
         sent = self.headers
-        request.headers.update(self._renewed)  # it may have been made before
+        request.headers.update(self._renewed)  # the request may have been built before the last renewal
         response = yield request
         if response.status_code != HTTPStatus.UNAUTHORIZED:
             self._accepted = self._accepted or sent is self.headers
         elif await self._renew(sent):
-            # httpx2 would read all of the body, however long it is.
+            # Replace the body of the refusal: httpx2 would read all of it, however long, before the second request.
             await response.stream.aclose()  # type: ignore[union-attr]  # an AsyncClient's are async
             response.stream = httpx2.ByteStream(b"")
             request.headers.update(self._renewed)
@@ -116,14 +117,15 @@ class Renewal(httpx2.Auth):
             self._accepted = self._accepted or response.status_code != HTTPStatus.UNAUTHORIZED
 
     async def _renew(self, refused: dict[str, str]) -> bool:
-        """Resolve the credentials anew, unless that was done since these were sent; return whether there are others."""
+        """Resolve the credentials again, unless that was done since `refused` was sent; return True if they changed."""
         async with self._turn:
             if self.headers is refused and self._accepted:
                 try:
                     headers = await self.credentials.resolve()
                 except ConnectFailed:
-                    headers = refused  # the server is connected anew then, and that fails with it
-                self._accepted = False  # not earlier: a caller that leaves in between has shown nothing
+                    headers = refused  # the reconnect that follows fails with the same error, which says what to do
+                # Not before the checkpoints above: a caller that is cancelled there has proved nothing.
+                self._accepted = False
                 if headers != refused:
                     self._renewed |= {name: value for name, value in headers.items() if value != refused[name]}
                     self.headers = headers

@@ -1,4 +1,4 @@
-"""Tell a shortage of the moment, such as too many open files, from a mistake that stays."""
+"""Distinguish a temporary shortage, such as too many open files, from a permanent error."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ _SHORTAGES: Final = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, err
 
 
 def shortage_of(error: BaseException) -> str | None:
-    """Return the system's words for a shortage that another attempt may not meet, or None if it is something else."""
+    """Return the system's description of a shortage that a retry may not meet; None for any other error."""
     return os.strerror(error.errno) if isinstance(error, OSError) and error.errno in _SHORTAGES else None

@@ -199,7 +199,7 @@ class SseLink(HttpLink[Sse]):
             self.malformed_lines += 1
             logger.log(
                 logging.WARNING if self.malformed_lines <= LOGGED else logging.DEBUG,
-                "%s: skipped an event that is no message of MCP",
+                "%s: skipped an event that is not an MCP message",
                 self._name,
             )
             return unreadable_answer(event.data)

@@ -87,7 +87,7 @@ class _WatchedReader(MessageReader):
     def _note_bad_event(self, words: str) -> None:
         """See whether an error is the SDK's own, about an event it could not read; runs in the request's context."""
         if words.startswith(BAD_EVENT):
-            current_exchange().failure = self._failures.lost("it sent an event that is no message of MCP")
+            current_exchange().failure = self._failures.lost("it sent an event that is not an MCP message")
 
     async def aclose(self) -> None:
         """Stop reading."""

@@ -1,9 +1,9 @@
-"""An answer that cannot be read is an answer all the same: who waits for it must not wait until his time is over.
+"""Find the request id of an answer that cannot be parsed, so that its caller fails at once and not by a time-out.
 
-A server can answer with JSON that is nested too deeply to be parsed, with more than it may send, or with what is no
-message of MCP. Where each answer comes over a connection of its own, that tells whose it is. Where all come over one,
-it has to be found out from the text alone, without parsing it: the id is at its top, before what is long or after it.
-So two short pieces of the text are looked at, its beginning and its end, however long it is.
+A server can send JSON that is nested too deeply, an answer above a limit, or an answer that is not a valid MCP message.
+Where each answer has a connection of its own, the connection identifies the request. Where all share one, the id must
+be found without parsing the text. It is a member at the top level, before or after the long one. So only two short
+excerpts of the text are searched, its beginning and its end.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ from ..._errors import ConnectionLost, LimitExceeded
 __all__ = ["Excerpt", "answer_over_limit", "is_unreadable", "refuse_unreadable", "unreadable_answer"]
 
 HEAD_BYTES: Final = 4096
-"""How much of the beginning is looked at. In the worst case that takes two milliseconds."""
+"""Bytes of the beginning that are searched. In the worst case that takes two milliseconds."""
 
 TAIL_BYTES: Final = 1024
-"""How much of the end. After a long result there is an id and a version, of a few dozen bytes."""
+"""Bytes of the end that are searched. After a long result there is an id and a version, of a few dozen bytes."""
 
 _UNREADABLE: Final = "mcp_actors: not what the server sent"
-"""In ``data`` of the errors that are made here. A server that sends it gets its error told in other words, no more."""
+"""Marks, in ``data``, the errors that are made here. A server that sends it only changes the text of its own error."""
 
 _OVER_LIMIT: Final = "mcp_actors: more than the server may send"
 """Likewise."""
 
-# A string that does not end is taken to the end, so that nothing is looked at twice.
+# An unterminated string matches up to the end of the text. If it did not match, the search would begin again at each of
+# its characters, in quadratic time.
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[{}\[\]:,]|[^\s"{}\[\]:,]++', re.DOTALL)
 
-# Of a text that is read backwards: the end of an object, and a member of plain words before it.
+# For a text that is read backwards: the end of an object, and a member with a plain value before it.
 _END: Final = re.compile(rb"\s*+\}")
 _MEMBER: Final = re.compile(rb'\s*+(?P<value>"[^"\\]*+"|[^\s"{}\[\]:,\\]++)\s*+:\s*+(?P<name>"[^"\\]*+")\s*+,')
 
@@ -44,7 +45,7 @@ class Excerpt:
     """The beginning and the end of a text of JSON.
 
     Attributes:
-        size: how many bytes the whole text has.
+        size: the size of the whole text in bytes.
     """
 
     def __init__(self, text: bytes | memoryview) -> None:
@@ -53,7 +54,7 @@ class Excerpt:
         self._tail = bytes(text[-TAIL_BYTES:])
 
     def extend(self, data: bytes) -> None:
-        """Go on with the text. It has had `HEAD_BYTES` already, or its beginning is all that is looked at."""
+        """Append to the text. Its searched beginning stays as it is, even if that is shorter than `HEAD_BYTES`."""
         self.size += len(data)
         self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
 
@@ -63,12 +64,12 @@ class Excerpt:
 
     @property
     def may_be_answer(self) -> bool:
-        """Whether it may be one, as far as its beginning tells."""
+        """Whether the text may be an answer, judged by its beginning."""
         return self._head.lstrip().startswith(b"{") and b'"method"' not in self._first_members
 
     @property
     def request_id(self) -> int | str | None:
-        """The id of the request that it answers; None if it is no answer, or that is not known."""
+        """The id of the answered request; None if this is not an answer or the id cannot be found."""
         if not self.may_be_answer:
             return None
         members = self._first_members
@@ -84,7 +85,7 @@ class Excerpt:
 
 
 def _first_members(text: bytes) -> dict[bytes, bytes]:
-    """Return the members of an object, as far as can be told: their names, and what their values begin with."""
+    """Return the members of an object, as far as `text` goes: their names, and the first token of their values."""
     members: dict[bytes, bytes] = {}
     depth = 0
     before = name = latest = b""
@@ -101,12 +102,12 @@ def _first_members(text: bytes) -> dict[bytes, bytes]:
             depth -= 1
         before = token
     if latest == b'"id"':
-        del members[latest]  # the text may have been cut within it
+        del members[latest]  # the text may be cut in the middle of the id
     return members
 
 
 def _last_members(text: bytes) -> dict[bytes, bytes]:
-    """Return the members at the end of an object, back to the first that is more than a plain word or a number."""
+    """Return the members at the end of an object, back to the first whose value is not a plain word or number."""
     backwards, members = text[::-1], dict[bytes, bytes]()
     found = _END.match(backwards)
     while found is not None and (found := _MEMBER.match(backwards, found.end())) is not None:
@@ -115,38 +116,38 @@ def _last_members(text: bytes) -> dict[bytes, bytes]:
 
 
 def unreadable_answer(text: bytes) -> JSONRPCError | None:
-    """Return an error in place of an answer that cannot be read; None if it is none, or it is not known whose."""
-    told = f"the answer of {len(text)} bytes cannot be read: it is nested too deeply, or is no message of MCP"
-    return _answer(Excerpt(text), told, _UNREADABLE)
+    """Return an error in place of an answer that cannot be parsed; None if its request cannot be identified."""
+    problem = f"the answer of {len(text)} bytes cannot be read: it is nested too deeply or not a valid MCP message"
+    return _answer(Excerpt(text), problem, _UNREADABLE)
 
 
-def answer_over_limit(excerpt: Excerpt, told: str) -> JSONRPCError | None:
-    """Return an error in place of an answer that is over a limit; None if it is none, or it is not known whose."""
-    return _answer(excerpt, told, _OVER_LIMIT)
+def answer_over_limit(excerpt: Excerpt, problem: str) -> JSONRPCError | None:
+    """Return an error in place of an answer over a limit; None if its request cannot be identified."""
+    return _answer(excerpt, problem, _OVER_LIMIT)
 
 
-def _answer(excerpt: Excerpt, told: str, mark: str) -> JSONRPCError | None:
+def _answer(excerpt: Excerpt, problem: str, mark: str) -> JSONRPCError | None:
     request_id = excerpt.request_id
     if request_id is None:
         return None
-    return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=PARSE_ERROR, message=told, data=mark))
+    return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=PARSE_ERROR, message=problem, data=mark))
 
 
 def is_unreadable(error: MCPError) -> bool:
-    """Whether an error stands for an answer that could not be read, or was not."""
+    """Return True if an error stands for an answer that was not parsed."""
     return error.code == PARSE_ERROR and error.data in (_UNREADABLE, _OVER_LIMIT)
 
 
 def refuse_unreadable(server: str, operation: str, error: MCPError) -> None:
-    """Give the caller of a request an error of ours, if it stands for an answer that could not be read, or was not.
+    """Raise an error of this package if `error` stands for an answer that was not parsed.
 
     Raises:
-        ConnectionLost: of that request; others, and the session, go on.
-        LimitExceeded: its answer is over a limit; likewise.
+        ConnectionLost: the answer cannot be parsed; other requests and the session go on.
+        LimitExceeded: the answer exceeds a limit; likewise.
     """
     if not is_unreadable(error):
         return
-    told = f"server {server!r}: {operation}: {error.message}"
+    problem = f"server {server!r}: {operation}: {error.message}"
     if error.data == _OVER_LIMIT:
-        raise LimitExceeded(told, server=server) from error
-    raise ConnectionLost(f"{told}; the server may have acted on it, and has to be mended", server=server) from error
+        raise LimitExceeded(problem, server=server) from error
+    raise ConnectionLost(f"{problem}; the server may have acted on it; fix the server", server=server) from error

@@ -104,8 +104,8 @@ def test_who_cannot_be_reached_is_told_with_what_to_look_at(cause: OSError, reme
         (b'{"jsonrpc": "2.0", "id": "7", "result": {}}', "it answered the request '7', and not 7"),
         (b'{"jsonrpc": "2.0", "method": "note"}', "what it sent is a message, but no answer"),
         (b'{"jsonrpc": "2.0", "id": 7, "method": "ask"}', "what it sent is a message, but no answer"),
-        (b"[]", "its answer is no message of MCP"),
-        (b"\xff", "its answer is no message of MCP"),
+        (b"[]", "its answer is not an MCP message"),
+        (b"\xff", "its answer is not an MCP message"),
         (b" \n", "its answer is empty"),
     ],
 )

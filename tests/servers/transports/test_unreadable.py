@@ -122,7 +122,7 @@ async def test_a_list_that_is_nested_too_deeply_fails_at_once_and_says_so() -> N
             error = group.errors["deep"]
     assert isinstance(error, ConnectFailed)
     assert error.phase == "list_tools"
-    assert "bytes cannot be read: it is nested too deeply, or is no message of MCP" in str(error)
+    assert "bytes cannot be read: it is nested too deeply or not a valid MCP message" in str(error)
 
 
 async def test_a_request_whose_answer_cannot_be_read_is_lost_and_the_others_go_on() -> None:
