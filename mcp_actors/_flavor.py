@@ -1,7 +1,7 @@
-"""Refuse a door that is opened on the wrong kind of event loop.
+"""Check that a public context manager is opened on the right kind of event loop.
 
-Asking Trio alone is not enough: trio-asyncio runs asyncio code inside a Trio task, and a nursery that is opened there
-corrupts the run. sniffio, which Trio depends on, knows both.
+Trio's own check is not enough: trio-asyncio runs asyncio code inside a Trio task, and a nursery that is opened there
+corrupts the run. sniffio, on which Trio depends, distinguishes the two.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ __all__ = ["check_flavor"]
 
 
 def check_flavor(door: str, flavor: Literal["asyncio", "trio"], remedy: str) -> None:
-    """Refuse to go on unless the caller runs on that event loop.
+    """Raise an error unless the caller runs on the given kind of event loop.
 
     Args:
-        door: what is being opened: ``"mcp_actors.open_servers()"``.
-        flavor: what it needs.
-        remedy: what to do on the other one, as an imperative.
+        door: the function that is called, for the error: ``"mcp_actors.open_servers()"``.
+        flavor: the event loop that it needs.
+        remedy: what to do on the other event loop, as an imperative.
 
     Raises:
         RuntimeError: the caller runs on another event loop, or on none.

@@ -1,8 +1,8 @@
 """Pickle and copy exceptions with their attributes, notes and causes.
 
-Python pickles an exception as its class and ``args``: an ``__init__`` with required keywords then fails where it is
-loaded, which destroys a `concurrent.futures.ProcessPoolExecutor`, and the cause is dropped. `Portable` does better. A
-cause may be of any class, so each one is tried first; one that pickle cannot carry is replaced by its description.
+Python pickles an exception as its class and ``args``. An ``__init__`` with required keywords then fails on loading,
+which breaks a `concurrent.futures.ProcessPoolExecutor`, and the cause is dropped. `Portable` keeps all of it. A cause
+may be of any class, so pickle is tried on each one first. One that cannot be pickled is replaced by its description.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ _CAUSE: Final = "__cause__"
 
 
 class UnpicklableError(Exception):
-    """Takes the place of an exception that cannot be pickled; its text is the class and the text of that."""
+    """Replaces an exception that cannot be pickled; its text is the class and the text of the original."""
 
 
 class Portable(Exception):
-    """Base of the errors of this package; copies and pickles are made without calling ``__init__``."""
+    """Base of the errors of this package. It is copied and pickled without calling ``__init__``."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         attributes = {name: pack(value) for name, value in vars(self).items()}
-        # The cause is part of the state, not of the arguments: pickle can then carry a chain that is a circle.
+        # The cause is in the state and not in the arguments, so that pickle can handle a cyclic chain of causes.
         return _blank, (type(self), self.args), {_CAUSE: pack(self.__cause__), **attributes}
 
     def __setstate__(self, state: dict[str, Any] | None, /) -> None:
@@ -34,7 +34,7 @@ class Portable(Exception):
 
 def _blank(kind: type[BaseException], args: tuple[Any, ...]) -> BaseException:
     error = kind.__new__(kind, *args)
-    error.args = args  # an OSError takes them in __init__ only
+    error.args = args  # OSError sets them in __init__, which was not called
     return error
 
 
@@ -49,7 +49,7 @@ def unpack(value: object) -> object:
 
 
 class _Packed:
-    """An exception of any class. A copy keeps it; only a pickle, or a deep copy, has to make a choice."""
+    """Wraps an exception of any class. A shallow copy keeps it; a pickle or deep copy may have to replace it."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -79,7 +79,7 @@ def _unpacked(kind: type[BaseException], args: tuple[Any, ...], notes: list[str]
 
 
 def _survives(error: BaseException) -> bool:
-    """Return True if pickle carries `error`. Classes of other packages often pickle but cannot be loaded."""
+    """Return True if `error` survives pickling. Many classes of other packages can be dumped but not loaded."""
     try:
         return type(pickle.loads(pickle.dumps(error))) is type(error)
     except Exception:

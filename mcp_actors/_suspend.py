@@ -1,8 +1,8 @@
-"""Sleep, with the time for which the machine was suspended counted.
+"""Sleep, and count the time for which the machine is suspended.
 
-While a machine is suspended, the clock that Trio sleeps by stands still, on Linux and on macOS. Somebody who closes a
-laptop for the night would find what was due in fifty seconds still due in fifty seconds. Wall time goes on meanwhile,
-but can be set, also backwards. So the sleep ends when either clock says so, and looks at both every few seconds.
+Trio's clock stands still while a machine is suspended, on Linux and on macOS: a retry that is due in fifty seconds when
+a laptop is closed is still due in fifty seconds the next morning. The wall clock goes on, but can be set, also
+backwards. So the sleep ends when either clock reaches its deadline, and both are checked every few seconds.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import trio
 __all__ = ["sleep_through_suspend"]
 
 GLANCE: Final = 10.0
-"""Seconds of Trio's time between two looks at the wall clock: how late the end of a suspend is noticed."""
+"""Seconds on Trio's clock between two checks of the wall clock: the delay after the machine wakes up."""
 
 
 async def sleep_through_suspend(seconds: float) -> None:
-    """Sleep until so many seconds have passed on Trio's clock or on the wall, whichever comes first.
+    """Sleep until `seconds` have passed on Trio's clock or on the wall clock, whichever comes first.
 
-    A wall clock that is set forward ends the sleep early; one that is set back changes nothing.
+    Setting the wall clock forward ends the sleep early; setting it back changes nothing.
     """
     deadline, wall_deadline = trio.current_time() + seconds, time.time() + seconds
     left = seconds

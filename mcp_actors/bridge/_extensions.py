@@ -1,7 +1,7 @@
-"""Extensions of asyncio programs: their handlers run on the event loop, like every other callback.
+"""Run the handlers of an asyncio program's extensions on its event loop, like all of its callbacks.
 
-A handler of a claimed result may send further requests through the SDK's session, which lives on Trio. It gets a view
-of the session whose methods are awaited on the event loop.
+The handler of a claimed result may send further requests through the SDK's session, which lives on Trio. So it gets a
+view of the session whose methods are awaited on the event loop.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ __all__ = ["LoopExtension"]
 
 
 class LoopExtension(ClientExtension):
-    """An extension for Trio's side, made from one of the event loop's.
+    """Adapts an extension of an asyncio program to Trio's side.
 
-    What the extension declares is read once, where this is made: on the event loop. The SDK would read it at every
-    connect, on Trio's side.
+    The declarations of the extension are read once, by ``__init__``, on the event loop. The SDK would read them on
+    Trio's side, at every connect.
 
     Args:
-        bridge: what goes between the two sides.
+        bridge: the bridge between the two sides.
         server: the name of the server that the extension is configured for.
-        extension: the program's.
+        extension: the extension of the program.
     """
 
     def __init__(self, bridge: Bridge, server: str, extension: ClientExtension) -> None:
@@ -69,7 +69,7 @@ def _claim(bridge: Bridge, server: str, claim: ResultClaim[Any]) -> ResultClaim[
 
 
 class SessionView:
-    """An SDK session whose methods are awaited on the event loop; its callbacks run there, too."""
+    """A view of an SDK session: its methods are awaited, and its callbacks run, on the event loop."""
 
     def __init__(self, bridge: Bridge, server: str, session: ClientSession) -> None:
         self._bridge = bridge

@@ -1,7 +1,7 @@
-"""In-process servers of asyncio programs: the server runs on the event loop, its connection on Trio.
+"""Connect Trio to an in-process server that runs on the event loop of an asyncio program.
 
-Between the two go the SDK's messages, each with the context variables of its sender. Each direction is a memory stream
-that one side writes by posting a function to the other, so no stream is touched from the wrong side.
+The SDK's messages cross between the two, each with the context variables of its sender. Each direction is a memory
+stream. The writing side posts a function to the reading side, so no stream is touched from the wrong event loop.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ Item: TypeAlias = "SessionMessage | Exception"
 Sent: TypeAlias = "tuple[Context, Item]"
 
 SHUTDOWN_GRACE: Final = 2.0
-"""Seconds that a server has to leave its lifespan once its input has ended, as with the SDK's own transport."""
+"""Seconds for a server to leave its lifespan after its input has ended, as in the SDK's own transport."""
 
 
 class LoopServer(ElsewhereServer):
     """A server object of an asyncio program, for a connection on Trio's side.
 
     Args:
-        bridge: what goes between the two sides.
-        server: the program's server.
+        bridge: the bridge between the two sides.
+        server: the server of the program.
     """
 
     def __init__(self, bridge: Bridge, server: Server[Any] | MCPServer) -> None:
         self.name = server.name
         self._bridge = bridge
-        # The SDK unwraps it the same way, for want of a public name.
+        # The SDK unwraps it the same way; there is no public name.
         self._server: Server[Any] = server._lowlevel_server if isinstance(server, MCPServer) else server
 
     def connect(self) -> AbstractAsyncContextManager[TransportStreams]:
@@ -79,7 +79,7 @@ class LoopServer(ElsewhereServer):
         to_client: MemoryObjectSendStream[Sent],
         served: trio.Event,
     ) -> None:
-        """Have the server run on the event loop until its input ends."""
+        """Run the server on the event loop until its input ends."""
 
         async def run() -> None:
             async with ContextReceiveStream[Item](server_reads) as reader:
@@ -101,7 +101,7 @@ class PostedWriter(Stream):
         self._stream = stream
 
     async def send(self, item: Item, /) -> None:
-        """Post a message with the sender's context variables. The reader may have gone."""
+        """Post a message with the sender's context variables; drop it if the reader has gone."""
         await anyio.lowlevel.checkpoint()
         self._post_step(partial(self._put, (copy_context(), item)))
 
@@ -114,5 +114,5 @@ class PostedWriter(Stream):
             self._stream.send_nowait(sent)
 
     def _post_step(self, step: Step) -> None:
-        with suppress(RuntimeError):  # the other side has ended, and the reader with it
+        with suppress(RuntimeError):  # the event loop of the other side has ended, and the reader with it
             self._post(step)

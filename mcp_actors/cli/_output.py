@@ -82,7 +82,7 @@ class Output:
         self.json({"error": str(error)})
 
     def note(self, text: str) -> None:
-        """Say on stderr what is good to know."""
+        """Print a note on stderr."""
         self.messages.print(Text(_on_one_line(text), style="dim"), soft_wrap=True)
 
     def warning(self, text: str) -> None:
@@ -90,7 +90,7 @@ class Output:
         self._message("warning", "yellow", text)
 
     def progress(self, text: str) -> None:
-        """Say on stderr what is going on."""
+        """Print progress on stderr."""
         self.messages.print(Text(plain_text(text, limit=_LONGEST), "dim"), soft_wrap=True)
 
     def _message(self, word: str, style: str, text: str) -> None:

@@ -30,11 +30,11 @@ async def open_once(
 ) -> AsyncIterator[ServerGroup]:
     """Open a group whose servers are connected at once and tried once; none of them is required.
 
-    What takes long is waited for, within its time-outs, and told of. On SIGTERM and SIGHUP the block is cancelled, and
-    the servers are stopped.
+    Slow servers are waited for within their time-outs, and their progress is printed. On SIGTERM and SIGHUP the block
+    is cancelled and the servers are stopped.
 
     Raises:
-        ConnectFailed: one could not be connected, and `strict` is True.
+        ConnectFailed: a server could not be connected, and `strict` is True.
     """
     servers = [
         attrs.evolve(server, restart=_ONCE, connect="lazy", required=False, on_failure="park")
@@ -52,7 +52,7 @@ async def open_once(
 
 
 async def _connect(group: ServerGroup, output: Output) -> None:
-    """Connect to all servers, and say every `TELL_EVERY` seconds what those do that still start."""
+    """Connect to all servers, and print every `TELL_EVERY` seconds what those report that are still starting."""
     async with trio.open_nursery() as telling:
         telling.start_soon(_tell, group, output)
         async with trio.open_nursery() as nursery:
@@ -82,7 +82,7 @@ def connecting(servers: Iterable[ServerConfig]) -> str:
 
 
 def masker_of(ref: ServerRef) -> Masker:
-    """Return what masks the credentials of a connected server in what it says."""
+    """Return the masker of a connected server, for text that the server sent."""
     return ref._record.masker
 
 

@@ -1,8 +1,8 @@
-"""Decide whether a configuration that was found, and not named, may be run.
+"""Decide whether a configuration file that was found, and not named, may be used.
 
-A configuration says what is run, so who can write it can run anything as the user of this command. A file that is named
-with ``--config`` was chosen; one that lies in the current folder may have come with somebody else's project, or lie in
-a folder that belongs to somebody else.
+A configuration decides which programs run, so anybody who can write it can run anything as the user of this command. A
+file that is named with ``--config`` was chosen. A file in the current folder may have come with somebody else's
+project, or the folder may belong to another user.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from ._session import describe
 __all__ = ["make_sure"]
 
 _STATE: Final = Path("mcp-actors", "accepted.json")
-"""Where it is remembered what was accepted, in the user's folder for such things: path → hash of the content."""
+"""The file of accepted configurations, below the user's state folder: path → hash of the content."""
 
 
 def make_sure(found: Path, output: Output, answer: Callable[[str], str | None]) -> None:
-    """Name a file that was found, and see to it that the user wants it to be run.
+    """Print the name of a file that was found, and refuse it unless the user can trust it.
 
-    Nobody but the user and root may be able to write it. At a terminal the user is asked, once for each content of it.
+    Only the user and root may be able to write the file. At a terminal the user is asked, once for each content of it.
 
     Args:
         found: the file.
-        output: where it is named.
-        answer: puts a question to the user, and returns the answer; None: there is none.
+        output: prints its name.
+        answer: asks the user a question and returns the answer; None if there is none.
 
     Raises:
-        Failure: it must not be run, or the user does not want it.
-        ConfigError: it cannot be read.
+        Failure: other users can write the file, or the user rejects it.
+        ConfigError: the file cannot be read.
     """
     for what, path, status in _decisive(found):
         if who := _who_else(status):
-            problem = f"{what} {plain_text(str(path))} {who}, and so what is run is not for you alone to say"
-            raise Failure(f"{problem}; read the file, then name it: --config {found}")
+            problem = f"{what} {plain_text(str(path))} {who}, who could make it run any program as you"
+            raise Failure(f"{problem}; review the file, then name it: --config {found}")
     content, _ = read_bytes(str(found))
     output.note(f"using {found}")
     if sys.stdin.isatty() and output.messages.is_terminal:
@@ -61,7 +61,7 @@ def make_sure(found: Path, output: Output, answer: Callable[[str], str | None]) 
 
 
 def _decisive(found: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
-    """Yield what decides on the content of a file: the file, any link to it, and the folders that these are in."""
+    """Yield all that decides on the content of a file: the file, any link to it, and the folders of both."""
     real = Path(os.path.realpath(found))
     yield "the file", found, os.lstat(found)
     yield "the file", real, os.stat(real)
@@ -70,11 +70,11 @@ def _decisive(found: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
 
 
 def _who_else(status: os.stat_result) -> str | None:
-    """Say who else can write a file, or put another one into a folder in its place; None if nobody can."""
+    """Return who else can write a file, or replace it in its folder; None if nobody can."""
     if status.st_uid not in (os.geteuid(), 0):
         return f"belongs to {_name_of(pwd.getpwuid, status.st_uid)}"
     if stat.S_ISLNK(status.st_mode) or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
-        return None  # a link has no mode; in a folder such as /tmp only who owns a file can replace it
+        return None  # a link has no mode; in a folder such as /tmp only the owner of a file can replace it
     if status.st_mode & stat.S_IWOTH:
         return "can be written by everybody"
     if status.st_mode & stat.S_IWGRP and not _is_alone_in(status.st_gid):
@@ -83,7 +83,7 @@ def _who_else(status: os.stat_result) -> str | None:
 
 
 def _is_alone_in(group: int) -> bool:
-    """Whether a group is root's, or the one that many systems make for each user."""
+    """Return True for the group of root, and for the private group that many systems create for each user."""
     user = _name_of(pwd.getpwuid, os.geteuid())
     return group == 0 or _name_of(grp.getgrgid, group) == user
 
@@ -106,19 +106,19 @@ def _ask_once(found: Path, content: str, answer: Callable[[str], str | None]) ->
     runs = "".join(f"    {line}\n" for line in _what_it_runs(found))
     said = answer(f"{plain_text(path)} is new here, or has changed. It starts:\n{runs}Go on? [y/N] ") or ""
     if said.strip().lower() not in ("y", "yes"):
-        raise Failure(f"{found} was not accepted, so nothing was started")
-    with suppress(OSError):  # then the question comes again
+        raise Failure(f"{found} was not accepted and nothing was started; answer y, or name it: --config {found}")
+    with suppress(OSError):  # the question is asked again next time
         _remember({**accepted, path: content})
 
 
 def _what_it_runs(found: Path) -> Iterator[str]:
-    """Yield what the servers of a file are, also those that need an answer, or that are started only when named."""
+    """Yield a line for each server of a file, also for those that need an input or are disabled."""
     for server in load_servers(str(found), lambda question: question.options[0] if question.options else "…").servers:
         yield plain_text(f"{server.name}: {describe(server.transport)}")
 
 
 def _state_file() -> Path:
-    # As the XDG specification has it: what is no absolute path counts as not set.
+    # The XDG specification requires that a relative path counts as not set.
     folder = os.environ.get("XDG_STATE_HOME", "")
     return (Path(folder) if os.path.isabs(folder) else Path.home() / ".local" / "state") / _STATE
 

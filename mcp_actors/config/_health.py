@@ -1,4 +1,4 @@
-"""How soon a server that stops answering is noticed, and what follows."""
+"""The policy of health checks: how soon a silent server is detected, and what follows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _positive = check.count(1, "give a whole number of 1 or more")
 
 
 def _check_rung(instance: HealthPolicy, attribute: attrs.Attribute[Any], value: int) -> None:
-    """Refuse a rung that is not a count, or that lies below the one before it."""
+    """Validate that a rung is a count and not below the one before it."""
     _positive(instance, attribute, value)
     before = _RUNGS[_RUNGS.index(attribute.name) - 1] if attribute.name != _RUNGS[0] else None
     if before is not None and value < getattr(instance, before):
@@ -23,25 +23,26 @@ def _check_rung(instance: HealthPolicy, attribute: attrs.Attribute[Any], value: 
 
 @attrs.frozen(kw_only=True)
 class HealthPolicy:
-    """How a server is checked while it is connected, and what consecutive failures lead to.
+    """How a connected server is checked, and what consecutive failures lead to.
 
-    A check is a request that every server answers: ``ping``, or ``server/discover`` since 2026-07-28. It fails if there
-    is no answer within `timeout`; the next one then follows at once. A request that times out without a byte from the
+    A check is a request that every server answers: ``ping``, or ``server/discover`` since 2026-07-28. It fails without
+    an answer within `timeout`, and the next one then follows at once. A request that times out without a byte from the
     server counts as a failure too, and a check follows at once. Any answer resets the count.
 
-    A server that executes one request at a time looks frozen while it does. So a server that is only silent becomes
-    ``unhealthy``, but is restarted no sooner than after `silence`, and not while a request that was sent before it
-    fell silent is within its own deadline. A process that is stopped (SIGSTOP) is restarted without these conditions.
+    A server that executes one request at a time looks frozen meanwhile. So a server that is only silent becomes
+    ``unhealthy``, but is restarted only after `silence`, and not while a request that was sent before it fell silent is
+    within its own deadline. A stopped process (SIGSTOP) is restarted without these conditions.
 
     Args:
         interval: seconds between checks while they succeed; None disables checks. Default 60.
-        timeout: seconds that the server has for its answer. Default 5.
+        timeout: seconds to wait for the answer to a check. Default 5.
         warn_after: consecutive failures after which the server is ``degraded``, with a warning. Default 2.
-        unhealthy_after: … after which it is ``unhealthy``, and no longer in ``active``. Default 3.
-        restart_after: … after which it is restarted. Default 5.
-        fail_after: … after which it is parked as ``failed``. A restart does not reset the count. Default 10.
-        silence: seconds without a byte from the server after which silence alone counts as failure enough to restart
-            it; None: it never does. Default 300.
+        unhealthy_after: consecutive failures after which it is ``unhealthy``, and no longer in ``active``. Default 3.
+        restart_after: consecutive failures after which it is restarted. Default 5.
+        fail_after: consecutive failures after which it is parked as ``failed``. A restart does not reset the count.
+            Default 10.
+        silence: seconds without a byte from the server after which a silent server may be restarted. None disables
+            restarts for silence. Default 300.
 
     Raises:
         ConfigError: a value is out of its range, or a later step comes before an earlier one.

@@ -1,8 +1,8 @@
-"""Name the values of a connection that nobody but its server may see.
+"""List the values of a configuration that have to be masked.
 
-They are what a user configured for it: the values of ``env``, ``headers`` and ``auth``, the variables that were
-replaced in any text, and the parts of URLs that hold credentials. All of them count, because no list of names that
-hold a secret is complete; short ones and those that every program knows do not.
+These are the values of ``env``, ``headers`` and ``auth``, the variables that are expanded in any text, and the parts of
+URLs that hold credentials. All of them count, because no list of names of secrets is complete. Exceptions are short
+values and those that every program knows.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
 
 def variables_of(transport: Transport, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the variables that a configuration names, each as it is written there, with its value of the moment."""
+    """Yield the variables that a configuration references, as they are written there, with their current values."""
     options = getattr(transport, "options", None)
     known: Mapping[str, str] = getattr(transport, "variables", {})
-    if options is None:  # then only values have variables in them
+    if options is None:  # not a template: only values can contain variables
         fields = (getattr(transport, name, None) for name in ("env", "headers", "auth"))
     else:
         fields = iter(options.values())
@@ -41,7 +41,7 @@ def variables_of(transport: Transport, environ: Mapping[str, str]) -> Iterator[t
         try:
             named = list(references(parse(text, where="", variables=known)))
         except ConfigError:
-            continue  # the connect says so
+            continue  # the connect raises the same error
         for each in named:
             if each.text in known:
                 if each.text.startswith("input:"):
@@ -64,11 +64,11 @@ def _texts(values: Iterable[Any]) -> Iterator[str]:
 
 
 def secrets_in(value: str, *, own_url: bool = False) -> Iterator[str]:
-    """Yield what is secret in one value: all of it, and the parts that a server may repeat alone.
+    """Yield the secrets in one value: the value itself, and the parts that a server may repeat alone.
 
     Args:
         value: the value.
-        own_url: whether it is the URL of the server, of which the place is no secret.
+        own_url: True if it is the URL of the server, whose host and path are not secret.
     """
     if not own_url:
         yield value

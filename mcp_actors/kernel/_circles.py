@@ -1,4 +1,4 @@
-"""Refuse a call that would deadlock: everybody who could answer it waits for the caller.
+"""Detect a call that would deadlock, because everything that could answer it waits for the caller.
 
 Theory of operation
 -------------------
@@ -11,14 +11,14 @@ The nodes of a wait-for graph are
   that is starting, or that has to be over before the next;
 - the manager of a supervisor (`Children`), which waits for children that start or end.
 
-A mailbox is stuck if all of its slots are; any other node if one of those is that it waits for. Nobody keeps this
-graph: each node knows its next ones. It is walked when a node would begin to wait. `find_circle` assumes that all nodes
-are stuck, takes out those that are not, and then those that waited only for these, until nothing changes. If the place
-where the call would wait is left, only a cancellation could end the waiting. So of the calls that make up a circle the
-last one is refused, whether they belong to one request (p → q → p) or to two that have crossed.
+A mailbox is stuck if all of its slots are; any other node is stuck if one of its blockers is. The graph is not stored:
+each node knows its blockers, and the graph is walked when a node is about to wait. `find_circle` assumes that all nodes
+are stuck, removes those that are not, and then those that waited only for these, until nothing changes. If the place
+where the call would wait remains, only a cancellation could end the wait. So the last call of a circle is refused,
+whether its calls belong to one request (p → q → p) or to two that have crossed.
 
-A node that waits for several calls counts as stuck if one of them is. It might be racing them against each other, or
-against a deadline; but a program that relies on that has a deadlock in it.
+A node that waits for several calls counts as stuck if one of them is. It might race them against each other, or against
+a deadline; but a program that relies on that contains a deadlock.
 """
 
 from __future__ import annotations
@@ -35,44 +35,44 @@ if TYPE_CHECKING:
     from ._requests import Requests
 
 PRUNE_AT: Final = 8
-"""How many calls a handler is remembered to have made before the answered ones are forgotten; later twice the rest."""
+"""Calls of a handler that are remembered before the answered ones are dropped; later twice the unanswered ones more."""
 
 
 class Node(Protocol):
-    """Somebody or something that somebody may wait for."""
+    """A node of the wait-for graph."""
 
     @property
     def needs_all(self) -> bool:
-        """Whether it is stuck only if all of its blockers are; else any is enough."""
+        """Whether it is stuck only if all of its blockers are; otherwise one is enough."""
 
     @property
     def label(self) -> str:
-        """Who it is and what it does, for an error; empty for a mere place."""
+        """The name and the activity of an actor, for an error; empty for a mailbox or a manager."""
 
     def blockers(self) -> Sequence[Node]:
-        """Whom it waits for now; empty if it gets on by itself."""
+        """Return the nodes that it waits for now; empty if it waits for none."""
 
 
 class Awaited(Protocol):
-    """What a sender waits for."""
+    """A call, start or end that a sender waits for."""
 
     @property
     def open(self) -> bool:
         """Whether it still has to be waited for."""
 
     def place(self) -> Node:
-        """Where it is: with whoever handles it, or in a mailbox."""
+        """Return the node where it is: its handler or a mailbox."""
 
 
 class Sender(Node, Protocol):
-    """On whose behalf a task acts: the handling of an envelope, or an incarnation's own code."""
+    """The origin of a call: the handler of an envelope, or the own code of an incarnation."""
 
     calls: list[Awaited] | None
     prune_at: int
 
     @property
     def busy(self) -> bool:
-        """Whether anybody may be waiting for it."""
+        """Whether another node may wait for it."""
 
     @property
     def record(self) -> Record:
@@ -93,12 +93,12 @@ def expect(sender: Sender, call: Awaited) -> None:
 
 
 def places(calls: Iterable[Awaited] | None) -> list[Node]:
-    """Where the calls are that are not answered yet."""
+    """Return the nodes where the unanswered calls are."""
     return [call.place() for call in calls or () if call.open]
 
 
 class Transition:
-    """An incarnation as a node: whoever needs it waits while it starts or ends."""
+    """An incarnation as a node: other nodes wait for it while it starts or ends."""
 
     __slots__ = ()
 
@@ -118,14 +118,14 @@ class Transition:
 
     @property
     def busy(self) -> bool:
-        """True while it starts or ends: who needs it waits for that."""
+        """True while it starts or ends."""
         return self.final is None and (not self.started or self.ending)
 
     open = busy
 
     @property
     def label(self) -> str:
-        """Who it is, and what it does."""
+        """The name of the actor, and whether it starts or stops."""
         return f"{self.record.name!r} ({'stopping' if self.ending else 'starting'})"
 
     def place(self) -> Node:
@@ -133,7 +133,7 @@ class Transition:
         return self
 
     def blockers(self) -> list[Node]:
-        """What its start or end waits for."""
+        """Return the nodes that its start or end waits for."""
         if not self.busy:
             return []
         handlers = self._requests.in_flight if self._requests is not None else []
@@ -141,14 +141,14 @@ class Transition:
 
 
 def find_circle(caller: Node, first: Node) -> list[str]:
-    """See whether a caller that begins to wait would wait for ever.
+    """Return the circle that a caller would close by waiting, or an empty list if it would not wait for ever.
 
     Args:
-        caller: who would wait.
-        first: where.
+        caller: the node that is about to wait.
+        first: the node that it would wait for.
 
     Returns:
-        Who waits for whom, from the caller to the caller; empty if somebody gets on.
+        The labels along the circle, from the caller back to the caller.
     """
     waits: dict[Node, Sequence[Node]] = {}
     reached = [first]
@@ -183,5 +183,5 @@ def _way(caller: Node, first: Node, waits: dict[Node, Sequence[Node]], stuck: Co
 
 
 def explain(circle: Sequence[str]) -> str:
-    """Tell who waits for whom."""
+    """Return the circle as text: who waits for whom."""
     return ", ".join(f"{waits} waits for {blocker}" for waits, blocker in pairwise(circle))
