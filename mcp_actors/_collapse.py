@@ -12,8 +12,8 @@ __all__ = ["EXITS", "caused_by", "collapse", "exit_in", "first_of", "is_failure"
 E = TypeVar("E", bound=BaseException)
 
 EXITS: Final = (KeyboardInterrupt, SystemExit)
-"""What means that the whole program is to end. Whatever else is no `Exception` (asyncio's ``CancelledError``, a
-``GeneratorExit``) means nothing outside of the task that it was raised in; there it is a failure."""
+"""The exceptions that end the whole program. Any other that is not an `Exception` (asyncio's ``CancelledError``, a
+``GeneratorExit``) concerns only the task that raised it, and counts as a failure there."""
 
 
 def leaves(exc: BaseException | None) -> list[BaseException]:
@@ -29,7 +29,7 @@ def exit_in(exc: BaseException | None) -> BaseException | None:
 
 
 def is_failure(exc: BaseException) -> bool:
-    """Whether an exception is neither a cancellation nor an exit, and holds none: the failure of who raised it."""
+    """Return True if an exception is not a cancellation or exit and contains none."""
     return not any(isinstance(leaf, (trio.Cancelled, *EXITS)) for leaf in leaves(exc))
 
 

@@ -61,7 +61,7 @@ def plain_text(text: str, *, limit: int = DEFAULT_LIMIT, lines: bool = False) ->
 
 
 def indented(text: str) -> str:
-    """Return a text in which no line but the first can be taken for a line of its own."""
+    """Indent all lines but the first, so that none of them can be mistaken for a separate message."""
     return _BARE_LINE.sub("\n    ", text)
 
 

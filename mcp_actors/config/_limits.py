@@ -41,14 +41,14 @@ class Limits:
         max_schema_bytes: how many bytes of JSON a tool's input schema, output schema, annotations, icons and meta may
             take, each; so of what else is listed. Default 262144 (256 KiB).
         max_schema_depth: how many objects and arrays may be within each other in each of these, 1 to 200. Default 64.
-        max_message_values: how many values of JSON one message may have (about: it is the commas, brackets and braces
-            outside of strings that are counted). An answer that has more fails its request; over stdio, and HTTP with
+        max_message_values: about how many JSON values one message may have (commas, brackets and braces outside of
+            strings are counted). An answer that has more fails its request; over stdio, and HTTP with
             SSE, any other message of a server that has more ends the connection. Default 250000.
         max_notifications: how many notifications a second are taken from it. Over stdio a server that sends more than
             six times as many is read no faster than that. Default 500.
-        max_requests: how many requests of its own (sampling, elicitation, roots, pings) may be unanswered, and how many
-            it may send at once; thirty more each second, and ten for each request that it is sent. A server that sends
-            more loses its connection. Default 500.
+        max_requests: how many of its own requests (sampling, elicitation, roots, pings) may be unanswered, and how many
+            it may send at once. It earns thirty more per second, and ten for each request that it is sent. A server
+            that sends more loses its connection. Default 500.
 
     Raises:
         ConfigError: a value is out of its range.

@@ -39,8 +39,8 @@ class RestartPolicy:
     and the server is parked as ``failed`` (or ends the group, see ``ServerConfig.on_failure``). With the defaults those
     are five attempts in a row without a minute of serving in between, after 0, 1, 2, 4 and 8 seconds.
 
-    A parked server is tried once more every `park_retry` seconds, so it comes back by itself after an outage of any
-    length. Exceptions are failures that another attempt cannot help (``ConnectFailed.hopeless``, and the HTTP statuses
+    A parked server is retried every `park_retry` seconds, so it comes back by itself after an outage of any length.
+    Exceptions are failures that another attempt cannot help (``ConnectFailed.hopeless``, and the HTTP statuses
     401 and 403) and servers that were stopped with `ServerRef.stop`.
 
     Args:
@@ -49,9 +49,9 @@ class RestartPolicy:
         reset_after: after so many seconds of serving the count and the back-off start afresh; None: never. Default 60.
         backoff: the delays before the restarts. Default ``Backoff(first=0, initial=1, maximum=60, factor=2,
             jitter=0.1)``.
-        park_retry: seconds until a parked server is tried again (up to a tenth less, at random), once each time: until
-            it has served for `reset_after`, its next failure parks it again. Time for which the machine was suspended
-            counts. None disables it, and so does ``max_restarts=0``. Default 60.
+        park_retry: seconds until a parked server is retried (up to a tenth less, at random). It gets one attempt each
+            time: until it has served for `reset_after`, its next failure parks it again. Time for which the machine
+            was suspended counts. None disables it, and so does ``max_restarts=0``. Default 60.
 
     Raises:
         ConfigError: a value is out of its range, or the delays of `backoff` before `max_restarts` restarts (without

@@ -35,7 +35,7 @@ _ALL_TOOLS: Final = ToolFilter()
 
 _CONNECT_TIMEOUT: Final = 30.0
 _STARTUP_TIMEOUT: Final = 300.0
-"""Seconds in which a package is downloaded, unpacked and started over a slow line."""
+"""Seconds to download, unpack and start a package over a slow line."""
 
 _check_seconds: Final = check.seconds()
 _check_optional_seconds: Final = check.seconds(optional=True)
@@ -107,11 +107,11 @@ class ServerConfig:
             tried again every ``RestartPolicy.park_retry`` seconds, while the others serve; ``"raise"`` ends the group.
         protocol: the protocol era to speak: ``"auto"`` (default) finds out and remembers it for restarts, ``"legacy"``
             and ``"2026-07-28"`` insist.
-        connect_timeout: seconds for one whole connect: socket, negotiation, tool list. A process has them from the
-            moment it has read what it was sent. Nobody waits longer for a server that is not required. None: no bound.
-            Default 30.
-        startup_timeout: seconds from the start of a process until it has read something; None: no bound. Default 300;
-            if `connect_timeout` is less than its own default, as much as that.
+        connect_timeout: seconds for one whole connect: socket, negotiation, tool list. For a process they begin when it
+            has read its input. Callers wait no longer than this for a server that is not required. None disables the
+            limit. Default 30.
+        startup_timeout: seconds from the start of a process until it has read its input; None disables the limit.
+            Default 300, or `connect_timeout` if that is less than 30.
         request_timeout: seconds for one request, from the call to its answer, the time in the queue included; None: no
             bound. Default 60.
         progress_timeout: seconds that a request may be with the server without an answer or a progress notification,
@@ -126,7 +126,7 @@ class ServerConfig:
         mailbox_size: how many further requests may wait for their turn. Default 256.
         overflow: what a request to a full mailbox does: ``"wait"`` (default) for room, or ``"fail"`` at once.
         restart: how often and how soon it is started again. Default ``RestartPolicy()``.
-        health: how it is checked while it is connected, and what follows when it does not answer. Default
+        health: how it is checked while it is connected, and what follows if it does not answer. Default
             ``HealthPolicy()``.
         retry: how often a request that failed is sent again, if that does no harm. Default ``RetryPolicy()``.
         breaker: when requests fail at once, without being sent, because the last ones failed. None (default): never.

@@ -49,7 +49,7 @@ class Secret:
         return MASK
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Secret cannot be pickled; pass on a function that reads it, or its reveal(), on purpose")
+        raise TypeError("a Secret cannot be pickled; pass a function that reads it, or pass its reveal() on purpose")
 
     __getstate__ = __reduce__
 

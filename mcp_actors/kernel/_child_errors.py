@@ -49,9 +49,9 @@ def start_cut_short(supervisor: str, child: Child) -> ActorStartError:
 
 
 def change_deadlocks(supervisor: str, circle: Sequence[str]) -> ActorError:
-    """The error for a change that its supervisor could only make once whoever asks for it goes on."""
+    """Return the error of a change for which the supervisor would wait for the caller."""
     return ActorError(
-        f"supervisor {supervisor!r}: this change would deadlock ({explain(circle)}, and for that the supervisor waits "
+        f"supervisor {supervisor!r}: this change would deadlock ({explain(circle)}, and the supervisor waits for that "
         "before it makes another change); ask for it later, from handle() or from a task that running() has started, "
         "or use start_order='parallel'",
         actor=supervisor,
@@ -59,7 +59,7 @@ def change_deadlocks(supervisor: str, circle: Sequence[str]) -> ActorError:
 
 
 def stopping_itself(supervisor: str, child: str) -> ActorError:
-    """The error for a child that wants its supervisor to stop it, and would wait for that."""
+    """Return the error of a child that asks its supervisor to stop it, and would wait for its own end."""
     return ActorError(
         f"supervisor {supervisor!r}: child {child!r} asks to be stopped from within, and would wait for its own end; "
         "call self.stop() instead",

@@ -35,10 +35,10 @@ class End:
 
 
 def told(failure: BaseException | None) -> str:
-    """A failure, in the text of an error that it is the cause of.
+    """Return the text of a failure for the error that it causes.
 
-    An error of this package says who it is about, so its text is taken as it is. A `repr` of it would be escaped once
-    more at every level of a tree, and twice as long each time.
+    The text of an error of this package names its actor and is used as it is. A `repr` of it would be escaped again at
+    every level of a tree, and so double its length each time.
     """
     return str(failure) if isinstance(failure, ActorError) else repr(failure)
 

@@ -172,7 +172,7 @@ class DeadLetter(Event):
 class Observer(Protocol):
     """Called with every event, synchronously. If it raises, that is logged and changes nothing else.
 
-    `KeyboardInterrupt` and `SystemExit` end the tree: they leave its door, after the clean-up.
+    `KeyboardInterrupt` and `SystemExit` end the tree and leave its block after the clean-up.
 
     An observer that has an attribute ``wants_requests`` which is false at the moment can do without `RequestStarted`
     and `RequestFinished`. If that goes for all observers, these two are not made at all, which takes about ten
@@ -222,10 +222,10 @@ class EventHub:
             raise wanted
 
     def leave(self, wanted: BaseException) -> None:
-        """Have an exit of the program leave the door of this tree.
+        """Make a `KeyboardInterrupt` or `SystemExit` leave the outermost block of this tree.
 
-        It comes up in the middle of a step of the kernel (an end that is decided, a stop of several children), which
-        must be carried through: half of it would leave actors running that nobody stops any more.
+        It is raised in the middle of a step of the kernel (a decided end, a stop of several children), which must be
+        completed: half of it would leave actors running that are never stopped.
         """
         if self.exit is None:
             assert self.on_exit is not None  # every actor is behind a door

@@ -182,11 +182,11 @@ class Mailbox:
         return len(self._control) + len(self._queue) + len(self._entrance)
 
     def is_worked_off(self, sender: Sender) -> bool:
-        """Whether somebody other than the sender has a slot and waits for nobody: a first look that costs nothing."""
+        """Return True if a handler other than the sender has a slot and waits for nothing: a cheap first check."""
         return any(taker.works(sender) for taker in self._takers)
 
     def blockers(self) -> Sequence[Node]:
-        """Whom the envelopes in it wait for: one of the slots, or an incarnation that starts or has to end first."""
+        """Return the nodes that its envelopes wait for: slots, or an incarnation that starts or has to end first."""
         if not self._takers:
             return [] if self.life is None else [self.life]
         slots = [taker.slots() for taker in self._takers]
@@ -231,7 +231,7 @@ class Mailbox:
         return not full
 
     def full(self) -> MailboxFull:
-        """The error for whoever finds no room and may not wait."""
+        """Return the error of a sender that finds no room and may not wait."""
         return MailboxFull(
             f"actor {self.name!r}: its mailbox holds {len(self._queue)} messages, which is its limit; "
             "send less at a time, raise mailbox_size, or use overflow='wait'",

@@ -150,7 +150,7 @@ class ActorRef:
         return cast("PendingCall[T]", envelope)
 
     def _send_from(self, sender: Sender, envelope: Envelope) -> None:
-        """Send a call for which somebody waits who may himself be waited for."""
+        """Send a call on behalf of a sender that others may wait for; refuse it if it would deadlock."""
         record = self._record
         if sender in record.in_flight and not record.reentrant:
             raise self._calling_itself(sender)
@@ -162,7 +162,7 @@ class ActorRef:
         expect(sender, envelope)
 
     def _circle(self, sender: Sender, envelope: Envelope) -> list[str]:
-        """Who waits for whom, if an envelope that was put into the mailbox would never leave it."""
+        """Return the circle if an envelope in the mailbox would never leave it; empty otherwise."""
         mailbox = self._record.mailbox
         if envelope.holder is not mailbox or mailbox.is_worked_off(sender):
             return []
@@ -234,7 +234,7 @@ class ActorRef:
         return self._record.state
 
     def _check_run(self) -> None:
-        """Refuse who is outside the actor's Trio run, whatever there may be to refuse besides."""
+        """Raise an error if the caller is outside the actor's Trio run."""
         if not self._record.lives_here:
             self._record.mailbox.check_open()
             raise elsewhere(self.name)

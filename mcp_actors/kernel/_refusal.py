@@ -16,7 +16,7 @@ def stopped(name: str, why: str = "it was stopped", *, handed_over: bool = False
 
 
 def elsewhere(name: str) -> RuntimeError:
-    """The refusal of a message that comes from outside the actor's Trio run: each step could corrupt either side."""
+    """Return the error of a message from outside the actor's Trio run, which could corrupt both sides."""
     return RuntimeError(
         f"actor {name!r}: used outside the Trio run that it lives in; in a thread call "
         "trio.from_thread.run(ref.call, message) or trio.from_thread.run_sync(ref.tell_nowait, message) (with "

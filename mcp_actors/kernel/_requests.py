@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcp_actors.kernel")
 
 NOT_SENT_PATIENCE: Final = 1.0
-"""Seconds that the end of the incarnation may come after a `NotSent`: whoever reads from a connection notices within
-milliseconds what a handler that writes to it has found out."""
+"""Seconds from a `NotSent` until the end of the incarnation must be decided. The task that reads from a connection
+notices its loss within milliseconds of the handler that writes to it."""
 
 
 class Requests:
@@ -242,7 +242,7 @@ class Requests:
             self._interrupt(envelope)
 
     async def _not_sent(self, envelope: Envelope) -> None:
-        """Put an envelope back for the next incarnation. If none follows, it would be handled again and again."""
+        """Return an envelope to the mailbox for the next incarnation; fail it if this incarnation goes on."""
         if self._interruption is None:
             # Of several handlers that find the same connection gone, the last may be the one that decides the end, or
             # a task that reads. The slot is kept meanwhile, so that nobody is handed this envelope once more.

@@ -77,8 +77,8 @@ class ServerActor(Actor):
     """One incarnation of one server.
 
     Args:
-        record: what outlives it.
-        closing: when it may begin to close; None for a server that belongs to no group.
+        record: the record of the server, which outlives it.
+        closing: the order in which the group closes; None for a server that belongs to no group.
     """
 
     def __init__(self, record: ServerRecord, closing: ClosingOrder | None = None) -> None:
@@ -163,7 +163,7 @@ class ServerActor(Actor):
     async def _session(
         self, link: Link, callbacks: ClientCallbacks, negotiation: Negotiation, patience: Patience
     ) -> AsyncIterator[None]:
-        """Have a session over a link, with all that belongs to it."""
+        """Open a session over a link, negotiate and list tools."""
         async with (
             patience.follow(link),
             open_incoming(self._record.listeners) as incoming,
@@ -175,7 +175,8 @@ class ServerActor(Actor):
                 await self._begin(link, incoming)
                 negotiation.succeeded(self._client)
                 if link.lost:
-                    # It left in the same moment, and that is told only once. No checkpoint from here to `_serving`.
+                    # The server left before `_serving` was set, and a loss is reported only once. So there must be no
+                    # checkpoint from here to `_serving`, or the actor would serve a lost connection.
                     raise self._loss()
                 with self._as_before(link, incoming):
                     yield
@@ -205,7 +206,7 @@ class ServerActor(Actor):
         incoming.tasks.start_soon(keep_refreshed, self._record, self.ref, name=f"{self._name}:refresh")
 
     def _check_health(self, link: Link, incoming: Incoming) -> None:
-        """Check it from now on, and end the connection if it does not answer."""
+        """Start the health checks, which end the connection if the server does not answer."""
 
         def end(verdict: Verdict) -> None:
             self._given_up = verdict == "fail"

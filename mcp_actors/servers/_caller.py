@@ -307,10 +307,13 @@ class Caller:
         if error is None:
             what = f"is {state}; await its start() to connect it again"
         elif retry_at is None:
-            what = f"is {state}: {problem_of(error)}; when that is mended, await its restart()"
+            what = f"is {state}: {problem_of(error)}; fix that, then await servers[{name!r}].restart()"
         else:
             seconds = max(0.0, (retry_at - datetime.now(UTC)).total_seconds())
-            what = f"is {state}: {problem_of(error)}; the next attempt is in {seconds:.0f} s, or await its restart()"
+            what = (
+                f"is {state}: {problem_of(error)}; the next attempt is in {seconds:.0f} s, to retry now await "
+                f"servers[{name!r}].restart()"
+            )
         message = f"server {name!r}: {what}"
         return ServerUnavailable(message, server=name, state=state, last_error=error, retry_at=retry_at)
 
@@ -347,8 +350,8 @@ class Caller:
     def _deadlock(self) -> LimitExceeded:
         name = self._config.name
         return LimitExceeded(
-            f"server {name!r}: this call would deadlock: all that may be with the server at a time "
-            f"(max_in_flight={self._config.max_in_flight}) waits for it, for example in a callback that made it; raise "
+            f"server {name!r}: this call would deadlock: all requests that the server handles at a time "
+            f"(max_in_flight={self._config.max_in_flight}) wait for it, for example in a callback that makes it; raise "
             "max_in_flight, or do not call the server from there",
             server=name,
         )

@@ -79,13 +79,13 @@ def connect_timed_out(config: ServerConfig, phase: ConnectPhase, link: Link | No
     unread = "; its process has not read what it was sent" if over.read is False else ""
     what = (
         f"no answer within {over.seconds:g} s while we were {_DOING[phase]}{unread}; "
-        f"see what it waits for, or raise {over.limit}"
+        f"check what it waits for, or raise {over.limit}"
     )
     return _with_last_words(config, phase, link, what)
 
 
 def still_connecting(server: str, seconds: float, link: Link) -> str:
-    """Say that a process has not answered yet, and what it says it does."""
+    """Return the warning about a process that has not answered yet, with the last line of its stderr."""
     words = link.obituary().last_line
     why = f"; the last line of its stderr is: {words}" if words else "; it has written nothing to stderr"
     if link.heard is False:
@@ -135,8 +135,7 @@ def session_failed(server: str, exc: BaseException, masker: Masker) -> Connectio
 def answer_not_understood(server: str, operation: str, exc: ValidationError, masker: Masker) -> ConnectionLost:
     """The error for an answer that came and is none; other requests and the session go on."""
     return ConnectionLost(
-        f"server {server!r}: {operation}: {_misfit(exc, masker)}; the server may have acted on it, and has to be "
-        "mended",
+        f"server {server!r}: {operation}: {_misfit(exc, masker)}; the server may have acted on it; fix the server",
         server=server,
     )
 

@@ -37,7 +37,7 @@ Limit = Literal["request_timeout", "progress_timeout"]
 
 
 def _nobody(asked: float, error: Exception) -> None:
-    """Tell nobody."""
+    """Ignore a time-out."""
 
 
 @define(eq=False)
@@ -97,7 +97,7 @@ class Deadlines:
         progress_timeout: seconds without progress that a request may be with the server; None: no bound.
 
     Attributes:
-        on_timeout: called for each request that times out while it is with the server, with when it began and why.
+        on_timeout: called for each sent request that times out, with the time at which it began and its error.
     """
 
     def __init__(self, server: str, request_timeout: float | None, progress_timeout: float | None) -> None:
@@ -158,7 +158,7 @@ class Deadlines:
         return len(self._requests) + len(self._idle)
 
     def any_sent_before(self, time: float) -> bool:
-        """Whether a request that began by then is with the server, and within its time."""
+        """Return True if a request that began by `time` was sent and is within its deadline."""
         older = takewhile(lambda deadline: deadline.began <= time, self._requests)
         return any(deadline.call is not None and deadline.call.handed_over for deadline in older)
 

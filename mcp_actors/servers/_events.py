@@ -95,7 +95,7 @@ class Recovered(ServerEvent):
 
 @frozen(kw_only=True)
 class HealthChanged(ServerEvent):
-    """A connected server is more, or less, healthy than it was. It is told as a `StateChanged`."""
+    """The health of a connected server has changed. Users see it as a `StateChanged`."""
 
 
 @frozen(kw_only=True)

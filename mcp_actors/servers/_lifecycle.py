@@ -176,7 +176,7 @@ async def _each(step: Callable[[Supervised], Awaitable[None]], servers: Iterable
 
 
 async def change(lifecycle: ActorRef, message: Reconnect | Start | Stop) -> None:
-    """Have a change made. A connect that is overdue goes on when its caller has left, unless it is required.
+    """Make a change. Stop waiting for a connect that is overdue, unless the server is required; it goes on.
 
     Raises:
         ConnectFailed: see `LifecycleActor.handle`.
@@ -201,7 +201,7 @@ async def change(lifecycle: ActorRef, message: Reconnect | Start | Stop) -> None
 
 
 async def _leave_if_overdue(waiting: trio.CancelScope, record: ServerRecord, servers: tuple[Supervised, ...]) -> None:
-    """Do not wait for a server any more that is overdue, if nothing else is waited for."""
+    """Cancel the wait once a server is overdue and no other server is waited for."""
     with suppress(ServerUnavailable):  # the group was left
         while True:
             await record.wait_connected()

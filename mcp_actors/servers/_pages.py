@@ -80,6 +80,6 @@ async def _collected(
 
 def _endless(meter: ListMeter, problem: str) -> LimitExceeded:
     return LimitExceeded(
-        f"server {meter.server!r}: its list of {meter.what} {problem}; the server repeats itself, and has to be mended",
+        f"server {meter.server!r}: its list of {meter.what} {problem}; the server repeats itself; fix the server",
         server=meter.server,
     )

@@ -64,7 +64,7 @@ class ServerRecord:
         last_error: the last failure there was; likewise.
         info: what the server said about itself at the last connect. Written by the connection, as are the next two.
         pid: its process, while there is one. (Also forgotten by `follow`, at once when the connection is lost.)
-        masker: what knows the credentials of the connection that there is. Written by it, and forgotten with it.
+        masker: masks the credentials of the current connection. Written by it, and dropped with it.
         catalog: its tools; see ``_catalog``. Written by the connection and by requests for them.
         era: what the next connect begins with, as far as ``protocol="auto"`` has found out; None: it asks.
         listeners: who hears of what it sends unasked; see ``_incoming``. Written by whoever wants to.
@@ -76,8 +76,8 @@ class ServerRecord:
         tokens: how much is left of its retry budget.
         breaker: its circuit breaker, if it has one.
         latency: how its requests ended, and how long they took.
-        overdue: while it connects, and has not answered within its ``connect_timeout``: what its connection says about
-            that. Nobody waits for it any more unless it is required. Written by the connection (`note_overdue`).
+        overdue: the warning about a connect that has exceeded ``connect_timeout`` without an answer and goes on; else
+            None. Callers wait for it no longer unless it is required. Written by the connection (`note_overdue`).
         wanted: False once somebody has stopped it by hand and nobody started it again, and while nobody has asked for
             a lazy one. Written in the step of whoever asks (``_lifecycle.change``, `Caller.wake`).
         returning: True while it is being disconnected only to be connected anew. Written by the lifecycle actor;
@@ -145,7 +145,7 @@ class ServerRecord:
 
     @property
     def retry_at(self) -> datetime | None:
-        """When it is tried again, if it is parked and that may help."""
+        """The time of the next attempt of a parked server; None if there is none."""
         return self._retry_at if self.state == "failed" and self.wanted and not self.left else None
 
     def follow(self, event: Event) -> StateChanged | None:
@@ -174,7 +174,7 @@ class ServerRecord:
 
     @property
     def _serving(self) -> ServerState:
-        """What it is while it is connected."""
+        """The state of the server while it is connected."""
         if self.health.condition == "healthy":
             return "ready" if self.catalog.failure is None else "degraded"
         return self.health.condition
@@ -187,17 +187,17 @@ class ServerRecord:
 
     @property
     def troubled(self) -> bool:
-        """Whether something is wrong with it, also while it is being connected again."""
+        """Whether it has an error, also while it reconnects."""
         return self.error is not None or self.state in FAILED
 
     @property
     def level_of_attempt(self) -> int:
-        """The level for what is worth a warning in a first connect, but would be repeated all through an outage."""
+        """The log level for a warning about a connect, which repeats at each attempt of an outage."""
         return logging.WARNING if self.error is None else logging.DEBUG
 
     @property
     def listed(self) -> bool:
-        """Whether its tools are shown. They do not come and go with each attempt to connect a parked server."""
+        """Whether its tools are shown. The tools of a parked server stay hidden while it is retried."""
         return (self.state in LISTED and not self.parked) or self.returning
 
     @property
@@ -227,7 +227,7 @@ class ServerRecord:
         self._follow_own(HealthChanged)
 
     def _follow_own(self, kind: type[ServerEvent]) -> None:
-        """What is known of a connected server has changed; so may its state."""
+        """Follow an event of our own about a connected server, and report a change of its state."""
         if self.state in CONNECTED and (changed := self.follow(self._event(kind))) is not None:
             self._emit(changed)
 
@@ -280,15 +280,15 @@ class ServerRecord:
 
     @property
     def awaited(self) -> bool:
-        """Whether it is about to be connected, and whoever waits for that goes on waiting."""
+        """Whether it is about to be connected, and callers keep waiting for that."""
         return (self.returning or self.state == "connecting") and (self.required or self.overdue is None)
 
     def note_connecting(self, link: Link) -> None:
-        """Its connection is being made over this link."""
+        """Note the link over which it is being connected."""
         self._link = link
 
     def note_overdue(self, link: Link) -> None:
-        """It has not answered within its ``connect_timeout``, and goes on connecting."""
+        """Note that it has not answered within ``connect_timeout``; it goes on connecting."""
         if self.overdue is None and self.config.connect_timeout is not None:
             self.overdue = still_connecting(self.config.name, self.config.connect_timeout, link)
             logger.log(self.level_of_attempt, "%s", self.overdue)

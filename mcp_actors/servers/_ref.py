@@ -279,10 +279,10 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             await trio.lowlevel.checkpoint()
 
     async def check_health(self) -> Health:
-        """Ask the server for a sign of life now: past everything that waits for it, and whatever is with it.
+        """Check the server now. The check overtakes queued requests and takes no slot of ``max_in_flight``.
 
-        What comes of it counts as any health check does (``ServerConfig.health``). A server that is not connected is
-        not asked.
+        The result counts as that of any health check (``ServerConfig.health``). Nothing is sent to a server that is not
+        connected.
 
         **Cancellation**: the caller leaves at once.
 

@@ -53,8 +53,7 @@ class ServerStatus:
         state: its state.
         since: `trio.current_time` when it came into that state, in seconds.
         changed_at: when it came into that state, by the wall clock, in UTC.
-        retry_at: when a server that is ``failed`` is tried again (``RestartPolicy.park_retry``), in UTC; None if it is
-            not.
+        retry_at: when a ``failed`` server is retried (``RestartPolicy.park_retry``), in UTC; None if it is not.
         reason: why it is in that state, for people. While its process starts, that is the last line of its stderr.
         incarnation: which incarnation of its actor is on, or was the last, as events have it; 0 before the first.
         pid: its process, while it is connected over stdio.
@@ -64,7 +63,7 @@ class ServerStatus:
         queued: requests that wait in its mailbox.
         in_flight: requests that are with it.
         tools: how many tools of it are shown, also if these are only remembered from an earlier run.
-        health: what its health checks found.
+        health: the result of its health checks.
         latency: how many requests were answered and how many failed, and how long the answers took.
     """
 

@@ -67,10 +67,10 @@ RENEWALS: Final = 8
 """Subscriptions that are renewed at a time. There may be hundreds, and the places in the mailbox are for requests."""
 
 LAST_WORDS: Final = 10.0
-"""Seconds for telling the server some of what nobody wants to hear any more."""
+"""Seconds for unsubscribing from one batch of resources."""
 
 FORGOTTEN_AT_ONCE: Final = 16
-"""Resources that it is told of before other requests have their turn."""
+"""Resources per batch; between two batches other requests have their turn."""
 
 PATIENCE: Final = 1.0
 """Seconds that the answer to one such message is waited for: a place less for requests, and maybe the only one."""
@@ -113,7 +113,7 @@ class Subscribe(Request[None]):
 
 @frozen
 class Unsubscribe(Request[None]):
-    """Tell a server of the legacy era of resources that nobody wants to hear of any more, some of them at a time."""
+    """Unsubscribe from some of the resources of a legacy server that have no subscription any more."""
 
     @property
     def operation(self) -> str:
@@ -189,7 +189,7 @@ class Connection:
                     self._subscribed.add(uri)
 
     async def unsubscribe(self) -> None:
-        """Tell the server of some of those that nobody wants to hear of any more."""
+        """Unsubscribe from one batch of resources without a subscription."""
         self._telling = False
         try:
             async with self._turn:
@@ -203,7 +203,7 @@ class Connection:
             self._tell_forgotten()
 
     def _tell_forgotten(self) -> None:
-        """Have the server told of what is left, by one message at a time, however many subscriptions end together."""
+        """Send the next `Unsubscribe`, one at a time however many subscriptions end together."""
         if self._telling or not self._forgotten or self.record.subscriptions.connection is not self:
             return
         self._telling = True

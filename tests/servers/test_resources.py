@@ -102,7 +102,7 @@ async def test_pages_that_go_in_circles_are_noticed_at_once() -> None:
             await servers["library"].list_resources()
     assert str(caught.value) == (
         "server 'library': its list of resources goes in circles: the cursor of page 3 is an earlier one's; "
-        "the server repeats itself, and has to be mended"
+        "the server repeats itself; fix the server"
     )
 
 

@@ -58,7 +58,7 @@ class StartGate:
 
 
 def _undecided(record: ServerRecord) -> bool:
-    """Whether the first connect of a server is to be waited for. Of those that are required each has succeeded."""
+    """Return True if the first connect of a server has to be waited for. Required servers are connected already."""
     return _connects(record) and record.overdue is None
 
 

@@ -119,7 +119,7 @@ class ServerGroup(Mapping[str, ServerRef]):
 
     @property
     def failed(self) -> tuple[ServerRef, ...]:
-        """The servers with which something is wrong: those that have an entry in `errors`, until it goes.
+        """The servers that have a problem: those that have an entry in `errors`, until it goes.
 
         So a server that is being connected again after a failure is in it, and so is one that is ``degraded``.
         """
