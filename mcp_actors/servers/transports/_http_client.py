@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import ssl
 from collections.abc import Callable
 from functools import partial
@@ -53,7 +54,7 @@ async def make_client(config: ServerConfig, transport: Http | Sse, masker: Maske
         ConnectFailed: a credential cannot be resolved, the user's function makes no client, or what the environment
             says about certificates or proxies cannot be used.
     """
-    credentials = Credentials(config.name, transport, masker)
+    credentials = Credentials(config.name, transport, masker, config.connect_timeout or math.inf)
     headers = await credentials.resolve()
     masker.add("<url>", transport.url, own_url=True)
     auth = transport.auth

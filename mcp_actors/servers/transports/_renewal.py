@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -54,11 +55,14 @@ class Credentials:
         server: the name of the server.
         transport: the configured transport.
         masker: masks every value that is resolved.
+        timeout: seconds that a renewal may take. It has a limit of its own, because it may outlive the request that
+            began it, and every other refused request waits for it.
     """
 
     server: str
     transport: Http | Sse
     masker: Masker
+    timeout: float
 
     @property
     def renewable(self) -> bool:
@@ -120,10 +124,9 @@ class Renewal(httpx2.Auth):
         """Resolve the credentials again, unless that was done since `refused` was sent; return True if they changed."""
         async with self._turn:
             if self.headers is refused and self._accepted:
-                try:
+                headers = refused  # if it stays so, the reconnect that follows fails with the error that says what to do
+                with suppress(ConnectFailed), trio.move_on_after(self.credentials.timeout):
                     headers = await self.credentials.resolve()
-                except ConnectFailed:
-                    headers = refused  # the reconnect that follows fails with the same error, which says what to do
                 # Not before the checkpoints above: a caller that is cancelled there has proved nothing.
                 self._accepted = False
                 if headers != refused:

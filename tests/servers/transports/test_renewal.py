@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -28,12 +29,13 @@ class Tokens:
     def __init__(self) -> None:
         self.now: str | None = "old-t0ken"
         self.asked = 0
+        self.delay = 0.01
         self.on_ask: Callable[[], None] = lambda: None
 
     async def __call__(self) -> str:
         self.asked += 1
         self.on_ask()
-        await trio.sleep(0.01)
+        await trio.sleep(self.delay)
         if self.now is None:
             raise RuntimeError("signed out: old-t0ken")
         return self.now
@@ -51,11 +53,14 @@ VARIANTS = ["modern", "legacy", "sse"]
 
 
 @asynccontextmanager
-async def connected(variant: str, **options: Any) -> AsyncIterator[tuple[FaultyServer, ServerGroup]]:
+async def connected(
+    variant: str, *, connect_timeout: float = 30, **options: Any
+) -> AsyncIterator[tuple[FaultyServer, ServerGroup]]:
     """Connect to such a server, in some way; options are those of its transport."""
     with guarded_server("modern" if variant == "modern" else "legacy") as server:
         transport = Sse(server.url("/sse"), **options) if variant == "sse" else Http(server.url(), **options)
-        async with open_servers(ServerConfig("web", transport, restart=NEVER), strict=True) as servers:
+        config = ServerConfig("web", transport, restart=NEVER, connect_timeout=connect_timeout)
+        async with open_servers(config, strict=True) as servers:
             yield server, servers
 
 
@@ -86,6 +91,20 @@ async def test_a_caller_that_leaves_while_it_has_credentials_renewed_leaves_that
         assert scope.cancelled_caught
         assert text_of(await servers["web"].call_tool("sleep", {"seconds": 0})) == "slept 0"
         assert servers["web"].statistics().incarnation == 1
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+async def test_credentials_that_do_not_come_are_waited_for_as_long_as_in_a_connect(variant: str) -> None:
+    """B-09: what a request has left behind of a connection holds up no other one."""
+    tokens = Tokens()
+    async with connected(variant, auth=tokens, connect_timeout=1) as (server, servers):
+        server.token = tokens.now = "new-t0ken"
+        tokens.delay = math.inf
+        with trio.fail_after(BOUND), pytest.raises(HttpStatusError):
+            await servers["web"].call_tool("sleep", {"seconds": 0})
+        tokens.delay = 0
+        await servers["web"].restart()
+        assert text_of(await servers["web"].call_tool("sleep", {"seconds": 0})) == "slept 0"
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
