@@ -18,9 +18,9 @@ The manager never waits for what is out of bounds: a start or a stop that sits i
 overdue, and what depends on its end becomes a job when that has come.
 
 With ``start_order="parallel"`` a job is one synchronous step: it decides, and begins what it has decided. The manager
-waits for nothing but the stops of a group that is restarted, each within its child's ``shutdown``; whatever comes of a
-start is dealt with by the task that waits for it. So a child may be stopped, or taken along by another that has failed,
-while its start is on: whoever waits for that start has to look again.
+waits only for the stops of a group that is restarted, each within its child's ``shutdown``. The result of a start is
+handled by the task that waits for it. So a child may be stopped, or restarted because another has failed, while it is
+starting: the task that waits for its start must check its state again.
 
 What to do about a failure is the matter of ``_recovery``.
 
@@ -133,7 +133,7 @@ class Children:
             return await self.outcome(child, incarnation)
 
     def begin(self, child: Child) -> Incarnation:
-        """Begin a start attempt. Somebody has to wait for its `outcome`."""
+        """Begin a start attempt. The caller must see to it that a task waits for its `outcome`."""
         child.clear_timer()
         child.due_with = None
         child.record.gave_up = False
@@ -316,10 +316,10 @@ class Children:
                     return
                 await trio.lowlevel.checkpoint_if_cancelled()
                 await job()
-                del job  # it refers to an incarnation that may have ended, and the next one may be hours away
+                del job  # it keeps an incarnation alive that may have ended, and the next job may be hours away
 
     async def beside(self, fn: Callable[..., Awaitable[object]], child: Child, *args: object) -> None:
-        """In a job: have a child waited for. The manager goes on meanwhile if starts are parallel."""
+        """Wait for a child as a part of a job. With parallel starts the manager goes on meanwhile."""
         if self._policy.start_order == "parallel":
             self._beside.start_soon(fn, child, *args, name=f"{child.spec.id}:change")
         else:
@@ -328,7 +328,7 @@ class Children:
 
     @contextmanager
     def _awaiting(self, *children: Child) -> Iterator[None]:
-        """Have it known, while the supervisor or its manager waits for these children, that it does."""
+        """Record, for the detection of deadlocks, that the supervisor waits for these children inside the block."""
         incarnations = {child.incarnation for child in children if child.incarnation is not None}
         self._life.awaits |= incarnations
         try:
@@ -340,7 +340,7 @@ class Children:
     label: Final = ""
 
     def blockers(self) -> list[Incarnation]:
-        """What whoever waits for a turn of the manager waits for; see ``_circles``."""
+        """Return the nodes that a change waits for before the manager takes it; see ``_circles``."""
         return list(self._life.awaits)
 
     def pass_on_exit(self, end: End) -> bool:

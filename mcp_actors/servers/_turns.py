@@ -11,8 +11,8 @@ from attrs import define, field
 __all__ = ["Turns"]
 
 PIECE: Final = 0.0005
-"""Seconds of work between two checkpoints; by the clock of the machine, as it is about the processor. A request of
-another server takes several steps, each of which may have to wait for so long."""
+"""Seconds of work between two checkpoints, on the real clock because it is about processor time. A request to another
+server takes several steps, and each may have to wait for so long."""
 
 
 @define(eq=False)

@@ -63,8 +63,8 @@ LISTEN: Final = "subscriptions/listen"
 EVENTS: Final = "text/event-stream"
 
 POSTS: Final = 8
-"""Messages without an answer that are posted at a time. A server may ask hundreds of things at once; if as many tasks
-answered it, those of other servers would wait for all of them at each step."""
+"""Messages without an answer that are posted at the same time. A server may send hundreds of requests at once; if as
+many tasks answered them, the tasks of other servers would wait for all of them at each step."""
 
 NOTIFICATION_TIMEOUT: Final = 10.0
 """Seconds for a message that has no answer: it is accepted at once, or something is wrong."""

@@ -1,7 +1,7 @@
-"""Keeps what may be a credential out of the logs: of this package, of the SDK and of the HTTP libraries.
+"""Mask credentials in the logs of this package, of the SDK and of the HTTP libraries.
 
-A filter of a logger sees the records of everybody. Those that are about a connection of ours are made in its context,
-and so are told from others.
+A filter of a logger sees the records of the whole program. Records about a connection of ours are made in its context,
+which distinguishes them from others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["discreet", "install_filters"]
 
 @frozen
 class _Ours:
-    """What the running code is a part of: a connection, and the URL that its requests go to, if any."""
+    """The connection that the running code belongs to, and the URL of its requests, if any."""
 
     masker: Masker
     url: str | None
@@ -39,7 +39,7 @@ class _MaskSecrets(logging.Filter):
     """Masks the credentials of a connection in what is logged about it."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let every record through, masked where it must be."""
+        """Mask a record; drop none."""
         if (ours := _ours.get()) is not None:
             message = record.getMessage()
             if (masked := ours.masker(message)) != message:
@@ -53,7 +53,7 @@ class _MaskUrls(logging.Filter):
     """Masks the URLs in the records of `httpx2` that are about our requests; it leaves those of others alone."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let every record through, masked where it must be."""
+        """Mask a record; drop none."""
         ours = _ours.get()
         if ours is not None and ours.url is not None and isinstance(record.args, tuple):
             record.args = tuple(
@@ -113,10 +113,10 @@ def install_filters() -> None:
 
 @contextmanager
 def discreet(masker: Masker, url: str | None = None) -> Iterator[None]:
-    """See to it that no credential is logged in this block, nor in any task that is started from it.
+    """Mask credentials in all logs of this block and of the tasks that are started from it.
 
     Args:
-        masker: what knows the credentials of the connection.
+        masker: masks the credentials of the connection.
         url: the configured URL that the requests go to, if there are any.
     """
     token = _ours.set(_Ours(masker, url))

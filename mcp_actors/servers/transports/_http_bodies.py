@@ -38,10 +38,10 @@ SHORT_WAIT: Final = 1.0
 """Seconds for such a body. The status that it explains is there already."""
 
 PIECE: Final = 64 * 1024
-"""Bytes of a decoded body that are dealt with at a time."""
+"""Bytes of a decoded body that are processed in one step."""
 
 ENCODED_PIECE: Final = 8 * 1024
-"""Bytes that are decoded at a time. Little can come to much, and to decode what comes to nothing takes time as well."""
+"""Bytes that are decoded in one step. A few compressed bytes can expand to very many."""
 
 OF_THE_BODY: Final = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 """Headers that are about a body as it came over the wire, not about the decoded one."""
@@ -124,7 +124,7 @@ class WatchedResponseBody(httpx2.AsyncByteStream):
 
 
 class HeardBody(httpx2.AsyncByteStream):
-    """The body of a response, of which each piece is a sign of life."""
+    """The body of a response; each piece updates ``Lifeline.heard_at``."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, lifeline: Lifeline) -> None:
         self._inner = inner
@@ -145,7 +145,7 @@ class HeardBody(httpx2.AsyncByteStream):
 
 
 class _InTurns(httpx2.AsyncByteStream):
-    """A body as it comes, in small pieces; other tasks run in between, even if all of it is there already."""
+    """An encoded body in small pieces, with a checkpoint in between even if all of it has arrived."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, turns: Turns) -> None:
         self._inner = inner
@@ -167,11 +167,11 @@ class _InTurns(httpx2.AsyncByteStream):
 
 
 async def pieces_of(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
-    """Decode a body in pieces of up to `PIECE` bytes. Other tasks run in between, whatever the server sends.
+    """Decode a body in pieces of up to `PIECE` bytes, and let other tasks run in between.
 
     Raises:
-        httpx2.DecodingError: it cannot be decoded, or was encoded more than once. Between two decoders, bytes without
-            end can come and go in one step.
+        httpx2.DecodingError: the body cannot be decoded, or was encoded more than once. Between two decoders, an
+            unlimited number of bytes could pass in one step.
     """
     codings = [each.lower() for each in response.headers.get_list("content-encoding", split_commas=True)]
     if len([each for each in codings if each != "identity"]) > 1:

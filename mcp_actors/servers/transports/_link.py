@@ -33,7 +33,7 @@ class Link:
         target: what to give to `mcp.Client`; to be entered once, inside the link.
         endpoint: what is at the other end, to be shown to people: a command or a URL, without any credential.
         pid: the server's process, which also leads its own process group; None if it is not a process of ours.
-        masker: what keeps the credentials of this connection out of texts that are made of what the server sends.
+        masker: masks the credentials of this connection in text from the server.
         max_connections: how many connections to the server there may be at a time, where each stream takes one; None
             if that is not bounded here.
     """

@@ -58,7 +58,7 @@ BURST: Final = 16
 messages delay other tasks by less than a millisecond."""
 
 SKIPPED: Final = 16
-"""How many times the limit an answer may have that is skipped. One that never ends must not be read for ever."""
+"""Maximum size of a skipped answer, as a multiple of the limit. One that never ends must not be read for ever."""
 
 LOGGED_LINES: Final = 10
 """Malformed lines that are logged one by one; a server that prints its log to stdout would fill ours."""
@@ -219,7 +219,7 @@ class PipeReader(MessageReader):
         return self._masker(text[: self._masker.place_to_cut(text, SHOWN_BYTES)]).encode()
 
     def _excess(self, line: LongLine) -> tuple[str, str]:
-        """Say which limit a line exceeds, and what to do."""
+        """Return the limit that a line exceeds, and the remedy."""
         if line.excess == "bytes":
             return f"more than {self._max_line_bytes} bytes", "raise max_line_bytes if it may do that"
         limit = "limits=Limits(max_message_values=…)"
@@ -231,7 +231,7 @@ class PipeReader(MessageReader):
         return self._end(LimitExceeded(failure, server=self._server))
 
     async def _read_more(self) -> JSONRPCMessage | None:
-        """Read what has come; at the end, return the message that came without a line end, if there is one."""
+        """Read the next bytes; at the end, return the last message if it has no line end."""
         try:
             data = await read_pipe(self._stream)
         except trio.ClosedResourceError:
@@ -251,7 +251,7 @@ class PipeReader(MessageReader):
         return None
 
     async def _at_end(self) -> JSONRPCMessage | None:
-        # Of a server that was killed it is half a message, and no request is answered by that.
+        # The rest of a killed server may be half a message, which does not parse and answers no request.
         with suppress(ValueError):
             return parse_message(self._lines.take_rest())
         await self._wait_exit()  # cancelled here, the next call finds the end again
@@ -342,8 +342,8 @@ class PipeWriter(Stream):
         return len(self._backlog) >= BACKLOG_BYTES
 
     def _let_in(self) -> None:
-        # One sender at a time, who lets in the next if there still is room. If all were woken whenever there is some,
-        # each of thousands would take a step for each line that goes out.
+        # Wake one sender at a time; it wakes the next if there is still room. If all were woken, each of thousands
+        # would take a step for each line that is written.
         if not self._full:
             self._waiting.unpark()
 

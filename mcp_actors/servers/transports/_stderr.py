@@ -25,13 +25,13 @@ LINE_BYTES: Final = 8 * 1024
 """A longer line is logged in pieces: a progress bar may never write a newline."""
 
 LINES_A_SECOND: Final = 200
-"""Logged at most; of more, the number. Several long tracebacks are within that."""
+"""Lines that are logged per second; the rest is counted. Several long tracebacks fit."""
 
 BYTES_A_SECOND: Final = 256 * 1024
-"""Likewise. In the worst case, to make so many fit for a log takes a tenth of a second."""
+"""Bytes that are logged per second. In the worst case, cleaning so many takes a tenth of a second."""
 
 PAUSE: Final = 0.01
-"""Seconds from one read to the next while lines are left out, so that a flood takes little of the event loop."""
+"""Seconds between two reads while lines are dropped, so that a flood takes little time of the event loop."""
 
 
 class StderrReader:
@@ -72,12 +72,12 @@ class StderrReader:
     def tail(self) -> str:
         """Return the end of what was read so far."""
         text = self._tail.decode("utf-8", "replace")
-        # More than the tail was kept, so that a credential that begins before it is recognized and shown by its name.
+        # More than the tail is kept, so that a credential that begins before it is still recognized and masked.
         begin = self._masker.place_to_cut(text, len(self._tail[:-TAIL_BYTES].decode("utf-8", "replace")))
         return self._masker(text[begin:]).rstrip()
 
     async def _read(self) -> bytes:
-        """Read what has come. How many lines were left out is logged when their second is over, whatever comes."""
+        """Read the next bytes. Log the number of dropped lines when their second is over, even if nothing comes."""
         if self._left_out:
             await trio.sleep(PAUSE)
             with trio.move_on_at(self._second + 1):
@@ -104,21 +104,21 @@ class StderrReader:
         return 4 * self._masker.longest  # bytes of as many characters
 
     def _parted(self, line: bytes) -> tuple[bytes, bytes]:
-        """Part a line that may have no end, so that the rest holds all of a credential that has not come as a whole."""
+        """Split a line that may have no end, so that a credential that has arrived in part stays whole in the rest."""
         text = line.decode("utf-8", "replace")
         end = self._masker.place_to_cut(text, max(len(text) - self._masker.longest, 0))
         return text[:end].encode(), text[end:].encode()
 
     def _pieces(self, lines: list[bytes]) -> Iterator[bytes]:
-        """What is logged of the lines that have come: none that are empty, and none that are long."""
+        """Yield the lines to log, without empty ones, and with long ones in pieces."""
         for line in filter(None, lines):
-            # Masked as a whole, because a credential may be where it is cut.
+            # Mask before cutting: a credential may lie across the cut and would not be recognized in pieces.
             whole = line if len(line) <= LINE_BYTES else self._masker(line.decode("utf-8", "replace")).encode()
             for begin in range(0, len(whole), LINE_BYTES):
                 yield whole[begin : begin + LINE_BYTES]
 
     def _enough(self) -> bool:
-        """Whether no more is logged in this second."""
+        """Return True if the limit of this second is reached."""
         now = trio.current_time()
         if now >= self._second + 1:
             self._report()
