@@ -124,7 +124,7 @@ class Renewal(httpx2.Auth):
         """Resolve the credentials again, unless that was done since `refused` was sent; return True if they changed."""
         async with self._turn:
             if self.headers is refused and self._accepted:
-                headers = refused  # if it stays so, the reconnect that follows fails with the error that says what to do
+                headers = refused  # if it stays so, the reconnect that follows fails with an error that says why
                 with suppress(ConnectFailed), trio.move_on_after(self.credentials.timeout):
                     headers = await self.credentials.resolve()
                 # Not before the checkpoints above: a caller that is cancelled there has proved nothing.
