@@ -88,7 +88,9 @@ def still_connecting(server: str, seconds: float, link: Link) -> str:
     """Return the warning about a process that has not answered yet, with the last line of its stderr."""
     words = link.obituary().last_line
     why = f"; the last line of its stderr is: {words}" if words else "; it has written nothing to stderr"
-    if link.heard is False:
+    if link.exited:
+        why = f"; its process has exited, and only a child of it can be the server{why}"
+    elif link.heard is False:
         why = f"; its process has not read anything yet{why}"
     return f"server {server!r}: is still connecting after {seconds:g} s{why}"
 

@@ -14,7 +14,7 @@ import trio
 
 from mcp_actors import ServerConfig, ServerUnavailable, Stdio, open_servers
 
-from .groups import AT_ONCE, BOUND, NEVER, command_with, until
+from .groups import AT_ONCE, BOUND, NEVER, command_with, shell, until
 from .links import text_of
 from .test_eras import LATEST_LEGACY, MODERN, PROBED, auto, negotiations
 
@@ -78,6 +78,13 @@ async def test_whoever_waits_for_a_late_server_hears_what_it_does(
     [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert "server 'a': is still connecting after 0.5 s" in warning
     assert warning.endswith("unpacking")
+
+
+async def test_a_process_that_has_exited_while_its_server_is_late_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """B-05: it may be a wrapper, or it may have failed and left something that holds its pipes."""
+    async with open_servers(shell("a", "sleep 60 & exit 0", **TIMES)) as servers:
+        assert servers["a"].state == "connecting"
+    assert "its process has exited, and only a child of it can be the server" in caplog.text
 
 
 async def test_whoever_restarts_or_starts_a_late_server_does_not_wait_for_it_either(tmp_path: Path) -> None:
