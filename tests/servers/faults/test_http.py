@@ -282,12 +282,12 @@ async def test_wrong_content_type(cell: Cell, server: FaultyServer) -> None:
 
 @fault("bad JSON", "http")
 async def test_bad_json(cell: Cell, server: FaultyServer) -> None:
-    assert "no message of MCP" in await lose(cell, server, Raw(response(200, '{"jsonrpc": "2.0"'), "keep"))
+    assert "not an MCP message" in await lose(cell, server, Raw(response(200, '{"jsonrpc": "2.0"'), "keep"))
 
 
 @fault("bad JSON in an event", "http")
 async def test_bad_json_in_an_event(cell: Cell, server: FaultyServer) -> None:
-    assert "an event that is no message" in await lose(cell, server, Raw(stream('data: {"jsonrpc"\n\n')))
+    assert "an event that is not an MCP message" in await lose(cell, server, Raw(stream('data: {"jsonrpc"\n\n')))
 
 
 @fault("answer to another request", "http")
