@@ -82,7 +82,7 @@ async def test_whoever_waits_for_a_late_server_hears_what_it_does(
 
 async def test_a_process_that_has_exited_while_its_server_is_late_is_told(caplog: pytest.LogCaptureFixture) -> None:
     """B-05: it may be a wrapper, or it may have failed and left something that holds its pipes."""
-    async with open_servers(shell("a", "sleep 60 & exit 0", **TIMES)) as servers:
+    async with open_servers(shell("a", "exec 3<&0; sleep 60 <&3 & exit 0", **TIMES)) as servers:
         assert servers["a"].state == "connecting"
     assert "its process has exited, and only a child of it can be the server" in caplog.text
 
