@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 import pytest
@@ -21,8 +21,6 @@ from mcp.types import (
     ListToolsRequest,
     ListToolsResult,
     Notification,
-    NotificationParams,
-    Result,
     TextContent,
 )
 
@@ -49,6 +47,7 @@ from tests.servers.groups import server
 from tests.servers.library import Library
 from tests.servers.links import text_of
 from tests.servers.scripted_server import command
+from tests.servers.test_extensions import JobResult, Mood
 
 from .actors import Echo, Worker, caller
 
@@ -265,19 +264,6 @@ def test_the_predicate_of_a_filter_is_asked_on_the_event_loop(host: Host) -> Non
             await servers.list_tools(ToolContext("echo"))
 
     asyncio.run(main())
-
-
-class JobResult(Result):
-    """What a server of the extension answers instead of a result."""
-
-    result_type: Literal["job"] = "job"
-    job: str
-
-
-class Mood(NotificationParams):
-    """What a server of the extension sends unasked."""
-
-    mood: str
 
 
 class Jobs(ClientExtension):
