@@ -142,6 +142,7 @@ class Run:
     deeds: dict[str, Any] = field(factory=dict)
     told_to_stop: set[str] = field(factory=set)
     under_way: set[str] = field(factory=set)
+    stopped_by_hand: set[str] = field(factory=set)
     unexplained: list[str] = field(factory=list)
     due: list[tuple[str, float]] = field(factory=list)
 
@@ -239,6 +240,7 @@ class Run:
             self.told_to_stop.add(act.id)
         if act.verb in ("stop_child", "keep_mailbox"):
             self.under_way.add(act.id)
+            self.stopped_by_hand.add(act.id)
         with trio.move_on_after(min(act.patience, 100)), suppress(ActorError):
             await changes[act.verb]()
             self.under_way.discard(act.id)
@@ -318,7 +320,7 @@ class Run:
             assert start[0] in overdue or any(near(start, each) for each in due), start
         end = next(time for actor, time in self.yard.of(Stopping, "actor", "time") if actor == "supervisor")
         for event in self.yard.events:
-            if isinstance(event, Restarting) and event.actor not in {*overdue, *self.told_to_stop, *self.under_way}:
+            if isinstance(event, Restarting) and event.actor not in {*overdue, *self.stopped_by_hand}:
                 time = event.time + event.delay
                 assert end <= time or any(near(start, (event.actor, time)) for start in starts), event
 
