@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from functools import partial
 
 import hypothesis
 import pytest
 
 from .leftovers import Snapshot
+from .messages import Said, check, table_for
 
 # How long an example takes depends on the machine. What must not take long says so in its test.
 hypothesis.settings.register_profile(
@@ -33,3 +35,9 @@ def nothing_left_behind() -> Iterator[None]:
     yield
     if found := before.leftovers():
         pytest.fail("left behind:\n  " + "\n  ".join(found), pytrace=False)
+
+
+@pytest.fixture
+def said(request: pytest.FixtureRequest) -> Said:
+    """Compare a message with its row in the table of the test's folder."""
+    return partial(check, table_for(request.path.parent))

@@ -1,0 +1,50 @@
+"""The messages of a folder, in one table that people read at review: ``tests/<folder>/messages.toml``.
+
+A whole sentence is pinned there and nowhere else, so a better sentence changes one file. A test names its row:
+``said("unknown server", str(error), name=name)``; the facts that differ from run to run stand in the row as ``{name}``.
+``MESSAGES=write python -m pytest -n 0 tests/<folder>`` writes what the code says now; read the difference before you
+commit it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from pathlib import Path
+from typing import Final, Protocol
+
+WRITE: Final = os.environ.get("MESSAGES") == "write"
+
+
+class Said(Protocol):
+    """Compare a message with its row."""
+
+    def __call__(self, row: str, text: str, /, **facts: object) -> None: ...
+
+
+def table_for(folder: Path) -> Path:
+    """Return the table of the nearest folder upwards that has one."""
+    return next(path for each in (folder, *folder.parents) if (path := each / "messages.toml").exists())
+
+
+def check(table: Path, row: str, text: str, /, **facts: object) -> None:
+    """Fail unless the table has this text in this row, with each fact replaced by its name."""
+    for name, value in sorted(facts.items(), key=lambda fact: -len(str(fact[1]))):
+        text = text.replace(str(value), f"{{{name}}}")
+    rows = tomllib.loads(table.read_text())
+    if WRITE and rows.get(row) != text:
+        table.write_text(dumped({**rows, row: text}))
+        return
+    assert text == rows.get(row), f"row {row!r} of {table}"
+
+
+def dumped(rows: dict[str, str]) -> str:
+    """Return the table as TOML, in the order of its rows; a message of several lines is shown as such."""
+    return "".join(f"{json.dumps(row)} = {_string(rows[row])}\n" for row in sorted(rows))
+
+
+def _string(text: str) -> str:
+    if "\n" in text and "'''" not in text and text.replace("\n", "").isprintable():
+        return f"'''\n{text}'''"
+    return json.dumps(text, ensure_ascii=False)
