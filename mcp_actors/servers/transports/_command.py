@@ -1,7 +1,7 @@
-"""What to run for a stdio server: its environment, its working directory, its program. Everything wrong is named.
+"""Find the program, working directory and environment of a stdio server.
 
-The program is looked up here and not by `subprocess`, because that reports a missing command, a missing working
-directory and a missing interpreter as one and the same `FileNotFoundError`.
+`subprocess` reports a missing command, a missing working directory and a missing interpreter as the same
+`FileNotFoundError`. So the program is looked up here, where each of them gets an error of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ._shortage import shortage_of
 
 __all__ = ["child_environment", "explain_spawn_error", "find_program"]
 
-_REMEDY_ARGUMENTS: Final = "write only the program there, and its arguments into args"
+_REMEDY_ARGUMENTS: Final = "put only the program into command, and its arguments into args"
 
 
 def child_environment(environ: Mapping[str, str], *, env_from: Iterable[str], env: Mapping[str, str]) -> dict[str, str]:
@@ -28,22 +28,22 @@ def child_environment(environ: Mapping[str, str], *, env_from: Iterable[str], en
 
 
 def find_program(server: str, command: str, *, cwd: str | None, path: str | None) -> str:
-    """Return the path of the program that `command` names to a process in `cwd` with that ``PATH``.
+    """Return the path of the program that `command` names in the directory `cwd` and with that ``PATH``.
 
-    Looks at the file system: to be called in a thread.
+    Blocks on the file system, so call it in a thread.
 
     Raises:
-        ConnectFailed: there is no such directory, no such command, or it is not executable.
+        ConnectFailed: the directory or the command does not exist, or the program is not executable.
     """
     if cwd is not None and not os.path.isdir(cwd):
-        problem = "is not a directory" if os.path.exists(cwd) else "does not exist"
-        raise _hopeless(server, f"working directory {cwd!r} {problem}; create it or correct cwd")
+        reason = "is not a directory" if os.path.exists(cwd) else "does not exist"
+        raise _hopeless(server, f"working directory {cwd!r} {reason}; create it or correct cwd")
     base = os.curdir if cwd is None else os.path.abspath(cwd)
     if os.path.dirname(command):
         if not os.path.exists(os.path.join(base, command)) and _holds_arguments(command, path):
             raise _hopeless(server, f"command {command!r} not found; {_REMEDY_ARGUMENTS}")
         return _check_program(server, command, os.path.join(base, command))
-    # An entry of PATH that is relative is relative to the process's directory, as exec has it.
+    # Like exec, resolve relative entries of PATH against the working directory of the new process.
     places = [os.path.join(base, entry) for entry in (os.defpath if path is None else path).split(os.pathsep)]
     found = shutil.which(command, path=os.pathsep.join(places))
     if found is not None:
@@ -57,7 +57,7 @@ def find_program(server: str, command: str, *, cwd: str | None, path: str | None
 
 
 def _holds_arguments(command: str, path: str | None) -> bool:
-    """Whether a command that does not exist is a whole command line."""
+    """Return True if a command that does not exist is a whole command line."""
     program, *arguments = command.split()
     return bool(arguments) and shutil.which(program, path=path) is not None
 
@@ -66,32 +66,31 @@ def _check_program(server: str, command: str, program: str) -> str:
     if not os.path.exists(program):
         raise _hopeless(server, f"command {command!r} not found: {program!r} does not exist; correct the path")
     if os.path.isdir(program):
-        raise _hopeless(server, f"command {command!r} is a directory; name the program in it")
+        raise _hopeless(server, f"command {command!r} is a directory; add the name of the program")
     if not os.access(program, os.X_OK):
-        raise _hopeless(server, f"command {command!r} is not executable; try: chmod +x {program}")
+        raise _hopeless(server, f"command {command!r} is not executable (permission denied); run: chmod +x {program}")
     return program
 
 
 def explain_spawn_error(server: str, command: str, error: OSError | ValueError) -> ConnectFailed:
-    """Say why a program that was found could not be started."""
-    if isinstance(error, ValueError):
-        return _hopeless(server, f"command {command!r} cannot be started ({error}); correct its arguments or env")
-    match error.errno:
+    """Return the error for a program that was found but could not be started."""
+    reason = str(error) if isinstance(error, ValueError) else error.strerror or type(error).__name__
+    remedy = "correct its args or env"
+    match getattr(error, "errno", None):
         case errno.ENOENT:
-            why = "the interpreter that its first line ('#!…') names does not exist; install it"
+            reason, remedy = "its '#!' line names an interpreter that does not exist", "install that interpreter"
         case errno.ENOEXEC:
-            why = "it is no program this system can run; a script needs a first line such as '#!/bin/sh'"
+            reason, remedy = "exec format error", "give a script a '#!/bin/sh' line, or use a program for this system"
         case errno.EACCES | errno.EPERM:
-            why = "permission denied; check the permissions of the program and of its working directory"
-        case _:
-            why = error.strerror or type(error).__name__
-    return ConnectFailed(
-        f"server {server!r}: command {command!r} cannot be started: {why}",
-        server=server,
-        phase="open",
-        hopeless=shortage_of(error) is None,
-    )
+            reason, remedy = "permission denied", "check the permissions of the program and of its working directory"
+        case errno.EMFILE | errno.ENFILE:
+            remedy = "raise the limit of open files (ulimit -n)"
+        case _ if shortage_of(error) is not None:
+            remedy = "try again later"
+    failed = _hopeless(server, f"command {command!r} cannot be started ({reason}); {remedy}")
+    failed.hopeless = shortage_of(error) is None
+    return failed
 
 
-def _hopeless(server: str, problem: str) -> ConnectFailed:
-    return ConnectFailed(f"server {server!r}: {problem}", server=server, phase="open", hopeless=True)
+def _hopeless(server: str, reason: str) -> ConnectFailed:
+    return ConnectFailed(f"server {server!r}: {reason}", server=server, phase="open", hopeless=True)

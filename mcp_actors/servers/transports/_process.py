@@ -1,12 +1,12 @@
-"""The process of a stdio server, and everything it started: begun together, ended together.
+"""Start the process of a stdio server, and stop it together with everything it started.
 
-Theory of operation. The process leads a process group of its own, and the group is the unit that is ended: a wrapper
-such as ``npx`` or ``uv run`` is only its leader. A group can be signaled safely for as long as its leader has not been
-reaped, because until then nobody else can get its number. So the leader is reaped only when the connection is over,
-and whoever reaps it kills what is left of the group in the same step. A wrapper that dies while the server behind it
-serves on stays unreaped, and so does no harm.
+Theory of operation. The process leads a process group of its own, and signals go to the group, because a wrapper such
+as ``npx`` or ``uv run`` is only the leader of the real server. A group can be signaled safely until its leader is
+reaped: only then can the system reuse its number. So the leader is reaped only after the connection has ended, and the
+rest of the group is killed in the same step. A wrapper that exits while its server still serves stays a zombie, which
+is harmless.
 
-A process that left the group by calling ``setsid`` has declared itself a daemon and is not ours to end.
+A process that leaves the group by calling ``setsid`` has declared itself a daemon and is not stopped.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ __all__ = ["ServerProcess", "start_process"]
 logger = logging.getLogger("mcp_actors.servers")
 
 EOF_SHARE: Final = 0.4
-"""Part of the stop time-out in which the end of its input should make a server leave: 2 s of the default 5, which is
-what the SDK's own transport waits."""
+"""Share of ``stop_timeout`` in which a server should exit after its stdin is closed: 2 s of the default 5 s, as in the
+SDK's own transport."""
 
 TERM_SHARE: Final = 0.4
-"""Part of it after SIGTERM, likewise. The rest is for SIGKILL, which needs milliseconds."""
+"""Share of it after SIGTERM. The rest is for SIGKILL, which takes milliseconds."""
 
 REAP_FLOOR: Final = 0.5
-"""Seconds that a killed process has to vanish, however short the stop time-out. Only one that the kernel holds on to
-needs them; without a floor a busy machine would be taken for that."""
+"""Minimum seconds for a killed process to vanish, however short ``stop_timeout`` is. Otherwise a process on a busy
+machine would be reported as one that cannot be killed."""
 
 
 class ServerProcess:
@@ -58,11 +58,11 @@ class ServerProcess:
         self.stderr = cast("trio.lowlevel.FdStream", process.stderr)
 
     def poll(self) -> int | None:
-        """Return the exit code, or None if the leader lives. The connection must be over: this reaps."""
+        """Return the exit code, or None if the leader is alive. Reaps it, so the connection must have ended."""
         return self._reaped(self._process.poll())
 
     def watch(self, background: Background, on_exit: Callable[[], None]) -> None:
-        """Have a function called when the leader has exited, if the system tells that; this does not reap."""
+        """Call `on_exit` when the leader has exited, if the system reports that. Does not reap it."""
         self._exited = trio.Event()
         background.start_soon(self._watch, self._exited, on_exit, name=f"{self._server}:exit")
 
@@ -75,52 +75,62 @@ class ServerProcess:
 
     @property
     def stopped(self) -> bool:
-        """Whether the leader is stopped (SIGSTOP); False where the system does not tell."""
+        """True if the leader is suspended (SIGSTOP); False if the system does not report that."""
         return not self._group_ended and is_stopped(self.pid)
 
     def has_successor(self, written: int) -> bool:
-        """Whether another process may be what wrote so much, now that the leader has exited. Blocks."""
+        """Return True if another process may have written so many bytes, now that the leader has exited. Blocks."""
         return has_successor(self.pid, written)
 
     async def wait(self) -> int | None:
-        """Wait for the leader to exit and return its code. The connection must be over: this reaps."""
+        """Wait for the leader to exit and return its code. Reaps it, so the connection must have ended."""
         if self._exited is not None:
             await self._exited.wait()  # on macOS only one task may wait for the process itself
         return self._reaped(await self._process.wait())
 
     def _reaped(self, code: int | None) -> int | None:
+        # This must follow the reaping without a checkpoint. Once the leader is reaped and its group is empty, the
+        # system may give the number of the group to a stranger, so the rest of the group is killed now and the group
+        # is never signaled again.
         if code is not None and not self._group_ended:
             self._signal(signal.SIGKILL)
             self._group_ended = True
         return code
 
     def _signal(self, number: signal.Signals) -> None:
-        # PermissionError is what macOS says of a group in which only zombies are left.
+        # macOS raises PermissionError for a group in which only zombies are left.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
-    async def stop(self, bound: float) -> None:
-        """End the group: end of input, then SIGTERM, then SIGKILL; return as soon as the leader is reaped.
+    async def stop(self, seconds: float) -> None:
+        """Stop the group: close stdin, then send SIGTERM, then SIGKILL; return as soon as the leader is reaped.
 
-        stdout and stderr must be read meanwhile, or a server that is stuck writing never comes to see the end of its
-        input. Waits for `bound` seconds at most (but see `REAP_FLOOR`), and only for what is still alive.
+        The caller must read stdout and stderr meanwhile: a server that blocks on a full pipe never sees the end of its
+        input. Takes that many seconds at most (but see `REAP_FLOOR`).
         """
         self.stdin.close()
-        if await self._exits_within(bound * EOF_SHARE):
+        if await self._exits_within(seconds * EOF_SHARE):
             return
-        logger.info("server %r (pid %d) stays at the end of its input; sending SIGTERM", self._server, self.pid)
+        logger.info(
+            "server %r: process %d is still running after its stdin was closed; sending SIGTERM", self._server, self.pid
+        )
         self._signal(signal.SIGTERM)
-        if await self._exits_within(bound * TERM_SHARE):
+        if await self._exits_within(seconds * TERM_SHARE):
             return
-        logger.warning("server %r (pid %d) ignores SIGTERM; sending SIGKILL", self._server, self.pid)
+        logger.warning("server %r: process %d is still running after SIGTERM; sending SIGKILL", self._server, self.pid)
         self._signal(signal.SIGKILL)
-        if not await self._exits_within(max(bound * (1 - EOF_SHARE - TERM_SHARE), REAP_FLOOR)):
-            logger.error("server %r: process %d was killed but does not end; it is left behind", self._server, self.pid)
+        if not await self._exits_within(max(seconds * (1 - EOF_SHARE - TERM_SHARE), REAP_FLOOR)):
+            logger.error(
+                "server %r: process %d is still running after SIGKILL and was abandoned; check whether it is stuck in "
+                "uninterruptible I/O",
+                self._server,
+                self.pid,
+            )
 
     async def _exits_within(self, seconds: float) -> bool:
         with trio.move_on_after(seconds):
             await self.wait()
-        return self.poll() is not None
+        return self.poll() is not None  # it may have exited in the step in which the time was over
 
     def close_pipes(self) -> None:
         """Close our ends of the pipes."""
@@ -129,16 +139,15 @@ class ServerProcess:
 
 
 async def start_process(server: str, transport: Stdio, environment: Mapping[str, str]) -> ServerProcess:
-    """Start the server's process. It never goes through a shell.
+    """Start the server's process, without a shell.
 
-    **Cancellation:** until the process exists there is nothing to clean up, and from then on this returns it, even if
-    it was cancelled meanwhile (the cancellation comes out at the next checkpoint). The caller puts up its clean-up
-    before that.
+    **Cancellation:** leaves nothing behind. Once the process exists it is returned even if this task was cancelled
+    meanwhile; `Cancelled` is raised at the caller's next checkpoint, so the caller must prepare its clean-up before.
 
     Raises:
         ConnectFailed: it cannot be started.
     """
-    # In a thread that may be abandoned: a directory in PATH may be on a file server that does not answer.
+    # In a thread that may be abandoned: a directory in PATH may be on a file server that does not respond.
     program = await trio.to_thread.run_sync(
         lambda: find_program(server, transport.command, cwd=transport.cwd, path=environment.get("PATH")),
         abandon_on_cancel=True,

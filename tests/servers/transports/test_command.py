@@ -1,7 +1,8 @@
-"""What is run for a server, and what is said if it cannot be."""
+"""The program and environment of a stdio server, and the errors if it cannot be started."""
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from mcp_actors.config import Secret, ServerConfig, Stdio
 from mcp_actors.servers.transports import open_link
 from mcp_actors.servers.transports._command import find_program
 
+from ...messages import Said
 from ..links import never_lost, open_session, scripted, text_of
 from ..processes import child_pids
 
@@ -54,21 +56,20 @@ def github(command: str, *args: str, **options: str) -> ServerConfig:
     return ServerConfig("github", Stdio(command, args, cwd=options.pop("cwd", None), env=options))
 
 
-async def test_a_command_that_does_not_exist_is_named() -> None:
+async def test_a_command_that_does_not_exist_is_named(said: Said) -> None:
     """S2-09."""
     error = await refusal(github("no-such-command"))
-    assert str(error) == "server 'github': command 'no-such-command' not found; install it or set an absolute path"
+    said("command not found", str(error), command="no-such-command")
     assert (error.server, error.phase, error.hopeless) == ("github", "open", True)
 
 
 @pytest.mark.parametrize("command", ["sh -c true", "sh @scope/package", "/bin/sh -c /x"])
-async def test_arguments_do_not_belong_into_the_command(command: str) -> None:
-    said = f"command {command!r} not found; write only the program there, and its arguments into args"
-    assert str(await refusal(github(command))) == f"server 'github': {said}"
+async def test_a_command_that_contains_arguments_is_refused(command: str, said: Said) -> None:
+    said("command contains arguments", str(await refusal(github(command))), command=command)
 
 
 @pytest.mark.parametrize("command", ["no-such-command -c", "/no/such folder/sh"])
-async def test_a_command_may_hold_spaces(command: str) -> None:
+async def test_a_command_may_contain_spaces(command: str) -> None:
     assert "into args" not in str(await refusal(github(command)))
 
 
@@ -86,71 +87,92 @@ async def test_a_command_is_looked_up_on_the_path_that_the_server_gets(tmp_path:
     assert "command 'sh' not found" in str(error)
 
 
-async def test_a_path_that_does_not_exist_is_named(tmp_path: Path) -> None:
+async def test_a_path_that_does_not_exist_is_named(tmp_path: Path, said: Said) -> None:
     error = await refusal(github("bin/server", cwd=str(tmp_path)))
-    expected = f"command 'bin/server' not found: {str(tmp_path / 'bin/server')!r} does not exist; correct the path"
-    assert str(error) == f"server 'github': {expected}"
+    said("path of command not found", str(error), path=tmp_path / "bin/server")
     assert error.hopeless
 
 
 @pytest.mark.parametrize("on_path", [True, False])
-async def test_a_command_that_is_not_executable_says_what_to_do(tmp_path: Path, on_path: bool) -> None:
+async def test_a_command_that_is_not_executable_says_what_to_do(tmp_path: Path, on_path: bool, said: Said) -> None:
     program = tmp_path / "server"
     program.write_text("#!/bin/sh\n")
-    config = github("server", PATH=str(tmp_path)) if on_path else github(str(program))
-    error = await refusal(config)
-    assert "is not executable; try: chmod +x " + str(program) in str(error)
+    error = await refusal(github("server", PATH=str(tmp_path)) if on_path else github(str(program)))
+    said("command not executable", str(error).replace(f"command {str(program)!r}", "command 'server'"), path=program)
     assert (error.phase, error.hopeless) == ("open", True)
 
 
-async def test_a_directory_is_no_command(tmp_path: Path) -> None:
+async def test_a_command_that_is_a_directory_is_refused(tmp_path: Path, said: Said) -> None:
     error = await refusal(github(str(tmp_path)))
-    assert "is a directory; name the program in it" in str(error)
+    said("command is a directory", str(error), path=tmp_path)
     assert error.hopeless
 
 
-async def test_a_missing_working_directory_is_not_taken_for_a_missing_command(tmp_path: Path) -> None:
+async def test_a_missing_working_directory_is_not_reported_as_a_missing_command(tmp_path: Path, said: Said) -> None:
     missing = str(tmp_path / "missing")
     error = await refusal(github(sys.executable, cwd=missing))
-    assert str(error) == f"server 'github': working directory {missing!r} does not exist; create it or correct cwd"
+    said("working directory does not exist", str(error), path=missing)
     assert error.hopeless
 
 
-async def test_a_working_directory_that_is_a_file_is_refused() -> None:
-    assert "is not a directory" in str(await refusal(github(sys.executable, cwd=__file__)))
+async def test_a_working_directory_that_is_a_file_is_refused(said: Said) -> None:
+    said("working directory is a file", str(await refusal(github(sys.executable, cwd=__file__))), path=__file__)
 
 
 @pytest.mark.parametrize(
-    ("content", "problem"),
+    ("content", "row"),
     [
-        (b"#!/no/such/interpreter\n", "the interpreter that its first line ('#!…') names does not exist"),
-        (b"\x7fELF of another world", "it is no program this system can run"),
+        (b"#!/no/such/interpreter\n", "interpreter of command does not exist"),
+        (b"\x7fELF of another world", "command has no executable format"),
     ],
 )
-async def test_a_program_that_cannot_run_here_says_why(tmp_path: Path, content: bytes, problem: str) -> None:
+async def test_a_program_that_this_system_cannot_run_says_why(
+    tmp_path: Path, content: bytes, row: str, said: Said
+) -> None:
     program = tmp_path / "server"
     program.write_bytes(content)
     program.chmod(0o755)
     error = await refusal(github(str(program)))
-    assert problem in str(error)
+    said(row, str(error), path=program)
     assert isinstance(error.__cause__, OSError)
     assert error.hopeless
 
 
-async def test_arguments_that_no_process_can_have_are_hopeless() -> None:
+async def test_arguments_that_are_too_long_are_hopeless(said: Said) -> None:
     error = await refusal(github("sh", "x" * 200_000))
-    assert "cannot be started: Argument list too long" in str(error)
+    said("command cannot be started: arguments", str(error))
     assert error.hopeless
 
 
-async def test_trouble_that_may_pass_is_not_hopeless(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("row", "code"),
+    [
+        ("command cannot be started: temporary shortage", errno.EAGAIN),
+        ("command cannot be started: open files", errno.EMFILE),
+    ],
+)
+async def test_a_temporary_shortage_is_not_hopeless(
+    monkeypatch: pytest.MonkeyPatch, row: str, code: int, said: Said
+) -> None:
     async def open_process(*args: object, **options: object) -> None:
-        raise BlockingIOError(11, "Resource temporarily unavailable")
+        raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(trio.lowlevel, "open_process", open_process)
     error = await refusal(github("sh"))
-    assert "Resource temporarily unavailable" in str(error)
+    said(row, str(error))
     assert not error.hopeless
+
+
+async def test_a_program_that_may_not_be_started_says_what_to_check(
+    monkeypatch: pytest.MonkeyPatch, said: Said
+) -> None:
+    async def open_process(*args: object, **options: object) -> None:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(trio.lowlevel, "open_process", open_process)
+    error = await refusal(github("sh"))
+    said("command cannot be started: permissions", str(error))
+    assert error.hopeless
 
 
 async def test_a_variable_that_is_not_set_is_named_and_hopeless(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +182,7 @@ async def test_a_variable_that_is_not_set_is_named_and_hopeless(monkeypatch: pyt
     assert (error.phase, error.hopeless) == ("configure", True)
 
 
-async def test_a_function_that_fails_to_give_a_credential_may_know_better_next_time() -> None:
+async def test_a_credential_function_that_raises_is_not_hopeless() -> None:
     async def token() -> str:
         raise OSError("the vault does not answer: s3cret")
 
@@ -174,7 +196,9 @@ async def test_a_function_that_fails_to_give_a_credential_may_know_better_next_t
     ("command", "path"),
     [("./tool", "/usr/bin"), ("bin/../tool", None), ("tool", "."), ("tool", "/usr/bin:"), ("tool", "no/such:bin/..")],
 )
-def test_what_is_relative_is_relative_to_the_servers_directory(tmp_path: Path, command: str, path: str | None) -> None:
+def test_relative_paths_are_resolved_against_the_working_directory(
+    tmp_path: Path, command: str, path: str | None
+) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "tool").write_text("#!/bin/sh\n")
     (tmp_path / "tool").chmod(0o755)
@@ -183,5 +207,5 @@ def test_what_is_relative_is_relative_to_the_servers_directory(tmp_path: Path, c
     assert os.path.samefile(found, tmp_path / "tool")
 
 
-def test_without_a_path_the_systems_own_is_searched() -> None:
+def test_without_path_the_default_path_of_the_system_is_searched() -> None:
     assert os.path.basename(find_program("s", "sh", cwd=None, path=None)) == "sh"

@@ -1,4 +1,4 @@
-"""What is seen of a child process without reaping it."""
+"""Watching a child process without reaping it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mcp_actors.servers.transports._exit import has_successor, is_stopped, wait_
 from ..groups import BOUND
 from ..processes import eventually
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="other systems tell it in another way, or not at all")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="other systems report it differently, or not at all")
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-async def test_the_exit_of_a_process_is_seen_and_its_code_is_left_for_whoever_reaps_it(
+async def test_the_exit_of_a_process_is_noticed_without_reaping_it(
     child: subprocess.Popen[bytes],
 ) -> None:
     """B-05."""
@@ -37,15 +37,17 @@ async def test_the_exit_of_a_process_is_seen_and_its_code_is_left_for_whoever_re
     assert child.wait() == -signal.SIGTERM
 
 
-async def test_to_wait_can_be_cancelled(child: subprocess.Popen[bytes]) -> None:
+async def test_waiting_for_an_exit_can_be_cancelled(child: subprocess.Popen[bytes]) -> None:
     with trio.move_on_after(0.01) as scope:
         await wait_exiting(child.pid)
     assert scope.cancelled_caught
 
 
 @linux
-async def test_an_old_kernel_tells_nothing(child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    """B-05: then the checks find out, and a stop waits as ever."""
+async def test_without_pidfd_the_exit_is_not_reported(
+    child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B-05: health checks and `stop` then find out."""
 
     def refuse(pid: int) -> int:
         raise OSError(errno.ENOSYS, "Function not implemented")
@@ -55,7 +57,7 @@ async def test_an_old_kernel_tells_nothing(child: subprocess.Popen[bytes], monke
 
 
 @linux
-async def test_a_process_that_is_stopped_is_told_from_one_that_runs(child: subprocess.Popen[bytes]) -> None:
+async def test_a_suspended_process_is_distinguished_from_a_running_one(child: subprocess.Popen[bytes]) -> None:
     """B-06: as often as it is asked."""
     assert not is_stopped(child.pid)
     child.send_signal(signal.SIGSTOP)
@@ -68,13 +70,13 @@ async def test_a_process_that_is_stopped_is_told_from_one_that_runs(child: subpr
     assert not is_stopped(child.pid)
 
 
-def test_where_the_system_does_not_tell_nothing_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_waitid_no_process_counts_as_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "waitid", raising=False)
     assert not is_stopped(os.getpid())
 
 
 @linux
-def test_what_may_serve_on_has_written_what_was_read(child: subprocess.Popen[bytes]) -> None:
+def test_a_successor_has_written_as_many_bytes_as_were_read(child: subprocess.Popen[bytes]) -> None:
     """B-05: `sleep` writes nothing."""
     assert has_successor(child.pid, 0)
     assert not has_successor(child.pid, 1)

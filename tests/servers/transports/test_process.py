@@ -1,4 +1,4 @@
-"""The end of a server's process and of everything it started, however it behaves."""
+"""Stopping a server process and everything it started, however it behaves."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import trio
 from mcp_actors.servers.transports import _process, open_link
 from mcp_actors.servers.transports._stdio import StdioLink
 
+from ...messages import Said
 from ..links import MARGIN, never_lost, open_session, scripted, shell, streams_of, wait_for_line
 from ..processes import child_pids, eventually, group_members, state_of, wait_ended
 
@@ -38,7 +39,7 @@ MISBEHAVIORS = [
 
 @pytest.mark.parametrize("how", ["left", "failed", "cancelled"])
 @pytest.mark.parametrize("flags", MISBEHAVIORS, ids=" ".join)
-async def test_nothing_is_left_of_a_server_however_it_behaves_and_however_it_is_left(
+async def test_no_process_is_left_of_a_server_however_it_misbehaves(
     flags: tuple[str, ...], how: str, tmp_path: Path
 ) -> None:
     """S2-13, A-08, S4-21."""
@@ -71,7 +72,7 @@ async def test_nothing_is_left_of_a_server_however_it_behaves_and_however_it_is_
     assert group_members(leader) == []
 
 
-async def test_a_polite_server_is_asked_once_and_leaves_in_no_time(tmp_path: Path) -> None:
+async def test_a_server_that_exits_when_its_stdin_is_closed_stops_at_once(tmp_path: Path) -> None:
     """S2-13."""
     log = tmp_path / "log"
     async with open_link(scripted("--log-file", str(log), stop_timeout=60.0), on_lost=never_lost) as link:
@@ -82,7 +83,7 @@ async def test_a_polite_server_is_asked_once_and_leaves_in_no_time(tmp_path: Pat
     assert log.read_text().splitlines()[-1] == "eof"
 
 
-async def test_what_a_server_writes_at_the_end_of_its_input_does_not_hold_it_up(tmp_path: Path) -> None:
+async def test_a_server_that_floods_stdout_when_its_stdin_is_closed_stops_at_once(tmp_path: Path) -> None:
     log = tmp_path / "log"
     config = scripted("--flood-at-eof", "--log-file", str(log), stop_timeout=60.0)
     async with open_link(config, on_lost=never_lost) as link:
@@ -93,8 +94,8 @@ async def test_what_a_server_writes_at_the_end_of_its_input_does_not_hold_it_up(
     assert log.read_text().splitlines()[-2:] == ["eof", "flooded"]
 
 
-async def test_the_steps_of_a_stop_come_in_order_and_are_logged(
-    caplog: pytest.LogCaptureFixture, tmp_path: Path
+async def test_a_stop_closes_stdin_then_sends_sigterm_then_sigkill_and_logs_each_step(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path, said: Said
 ) -> None:
     """S2-13."""
     caplog.set_level(logging.INFO, "mcp_actors.servers")
@@ -103,15 +104,12 @@ async def test_the_steps_of_a_stop_come_in_order_and_are_logged(
     async with open_link(config, on_lost=never_lost) as link, open_session(link):
         pass
     assert "eof" in log.read_text().splitlines()
-    assert [record.getMessage() for record in caplog.records if record.name == "mcp_actors.servers"] == [
-        f"server 'scripted' (pid {link.pid}) stays at the end of its input; sending SIGTERM",
-        f"server 'scripted' (pid {link.pid}) ignores SIGTERM; sending SIGKILL",
-    ]
+    term, kill = (record.getMessage() for record in caplog.records if record.name == "mcp_actors.servers")
+    said("process still running after stdin was closed", term, pid=link.pid)
+    said("process still running after SIGTERM", kill, pid=link.pid)
 
 
-async def test_the_whole_group_is_asked_to_end_before_it_is_killed(
-    caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
+async def test_sigterm_goes_to_the_whole_process_group(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     """S2-13: the server leaves when its child has; both had heard of it, and neither had to be killed."""
     heard = tmp_path / "heard"
     stay = "echo '{}'; while :; do sleep 0.01; done"
@@ -129,7 +127,7 @@ async def test_the_whole_group_is_asked_to_end_before_it_is_killed(
 
 
 async def test_a_process_that_cannot_be_killed_is_reported_and_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, said: Said
 ) -> None:
     monkeypatch.setattr(_process, "REAP_FLOOR", 0.05)
     monkeypatch.setattr(os, "killpg", lambda pid, number: None)
@@ -137,7 +135,7 @@ async def test_a_process_that_cannot_be_killed_is_reported_and_not_waited_for(
         left_at = trio.current_time()
     assert trio.current_time() - left_at < 0.2 + MARGIN
     assert isinstance(link, StdioLink)
-    assert f"process {link.pid} was killed but does not end; it is left behind" in caplog.text
+    said("process still running after SIGKILL", caplog.messages[-1], pid=link.pid)
     os.kill(link.pid, signal.SIGKILL)
     await link._process.wait()
 
@@ -183,7 +181,7 @@ async def test_a_start_that_is_cancelled_leaves_no_process(steps: int) -> None:
     assert child_pids() == before
 
 
-async def test_a_start_that_is_cancelled_while_the_process_is_being_made_leaves_none(
+async def test_a_start_that_is_cancelled_while_the_process_is_created_leaves_no_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """S4-19."""
@@ -206,7 +204,7 @@ async def test_a_start_that_is_cancelled_while_the_process_is_being_made_leaves_
     assert [state_of(pid) for pid in pids] == ["gone"]
 
 
-def test_ctrl_c_ends_the_server_and_leaves_bare() -> None:
+def test_ctrl_c_stops_the_server_and_is_raised_as_a_bare_keyboard_interrupt() -> None:
     """A-08."""
     pids: list[int | None] = []
 
@@ -221,7 +219,7 @@ def test_ctrl_c_ends_the_server_and_leaves_bare() -> None:
     assert [state_of(pid) for pid in pids] == ["gone"]
 
 
-def test_ctrl_c_in_the_moment_after_the_start_of_the_process_does_not_leak_it(
+def test_ctrl_c_right_after_the_start_of_the_process_does_not_leak_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A-08."""
