@@ -104,7 +104,7 @@ TO_BE_REDRAWN: Final = {
 }
 """Folders that are larger for now."""
 
-WITH_CIRCLES: Final = {"kernel", "servers"}
+WITH_CIRCLES: Final = {"kernel"}
 """Folders whose files still import each other in circles."""
 
 

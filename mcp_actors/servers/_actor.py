@@ -28,6 +28,7 @@ from ..config import InProcess
 from ..kernel import Actor, IgnoreStart, NotSent
 from ._closing import ClosingOrder
 from ._connection_errors import (
+    TimedOut,
     answer_not_understood,
     connect_failed,
     connect_timed_out,
@@ -39,18 +40,17 @@ from ._connection_errors import (
 )
 from ._departure import Departure
 from ._exchange import ConnectionOver, current_exchange, open_exchange
+from ._health_checks import keep_checking
 from ._incoming import NotificationsMissed, open_incoming
 from ._input_required import attend_to_questions, too_many_rounds
 from ._listening import Listening, lists_that_change
 from ._log_level import keep_log_level
 from ._middleware import send_through
 from ._negotiation import Negotiation
-from ._patience import TimedOut
-from ._probing import keep_checking
 from ._refreshing import keep_refreshed
-from ._requests import list_all_tools
 from ._status import ServerInfo
 from ._subscribing import subscribing
+from ._tool_requests import list_all_tools
 from ._unchecked import leave_results_unchecked
 from .callbacks import open_callbacks
 from .transports import Masker, open_link, refuse_unreadable
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from ._incoming import ClientCallbacks, Incoming
     from ._patience import Patience
     from ._record import ServerRecord
-    from ._requests import Request
+    from ._request import Request
     from .transports import Link
 
 __all__ = ["ServerActor"]
@@ -288,9 +288,9 @@ class ServerActor(Actor):
         if self._departure.begun:
             await self._departure.wait()
             raise NotSent
-        exchange = open_exchange(message)
-        self._departure.enter()
         deadline = message.deadline
+        exchange = open_exchange(deadline)
+        self._departure.enter()
         if deadline is not None:
             deadline.renew()
         try:

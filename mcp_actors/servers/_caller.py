@@ -32,8 +32,8 @@ from .._errors import (
 from ..kernel import open_actor
 from ._actor import ServerActor
 from ._background import open_background
-from ._connection_errors import problem_of
 from ._lifecycle import Start
+from ._problems import problem_of
 from ._record import ServerRecord
 from ._retry import NoRetry, Retries
 from ._state import ACTIVE
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ..kernel import ActorRef, PendingCall
     from ._deadlines import Deadline
     from ._lifecycle import Supervised
-    from ._requests import Request
+    from ._request import Request
 
 __all__ = ["Caller"]
 

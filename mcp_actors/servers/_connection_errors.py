@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import httpx2
 from mcp import MCPError
 from pydantic_core import ValidationError
 
 from .._collapse import caused_by, collapse
-from .._errors import ConnectFailed, ConnectionLost, ConnectPhase, HttpStatusError, RequestTimedOut, ServerError
+from .._errors import ConnectFailed, ConnectionLost, ConnectPhase, HttpStatusError, RequestTimedOut
 from .._plain_text import indented, plain_text
 from ._exchange import ConnectionOver
+from ._problems import problem_of
 from ._versions import incompatibility
 from .transports import MAY_HAVE_ACTED, Masker, Obituary, is_unreadable
 
 if TYPE_CHECKING:
     from ..config import ServerConfig
-    from ._patience import TimedOut
     from .transports import Link
 
 __all__ = [
+    "Limit",
+    "TimedOut",
     "answer_not_understood",
     "connect_failed",
     "connect_timed_out",
     "connection_lost",
     "connection_over",
-    "problem_of",
     "session_failed",
     "still_connecting",
     "tools_not_listed",
@@ -37,15 +38,31 @@ __all__ = [
 STDERR_IN_MESSAGE: Final = 400
 """Characters of stderr that an error's text shows: the last lines of a traceback. The attribute has the whole tail."""
 
-PROBLEM: Final = 2000
-"""Characters of an error within another message: more than any of ours has, and an end for those of servers."""
-
 _DOING: Final[dict[ConnectPhase, str]] = {
     "configure": "resolving its configuration",
     "open": "opening the connection",
     "negotiate": "negotiating the protocol",
     "list_tools": "listing its tools",
 }
+
+
+Limit: TypeAlias = Literal["startup_timeout", "connect_timeout"]
+
+
+class TimedOut(Exception):
+    """An attempt to connect took too long.
+
+    Attributes:
+        limit: the setting that expired.
+        seconds: the value of that setting.
+        read: whether the process has read its input; None if the system does not report that.
+    """
+
+    def __init__(self, limit: Limit, seconds: float, read: bool | None) -> None:
+        super().__init__(f"timed out after {seconds:g} s ({limit})")
+        self.limit = limit
+        self.seconds = seconds
+        self.read = read
 
 
 def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None, exc: BaseException) -> ConnectFailed:
@@ -149,14 +166,6 @@ def _misfit(exc: ValidationError, masker: Masker) -> str:
     more = f", and {exc.error_count() - 1} more" if exc.error_count() > 1 else ""
     what = plain_text(masker(f"at {where}: {first['msg'].lower()}"), limit=STDERR_IN_MESSAGE)
     return f"the answer is not what MCP asks for ({what}{more})"
-
-
-def problem_of(error: BaseException) -> str:
-    """The words of an error in one line, without the name of the server, for a message that has named it already."""
-    words = str(error) or type(error).__name__
-    if isinstance(error, ServerError):
-        words = words.removeprefix(f"server {error.server!r}: ")
-    return plain_text(words, limit=PROBLEM)
 
 
 def _with_last_words(config: ServerConfig, phase: ConnectPhase, link: Link | None, what: str) -> ConnectFailed:

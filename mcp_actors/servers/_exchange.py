@@ -10,12 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final, Protocol
 
 from attrs import define, field
-
-if TYPE_CHECKING:
-    from ._requests import Request
 
 __all__ = ["ConnectionOver", "Exchange", "current_exchange", "open_exchange"]
 
@@ -28,6 +25,22 @@ class ConnectionOver(Exception):
     """
 
 
+class Deadline(Protocol):
+    """The deadline of a request, as far as an exchange needs it."""
+
+    @property
+    def operation(self) -> str:
+        """The operation, in the words of the protocol."""
+
+    asked_back: bool
+
+    def suspend(self) -> None:
+        """Do not count the time that passes now as a lack of progress."""
+
+    def renew(self) -> None:
+        """Count it again, from now on."""
+
+
 @define(eq=False)
 class Exchange:
     """One request of a caller, and the messages that it takes.
@@ -36,18 +49,18 @@ class Exchange:
         failure: what became of the last message, if it was not answered in MCP's own terms: a `ServerError` for the
             caller, or `ConnectionOver`.
         begun: a message of it was with the server, so it may have had an effect.
-        request: what was asked; None while a connection is made.
+        deadline: the deadline of the request; None while a connection is made.
     """
 
     failure: Exception | None = None
     begun: bool = False
-    request: Request[Any] | None = None
+    deadline: Deadline | None = None
     _questions: int = field(default=0, init=False)
 
     @contextmanager
     def asked_back(self) -> Iterator[None]:
         """The server asks something back: until it is told, lack of progress is not its fault."""
-        deadline = self.request.deadline if self.request is not None else None
+        deadline = self.deadline
         self._questions += 1
         if deadline is not None:
             deadline.asked_back = True
@@ -64,9 +77,9 @@ class Exchange:
 _exchange: Final[ContextVar[Exchange | None]] = ContextVar("exchange", default=None)
 
 
-def open_exchange(request: Request[Any] | None = None) -> Exchange:
+def open_exchange(deadline: Deadline | None = None) -> Exchange:
     """Begin an exchange: it is the current one in this context, and in whatever is started from it."""
-    exchange = Exchange(request=request)
+    exchange = Exchange(deadline=deadline)
     _exchange.set(exchange)
     return exchange
 

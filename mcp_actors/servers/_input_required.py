@@ -38,8 +38,8 @@ def attend_to_questions(client: Client, server: str) -> None:
         with exchange.asked_back():
             response = await answer(ctx, request)
         kind = _KINDS[type(request)]
-        if isinstance(response, ErrorData) and kind not in _answered(client) and exchange.request is not None:
-            exchange.failure = _not_offered(server, exchange.request.operation, kind)
+        if isinstance(response, ErrorData) and kind not in _answered(client) and exchange.deadline is not None:
+            exchange.failure = _not_offered(server, exchange.deadline.operation, kind)
         return response
 
     # A public method, through which the SDK sends every question.

@@ -24,9 +24,9 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from .._backoff import Backoff
 from .._errors import HttpStatusError
-from ._connection_errors import problem_of
 from ._exchange import ConnectionOver, open_exchange
 from ._incoming import Incoming, NotificationsMissed
+from ._problems import problem_of
 from ._retry import asked_to_wait, is_transient
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from .._errors import ActorCrashed, ActorStopped, NotSupported
 from ..catalog._violations import kind_of
-from ._connection_errors import problem_of
 from ._given import refused
-from ._requests import Request, ask_from_beside
+from ._problems import problem_of
+from ._request import Request, ask_from_beside
 from ._supported import require
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class SetLogLevel(Request[None]):
         record.log_level = level
         try:
             if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-                require("logging", client, record, self.operation)
+                require("logging", client, record.config.name, self.operation)
                 await send_log_level(client, level)
         except (MCPError, NotSupported):
             if record.log_level == level:  # else there was another wish meanwhile, and that one counts

@@ -16,7 +16,7 @@ from ..kernel import NotSent
 
 if TYPE_CHECKING:
     from ..config import Middleware
-    from ._requests import Request
+    from ._request import Request
 
 __all__ = ["send_through"]
 

@@ -47,9 +47,10 @@ from mcp.types.version import (
 )
 from pydantic_core import ValidationError
 
+from ._connection_errors import TimedOut
 from ._era import ASK, QUIRK, era_after_failure, era_of, first_era
 from ._input_required import MAX_ROUNDS
-from ._patience import TimedOut, open_patience
+from ._patience import open_patience
 from ._versions import check_handshake_version, is_modern, offered_versions
 
 if TYPE_CHECKING:

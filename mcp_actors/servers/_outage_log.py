@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from attrs import define, field, frozen
 
-from ._connection_errors import problem_of
 from ._events import StateChanged
+from ._problems import problem_of
 from ._state import CONNECTED, FAILED
 
 if TYPE_CHECKING:

@@ -13,41 +13,24 @@ from __future__ import annotations
 
 import math
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ._background import open_background
+from ._connection_errors import TimedOut, still_connecting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
+    from ._connection_errors import Limit
     from ._record import ServerRecord
     from .transports import Link
 
-__all__ = ["Patience", "TimedOut", "open_patience"]
+__all__ = ["Patience", "open_patience"]
 
 LOOK_EVERY: Final = 0.05
 """Seconds between two checks whether a process has read its input. The system has no event for that."""
-
-
-Limit: TypeAlias = Literal["startup_timeout", "connect_timeout"]
-
-
-class TimedOut(Exception):
-    """An attempt to connect took too long.
-
-    Attributes:
-        limit: the setting that expired.
-        seconds: the value of that setting.
-        read: whether the process has read its input; None if the system does not report that.
-    """
-
-    def __init__(self, limit: Limit, seconds: float, read: bool | None) -> None:
-        super().__init__(f"timed out after {seconds:g} s ({limit})")
-        self.limit = limit
-        self.seconds = seconds
-        self.read = read
 
 
 class Patience:
@@ -113,7 +96,7 @@ class Patience:
         if self.scope.deadline <= (close := self._overdue_at + self._record.config.stop_timeout):
             await trio.sleep_until(close)  # the attempt is about to fail: callers get its error, not "still connecting"
         if not self._answered:
-            self._record.note_overdue(link)
+            self._record.note_overdue(still_connecting(self._record.config.name, self._connect, link))
 
     def answered(self) -> None:
         """Note the first answer of the server; the rest of the attempt has ``connect_timeout``."""

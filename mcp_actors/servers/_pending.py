@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ._caller import Caller
     from ._deadlines import Deadline
-    from ._requests import Request
+    from ._request import Request
 
 __all__ = ["PendingRequest"]
 

@@ -22,7 +22,7 @@ from ..config import mask_url
 from ._asking import Asking
 from ._given import given_text, given_texts, refused
 from ._pages import all_pages
-from ._requests import Request, meta_for
+from ._request import Request, meta_for
 from ._supported import require
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class GetPrompt(Request[GetPromptResult]):
             NotSupported: the server has no prompts.
             mcp.MCPError: as for `Request.send`.
         """
-        require("prompts", client, record, self.operation)
+        require("prompts", client, record.config.name, self.operation)
         return await client.get_prompt(self.prompt, self.arguments, meta=meta_for(client, record))
 
 
@@ -106,7 +106,7 @@ class Complete(Request[CompleteResult]):
             mcp.MCPError: as for `Request.send`.
         """
         if client.protocol_version >= COMPLETIONS_SINCE:
-            require("completions", client, record, self.operation)
+            require("completions", client, record.config.name, self.operation)
         known = self.context_arguments
         params = CompleteRequestParams(
             ref=self.ref,

@@ -15,16 +15,17 @@ from ..config import EffectiveCallbacks
 from ..kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting
 from ._breaker import Breaker
 from ._catalog import ServerCatalog
-from ._connection_errors import problem_of, still_connecting
 from ._deadlines import Deadlines
 from ._events import HealthChanged, PromptsChanged, Recovered, ResourcesChanged, ServerEvent, StateChanged
 from ._incoming import Listeners, NotificationsMissed
 from ._latency import LatencyCounts
-from ._probing import ServerHealth
+from ._problems import problem_of
 from ._reporter import CatalogReporter
 from ._retry import RetryTokens
-from ._state import CONNECTED, FAILED, LISTED, SETTLED, ServerState, next_state
+from ._server_health import ServerHealth
+from ._state import CONNECTED, FAILED, LISTED, SETTLED, ServerState
 from ._subscriptions import Subscriptions
+from ._transitions import next_state
 from .transports import Masker
 
 if TYPE_CHECKING:
@@ -109,7 +110,8 @@ class ServerRecord:
         self.masker: Masker = Masker()
         self.era: Era | None = None
         self.listeners: Listeners = Listeners(config.name)
-        self.catalog: ServerCatalog = ServerCatalog(config, CatalogReporter(self))
+        reporter = CatalogReporter(config, self.tell, self.recover, lambda text: self.masker(text))
+        self.catalog: ServerCatalog = ServerCatalog(config, reporter)
         self.subscriptions: Subscriptions = Subscriptions(self.listeners)
         self.callbacks: EffectiveCallbacks = callbacks or EffectiveCallbacks()
         self.log_level: LoggingLevel | None = self.callbacks.log_level if self.callbacks.logging is not None else None
@@ -287,10 +289,10 @@ class ServerRecord:
         """Note the link over which it is being connected."""
         self._link = link
 
-    def note_overdue(self, link: Link) -> None:
-        """Note that it has not answered within ``connect_timeout``; it goes on connecting."""
-        if self.overdue is None and self.config.connect_timeout is not None:
-            self.overdue = still_connecting(self.config.name, self.config.connect_timeout, link)
+    def note_overdue(self, warning: str) -> None:
+        """Note, and log, that it has not answered within ``connect_timeout``; it goes on connecting."""
+        if self.overdue is None:
+            self.overdue = warning
             logger.log(self.level_of_attempt, "%s", self.overdue)
             self._wake()
 

@@ -9,16 +9,16 @@ import trio
 from .._errors import ServerUnavailable
 from .._states import check_states
 from ..config import ToolRequest
+from ._health_checks import check_health
 from ._lifecycle import Reconnect, Start, Stop, change
 from ._log_level import SetLogLevel, given_level
 from ._pending import PendingRequest
-from ._probing import check_health
 from ._prompt_requests import PromptFunctions
-from ._requests import CallTool, ListTools
 from ._resource_requests import ResourceFunctions
 from ._roots import TellRootsChanged
 from ._state import ACTIVE, CONNECTED, STATES
 from ._status import ServerStatus
+from ._tool_requests import CallTool, ListTools
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

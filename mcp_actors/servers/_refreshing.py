@@ -25,9 +25,10 @@ from attrs import define, field
 
 from .._backoff import Backoff
 from .._errors import ActorCrashed, ActorStopped
-from ._connection_errors import problem_of
-from ._requests import ListTools, ask_from_beside
+from ._problems import problem_of
+from ._request import ask_from_beside
 from ._retry import asked_to_wait
+from ._tool_requests import ListTools
 
 if TYPE_CHECKING:
     from ..kernel import ActorRef

@@ -10,10 +10,12 @@ from attrs import asdict, frozen
 from ._events import LimitReached, ToolsChanged, ToolsDiffer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .._errors import LimitExceeded
     from ..catalog import PinVerdict
+    from ..config import ServerConfig
     from ._catalog import Difference
-    from ._record import ServerRecord
 
 __all__ = ["CatalogReporter"]
 
@@ -22,17 +24,27 @@ logger = logging.getLogger("mcp_actors.servers")
 
 @frozen
 class CatalogReporter:
-    """Tells what happens to the catalogue of one server."""
+    """Tells what happens to the catalogue of one server.
 
-    record: ServerRecord
+    Attributes:
+        config: the configuration of the server.
+        tell: emits an event about the server.
+        recover: called when the server lists its tools again.
+        mask: masks the credentials of the current connection.
+    """
+
+    config: ServerConfig
+    tell: Callable[..., None]
+    recover: Callable[[], None]
+    mask: Callable[[str], str]
 
     def changed(self, difference: Difference) -> None:
         """Other tools are shown."""
-        self.record.tell(ToolsChanged, **asdict(difference))
+        self.tell(ToolsChanged, **asdict(difference))
 
     def differs(self, verdict: PinVerdict) -> None:
         """What is listed is not what was accepted."""
-        config, blocked = self.record.config, bool(verdict.hidden)
+        config, blocked = self.config, bool(verdict.hidden)
         place = f" (see {config.source})" if verdict.identity_changed and config.source is not None else ""
         logger.warning(
             "server %r: its tools are not what was accepted; %s%s%s",
@@ -41,7 +53,7 @@ class CatalogReporter:
             place,
             "; what is new or different is hidden until it is approved" if blocked else "",
         )
-        self.record.tell(
+        self.tell(
             ToolsDiffer,
             added=verdict.added,
             changed=verdict.changed,
@@ -52,10 +64,10 @@ class CatalogReporter:
 
     def listed_again(self) -> None:
         """A server that did not list its tools has done so."""
-        self.record.recover()
+        self.recover()
 
     def over_limit(self, error: LimitExceeded) -> None:
         """Something of it is too much."""
-        error.args = (self.record.masker(str(error)),)  # it names what the server lists
+        error.args = (self.mask(str(error)),)  # it names what the server lists
         logger.warning("%s", error)
-        self.record.tell(LimitReached, error=error)
+        self.tell(LimitReached, error=error)

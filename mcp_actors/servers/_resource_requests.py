@@ -12,7 +12,7 @@ from ..config import mask_url
 from ._asking import Asking
 from ._given import given_text, refused
 from ._pages import all_pages
-from ._requests import Request, meta_for
+from ._request import Request, meta_for
 from ._subscribing import Subscribe
 from ._subscriptions import Subscription
 from ._supported import require
@@ -89,7 +89,7 @@ class ReadResource(Request[ReadResourceResult]):
             NotSupported: the server has no resources.
             mcp.MCPError: as for `Request.send`.
         """
-        require("resources", client, record, self.operation)
+        require("resources", client, record.config.name, self.operation)
         return await client.read_resource(self.uri, meta=meta_for(client, record), cache_mode="bypass")
 
 

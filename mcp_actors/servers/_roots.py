@@ -9,7 +9,7 @@ from mcp.types import RootsListChangedNotification
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from .._errors import NotSupported
-from ._requests import Request
+from ._request import Request
 
 if TYPE_CHECKING:
     from mcp import Client

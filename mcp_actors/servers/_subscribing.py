@@ -33,9 +33,9 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from .._backoff import Backoff
 from .._errors import ActorCrashed, ActorError, ActorStopped, LimitExceeded, MailboxFull, NotSupported
 from ..config import mask_url
-from ._connection_errors import problem_of
 from ._listening import lists_that_change
-from ._requests import Request, ask_from_beside
+from ._problems import problem_of
+from ._request import Request, ask_from_beside
 from ._resource_stream import ResourceStream
 from ._retry import is_transient
 from ._supported import require
@@ -101,13 +101,10 @@ class Subscribe(Request[None]):
         """
         if self.subscription not in record.subscriptions:
             return  # it was left while this waited for its turn
-        require("resources_subscribe", client, record, self.operation)
+        require("resources_subscribe", client, record.config.name, self.operation)
         connection = record.subscriptions.connection
         assert connection is not None  # requests are served only while it stands
-        if connection.modern:
-            await connection.listen(self.subscription, self.operation)
-        else:
-            await connection.subscribe(self.subscription)
+        await connection.establish(self.subscription, self.operation)
         self.subscription.established()
 
 
@@ -159,6 +156,10 @@ class Connection:
     def modern(self) -> bool:
         """Whether changes come over streams."""
         return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    async def establish(self, subscription: Subscription, operation: str) -> None:
+        """Subscribe to the resources of a subscription, as `listen` or `subscribe` does."""
+        await (self.listen(subscription, operation) if self.modern else self.subscribe(subscription))
 
     def forget(self, subscription: Subscription) -> None:
         """Nobody wants to hear of it any more. The server is told, but nobody waits for that."""

@@ -13,7 +13,7 @@ tells nobody of changes, and it does not tell later. So once it is subscribed to
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import trio
 from attrs import frozen
@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
     from .._errors import ServerUnavailable
     from ._incoming import Listeners
-    from ._subscribing import Connection
 
-__all__ = ["ResourceUpdated", "Subscription", "Subscriptions"]
+__all__ = ["ResourceUpdated", "Subscriber", "Subscription", "Subscriptions"]
 
 MAX_CHARACTERS: Final = 16 * 1024
 """Of the URI of a part. One that is longer is not kept: then the whole has changed."""
@@ -150,6 +149,23 @@ class Subscription:
         self.wake()
 
 
+class Subscriber(Protocol):
+    """A connection, as far as subscriptions are concerned."""
+
+    @property
+    def modern(self) -> bool:
+        """True if each subscription has a stream of its own, over which its changes come."""
+
+    async def establish(self, subscription: Subscription, operation: str) -> None:
+        """Subscribe to the resources of a subscription."""
+
+    async def unsubscribe(self) -> None:
+        """Unsubscribe from one batch of resources without a subscription."""
+
+    def forget(self, subscription: Subscription) -> None:
+        """Unsubscribe in the background."""
+
+
 class Subscriptions:
     """All subscriptions to resources of one server.
 
@@ -161,7 +177,7 @@ class Subscriptions:
     """
 
     def __init__(self, listeners: Listeners) -> None:
-        self.connection: Connection | None = None
+        self.connection: Subscriber | None = None
         self._subscriptions: dict[Subscription, None] = {}
         listeners.add(ResourceUpdatedNotification, self._updated)
 

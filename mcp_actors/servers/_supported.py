@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp.types import ServerCapabilities
 
-    from ._record import ServerRecord
-
 __all__ = ["Supported", "require", "supported_by"]
 
 
@@ -60,13 +58,13 @@ def supported_by(capabilities: ServerCapabilities) -> Supported:
     )
 
 
-def require(capability: str, client: Client, record: ServerRecord, operation: str) -> None:
+def require(capability: str, client: Client, server: str, operation: str) -> None:
     """Make sure that the server can do something before it is asked to.
 
     Args:
         capability: which of `Supported`.
         client: the session.
-        record: the server's.
+        server: the name of the server.
         operation: what is to be asked, in the words of the protocol.
 
     Raises:
@@ -74,7 +72,6 @@ def require(capability: str, client: Client, record: ServerRecord, operation: st
     """
     if getattr(supported_by(client.server_capabilities), capability):
         return
-    server = record.config.name
     raise NotSupported(
         f"server {server!r}: does not offer {capability.replace('_', '.', 1)}, so {operation} was not sent; "
         f"look at info.supports.{capability} first",

@@ -24,7 +24,8 @@ from mcp_actors.kernel import (
 )
 from mcp_actors.servers import ServerState
 from mcp_actors.servers._events import HealthChanged, Recovered
-from mcp_actors.servers._state import ACTIVE, CONNECTED, FAILED, LISTED, TRANSITIONS, next_state
+from mcp_actors.servers._state import ACTIVE, CONNECTED, FAILED, LISTED
+from mcp_actors.servers._transitions import TRANSITIONS, next_state
 
 STATES: Final[tuple[ServerState, ...]] = get_args(ServerState)
 

@@ -129,7 +129,7 @@ class Questions:
 
     def _patience(self) -> AbstractContextManager[None]:
         """While a callback runs nothing lacks progress. For a request that is known, `_input_required` sees to that."""
-        return nullcontext() if current_exchange().request is not None else self._record.deadlines.held()
+        return nullcontext() if current_exchange().deadline is not None else self._record.deadlines.held()
 
     def _failed(self, kind: str, problem: str, cause: Exception | None, code: int, *, modern: bool) -> ErrorData:
         """A callback did not answer. What it said is not told to the server: it is none of its business."""
@@ -138,7 +138,7 @@ class Questions:
             # No message of that era could tell the server. The request that needed the answer ends here, in its own
             # task, and the SDK will make an error of its own of it: this is what its caller is to get.
             exchange = current_exchange()
-            operation = f"{exchange.request.operation}: " if exchange.request is not None else ""
+            operation = f"{exchange.deadline.operation}: " if exchange.deadline is not None else ""
             failure = ServerError(
                 f"server {self._server!r}: {operation}it asked for {kind}, and the callback for that {problem}; mend "
                 "that, and send the request again",
@@ -157,9 +157,9 @@ class Questions:
             MAX_QUESTIONS,
         )
         exchange = current_exchange()
-        if modern and exchange.request is not None:  # as in `_failed`: nobody but the caller can be told
+        if modern and exchange.deadline is not None:  # as in `_failed`: nobody but the caller can be told
             exchange.failure = LimitExceeded(
-                f"server {self._server!r}: {exchange.request.operation}: it asked for {kind} while {MAX_QUESTIONS} of "
+                f"server {self._server!r}: {exchange.deadline.operation}: it asked for {kind} while {MAX_QUESTIONS} of "
                 "its questions waited for an answer, which is all that it may ask at a time; send less requests of the "
                 "kind at a time, or have the server mended",
                 server=self._server,

@@ -17,9 +17,9 @@ from ...catalog import CatalogSnapshot, Listing
 from ...config import permitted
 from ...kernel import SupervisorRef
 from ...kernel._events import EVENT_BUFFER
-from .. import _state
 from .._lifecycle import Reconnect, Supervised, change
 from .._ref import ServerRef
+from .._state import ACTIVE, CONNECTED
 from ._tree import LIFECYCLE, supervisor_id
 
 if TYPE_CHECKING:
@@ -110,12 +110,12 @@ class ServerGroup(Mapping[str, ServerRef]):
     @property
     def connected(self) -> tuple[ServerRef, ...]:
         """The servers whose connection stands."""
-        return self._in(_state.CONNECTED)
+        return self._in(CONNECTED)
 
     @property
     def active(self) -> tuple[ServerRef, ...]:
         """The servers that serve. A server that dies leaves this view at once."""
-        return self._in(_state.ACTIVE)
+        return self._in(ACTIVE)
 
     @property
     def failed(self) -> tuple[ServerRef, ...]:
@@ -155,7 +155,7 @@ class ServerGroup(Mapping[str, ServerRef]):
         """
         listed = [record for record in self._records.values() if record.listed]
         tools = [record.catalog.shown for record in listed]
-        marks = [(record.config.name, record.state in _state.ACTIVE, record.deferred) for record in listed]
+        marks = [(record.config.name, record.state in ACTIVE, record.deferred) for record in listed]
         # By identity: to compare tools takes long, and this is asked at every call.
         before = self._shown
         if marks == before.marks and all(map(is_, tools, before.tools)):
@@ -178,7 +178,7 @@ class ServerGroup(Mapping[str, ServerRef]):
         try:
             return self.tools.find(public_name)
         except KeyError:
-            silent = [f"{ref.name} ({ref.state})" for ref in self.configured if ref.state not in _state.ACTIVE]
+            silent = [f"{ref.name} ({ref.state})" for ref in self.configured if ref.state not in ACTIVE]
             hidden = [
                 f"{name} ({number})"
                 for name, record in self._records.items()
@@ -274,7 +274,7 @@ class ServerGroup(Mapping[str, ServerRef]):
         """
         refs = [self[name] for name in names] or list(self.configured)
         await trio.lowlevel.checkpoint()
-        while waiting := [ref for ref in refs if ref.state not in _state.ACTIVE]:
+        while waiting := [ref for ref in refs if ref.state not in ACTIVE]:
             for ref in waiting:
                 await ref.wait_ready()
 

@@ -1,100 +1,42 @@
-"""What can be asked of a server actor: its messages, and how each is carried out on the session."""
+"""Tools: the messages that call and list them."""
 
 from __future__ import annotations
 
 import difflib
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import trio
 from attrs import evolve, field, frozen
 from mcp import MCPError
-from mcp.types import (
-    LOG_LEVEL_META_KEY,
-    METHOD_NOT_FOUND,
-    CallToolRequest,
-    CallToolResult,
-    GetPromptRequest,
-    ReadResourceRequest,
-    Tool,
-)
-from mcp.types.version import MODERN_PROTOCOL_VERSIONS
+from mcp.types import METHOD_NOT_FOUND, CallToolResult, Tool
 
 from .._errors import NotSupported, ToolNotFound
 from ..config import Middleware, ToolRequest, wrapped
-from ..kernel import Call
 from ._background import open_background
 from ._known_tools import known_tools
 from ._pages import all_pages
 from ._progress import ProgressFeed
+from ._request import Request, meta_for
 from ._retry import is_repeatable_call
 from ._turns import Turns
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
-    from mcp.types import RequestParamsMeta
 
     from ..catalog import ToolChecks
-    from ..kernel import ActorRef
-    from ._deadlines import Deadline
     from ._known_tools import KnownTool
     from ._record import ServerRecord
 
-__all__ = ["CallTool", "ListTools", "Request", "ask_from_beside", "list_all_tools", "meta_for"]
-
-for unfinished in (CallToolRequest, GetPromptRequest, ReadResourceRequest):
-    # Else pydantic does it in the middle of the first request, and makes an error of its own of a Ctrl-C there.
-    unfinished.model_rebuild()
-
-T = TypeVar("T")
+__all__ = ["CallTool", "ListTools", "list_all_tools"]
 
 LAST_NOTICES: Final = 1.0
 """Seconds that an answer waits for the caller's callback to be through with the notices that came before it."""
 
 MAX_NAMED: Final = 20
 """Tools that an error names."""
-
-
-@frozen(kw_only=True)
-class Request(Call[T], ABC):
-    """A message to a server actor. It carries out itself, in a request task of the actor, on the actor's session.
-
-    Attributes:
-        deadline: when it expires. Kept by the server's `Deadlines`, and renewed at each notice of progress.
-    """
-
-    deadline: Deadline | None = field(default=None, eq=False, repr=False)
-
-    @property
-    @abstractmethod
-    def operation(self) -> str:
-        """What is asked of the server, in the words of the protocol."""
-
-    def repeatable(self, record: ServerRecord) -> bool:
-        """Whether it may be sent again when the server may have acted on it. Lists and reads may."""
-        return True
-
-    @property
-    def of_the_session(self) -> bool:
-        """Whether it is about the connection that everybody uses, so that another one would not do."""
-        return False
-
-    async def through(self, send: Callable[[Request[T]], Awaitable[T]], middleware: tuple[Middleware, ...]) -> T:
-        """Have it sent, through what the user has put around requests of its kind."""
-        return await send(self)
-
-    @abstractmethod
-    async def send(self, client: Client, record: ServerRecord) -> T:
-        """Do it, on the session of this connection.
-
-        **Cancellation**: the SDK tells the server to cancel what was sent.
-
-        Raises:
-            mcp.MCPError: the server's answer was an error, or the connection is gone.
-        """
 
 
 @frozen
@@ -264,27 +206,3 @@ async def list_all_tools(client: Client, record: ServerRecord) -> tuple[KnownToo
         what="tools",
     )
     return await known_tools(record.config.name, tools)
-
-
-def meta_for(client: Client, record: ServerRecord, meta: Mapping[str, Any] | None = None) -> RequestParamsMeta | None:
-    """Return the ``_meta`` of a request: what its caller gave, and from which level on to send log messages.
-
-    Only since 2026-07-28 does the latter stand there, see `_log_level`.
-    """
-    if record.log_level is not None and client.protocol_version in MODERN_PROTOCOL_VERSIONS:
-        meta = {LOG_LEVEL_META_KEY: record.log_level, **(meta or {})}
-    return None if meta is None else dict(meta)  # type: ignore[return-value]  # a TypedDict, open to more
-
-
-async def ask_from_beside(record: ServerRecord, actor: ActorRef, request: Request[T]) -> T:
-    """Have a request answered for a task of the server's own; through the mailbox, in its time, and once.
-
-    **Cancellation**: leaves at once.
-
-    Raises:
-        ActorError: what the kernel has to say about it, such as that the connection has ended.
-        ServerError, mcp.MCPError: what came of it instead.
-    """
-    with record.deadlines.begin(request.operation) as deadline:
-        deadline.call = call = actor.send_request(evolve(request, deadline=deadline))
-        return await call.wait()

@@ -1,0 +1,143 @@
+"""Check the health of a connected server."""
+
+from __future__ import annotations
+
+import contextvars
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import trio
+from attrs import frozen
+from mcp import MCPError
+from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic_core import ValidationError
+
+from .._errors import ActorError, HttpStatusError, RequestTimedOut
+from ._exchange import current_exchange
+from ._health import Health
+from ._problems import problem_of
+from ._request import Request
+from ._state import CONNECTED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mcp import Client
+
+    from ..kernel import ActorRef
+    from ._health import Verdict
+    from ._record import ServerRecord
+    from ._server_health import ServerHealth
+
+__all__ = ["check_health", "keep_checking"]
+
+TOO_MANY_REQUESTS: Final = 429
+"""HTTP status that counts as an answer: a server that limits the rate of its requests is alive."""
+
+
+@frozen
+class Probe(Request[None]):
+    """A request that any live server answers, if only with an error."""
+
+    control: ClassVar[bool] = True
+
+    @property
+    def operation(self) -> str:
+        """The method in the legacy era."""
+        return "ping"
+
+    async def send(self, client: Client, record: ServerRecord) -> None:
+        """Send ``ping``, or ``server/discover`` since 2026-07-28.
+
+        Raises:
+            mcp.MCPError: there was no answer; the transport knows the reason.
+        """
+        try:
+            await self._ask(client, record.health)
+        except ValidationError:
+            pass  # an odd answer is an answer
+        except MCPError as exc:
+            if exc.code in (CONNECTION_CLOSED, REQUEST_TIMEOUT) or current_exchange().failure is not None:
+                raise
+
+    async def _ask(self, client: Client, health: ServerHealth) -> None:
+        if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            await client.session.send_discover(client.protocol_version)
+        elif health.pings or client.server_capabilities.tools is None or (health.pings is None and not health.failing):
+            await client.session.send_ping()
+            health.pings = True
+        else:
+            # The protocol requires an answer to a ping, but some servers ignore it. A server that never answered one is
+            # sent tools/list, which it answered when it was connected.
+            await client.list_tools(cache_mode="bypass")
+            health.pings = False
+
+
+async def check_health(record: ServerRecord, actor: ActorRef) -> Health:
+    """Check a server once, and count the result.
+
+    **Cancellation**: leaves at once.
+    """
+    health, asked = record.health, trio.current_time()
+    error: Exception | None = None
+    if record.state in CONNECTED:
+        error = await _ask(record, actor)
+        if error is None:
+            health.answered()
+        elif not isinstance(error, ActorError):  # an ActorError: the connection has ended meanwhile
+            health.failed(asked, error)
+    else:
+        await trio.lowlevel.checkpoint()
+    seconds, now = trio.current_time() - asked, datetime.now(UTC)
+    if record.state in CONNECTED and error is None:
+        health.last_check = Health(status="healthy", message="it answers", latency=seconds, checked_at=now)
+    else:
+        problem = error if record.state in CONNECTED else record.error
+        message = f"is {record.state}" + (f": {problem_of(problem)}" if problem is not None else "")
+        health.last_check = Health(status="unhealthy", message=message, latency=None, checked_at=now)
+    return health.last_check
+
+
+async def _ask(record: ServerRecord, actor: ActorRef) -> Exception | None:
+    """Send one check. Return None if it was answered, else the error."""
+    timeout = record.config.health.timeout
+    with trio.move_on_after(timeout):
+        try:
+            # An empty context: check_health() may be called inside a request of this server. The kernel would take the
+            # check for a part of that request, and may refuse it as a deadlock.
+            await contextvars.Context().run(actor.send_request, Probe()).wait()
+        except HttpStatusError as exc:
+            return None if exc.status == TOO_MANY_REQUESTS else exc
+        except Exception as exc:
+            record.masker.clean(exc)
+            return exc
+        return None
+    return RequestTimedOut(
+        f"server {record.config.name!r}: no answer to a health check within {timeout:g} s; check what it is busy with, "
+        "or raise HealthPolicy.timeout",
+        server=record.config.name,
+        operation="ping",
+        seconds=timeout,
+        limit="health_timeout",
+    )
+
+
+async def keep_checking(record: ServerRecord, actor: ActorRef, end: Callable[[Verdict], None]) -> None:
+    """Check the connection that `ServerHealth.begin` was given at each due time, until the connection ends.
+
+    Args:
+        record: the record of the server.
+        actor: the actor of the server, whose mailbox takes the checks.
+        end: called once to end the connection.
+    """
+    health = record.health
+    try:
+        while True:
+            await health.wait_due()
+            await check_health(record, actor)
+            if (verdict := await health.verdict()) is not None:
+                end(verdict)
+                return
+    finally:
+        health.end()

@@ -1,0 +1,61 @@
+"""The state of a server after an event of its actor. Pure functions.
+
+A server's state is the fold of the events of its actor, and `next_state` is one step of it. Nothing else sets a state.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ..kernel import Crashed, GaveUp, Restarting, Started, Starting, Stopped, Stopping
+from ._events import HealthChanged, Recovered
+
+if TYPE_CHECKING:
+    from ..kernel import Event
+    from ._state import ServerState
+
+__all__ = ["TRANSITIONS", "next_state"]
+
+TRANSITIONS: Final[dict[ServerState, frozenset[ServerState]]] = {
+    "pending": frozenset({"connecting", "stopped"}),
+    "connecting": frozenset({"ready", "degraded", "backoff", "failed", "stopped"}),
+    "ready": frozenset({"degraded", "unhealthy", "backoff", "failed", "stopping"}),
+    "degraded": frozenset({"ready", "unhealthy", "backoff", "failed", "stopping"}),
+    "unhealthy": frozenset({"ready", "degraded", "backoff", "failed", "stopping"}),
+    "backoff": frozenset({"connecting", "failed", "stopping", "stopped"}),
+    "failed": frozenset({"connecting", "stopped"}),
+    "stopping": frozenset({"stopped"}),
+    "stopped": frozenset({"connecting"}),
+}
+"""Which state may follow which. A start that fails goes to ``backoff``, or to ``failed`` when no other is to follow."""
+
+_STATE_AFTER: Final[dict[type[Event], ServerState]] = {
+    Starting: "connecting",
+    Started: "ready",
+    Recovered: "ready",
+    HealthChanged: "ready",
+    Crashed: "backoff",
+    Restarting: "backoff",
+    GaveUp: "failed",
+    Stopping: "stopping",
+    Stopped: "stopped",
+}
+
+
+def next_state(state: ServerState, event: Event, *, serving: ServerState = "ready") -> ServerState:
+    """The state after an event of the server's actor; the same if the event changes nothing.
+
+    Args:
+        state: the state before.
+        event: what happened.
+        serving: what it is while it is connected: ``ready``, unless it does not bring all that it should.
+
+    Raises:
+        RuntimeError: the actor's life does not go that way, which would be a mistake of this library.
+    """
+    new = _STATE_AFTER.get(type(event), state)
+    if new == "ready":
+        new = serving
+    if new != state and new not in TRANSITIONS[state]:
+        raise RuntimeError(f"server {event.actor!r}: cannot go from {state!r} to {new!r} by {event!r}")
+    return new
