@@ -38,17 +38,24 @@ class Family:
         Zombies are included, but for those whose parent is not this process: nothing can be done about them here.
         """
         everything = list(_from_proc() if sys.platform == "linux" else _from_ps())
-        ours = {process.group for process in everything if process.parent == os.getpid()}
+        ours = {
+            process.group for process in everything if process.parent == os.getpid()
+        }
         self._groups |= ours - {os.getpgrp()}
         return [
             process
             for process in everything
-            if process.parent == os.getpid() or (process.group in self._groups and not process.zombie)
+            if process.parent == os.getpid()
+            or (process.group in self._groups and not process.zombie)
         ]
 
     def running(self, program: str) -> list[int]:
         """List the process ids of the members that run and have `program` in their command line."""
-        return [process.pid for process in self.members() if program in process.command and not process.zombie]
+        return [
+            process.pid
+            for process in self.members()
+            if program in process.command and not process.zombie
+        ]
 
 
 def _from_proc() -> Iterator[Process]:
@@ -57,7 +64,12 @@ def _from_proc() -> Iterator[Process]:
             continue
         try:
             status = (folder / "stat").read_text(errors="replace")
-            command = (folder / "cmdline").read_text(errors="replace").replace("\0", " ").strip()
+            command = (
+                (folder / "cmdline")
+                .read_text(errors="replace")
+                .replace("\0", " ")
+                .strip()
+            )
         except OSError:
             continue  # it ended while we looked
         # "pid (name) state parent group …": the name may contain anything, so count from its closing parenthesis.
@@ -67,9 +79,17 @@ def _from_proc() -> Iterator[Process]:
 
 def _from_ps() -> Iterator[Process]:
     columns = ["ps", "-A", "-ww", "-o", "pid=,ppid=,pgid=,state=,command="]
-    with subprocess.Popen(columns, stdout=subprocess.PIPE, text=True, errors="replace") as ps:
+    with subprocess.Popen(
+        columns, stdout=subprocess.PIPE, text=True, errors="replace"
+    ) as ps:
         output, _ = ps.communicate(timeout=10)
     for line in output.splitlines():
         pid, parent, group, state, *command = line.split(maxsplit=4)
         if int(pid) != ps.pid:
-            yield Process(int(pid), int(parent), int(group), state.startswith("Z"), " ".join(command))
+            yield Process(
+                int(pid),
+                int(parent),
+                int(group),
+                state.startswith("Z"),
+                " ".join(command),
+            )

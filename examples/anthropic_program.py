@@ -25,7 +25,10 @@ from mcp_actors import ServerConfig, Stdio
 from mcp_actors.adapters import McpClient
 from mcp_actors.bridge import open_servers
 
-KITCHEN = ServerConfig("kitchen", Stdio(sys.executable, [str(Path(__file__).parent / "servers" / "kitchen.py")]))
+KITCHEN = ServerConfig(
+    "kitchen",
+    Stdio(sys.executable, [str(Path(__file__).parent / "servers" / "kitchen.py")]),
+)
 
 
 def answer(request: httpx2.Request) -> httpx2.Response:
@@ -34,7 +37,14 @@ def answer(request: httpx2.Request) -> httpx2.Response:
     last = asked["messages"][-1]["content"]
     if isinstance(last, str):
         print("offered:", ", ".join(tool["name"] for tool in asked["tools"]))
-        return message({"type": "tool_use", "id": "1", "name": "mcp__kitchen__cook", "input": {"dish": "omelette"}})
+        return message(
+            {
+                "type": "tool_use",
+                "id": "1",
+                "name": "mcp__kitchen__cook",
+                "input": {"dish": "omelette"},
+            }
+        )
     print("heard:", last[0]["content"][0]["text"])
     return message({"type": "text", "text": "Thank you."})
 
@@ -42,9 +52,17 @@ def answer(request: httpx2.Request) -> httpx2.Response:
 def message(part: dict[str, Any]) -> httpx2.Response:
     """Make a message of the model of one part."""
     reason = "tool_use" if part["type"] == "tool_use" else "end_turn"
-    head = {"id": "m", "type": "message", "role": "assistant", "model": "played", "stop_sequence": None}
+    head = {
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "model": "played",
+        "stop_sequence": None,
+    }
     usage = {"input_tokens": 1, "output_tokens": 1}
-    return httpx2.Response(200, json={**head, "content": [part], "stop_reason": reason, "usage": usage})
+    return httpx2.Response(
+        200, json={**head, "content": [part], "stop_reason": reason, "usage": usage}
+    )
 
 
 async def run(runner: Any, client: McpClient) -> Any:
@@ -52,10 +70,17 @@ async def run(runner: Any, client: McpClient) -> Any:
     known = {tool.name: tool for tool in (await client.list_tools()).tools}
     last = None
     async for message in runner:
-        await runner.generate_tool_call_response()  # now, so that what these calls change is seen
+        # Run the tools now, so that their changes are seen below.
+        await runner.generate_tool_call_response()
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         runner.remove_tools(*(known.keys() - tools.keys()))
-        runner.add_tools(*(async_mcp_tool(tool, client) for name, tool in tools.items() if known.get(name) != tool))
+        runner.add_tools(
+            *(
+                async_mcp_tool(tool, client)
+                for name, tool in tools.items()
+                if known.get(name) != tool
+            )
+        )
         last, known = message, tools
     return last
 
@@ -63,7 +88,10 @@ async def run(runner: Any, client: McpClient) -> Any:
 async def main() -> None:
     """Ask the model, until it asks for no more tools."""
     played = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
-    async with open_servers(KITCHEN) as servers, AsyncAnthropic(api_key="none", http_client=played) as anthropic:
+    async with (
+        open_servers(KITCHEN) as servers,
+        AsyncAnthropic(api_key="none", http_client=played) as anthropic,
+    ):
         client = McpClient(servers)
         runner = anthropic.beta.messages.tool_runner(
             model="played",
@@ -71,7 +99,10 @@ async def main() -> None:
             thread=False,
             betas=["inline-tools-2026-09-15"],
             messages=[{"role": "user", "content": "I am hungry"}],
-            tools=[async_mcp_tool(tool, client) for tool in (await client.list_tools()).tools],
+            tools=[
+                async_mcp_tool(tool, client)
+                for tool in (await client.list_tools()).tools
+            ],
         )
         last = await run(runner, client)
         print("says:", last.content[0].text)

@@ -28,12 +28,20 @@ KITCHEN = Stdio(sys.executable, [str(Path(__file__).parent / "servers" / "kitche
 
 async def cook(kitchen: AsyncioServerRef, dish: str, seconds: float = 0.0) -> str:
     """Have a dish."""
-    return str(result_value(await kitchen.call_tool("cook", {"dish": dish, "seconds": seconds})))
+    return str(
+        result_value(
+            await kitchen.call_tool("cook", {"dish": dish, "seconds": seconds})
+        )
+    )
 
 
-def call_from_a_thread(loop: asyncio.AbstractEventLoop, kitchen: AsyncioServerRef) -> Any:
+def call_from_a_thread(
+    loop: asyncio.AbstractEventLoop, kitchen: AsyncioServerRef
+) -> Any:
     """Have the event loop make a call, and wait for what comes of it."""
-    return asyncio.run_coroutine_threadsafe(kitchen.call_tool("cook", {"dish": "tea"}), loop).result()
+    return asyncio.run_coroutine_threadsafe(
+        kitchen.call_tool("cook", {"dish": "tea"}), loop
+    ).result()
 
 
 async def main() -> None:
@@ -42,7 +50,9 @@ async def main() -> None:
         kitchen = servers["kitchen"]
         print(f"{kitchen.name} is {kitchen.state}")
         async with asyncio.TaskGroup() as tasks:
-            dishes = [tasks.create_task(cook(kitchen, dish)) for dish in ("omelette", "soup")]
+            dishes = [
+                tasks.create_task(cook(kitchen, dish)) for dish in ("omelette", "soup")
+            ]
         print(" and ".join(dish.result() for dish in dishes))
 
         try:
@@ -52,7 +62,9 @@ async def main() -> None:
             print("no time for a roast")
         print("thrown away:", result_value(await kitchen.call_tool("clean_up")))
 
-        tea = await asyncio.to_thread(call_from_a_thread, asyncio.get_running_loop(), kitchen)
+        tea = await asyncio.to_thread(
+            call_from_a_thread, asyncio.get_running_loop(), kitchen
+        )
         print("asked from a thread:", result_value(tea))
     print(f"{kitchen.name} is {kitchen.state}")
 

@@ -53,7 +53,12 @@ async def many_calls(kitchen: ServerRef) -> None:
 
     with trio.move_on_after(1):
         async with trio.open_nursery() as nursery:
-            for dish, seconds in {"toast": 0.1, "stew": FOR_EVER, "salad": 0.0, "turkey": FOR_EVER}.items():
+            for dish, seconds in {
+                "toast": 0.1,
+                "stew": FOR_EVER,
+                "salad": 0.0,
+                "turkey": FOR_EVER,
+            }.items():
                 nursery.start_soon(cook, dish, seconds)
     print("what was ready in time:", ", ".join(sorted(ready)))
     print("the kitchen has thrown away:", await ask(kitchen, "clean_up"))
@@ -62,7 +67,9 @@ async def many_calls(kitchen: ServerRef) -> None:
 async def whole_block() -> None:
     """A deadline around everything. The block ends first, clean-up included; only then is the server stopped."""
     with trio.move_on_after(60) as deadline:
-        async with open_servers(ServerConfig("kitchen", KITCHEN, required=True)) as servers:
+        async with open_servers(
+            ServerConfig("kitchen", KITCHEN, required=True)
+        ) as servers:
             kitchen = servers["kitchen"]
             await one_call(kitchen)
             await many_calls(kitchen)
@@ -72,7 +79,10 @@ async def whole_block() -> None:
             finally:
                 print("time is up in the middle of the block")
                 with trio.CancelScope(deadline=trio.current_time() + 5, shield=True):
-                    print("and yet the last wish is granted:", await ask(kitchen, "cook", dish="tea"))
+                    print(
+                        "and yet the last wish is granted:",
+                        await ask(kitchen, "cook", dish="tea"),
+                    )
     print("the block is left, the kitchen is", kitchen.state)
 
 

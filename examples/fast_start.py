@@ -21,7 +21,10 @@ import trio
 
 from mcp_actors import ServerConfig, ServerGroup, Stdio, open_servers
 
-kitchen = ServerConfig("kitchen", Stdio(sys.executable, [str(Path(__file__).parent / "servers" / "kitchen.py")]))
+kitchen = ServerConfig(
+    "kitchen",
+    Stdio(sys.executable, [str(Path(__file__).parent / "servers" / "kitchen.py")]),
+)
 
 
 def print_tools(when: str, servers: ServerGroup) -> None:
@@ -35,13 +38,20 @@ def print_tools(when: str, servers: ServerGroup) -> None:
 async def main() -> None:
     """Run twice."""
     with tempfile.TemporaryDirectory() as cache:
-        async with open_servers(kitchen, catalog_store=cache, start_gate=0.05) as servers:
+        async with open_servers(
+            kitchen, catalog_store=cache, start_gate=0.05
+        ) as servers:
             print_tools("first run", servers)
 
-        async with open_servers(kitchen, catalog_store=cache, start_gate=0.05) as servers:
+        async with open_servers(
+            kitchen, catalog_store=cache, start_gate=0.05
+        ) as servers:
             print_tools("second run", servers)
             result = await servers.call_tool("mcp__kitchen__cook", {"dish": "soup"})
-            print("called nevertheless:", *(getattr(part, "text", part) for part in result.content))
+            print(
+                "called nevertheless:",
+                *(getattr(part, "text", part) for part in result.content),
+            )
             print_tools("by now", servers)
 
 

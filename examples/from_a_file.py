@@ -27,7 +27,11 @@ async def main() -> None:
         print("active:", *(server.name for server in servers.active))
         for name, error in servers.errors.items():
             print(f"{name}: {error}")
-        print(result_value(await servers["kitchen"].call_tool("cook", {"dish": "omelette"})))
+        print(
+            result_value(
+                await servers["kitchen"].call_tool("cook", {"dish": "omelette"})
+            )
+        )
 
 
 # What is wrong with a file is logged as well; here it is printed.

@@ -72,7 +72,9 @@ async def main() -> None:
             tools=[open_bakery],
             middleware=[LangChainMiddleware(servers, handle_tool_error=True)],
         )
-        async for step in agent.astream({"messages": [HumanMessage("I am hungry")]}, stream_mode="updates"):
+        async for step in agent.astream(
+            {"messages": [HumanMessage("I am hungry")]}, stream_mode="updates"
+        ):
             [update] = step.values()
             for message in update["messages"]:
                 if isinstance(message, ToolMessage):

@@ -64,7 +64,15 @@ import trio
 from _processes import Family
 from attrs import define, field
 
-from mcp_actors import Http, ServerConfig, ServerGroup, ServerRef, StateChanged, Stdio, open_servers
+from mcp_actors import (
+    Http,
+    ServerConfig,
+    ServerGroup,
+    ServerRef,
+    StateChanged,
+    Stdio,
+    open_servers,
+)
 from mcp_actors.kernel import Event, RequestStarted
 
 BOUND: Final = 60.0
@@ -84,10 +92,22 @@ SCRIPTS: Final = Path(sys.executable).parent
 
 WEATHER: Final = Path(__file__).parent / "servers" / "weather_http.py"
 
-PROGRAMS: Final = {"time": "mcp-server-time", "git": "mcp-server-git", "weather": WEATHER.name}
+PROGRAMS: Final = {
+    "time": "mcp-server-time",
+    "git": "mcp-server-git",
+    "weather": WEATHER.name,
+}
 """Server → what its command line contains."""
 
-COMMIT: Final = ("-c", "user.name=Demo", "-c", "user.email=demo@example.com", "-c", "commit.gpgsign=false", "commit")
+COMMIT: Final = (
+    "-c",
+    "user.name=Demo",
+    "-c",
+    "user.email=demo@example.com",
+    "-c",
+    "commit.gpgsign=false",
+    "commit",
+)
 
 
 class StepFailed(Exception):
@@ -110,7 +130,10 @@ class Show:
     def heading(self, title: str) -> None:
         """Begin the next step."""
         self.step += 1
-        print(f"\n{self.step}. {title}" if self.step > 1 else f"{self.step}. {title}", flush=True)
+        print(
+            f"\n{self.step}. {title}" if self.step > 1 else f"{self.step}. {title}",
+            flush=True,
+        )
 
     def line(self, text: str) -> None:
         """Show what happened."""
@@ -119,12 +142,17 @@ class Show:
     def process_of(self, server: str) -> int:
         """The process id of a server, from the operating system."""
         found = self.family.running(PROGRAMS[server])
-        check(len(found) == 1, f"{server!r} should have one process, the operating system shows {found}")
+        check(
+            len(found) == 1,
+            f"{server!r} should have one process, the operating system shows {found}",
+        )
         return found[0]
 
     def check_gone(self, *pids: int) -> None:
         """Some processes are gone, and not even zombies."""
-        left = [str(process) for process in self.family.members() if process.pid in pids]
+        left = [
+            str(process) for process in self.family.members() if process.pid in pids
+        ]
         check(not left, f"should be gone: {'; '.join(left)}")
 
     async def wait_nothing_left(self) -> None:
@@ -141,15 +169,30 @@ class Show:
 @contextmanager
 def temporary_repository() -> Iterator[Path]:
     """Make a git repository with one commit, whatever the user's own configuration of git is."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("GIT_")
+    }
     environment |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
     with tempfile.TemporaryDirectory(prefix="mcp_actors-") as folder:
         repository = Path(folder).resolve()
         (repository / "README").write_text("Hello.\n")
-        for arguments in (["init"], ["add", "README"], [*COMMIT, "--message", "Say hello"]):
+        for arguments in (
+            ["init"],
+            ["add", "README"],
+            [*COMMIT, "--message", "Say hello"],
+        ):
             command = ["git", "-C", str(repository), *arguments]
-            git = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=BOUND / 2)
-            check(git.returncode == 0, f"{' '.join(command)} should work, but says: {git.stderr.strip()}")
+            git = subprocess.run(
+                command,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=BOUND / 2,
+            )
+            check(
+                git.returncode == 0,
+                f"{' '.join(command)} should work, but says: {git.stderr.strip()}",
+            )
         yield repository
 
 
@@ -157,14 +200,20 @@ def temporary_repository() -> Iterator[Path]:
 async def weather_server() -> AsyncIterator[tuple[trio.Process, str]]:
     """Run the HTTP server as a process of its own, and yield it with its URL. At the end it is killed."""
     process = await trio.lowlevel.open_process(
-        [sys.executable, str(WEATHER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        [sys.executable, str(WEATHER)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
     )
     assert process.stdin is not None
     assert process.stdout is not None
     try:
         async with process.stdin, process.stdout:
             port = (await process.stdout.receive_some()).decode().strip()
-            check(port.isdigit(), f"the weather server should print its port, not {port!r}")
+            check(
+                port.isdigit(),
+                f"the weather server should print its port, not {port!r}",
+            )
             yield process, f"http://127.0.0.1:{port}/mcp"
     finally:
         await kill(process)
@@ -184,7 +233,9 @@ def configure(repository: Path, url: str) -> list[ServerConfig]:
     """Say what to connect to."""
     return [
         ServerConfig("time", Stdio(SCRIPTS / "mcp-server-time")),
-        ServerConfig("git", Stdio(SCRIPTS / "mcp-server-git", ["--repository", str(repository)])),
+        ServerConfig(
+            "git", Stdio(SCRIPTS / "mcp-server-git", ["--repository", str(repository)])
+        ),
         ServerConfig("weather", Http(url)),
         ServerConfig("missing", Stdio("mcp-server-missing")),
     ]
@@ -193,14 +244,26 @@ def configure(repository: Path, url: str) -> list[ServerConfig]:
 def show_start(show: Show, servers: ServerGroup, started: float) -> None:
     """Who is ready, who failed, and why."""
     for name, server in servers.items():
-        after = f"{name:8} {server.state} after {server.statistics().since - started:.2f} s"
+        after = (
+            f"{name:8} {server.state} after {server.statistics().since - started:.2f} s"
+        )
         if server in servers.active:
-            show.line(f"{after}: {server.info.name} {server.info.version}, process {show.process_of(name)}")
+            show.line(
+                f"{after}: {server.info.name} {server.info.version}, process {show.process_of(name)}"
+            )
         else:
             show.line(f"{after}: {servers.errors[name]}")
-    check([server.name for server in servers.active] == ["time", "git", "weather"], "three servers should be ready")
-    check([server.name for server in servers.failed] == ["missing"], "one server should have failed")
-    show.line(f"All were settled after {trio.current_time() - started:.2f} s, which is when the slowest was.")
+    check(
+        [server.name for server in servers.active] == ["time", "git", "weather"],
+        "three servers should be ready",
+    )
+    check(
+        [server.name for server in servers.failed] == ["missing"],
+        "one server should have failed",
+    )
+    show.line(
+        f"All were settled after {trio.current_time() - started:.2f} s, which is when the slowest was."
+    )
 
 
 # --- 3. Tools -------------------------------------------------------------------------------------------------------
@@ -209,20 +272,30 @@ def show_start(show: Show, servers: ServerGroup, started: float) -> None:
 def show_tools(show: Show, servers: ServerGroup) -> None:
     """What the servers offer."""
     for tool in servers.tools:
-        show.line(f"{tool.public_name:30} {textwrap.shorten(tool.description or '', 70)}")
+        show.line(
+            f"{tool.public_name:30} {textwrap.shorten(tool.description or '', 70)}"
+        )
     offering = {tool.server for tool in servers.tools}
-    check(offering == {"time", "git", "weather"}, f"all three should offer tools, not only {offering}")
+    check(
+        offering == {"time", "git", "weather"},
+        f"all three should offer tools, not only {offering}",
+    )
 
 
 # --- 4. Calls -------------------------------------------------------------------------------------------------------
 
 
-async def call(server: ServerRef, tool: str, arguments: dict[str, Any]) -> tuple[str, float]:
+async def call(
+    server: ServerRef, tool: str, arguments: dict[str, Any]
+) -> tuple[str, float]:
     """Call a tool; return what it said, in short, and how long that took."""
     started = trio.current_time()
     result = await server.call_tool(tool, arguments)
     text = " ".join(getattr(part, "text", "") for part in result.content)
-    check(not result.is_error, f"{server.name!r} should have answered {tool}, but failed: {text}")
+    check(
+        not result.is_error,
+        f"{server.name!r} should have answered {tool}, but failed: {text}",
+    )
     if text.startswith("{"):
         text = ", ".join(str(value) for value in json.loads(text).values())
     return textwrap.shorten(text, 72), trio.current_time() - started
@@ -232,11 +305,17 @@ async def make_calls(show: Show, servers: ServerGroup, repository: Path) -> None
     """Several calls to each server, all at the same time."""
     git = {"repo_path": str(repository)}
     calls: list[tuple[str, str, dict[str, Any]]] = [
-        *(("time", "get_current_time", {"timezone": zone}) for zone in ("Europe/Paris", "Asia/Tokyo", "America/Lima")),
+        *(
+            ("time", "get_current_time", {"timezone": zone})
+            for zone in ("Europe/Paris", "Asia/Tokyo", "America/Lima")
+        ),
         ("git", "git_log", git),
         ("git", "git_status", git),
         ("git", "git_branch", {**git, "branch_type": "local"}),
-        *(("weather", "forecast", {"city": city}) for city in ("Oslo", "Hanoi", "Quito")),
+        *(
+            ("weather", "forecast", {"city": city})
+            for city in ("Oslo", "Hanoi", "Quito")
+        ),
     ]
     answers: dict[int, tuple[str, float]] = {}
 
@@ -253,7 +332,9 @@ async def make_calls(show: Show, servers: ServerGroup, repository: Path) -> None
         text, seconds = answers[number]
         show.line(f"{name:8} {tool:17} {seconds:.2f} s  {text}")
     one_by_one = sum(seconds for _, seconds in answers.values())
-    show.line(f"All {len(calls)} took {together:.2f} s; one by one they would have taken up to {one_by_one:.2f} s.")
+    show.line(
+        f"All {len(calls)} took {together:.2f} s; one by one they would have taken up to {one_by_one:.2f} s."
+    )
     check(together < one_by_one, "calls should run at the same time")
 
 
@@ -268,17 +349,31 @@ async def kill_one(show: Show, servers: ServerGroup) -> None:
         killed = trio.current_time()
         show.line(f"kill -9 {old}")
         async for event in events:
-            check(not isinstance(event, RequestStarted), "nobody should have made a call yet")
+            check(
+                not isinstance(event, RequestStarted),
+                "nobody should have made a call yet",
+            )
             if show_change(show, event, killed) == "ready":
                 break
-    show.line(f"Nobody had made a call until then. What had happened: {servers['time'].statistics().last_error}")
+    show.line(
+        f"Nobody had made a call until then. What had happened: {servers['time'].statistics().last_error}"
+    )
     new = show.process_of("time")
     check(new != old, f"another process than {old} should serve now")
     show.check_gone(old)
-    text, _ = await call(servers["time"], "get_current_time", {"timezone": "Asia/Tokyo"})
-    show.line(f"Process {old} is gone, process {new} has taken its place, and serves: {text}")
-    undisturbed = [server.name for server in servers.active if server.statistics().restarts == 0]
-    check(undisturbed == ["git", "weather"], "the other servers should not have been disturbed")
+    text, _ = await call(
+        servers["time"], "get_current_time", {"timezone": "Asia/Tokyo"}
+    )
+    show.line(
+        f"Process {old} is gone, process {new} has taken its place, and serves: {text}"
+    )
+    undisturbed = [
+        server.name for server in servers.active if server.statistics().restarts == 0
+    ]
+    check(
+        undisturbed == ["git", "weather"],
+        "the other servers should not have been disturbed",
+    )
     show.line(f"The others noticed nothing: {', '.join(undisturbed)}.")
 
 
@@ -287,8 +382,13 @@ def show_change(show: Show, event: Event, since: float) -> str | None:
     if not isinstance(event, StateChanged):
         return None
     delay = event.time - since
-    show.line(f"after {1000 * delay:.1f} ms: {event.old} -> {event.new}, {event.reason}")
-    check(event.old != "ready" or delay < 1, "the death of a process should be noticed within a second")
+    show.line(
+        f"after {1000 * delay:.1f} ms: {event.old} -> {event.new}, {event.reason}"
+    )
+    check(
+        event.old != "ready" or delay < 1,
+        "the death of a process should be noticed within a second",
+    )
     check(event.new != "failed", "the server should have come back")
     return event.new
 
@@ -301,7 +401,9 @@ async def main_job(show: Show, repository: Path) -> None:
     async with weather_server() as (weather, url):
         show.line(f"weather     {url}, process {weather.pid}")
 
-        show.heading("Start: three servers side by side, and one whose command does not exist")
+        show.heading(
+            "Start: three servers side by side, and one whose command does not exist"
+        )
         started = trio.current_time()
         async with open_servers(*configure(repository, url)) as servers:
             show_start(show, servers, started)
@@ -316,9 +418,13 @@ async def main_job(show: Show, repository: Path) -> None:
             stopping = trio.current_time()
 
         show.check_gone(*running)
-        show.line(f"time, git: stopped after {trio.current_time() - stopping:.2f} s, their processes are gone.")
+        show.line(
+            f"time, git: stopped after {trio.current_time() - stopping:.2f} s, their processes are gone."
+        )
         await kill(weather)
-        show.line(f"weather: disconnected; its process is ours to end: kill -9 {weather.pid}")
+        show.line(
+            f"weather: disconnected; its process is ours to end: kill -9 {weather.pid}"
+        )
     await show.wait_nothing_left()
     show.line("No process is left of all that were started.")
 
@@ -345,13 +451,18 @@ def main() -> int:
     """Run the demo; return the exit code."""
     show = Show()
     try:
-        show.heading("Prepare: a git repository with one commit, and a weather server of our own")
+        show.heading(
+            "Prepare: a git repository with one commit, and a weather server of our own"
+        )
         with temporary_repository() as repository:
             show.line(f"repository  {repository}")
             seconds = trio.run(in_time, show, repository)
     except (Exception, KeyboardInterrupt, BaseExceptionGroup) as exc:
         cause = first_of(exc)
-        print(f"\nFAILED in step {show.step}: {str(cause) or type(cause).__name__}", file=sys.stderr)
+        print(
+            f"\nFAILED in step {show.step}: {str(cause) or type(cause).__name__}",
+            file=sys.stderr,
+        )
         for process in show.family.members():
             print(f"left behind: {process}", file=sys.stderr)
         return INTERRUPTED if isinstance(cause, KeyboardInterrupt) else 1

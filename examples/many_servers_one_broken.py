@@ -49,15 +49,23 @@ def add(a: int, b: int) -> int:
 
 def configure(gas: Path) -> list[ServerConfig]:
     """Two programs and an object in this process. The second is tried again every half a second, for a minute."""
-    patient = RestartPolicy(max_restarts=120, backoff=Backoff(first=0.5, initial=0.5, maximum=0.5))
+    patient = RestartPolicy(
+        max_restarts=120, backoff=Backoff(first=0.5, initial=0.5, maximum=0.5)
+    )
     return [
         ServerConfig("upstairs", Stdio(sys.executable, [KITCHEN])),
-        ServerConfig("downstairs", Stdio(sys.executable, [KITCHEN, "--gas", str(gas)]), restart=patient),
+        ServerConfig(
+            "downstairs",
+            Stdio(sys.executable, [KITCHEN, "--gas", str(gas)]),
+            restart=patient,
+        ),
         ServerConfig("adder", InProcess(adder)),
     ]
 
 
-async def call(servers: ServerGroup, public_name: str, arguments: dict[str, Any]) -> None:
+async def call(
+    servers: ServerGroup, public_name: str, arguments: dict[str, Any]
+) -> None:
     """Call a tool by its public name, and print the answer."""
     result = await servers.call_tool(public_name, arguments)
     print(f"{public_name}:", *(getattr(part, "text", part) for part in result.content))
@@ -80,7 +88,9 @@ async def start_and_repair(gas: Path) -> None:
         print_active(servers)
         for name, error in servers.errors.items():
             if isinstance(error, ConnectFailed) and error.exit_code is not None:
-                print(f"{name}: its process exited with code {error.exit_code}: {error.stderr_tail.strip()}")
+                print(
+                    f"{name}: its process exited with code {error.exit_code}: {error.stderr_tail.strip()}"
+                )
             else:
                 print(error)
         await call(servers, "mcp__upstairs__cook", {"dish": "soup"})

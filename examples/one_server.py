@@ -29,7 +29,12 @@ async def main() -> None:
     """Have an omelette."""
     async with open_servers(ServerConfig("kitchen", KITCHEN, required=True)) as servers:
         kitchen = servers["kitchen"]
-        print(f"{kitchen.name} is {kitchen.state}:", kitchen.info.name, kitchen.info.version, end=" ")
+        print(
+            f"{kitchen.name} is {kitchen.state}:",
+            kitchen.info.name,
+            kitchen.info.version,
+            end=" ",
+        )
         print("speaks", kitchen.info.protocol_version)
         for tool in servers.tools:
             print(f"{tool.name}: {tool.description}")

@@ -24,7 +24,11 @@ from typing import Any
 
 from agents import Agent, ModelResponse, RunConfig, Runner, Usage
 from agents.models.interface import Model
-from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+from openai.types.responses import (
+    ResponseFunctionToolCall,
+    ResponseOutputMessage,
+    ResponseOutputText,
+)
 
 from mcp_actors import CatalogTool, ServerConfig, Stdio, ToolFilter
 from mcp_actors.adapters import OpenAIAgentsServer
@@ -53,16 +57,31 @@ class Cook(Model):
 
     async def get_response(self, *_: Any, **asked: Any) -> ModelResponse:
         """Answer: the first time with a call, the second time with words."""
-        results = [item["output"] for item in asked["input"] if item.get("type") == "function_call_output"]
+        results = [
+            item["output"]
+            for item in asked["input"]
+            if item.get("type") == "function_call_output"
+        ]
         if not results:
-            print(f"the {self.who} may use {', '.join(sorted(tool.name for tool in asked['tools']))}")
+            print(
+                f"the {self.who} may use {', '.join(sorted(tool.name for tool in asked['tools']))}"
+            )
             output: Any = ResponseFunctionToolCall(
-                type="function_call", call_id="1", name="mcp__kitchen__cook", arguments=json.dumps(self.order)
+                type="function_call",
+                call_id="1",
+                name="mcp__kitchen__cook",
+                arguments=json.dumps(self.order),
             )
         else:
             heard = results[0] if isinstance(results[0], str) else results[0][0]["text"]
             text = ResponseOutputText(type="output_text", text=heard, annotations=[])
-            output = ResponseOutputMessage(id="2", type="message", role="assistant", status="completed", content=[text])
+            output = ResponseOutputMessage(
+                id="2",
+                type="message",
+                role="assistant",
+                status="completed",
+                content=[text],
+            )
         return ModelResponse(output=[output], usage=Usage(), response_id=None)
 
     def stream_response(self, *_: Any, **__: Any) -> Any:
@@ -78,7 +97,9 @@ def tell(context: Any, error: Exception) -> str:
 async def serve(kitchen: OpenAIAgentsServer, name: str, order: dict[str, str]) -> str:
     """Run an agent."""
     agent = Agent(name=name, mcp_servers=[kitchen], model=Cook(name, order))
-    result = await Runner.run(agent, "I am hungry", run_config=RunConfig(tracing_disabled=True))
+    result = await Runner.run(
+        agent, "I am hungry", run_config=RunConfig(tracing_disabled=True)
+    )
     return f"{name}: {result.final_output}"
 
 
@@ -92,5 +113,6 @@ async def main() -> None:
         print(f"the kitchen is still {servers['kitchen'].state}")
 
 
-logging.getLogger("openai.agents").setLevel(logging.CRITICAL)  # the SDK logs failures too; here the critic says it
+# The SDK logs failures too; here the critic reports them.
+logging.getLogger("openai.agents").setLevel(logging.CRITICAL)
 asyncio.run(main())

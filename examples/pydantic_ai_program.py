@@ -23,14 +23,23 @@ import sys
 from pathlib import Path
 
 from pydantic_ai import Agent
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from mcp_actors import ServerConfig, StateChanged, Stdio
 from mcp_actors.adapters import PydanticAIToolset
 from mcp_actors.bridge import AsyncioServerGroup, open_servers
 
-KITCHEN = ServerConfig("kitchen", Stdio(sys.executable, [str(Path(__file__).parent / "servers" / "kitchen.py")]))
+KITCHEN = ServerConfig(
+    "kitchen",
+    Stdio(sys.executable, [str(Path(__file__).parent / "servers" / "kitchen.py")]),
+)
 
 
 async def kill(servers: AsyncioServerGroup) -> None:
@@ -51,23 +60,36 @@ async def main() -> None:
 
         async def think(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
             parts = [part for message in messages for part in message.parts]
-            heard = [str(part.content) for part in parts if isinstance(part, ToolReturnPart)]
+            heard = [
+                str(part.content) for part in parts if isinstance(part, ToolReturnPart)
+            ]
             match len(heard):
                 case 0:
-                    print("turn 1: offered", ", ".join(sorted(tool.name for tool in info.function_tools)))
-                    return ModelResponse([ToolCallPart("mcp__kitchen__cook", {"dish": "omelette"})])
+                    print(
+                        "turn 1: offered",
+                        ", ".join(sorted(tool.name for tool in info.function_tools)),
+                    )
+                    return ModelResponse(
+                        [ToolCallPart("mcp__kitchen__cook", {"dish": "omelette"})]
+                    )
                 case 1:
                     print("turn 2: heard", heard[-1])
                     await kill(servers)
-                    return ModelResponse([ToolCallPart("mcp__kitchen__cook", {"dish": "soup"})])
+                    return ModelResponse(
+                        [ToolCallPart("mcp__kitchen__cook", {"dish": "soup"})]
+                    )
                 case 2:
                     print("turn 3: heard", heard[-1])
-                    return ModelResponse([ToolCallPart("mcp__kitchen__cook", {"dish": 7})])
+                    return ModelResponse(
+                        [ToolCallPart("mcp__kitchen__cook", {"dish": 7})]
+                    )
                 case _:
                     print("turn 4: heard", " ".join(heard[-1].split()))
                     return ModelResponse([TextPart(f"I had {' and '.join(heard[:2])}")])
 
-        kitchen = PydanticAIToolset(servers, tool_error_behavior="failed", server_error_behavior="failed")
+        kitchen = PydanticAIToolset(
+            servers, tool_error_behavior="failed", server_error_behavior="failed"
+        )
         agent = Agent(FunctionModel(think), toolsets=[kitchen])
         print((await agent.run("I am hungry")).output)
 

@@ -38,37 +38,52 @@ from pydantic import FileUrl
 from mcp_actors import Callbacks, ServerConfig, Stdio, open_servers, result_value
 from mcp_actors.config import CallbackContext
 
-CONCIERGE = Stdio(sys.executable, [str(Path(__file__).parent / "servers" / "concierge.py")])
+CONCIERGE = Stdio(
+    sys.executable, [str(Path(__file__).parent / "servers" / "concierge.py")]
+)
 
 
-async def ask_user(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+async def ask_user(
+    context: CallbackContext, params: ElicitRequestParams
+) -> ElicitResult:
     """Show what a server wants to know, always with its name; and never open a URL that the user did not see."""
     if isinstance(params, ElicitRequestFormParams):
         prompt = f"{context.server} asks: {params.message} ({', '.join(params.requested_schema['required'])}) "
         line = await trio.to_thread.run_sync(input, prompt, abandon_on_cancel=True)
         return ElicitResult(action="accept", content={"guests": int(line)})
     print(f"{context.server} wants you to visit {params.url}: {params.message}")
-    return ElicitResult(action="accept")  # "decline" is a button too, and "cancel" is closing the window
+    # Offer a button for "decline" as well; "cancel" means that the window was closed.
+    return ElicitResult(action="accept")
 
 
-async def ask_model(context: CallbackContext, params: CreateMessageRequestParams) -> CreateMessageResult:
+async def ask_model(
+    context: CallbackContext, params: CreateMessageRequestParams
+) -> CreateMessageResult:
     """Have a model write something; a person should be able to look at it first."""
     [message] = params.messages
     assert isinstance(message.content, TextContent)
-    print(f"a model is asked for at most {params.max_tokens} tokens: {message.content.text}")
+    print(
+        f"a model is asked for at most {params.max_tokens} tokens: {message.content.text}"
+    )
     answer = TextContent(type="text", text="Welcome, Mary!")
-    return CreateMessageResult(role="assistant", content=answer, model="fake-1", stop_reason="endTurn")
+    return CreateMessageResult(
+        role="assistant", content=answer, model="fake-1", stop_reason="endTurn"
+    )
 
 
 async def folders(context: CallbackContext) -> ListRootsResult:
     """Say where a server may look."""
-    return ListRootsResult(roots=[Root(uri=FileUrl("file:///srv/luggage"), name="luggage")])
+    return ListRootsResult(
+        roots=[Root(uri=FileUrl("file:///srv/luggage"), name="luggage")]
+    )
 
 
 class Log(list[str]):
     """Keeps what servers log. They are heard beside everything else, so in a moment of their own."""
 
-    async def __call__(self, context: CallbackContext, params: LoggingMessageNotificationParams) -> None:
+    async def __call__(
+        self, context: CallbackContext, params: LoggingMessageNotificationParams
+    ) -> None:
         """Hear of one message."""
         self.append(f"{context.server} has logged: {params.data}")
 
@@ -76,12 +91,20 @@ class Log(list[str]):
 async def main() -> None:
     """Call tools that ask back."""
     log = Log()
-    callbacks = Callbacks(sampling=ask_model, elicitation=ask_user, roots=folders, logging=log)
-    patient = ServerConfig("concierge", CONCIERGE, request_timeout=None, progress_timeout=60)
+    callbacks = Callbacks(
+        sampling=ask_model, elicitation=ask_user, roots=folders, logging=log
+    )
+    patient = ServerConfig(
+        "concierge", CONCIERGE, request_timeout=None, progress_timeout=60
+    )
     stranger = ServerConfig("stranger", CONCIERGE, callbacks=Callbacks(sampling=False))
-    async with open_servers(patient, stranger, strict=True, callbacks=callbacks) as servers:
+    async with open_servers(
+        patient, stranger, strict=True, callbacks=callbacks
+    ) as servers:
         concierge = servers["concierge"]
-        print(result_value(await concierge.call_tool("book", {"restaurant": "Chez Nous"})))
+        print(
+            result_value(await concierge.call_tool("book", {"restaurant": "Chez Nous"}))
+        )
         print(result_value(await concierge.call_tool("pay")))
         print(result_value(await concierge.call_tool("welcome", {"guest": "Mary"})))
         try:

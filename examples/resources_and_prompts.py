@@ -32,13 +32,22 @@ NOTES = Stdio(sys.executable, [str(Path(__file__).parent / "servers" / "notes.py
 async def text_of(server: ServerRef, uri: str) -> str:
     """Read a resource that is a text."""
     contents = (await server.read_resource(uri)).contents
-    return "".join(each.text for each in contents if isinstance(each, TextResourceContents))
+    return "".join(
+        each.text for each in contents if isinstance(each, TextResourceContents)
+    )
 
 
 async def look(notes: ServerRef) -> None:
     """See what there is."""
     can = notes.info.supports
-    print("supports resources:", can.resources, "prompts:", can.prompts, "completions:", can.completions)
+    print(
+        "supports resources:",
+        can.resources,
+        "prompts:",
+        can.prompts,
+        "completions:",
+        can.completions,
+    )
     for resource in await notes.list_resources():
         print(f"{resource.uri}: {await text_of(notes, resource.uri)}")
     [template] = await notes.list_resource_templates()
@@ -75,7 +84,9 @@ async def keep_lists(servers: ServerGroup) -> None:
 
 async def main() -> None:
     """Look at the notes, watch one of them, and begin another."""
-    config = ServerConfig("notes", NOTES, extensions=[advertise("com.example/ink", {"color": "blue"})])
+    config = ServerConfig(
+        "notes", NOTES, extensions=[advertise("com.example/ink", {"color": "blue"})]
+    )
     async with open_servers(config, strict=True) as servers:
         await servers["notes"].set_log_level("warning")
         await look(servers["notes"])

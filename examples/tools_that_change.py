@@ -27,7 +27,16 @@ from mcp import MCPError
 from mcp.server import Server
 from mcp.types import INTERNAL_ERROR, ListToolsResult
 
-from mcp_actors import CatalogTool, InProcess, ServerConfig, ServerRef, Stdio, ToolFilter, ToolNotFound, open_servers
+from mcp_actors import (
+    CatalogTool,
+    InProcess,
+    ServerConfig,
+    ServerRef,
+    Stdio,
+    ToolFilter,
+    ToolNotFound,
+    open_servers,
+)
 from mcp_actors.config import ToolContext
 from mcp_actors.servers import ToolsDiffer
 
@@ -88,8 +97,11 @@ async def main() -> None:
                 print("in the catalogue:", hidden)
                 print("in the catalogue:", names(servers.tools.of("mail")))
                 break
-        print(f"the archive is {archive.state}, and shows {names(servers.tools.of('archive'))}")
+        print(
+            f"the archive is {archive.state}, and shows {names(servers.tools.of('archive'))}"
+        )
 
 
-logging.getLogger("mcp_actors").addHandler(logging.NullHandler())  # a program would have its log somewhere
+# A program would configure logging.
+logging.getLogger("mcp_actors").addHandler(logging.NullHandler())
 trio.run(main)

@@ -34,7 +34,10 @@ async def agent(name: str, dish: str, servers: AsyncioServerGroup) -> str:
 async def main() -> None:
     """Run two agents side by side."""
     results: dict[str, str] = {}
-    async with open_servers(ServerConfig("kitchen", KITCHEN, required=True)) as servers, open_asyncio_loop() as loop:
+    async with (
+        open_servers(ServerConfig("kitchen", KITCHEN, required=True)) as servers,
+        open_asyncio_loop() as loop,
+    ):
 
         async def run(name: str, dish: str) -> None:
             results[name] = await loop.run(agent, name, dish, loop.view(servers))

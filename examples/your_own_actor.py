@@ -102,7 +102,9 @@ async def say(connection: ActorRef, text: str) -> None:
 
 def print_event(event: Event) -> None:
     """Print the turning points in the life of the connection."""
-    if event.actor == "connection" and isinstance(event, (Started, Crashed, Restarting, Stopping, Stopped)):
+    if event.actor == "connection" and isinstance(
+        event, (Started, Crashed, Restarting, Stopping, Stopped)
+    ):
         print("event:", type(event).__name__)
 
 

@@ -18,7 +18,14 @@ from functools import partial
 import trio
 from attrs import frozen
 
-from mcp_actors.kernel import Actor, Call, ChildSpec, Message, open_actor, open_supervisor
+from mcp_actors.kernel import (
+    Actor,
+    Call,
+    ChildSpec,
+    Message,
+    open_actor,
+    open_supervisor,
+)
 
 
 @frozen
@@ -110,7 +117,9 @@ async def connect(port: int) -> None:
             await connection.call(Ask(b"slow"))
         answer = await connection.call(Ask(b"pong"))
         [info] = await supervisor.which_children()
-        print(f"its caller left, so the connection is new: {info.state}, incarnation {info.incarnation}")
+        print(
+            f"its caller left, so the connection is new: {info.state}, incarnation {info.incarnation}"
+        )
         print(answer.decode())
         try:
             await connection.call(Ask(b"rude"))

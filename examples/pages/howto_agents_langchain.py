@@ -36,10 +36,17 @@ class Played(GenericFakeChatModel):
         return self
 
 
-async def turn(model: Any, messages: list[BaseMessage], servers: AsyncioServerGroup) -> list[BaseMessage]:
-    tools = {tool.name: tool for tool in await langchain_tools(servers, handle_tool_error=True)}
+async def turn(
+    model: Any, messages: list[BaseMessage], servers: AsyncioServerGroup
+) -> list[BaseMessage]:
+    tools = {
+        tool.name: tool
+        for tool in await langchain_tools(servers, handle_tool_error=True)
+    }
     answer: AIMessage = await model.bind_tools(list(tools.values())).ainvoke(messages)
-    results: list[ToolMessage] = [await tools[call["name"]].ainvoke(call) for call in answer.tool_calls]
+    results: list[ToolMessage] = [
+        await tools[call["name"]].ainvoke(call) for call in answer.tool_calls
+    ]
     return [*messages, answer, *results]
 
 

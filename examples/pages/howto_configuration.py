@@ -21,7 +21,9 @@ from pathlib import Path
 from mcp_actors import load_config
 from mcp_actors.config import Input
 
-loaded = load_config({"mcpServers": {"time": {"command": "mcp-server-time"}, "docs": {"comand": "docs"}}})
+loaded = load_config(
+    {"mcpServers": {"time": {"command": "mcp-server-time"}, "docs": {"comand": "docs"}}}
+)
 print([server.name for server in loaded.servers])
 for problem in (*loaded.errors, *loaded.warnings):
     print(problem)
@@ -39,7 +41,9 @@ def load() -> None:
 
 # A file as VS Code has it, and somebody who answers.
 FILE = {
-    "inputs": [{"id": "word", "type": "promptString", "description": "a word for the kitchen"}],
+    "inputs": [
+        {"id": "word", "type": "promptString", "description": "a word for the kitchen"}
+    ],
     "servers": {"kitchen": {"command": "kitchen", "env": {"WORD": "${input:word}"}}},
 }
 sys.stdin = io.StringIO("please\n")

@@ -47,9 +47,13 @@ patient = ServerConfig(
     "indexer",
     Stdio("indexer-server"),
     connect_timeout=120,
-    restart=RestartPolicy(max_restarts=20, backoff=Backoff(first=5, initial=10, maximum=300, jitter=0.2)),
+    restart=RestartPolicy(
+        max_restarts=20, backoff=Backoff(first=5, initial=10, maximum=300, jitter=0.2)
+    ),
 )
-never_again = ServerConfig("scratch", Stdio("mcp-server-time"), restart=RestartPolicy(max_restarts=0))
+never_again = ServerConfig(
+    "scratch", Stdio("mcp-server-time"), restart=RestartPolicy(max_restarts=0)
+)
 
 
 async def kill() -> None:

@@ -24,7 +24,9 @@ import trio
 from mcp_actors import Http, ServerConfig, Sse, open_servers, result_value
 
 docs = ServerConfig("docs", Http("https://example.com/mcp", auth="${DOCS_TOKEN}"))
-older = ServerConfig("older", Sse("https://example.com/sse", headers={"X-Api-Key": "${OLDER_KEY}"}))
+older = ServerConfig(
+    "older", Sse("https://example.com/sse", headers={"X-Api-Key": "${OLDER_KEY}"})
+)
 
 
 def make_client() -> httpx2.AsyncClient:
@@ -35,7 +37,11 @@ def make_client() -> httpx2.AsyncClient:
 async def ask(url: str) -> None:
     weather = ServerConfig("weather", Http(url, http_client=make_client))
     async with open_servers(weather, strict=True) as servers:
-        print(result_value(await servers["weather"].call_tool("forecast", {"city": "Oslo"})))
+        print(
+            result_value(
+                await servers["weather"].call_tool("forecast", {"city": "Oslo"})
+            )
+        )
 
 
 @contextmanager
@@ -43,7 +49,9 @@ def weather_server() -> Iterator[str]:
     """Run the server, which ends when its standard input does; give its URL."""
     program = Path(__file__).parents[1] / "servers" / "weather_http.py"
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, program], stdin=pipe, stdout=pipe, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, program], stdin=pipe, stdout=pipe, text=True
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:

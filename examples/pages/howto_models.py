@@ -12,7 +12,14 @@ from __future__ import annotations
 import trio
 from mcp.server import MCPServer
 
-from mcp_actors import CatalogTool, InProcess, ServerConfig, ToolFilter, open_servers, result_value
+from mcp_actors import (
+    CatalogTool,
+    InProcess,
+    ServerConfig,
+    ToolFilter,
+    open_servers,
+    result_value,
+)
 from mcp_actors.catalog import strict_schema
 from mcp_actors.config import ToolContext
 
@@ -36,9 +43,14 @@ def may_order(tool: CatalogTool, context: ToolContext) -> bool:
 
 
 async def main() -> None:
-    async with open_servers(ServerConfig("shop", InProcess(shop), tools=ToolFilter(predicate=may_order))) as servers:
+    async with open_servers(
+        ServerConfig("shop", InProcess(shop), tools=ToolFilter(predicate=may_order))
+    ) as servers:
         tools = await servers.list_tools(ToolContext(agent="adviser"))
-        strict = {tool.public_name: strict_schema(tool.input_schema, owner=tool.public_name) for tool in tools}
+        strict = {
+            tool.public_name: strict_schema(tool.input_schema, owner=tool.public_name)
+            for tool in tools
+        }
         offered = [
             {
                 "name": tool.public_name,
@@ -56,7 +68,11 @@ async def main() -> None:
         print(result_value(result))
 
         # What is not offered can be called nevertheless, by whoever knows its name.
-        print(result_value(await servers.call_tool("mcp__shop__order", {"item": "apples"})))
+        print(
+            result_value(
+                await servers.call_tool("mcp__shop__order", {"item": "apples"})
+            )
+        )
 
 
 trio.run(main)

@@ -13,7 +13,12 @@ from mcp_actors import ServerConfig, Stdio, open_servers
 
 clock = ServerConfig(
     "clock",
-    Stdio("mcp-server-time", env={"TZ": "Asia/Tokyo"}, env_from=["LANG", "SSL_CERT_FILE"], cwd="/"),
+    Stdio(
+        "mcp-server-time",
+        env={"TZ": "Asia/Tokyo"},
+        env_from=["LANG", "SSL_CERT_FILE"],
+        cwd="/",
+    ),
     stop_timeout=3,
 )
 

@@ -104,7 +104,10 @@ async def tag(request: ToolRequest, call_next: CallNext) -> CallToolResult:
 
 async def approve(request: ToolRequest, call_next: CallNext) -> CallToolResult:
     if request.name == "delete" and not await ask_somebody(request):
-        return CallToolResult(content=[TextContent(type="text", text="refused by the user")], is_error=True)
+        return CallToolResult(
+            content=[TextContent(type="text", text="refused by the user")],
+            is_error=True,
+        )
     return await call_next(request)
 
 
@@ -120,16 +123,24 @@ async def delete_files(servers: ServerGroup) -> None:
 
 
 async def find_once_more(servers: ServerGroup) -> None:
-    result = await servers["finder"].call_tool("find", {"query": "actors"}, idempotent=True)
+    result = await servers["finder"].call_tool(
+        "find", {"query": "actors"}, idempotent=True
+    )
     print(result_value(result))
 
 
-slow = ServerConfig("indexer", InProcess(indexer), request_timeout=600, progress_timeout=30)
-guarded = ServerConfig("files", InProcess(files), middleware=[tag, approve], request_timeout=None)
+slow = ServerConfig(
+    "indexer", InProcess(indexer), request_timeout=600, progress_timeout=30
+)
+guarded = ServerConfig(
+    "files", InProcess(files), middleware=[tag, approve], request_timeout=None
+)
 flaky = ServerConfig(
     "finder",
     InProcess(finder),
-    retry=RetryPolicy(attempts=5, backoff=Backoff(first=0.5, initial=1, maximum=20, jitter=0.5)),
+    retry=RetryPolicy(
+        attempts=5, backoff=Backoff(first=0.5, initial=1, maximum=20, jitter=0.5)
+    ),
     breaker=BreakerPolicy(failures=5, reset_after=30),
     trust_annotations=True,
 )

@@ -25,7 +25,9 @@ async def main() -> None:
     ) as servers:
         for tool in servers.tools:
             print(tool.public_name, "is deferred" if tool.deferred else "is there")
-        result = await servers.call_tool("mcp__time__get_current_time", {"timezone": "Europe/Paris"})
+        result = await servers.call_tool(
+            "mcp__time__get_current_time", {"timezone": "Europe/Paris"}
+        )
         print(result.structured_content)
 
 

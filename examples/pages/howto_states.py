@@ -15,7 +15,14 @@ import signal
 
 import trio
 
-from mcp_actors import Backoff, RestartPolicy, ServerConfig, ServerGroup, Stdio, open_servers
+from mcp_actors import (
+    Backoff,
+    RestartPolicy,
+    ServerConfig,
+    ServerGroup,
+    Stdio,
+    open_servers,
+)
 
 
 def health(servers: ServerGroup) -> str:
@@ -26,7 +33,9 @@ def health(servers: ServerGroup) -> str:
 
 async def main() -> None:
     soon = RestartPolicy(backoff=Backoff(first=0.5))
-    async with open_servers(ServerConfig("time", Stdio("mcp-server-time"), restart=soon)) as servers:
+    async with open_servers(
+        ServerConfig("time", Stdio("mcp-server-time"), restart=soon)
+    ) as servers:
         print(health(servers))
         pid = servers.status()["time"].pid
         assert pid is not None

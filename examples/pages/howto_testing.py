@@ -22,7 +22,9 @@ def add(a: int, b: int) -> int:
 
 
 async def main() -> None:
-    async with open_servers(ServerConfig("calculator", InProcess(calculator))) as servers:
+    async with open_servers(
+        ServerConfig("calculator", InProcess(calculator))
+    ) as servers:
         result = await servers["calculator"].call_tool("add", {"a": 2, "b": 3})
         print(result.structured_content)
 

@@ -29,7 +29,9 @@ async def main() -> None:
                     print(event.old, "->", event.new)
                     if event.new == "ready":
                         break
-        result = await servers["time"].call_tool("get_current_time", {"timezone": "Europe/Paris"})
+        result = await servers["time"].call_tool(
+            "get_current_time", {"timezone": "Europe/Paris"}
+        )
         print(result.structured_content)
 
 

@@ -23,7 +23,9 @@ async def ponder() -> str:
 
 
 async def main() -> None:
-    async with open_servers(ServerConfig("oracle", InProcess(oracle), request_timeout=3600)) as servers:
+    async with open_servers(
+        ServerConfig("oracle", InProcess(oracle), request_timeout=3600)
+    ) as servers:
         try:
             await servers["oracle"].call_tool("ponder")
         except RequestTimedOut as error:

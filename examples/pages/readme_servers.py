@@ -17,13 +17,20 @@ from mcp_actors import Http, ServerConfig, Stdio, open_servers
 
 async def main() -> None:
     time = ServerConfig("time", Stdio("mcp-server-time"))
-    docs = ServerConfig("docs", Http("https://example.com/mcp", headers={"Authorization": "Bearer ${DOCS_TOKEN}"}))
+    docs = ServerConfig(
+        "docs",
+        Http(
+            "https://example.com/mcp", headers={"Authorization": "Bearer ${DOCS_TOKEN}"}
+        ),
+    )
     async with open_servers(time, docs) as servers:
         for tool in servers.tools:
             print(tool.public_name, "-", tool.description)
         for error in servers.errors.values():
             print("not there:", error)
-        result = await servers["time"].call_tool("get_current_time", {"timezone": "Europe/Paris"})
+        result = await servers["time"].call_tool(
+            "get_current_time", {"timezone": "Europe/Paris"}
+        )
         print(result.structured_content)
 
 

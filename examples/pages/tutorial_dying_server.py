@@ -16,13 +16,22 @@ import signal
 import trio
 import trio.testing
 
-from mcp_actors import ConnectionLost, ServerConfig, ServerGroup, ServerUnavailable, Stdio, open_servers
+from mcp_actors import (
+    ConnectionLost,
+    ServerConfig,
+    ServerGroup,
+    ServerUnavailable,
+    Stdio,
+    open_servers,
+)
 
 
 async def what_time_is_it(servers: ServerGroup) -> str:
     try:
         with trio.fail_after(30):
-            result = await servers["time"].call_tool("get_current_time", {"timezone": "Europe/Paris"})
+            result = await servers["time"].call_tool(
+                "get_current_time", {"timezone": "Europe/Paris"}
+            )
     except ConnectionLost:
         return "asked, but the server died before it answered"
     except ServerUnavailable as error:

@@ -23,8 +23,10 @@ class Clock:
 async def main() -> None:
     clock = Clock()
     async with trio.open_nursery() as startup:
-        startup.start_soon(clock.connect)  # beside everything else that has to be started
-    print(await clock.client.call_tool("get_current_time", {"timezone": "Europe/Paris"}))
+        startup.start_soon(clock.connect)  # in parallel with other start-up work
+    print(
+        await clock.client.call_tool("get_current_time", {"timezone": "Europe/Paris"})
+    )
     await clock.close()
 
 

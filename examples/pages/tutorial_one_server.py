@@ -14,7 +14,9 @@ from mcp_actors import ServerConfig, Stdio, open_servers
 
 async def main() -> None:
     async with open_servers(ServerConfig("time", Stdio("mcp-server-time"))) as servers:
-        result = await servers["time"].call_tool("get_current_time", {"timezone": "Europe/Paris"})
+        result = await servers["time"].call_tool(
+            "get_current_time", {"timezone": "Europe/Paris"}
+        )
         print(result.structured_content)
 
 

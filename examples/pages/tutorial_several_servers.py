@@ -20,7 +20,13 @@ async def main() -> None:
     async with open_servers(
         ServerConfig("time", Stdio("mcp-server-time")),
         ServerConfig("git", Stdio("mcp-server-git"), required=True),
-        ServerConfig("docs", Http("https://example.com/mcp", headers={"Authorization": "Bearer ${DOCS_TOKEN}"})),
+        ServerConfig(
+            "docs",
+            Http(
+                "https://example.com/mcp",
+                headers={"Authorization": "Bearer ${DOCS_TOKEN}"},
+            ),
+        ),
     ) as servers:
         for tool in servers.tools:
             print(tool.public_name, "-", tool.description)

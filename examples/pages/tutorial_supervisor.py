@@ -21,7 +21,16 @@ from contextlib import asynccontextmanager
 import trio
 from attrs import frozen
 
-from mcp_actors.kernel import Actor, Backoff, Call, ChildSpec, Event, Restarting, Started, open_supervisor
+from mcp_actors.kernel import (
+    Actor,
+    Backoff,
+    Call,
+    ChildSpec,
+    Event,
+    Restarting,
+    Started,
+    open_supervisor,
+)
 
 
 class Thermometer:
@@ -63,7 +72,9 @@ def tell(event: Event) -> None:
 
 async def main() -> None:
     spec = ChildSpec("weather", Weather)
-    async with open_supervisor(spec, max_restarts=3, backoff=Backoff(initial=0.1), observers=[tell]) as supervisor:
+    async with open_supervisor(
+        spec, max_restarts=3, backoff=Backoff(initial=0.1), observers=[tell]
+    ) as supervisor:
         weather = supervisor.child("weather")
         for _ in range(5):
             try:

@@ -20,7 +20,16 @@ from __future__ import annotations
 import trio
 from attrs import frozen
 
-from mcp_actors.kernel import Actor, Call, ChildSpec, Event, Started, Supervisor, SupervisorRef, open_supervisor
+from mcp_actors.kernel import (
+    Actor,
+    Call,
+    ChildSpec,
+    Event,
+    Started,
+    Supervisor,
+    SupervisorRef,
+    open_supervisor,
+)
 
 
 @frozen
@@ -58,7 +67,9 @@ def tell(event: Event) -> None:
 
 
 async def main() -> None:
-    async with open_supervisor(ChildSpec("house", house), observers=[tell]) as supervisor:
+    async with open_supervisor(
+        ChildSpec("house", house), observers=[tell]
+    ) as supervisor:
         inside = supervisor.child("house")
         assert isinstance(inside, SupervisorRef)
         weather, heating = inside.child("weather"), inside.child("heating")

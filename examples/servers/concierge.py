@@ -20,7 +20,8 @@ from mcp.types import (
 )
 from pydantic import BaseModel
 
-warnings.simplefilter("ignore", MCPDeprecationWarning)  # servers are to log in other ways since 2026-07-28
+# The protocol deprecated server logs on 2026-07-28.
+warnings.simplefilter("ignore", MCPDeprecationWarning)
 
 concierge = MCPServer("concierge", version="1.0", log_level="WARNING")
 
@@ -41,7 +42,10 @@ def ask_for_words(guest: str) -> Sample:
     """Ask the client's model."""
     question = TextContent(type="text", text=f"Welcome {guest} in one sentence.")
     return Sample(
-        [SamplingMessage(role="user", content=question)], max_tokens=50, temperature=0.5, stop_sequences=["\n"]
+        [SamplingMessage(role="user", content=question)],
+        max_tokens=50,
+        temperature=0.5,
+        stop_sequences=["\n"],
     )
 
 
@@ -51,7 +55,9 @@ def ask_for_folders() -> ListRoots:
 
 
 @concierge.tool()
-async def book(restaurant: str, table: Annotated[Table, Resolve(ask_for_table)], ctx: Context[Any]) -> str:
+async def book(
+    restaurant: str, table: Annotated[Table, Resolve(ask_for_table)], ctx: Context[Any]
+) -> str:
     """Book a table."""
     await ctx.info(f"booking at {restaurant}")
     return f"booked for {table.guests} {'outside' if table.outside else 'inside'}"
@@ -60,15 +66,21 @@ async def book(restaurant: str, table: Annotated[Table, Resolve(ask_for_table)],
 @concierge.tool()
 async def pay(ctx: Context[Any]) -> str | InputRequiredResult:
     """Have the user pay, on a page of the bank."""
-    page = ElicitRequestURLParams(message="Please pay 20 €.", url="https://bank.example/pay/1", elicitation_id="1")
+    page = ElicitRequestURLParams(
+        message="Please pay 20 €.", url="https://bank.example/pay/1", elicitation_id="1"
+    )
     answer = (ctx.input_responses or {}).get("payment")
     if not isinstance(answer, ElicitResult):
-        return InputRequiredResult(input_requests={"payment": ElicitRequest(params=page)})
+        return InputRequiredResult(
+            input_requests={"payment": ElicitRequest(params=page)}
+        )
     return "paid" if answer.action == "accept" else "not paid"
 
 
 @concierge.tool()
-async def welcome(guest: str, words: Annotated[CreateMessageResult, Resolve(ask_for_words)]) -> str:
+async def welcome(
+    guest: str, words: Annotated[CreateMessageResult, Resolve(ask_for_words)]
+) -> str:
     """Have the client's model welcome a guest."""
     return words.content.text if isinstance(words.content, TextContent) else "Welcome."
 

@@ -9,7 +9,12 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.resources import TextResource
 from mcp.types import Completion, PromptReference, ResourceTemplateReference
 
-notes = MCPServer("notes", version="1.0", log_level="WARNING", instructions="Read a note before you change it.")
+notes = MCPServer(
+    "notes",
+    version="1.0",
+    log_level="WARNING",
+    instructions="Read a note before you change it.",
+)
 pages = {"shopping": "eggs", "ideas": "a kitchen as a server"}
 
 
@@ -49,9 +54,13 @@ def plan(meal: str) -> str:
 
 
 @notes.completion()  # type: ignore[no-untyped-call, untyped-decorator]  # the SDK has no types here
-async def complete(ref: PromptReference | ResourceTemplateReference, argument: Any, context: Any) -> Completion:
+async def complete(
+    ref: PromptReference | ResourceTemplateReference, argument: Any, context: Any
+) -> Completion:
     """Complete the name of a page."""
-    return Completion(values=[page for page in sorted(pages) if page.startswith(argument.value)])
+    return Completion(
+        values=[page for page in sorted(pages) if page.startswith(argument.value)]
+    )
 
 
 if __name__ == "__main__":

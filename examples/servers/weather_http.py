@@ -24,7 +24,9 @@ weather = MCPServer("weather", version="1.0", log_level="WARNING")
 async def forecast(city: str) -> str:
     """Look at the sky for a while, then tell the weather."""
     await anyio.sleep(0.3)
-    kind = ["sun", "clouds", "rain", "wind", "fog", "snow"][zlib.crc32(city.encode()) % 6]
+    kind = ["sun", "clouds", "rain", "wind", "fog", "snow"][
+        zlib.crc32(city.encode()) % 6
+    ]
     return f"{kind} in {city}"
 
 
@@ -39,7 +41,9 @@ def main() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     print(listener.getsockname()[1], flush=True)
     threading.Thread(target=end_with_stdin, daemon=True).start()
-    uvicorn.Server(uvicorn.Config(weather.streamable_http_app(), log_level="warning")).run(sockets=[listener])
+    uvicorn.Server(
+        uvicorn.Config(weather.streamable_http_app(), log_level="warning")
+    ).run(sockets=[listener])
 
 
 if __name__ == "__main__":
