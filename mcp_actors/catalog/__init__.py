@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from .._exports import publish
-from ._name_book import NameCollision as NameCollision
-from ._names import assign_names as assign_names, check_naming as check_naming, public_name as public_name
 from ._pins import (
     OnToolChange as OnToolChange,
     Pins as Pins,
@@ -16,9 +14,19 @@ from ._pins import (
 )
 from ._results import result_value as result_value
 from ._snapshot import CatalogSnapshot as CatalogSnapshot, Listing as Listing
-from ._strict import StrictSchema as StrictSchema, strict_schema as strict_schema
 from ._tools import CatalogTool as CatalogTool, ListedTool as ListedTool
-from ._validation import ToolChecks as ToolChecks, Validation as Validation
+from .names import (
+    NameCollision as NameCollision,
+    assign_names as assign_names,
+    check_naming as check_naming,
+    public_name as public_name,
+)
+from .schemas import (
+    StrictSchema as StrictSchema,
+    ToolChecks as ToolChecks,
+    Validation as Validation,
+    strict_schema as strict_schema,
+)
 
 __all__ = [
     "CatalogSnapshot",

@@ -14,10 +14,9 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from ._canonical import digest
-from ._frozen import FrozenDict
 from ._tools import ListedTool, wire_annotations
-from ._violations import listed
+from .schemas import listed
+from .values import FrozenDict, digest
 
 __all__ = ["OnToolChange", "PinVerdict", "Pins", "identity_pin", "judge", "pin", "pins_of"]
 

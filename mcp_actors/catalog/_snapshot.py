@@ -10,10 +10,9 @@ from typing import overload
 
 import attrs
 
-from ._name_book import NameBook, NameCollision
-from ._names import DEFAULT_NAMING, ToolKey, check_naming
 from ._pins import pin
 from ._tools import CatalogTool, ListedTool
+from .names import DEFAULT_NAMING, NameBook, NameCollision, ToolKey, check_naming
 
 
 def _listed(tools: Iterable[ListedTool]) -> tuple[ListedTool, ...]:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from ._frozen import freeze
+from .values import freeze
 
 
 class ListedTool(Protocol):

@@ -14,8 +14,7 @@ import attrs
 from .._errors import ConfigError
 from .._plain_text import plain_text
 from ..config import Input, LoadedConfig, ServerConfig
-from ..config.formats._load import load_servers
-from ..config.formats._sections import name_of
+from ..config.formats import load_servers, name_of
 from ._output import Output
 from ._problems import Misuse
 from ._trust import make_sure

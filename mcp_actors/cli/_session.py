@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from ..config import LoadedConfig, RestartPolicy, ServerConfig, Stdio, Transport, TransportTemplate
-from ..config._masking import mask_args
+from ..config.values import mask_args
 from ..servers import ServerGroup, ServerRef, open_servers
 from ..servers.transports import Masker
 from ._output import Output

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from .._plain_text import plain_text
-from ..config.formats._load import load_servers
-from ..config.formats._source import read_bytes
+from ..config.formats import load_servers, read_bytes
 from ._output import Output
 from ._problems import Failure
 from ._session import describe

@@ -3,50 +3,59 @@
 from __future__ import annotations
 
 from .._exports import publish
-from ._breaker import BreakerPolicy as BreakerPolicy
-from ._callbacks import (
+from ._server import ServerConfig as ServerConfig, check_unique_names as check_unique_names
+from .formats import Ask as Ask, Input as Input, LoadedConfig as LoadedConfig, load_config as load_config
+from .hooks import (
     CallbackContext as CallbackContext,
     Callbacks as Callbacks,
+    CallNext as CallNext,
     EffectiveCallbacks as EffectiveCallbacks,
     ElicitationCallback as ElicitationCallback,
     LoggingCallback as LoggingCallback,
     MessageCallback as MessageCallback,
+    Middleware as Middleware,
     RootsCallback as RootsCallback,
     SamplingCallback as SamplingCallback,
-    effective_callbacks as effective_callbacks,
-)
-from ._endpoints import Http as Http, Sse as Sse, is_auth_flow as is_auth_flow, is_loopback as is_loopback
-from ._expand import expand as expand
-from ._health import HealthPolicy as HealthPolicy
-from ._limits import Limits as Limits
-from ._list_meter import ListMeter as ListMeter
-from ._masking import mask_url as mask_url
-from ._middleware import (
-    CallNext as CallNext,
-    Middleware as Middleware,
     ToolRequest as ToolRequest,
+    effective_callbacks as effective_callbacks,
     wrapped as wrapped,
 )
-from ._restart import RestartPolicy as RestartPolicy
-from ._retry import RetryBudget as RetryBudget, RetryPolicy as RetryPolicy
-from ._server import ServerConfig as ServerConfig, check_unique_names as check_unique_names
-from ._template import Transport as Transport, TransportTemplate as TransportTemplate, speaks_sse as speaks_sse
-from ._tool_filter import (
+from .policies import (
+    BreakerPolicy as BreakerPolicy,
+    HealthPolicy as HealthPolicy,
+    Limits as Limits,
+    ListMeter as ListMeter,
+    RestartPolicy as RestartPolicy,
+    RetryBudget as RetryBudget,
+    RetryPolicy as RetryPolicy,
+)
+from .tools import (
     ToolContext as ToolContext,
     ToolFilter as ToolFilter,
     ToolPredicate as ToolPredicate,
     permitted as permitted,
 )
-from ._transports import InProcess as InProcess, Stdio as Stdio
-from ._values import (
+from .transports import (
+    Http as Http,
+    InProcess as InProcess,
+    Sse as Sse,
+    Stdio as Stdio,
+    Transport as Transport,
+    TransportTemplate as TransportTemplate,
+    is_auth_flow as is_auth_flow,
+    is_loopback as is_loopback,
+    speaks_sse as speaks_sse,
+)
+from .values import (
     ConfigValue as ConfigValue,
     Secret as Secret,
+    expand as expand,
+    mask_url as mask_url,
     resolve as resolve,
     resolve_env as resolve_env,
     resolve_headers as resolve_headers,
     resolve_token as resolve_token,
 )
-from .formats import Ask as Ask, Input as Input, LoadedConfig as LoadedConfig, load_config as load_config
 
 __all__ = [
     "Ask",

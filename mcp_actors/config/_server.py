@@ -12,19 +12,10 @@ from mcp.types import Tool
 
 from .._errors import ConfigError
 from . import _validators as check
-from ._breaker import BreakerPolicy
-from ._callbacks import Callbacks
-from ._endpoints import Http, Sse
-from ._extensions import check_extensions, to_extensions
-from ._health import HealthPolicy
-from ._limits import Limits
-from ._middleware import Middleware, check_middleware, to_middleware
-from ._restart import RestartPolicy
-from ._retry import RetryPolicy
-from ._static_tools import check_static_tools, to_static_tools
-from ._template import Transport, TransportTemplate
-from ._tool_filter import ToolFilter
-from ._transports import InProcess, Stdio
+from .hooks import Callbacks, Middleware, check_extensions, check_middleware, to_extensions, to_middleware
+from .policies import BreakerPolicy, HealthPolicy, Limits, RestartPolicy, RetryPolicy
+from .tools import ToolFilter, check_static_tools, to_static_tools
+from .transports import Http, InProcess, Sse, Stdio, Transport, TransportTemplate
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DEFAULT_RESTART: Final = RestartPolicy()

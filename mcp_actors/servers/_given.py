@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from .._errors import InvalidArguments
-from ..catalog._violations import dotted, kind_of
+from ..catalog.schemas import dotted, kind_of
 
 __all__ = ["given_text", "given_texts", "refused"]
 

@@ -15,7 +15,7 @@ from mcp.types import EmptyResult, LoggingLevel, SetLevelRequest, SetLevelReques
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from .._errors import ActorCrashed, ActorStopped, NotSupported
-from ..catalog._violations import kind_of
+from ..catalog.schemas import kind_of
 from ._given import refused
 from ._problems import problem_of
 from ._request import Request, ask_from_beside

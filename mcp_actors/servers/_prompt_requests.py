@@ -17,7 +17,7 @@ from mcp.types import (
     ResourceTemplateReference,
 )
 
-from ..catalog._violations import kind_of
+from ..catalog.schemas import kind_of
 from ..config import mask_url
 from ._asking import Asking
 from ._given import given_text, given_texts, refused

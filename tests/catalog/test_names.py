@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from mcp_actors import ConfigError
-from mcp_actors.catalog import _names, assign_names, public_name
+from mcp_actors.catalog import assign_names, public_name
+from mcp_actors.catalog.names import _public as _names
 
 LEGAL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 TEMPLATES = ["mcp__{server}__{tool}", "{server}_{tool}", "{tool}", "{tool}-{server}", "x" * 80 + "{tool}"]

@@ -16,8 +16,9 @@ from typing import Any, Final
 import pytest
 
 from mcp_actors import ConfigError
-from mcp_actors.catalog import Pins, _store
-from mcp_actors.catalog._store import CatalogStore, RememberedCatalog, default_directory
+from mcp_actors.catalog import Pins
+from mcp_actors.catalog.store import _store
+from mcp_actors.catalog.store._store import CatalogStore, RememberedCatalog, default_directory
 
 KEY: Final = "0123abcd"
 TOOLS: Final = ({"name": "search", "inputSchema": {"type": "object"}}, {"name": "grüße", "inputSchema": {}})

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mcp_actors.catalog import CatalogTool, strict_schema
-from mcp_actors.catalog._frozen import freeze
+from mcp_actors.catalog.values._frozen import freeze
 
 STRING = {"type": "string"}
 

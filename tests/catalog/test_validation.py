@@ -26,7 +26,8 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel, model_serializer
 
 from mcp_actors import InvalidArguments, InvalidResult, ServerError
-from mcp_actors.catalog import ToolChecks, Validation, _dialects
+from mcp_actors.catalog import ToolChecks, Validation
+from mcp_actors.catalog.schemas import _dialects
 
 from ..processor_time import takes_less_than
 

@@ -1,8 +1,12 @@
-"""Readers for the configuration files that people have."""
+"""Readers of the configuration files that people have, as other programs write them.
+
+`load_config` is what programs call; the command line also uses the parts. This room uses everything else in
+`mcp_actors.config`, and nothing there uses this room.
+"""
 
 from __future__ import annotations
 
 from ._inputs import Ask as Ask, Input as Input
-from ._load import LoadedConfig as LoadedConfig, load_config as load_config
-
-__all__ = ["Ask", "Input", "LoadedConfig", "load_config"]
+from ._load import LoadedConfig as LoadedConfig, load_config as load_config, load_servers as load_servers
+from ._sections import name_of as name_of
+from .file import read_bytes as read_bytes

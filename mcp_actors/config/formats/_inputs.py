@@ -11,7 +11,7 @@ import attrs
 
 from ..._collapse import caused_by
 from ..._errors import ConfigError
-from .._values import Secret
+from ..values import Secret
 from ._places import child, found
 
 _ID: Final = re.compile(r"[\w.-]{1,64}")

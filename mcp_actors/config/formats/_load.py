@@ -12,15 +12,11 @@ import attrs
 
 from ..._errors import ConfigError
 from .._server import ServerConfig
-from ._entry import is_enabled, read_entry
 from ._inputs import Ask, Inputs
-from ._keys import SETTINGS
 from ._places import bad, child, found
 from ._sections import OF_VS_CODE, find_sections, inputs_of, name_of, predefined, project_of
-from ._size import check_numbers, check_size
-from ._source import decode, file_name, permission_warnings, read_bytes
-from ._surroundings import Surroundings
-from ._syntax import parse, repeated_keys
+from .entry import SETTINGS, Surroundings, is_enabled, read_entry
+from .file import check_numbers, check_size, decode, file_name, parse, permission_warnings, read_bytes, repeated_keys
 
 CONNECT_TIMEOUT: Final = "MCP_ACTORS_CONNECT_TIMEOUT"
 """The environment variable with the seconds that every connect may take, whatever the file says; 0 means no bound."""

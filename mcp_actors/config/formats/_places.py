@@ -54,3 +54,8 @@ def bad(source: str, path: str, problem: str) -> ConfigError:
     """Return the error for a place in a configuration."""
     where = f"{source}: {path}" if path else source
     return ConfigError(f"{where}: {problem}", source=source, path=path or None)
+
+
+def repeated(source: str, path: str, keys: tuple[str, ...]) -> ConfigError:
+    """Return the error for keys that are there more than once."""
+    return bad(source, path, f"{', '.join(map(shown_key, keys))} is there more than once; remove all but one")

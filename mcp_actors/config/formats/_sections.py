@@ -9,9 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from ._fields import repeated
-from ._places import bad, child, did_you_mean, found, shown_key
-from ._syntax import repeated_keys
+from ._places import bad, child, did_you_mean, found, repeated, shown_key
+from .file import repeated_keys
 
 SECTIONS: Final[Mapping[str, str]] = {
     "mcpServers": "Claude, Cursor and others",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from ...config._list_meter import measured
+from ...config.policies import measured
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

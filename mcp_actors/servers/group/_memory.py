@@ -26,7 +26,7 @@ from mcp.types import Tool
 from pydantic_core import ValidationError
 
 from ...catalog import Pins
-from ...catalog._store import RememberedCatalog
+from ...catalog.store import RememberedCatalog
 from ...kernel import Actor
 from .._era import Era
 from .._events import StateChanged, ToolsChanged
@@ -37,7 +37,7 @@ from .._state import ACTIVE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
-    from ...catalog._store import CatalogStore
+    from ...catalog.store import CatalogStore
     from ...kernel import Event
     from .._record import ServerRecord
 

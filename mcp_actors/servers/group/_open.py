@@ -11,8 +11,8 @@ from attrs import frozen
 from ..._errors import ConfigError
 from ..._flavor import check_flavor
 from ...catalog import check_naming
-from ...catalog._names import DEFAULT_NAMING
-from ...catalog._store import CatalogStore, default_directory
+from ...catalog.names import DEFAULT_NAMING
+from ...catalog.store import CatalogStore, default_directory
 from ...config import Callbacks, effective_callbacks
 from ...kernel import EventHub, open_supervisor
 from .._closing import ClosingOrder

@@ -16,7 +16,7 @@ import httpx2
 from attrs import frozen
 
 from ...config import mask_url
-from ...config._masking import ExpandedUrl
+from ...config.values import ExpandedUrl
 from ._masker import Masker
 
 __all__ = ["discreet", "install_filters"]

@@ -21,7 +21,7 @@ from mcp.types import JSONRPCMessage, JSONRPCRequest
 from ..._collapse import leaves
 from ..._errors import LimitExceeded
 from ...config import Http, Sse
-from ...config._list_meter import measured
+from ...config.policies import measured
 from .._background import Background, open_background
 from ._discretion import discreet, install_filters
 from ._http_bodies import HeardBody

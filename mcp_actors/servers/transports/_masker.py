@@ -22,8 +22,8 @@ from mcp import MCPError
 from mcp.types import ErrorData
 
 from ..._errors import McpActorsError
-from ...config._masking import MASK
-from ...config._secrets import secrets_in
+from ...config.transports import secrets_in
+from ...config.values import MASK
 
 __all__ = ["Masker"]
 

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 
 from ..._errors import ConfigError, ConnectFailed
 from ...config import Http, InProcess, ServerConfig, Sse, Stdio, TransportTemplate
-from ...config._secrets import INHERITED, variables_of
+from ...config.transports import INHERITED, variables_of
 from ._http_link import open_link_over_http
 from ._in_process import open_in_process_link
 from ._link import Link

@@ -12,7 +12,7 @@ import pytest
 
 from mcp_actors import ConfigError
 from mcp_actors.config import load_config
-from mcp_actors.config.formats import _source
+from mcp_actors.config.formats.file import _source
 
 from .writing import load, write
 

@@ -28,8 +28,8 @@ from mcp_actors import (
     ToolsChanged,
     open_servers,
 )
-from mcp_actors.catalog import _store
-from mcp_actors.catalog._store import CatalogStore
+from mcp_actors.catalog.store import _store
+from mcp_actors.catalog.store._store import CatalogStore
 from mcp_actors.config import ConfigValue, Secret, load_config
 from mcp_actors.kernel import Crashed
 from mcp_actors.servers import ToolsDiffer

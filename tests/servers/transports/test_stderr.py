@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import deque
-from itertools import pairwise
-from typing import cast
 
 import pytest
 import trio
-import trio.testing
 
-from mcp_actors.servers._turns import Turns
 from mcp_actors.servers.transports import _stderr, open_link
-from mcp_actors.servers.transports._masker import Masker
-from mcp_actors.servers.transports._stderr import BYTES_A_SECOND, LINE_BYTES, LINES_A_SECOND, TAIL_BYTES, StderrReader
+from mcp_actors.servers.transports._stderr import BYTES_A_SECOND, LINE_BYTES, LINES_A_SECOND, TAIL_BYTES
 
 from ..groups import BOUND
 from ..hostile import STEP, LongestStep
@@ -87,33 +81,6 @@ async def test_what_was_left_out_is_counted_when_its_second_is_over_though_nothi
         lines = logged(caplog)
     assert lines[:-1] == [str(number) for number in range(1, LINES_A_SECOND + 1)]
     assert left_out(lines) == 55
-
-
-async def test_a_full_pipe_of_tiny_lines_is_processed_in_small_parts(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """B-13: other tasks may run after each part, whether its lines are logged or dropped."""
-    sizes: list[int] = []
-
-    class Counted(StderrReader):
-        def _lines_in(self, part: bytes) -> deque[bytes]:
-            sizes.append(len(part))
-            return super()._lines_in(part)
-
-    async def take(_: Turns) -> None:
-        sizes.append(0)
-
-    monkeypatch.setattr(Turns, "take", take)
-    caplog.set_level(logging.INFO, LOGGER)
-    sender, receiver = trio.testing.memory_stream_one_way_pair()
-    reader = Counted(cast("trio.lowlevel.FdStream", receiver), "x", Masker())
-    await sender.send_all(b"x\n" * 32_768)
-    await sender.aclose()
-    await reader.run()
-    assert sum(sizes) == 65_536
-    assert max(sizes) <= 4096
-    assert all(not after for before, after in pairwise(sizes) if before)
-    assert logged(caplog)[-1].startswith(f"{32_768 - LINES_A_SECOND} more lines")
 
 
 async def test_a_text_that_nobody_logs_is_not_prepared(

@@ -1,0 +1,118 @@
+"""What an asyncio program hands over and Trio's side calls: observers, middleware, functions that give a value.
+
+They are made for the event loop, so they are called there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from attrs import frozen
+from mcp.server import Server
+from mcp.server.mcpserver import MCPServer
+
+from ..config import Callbacks, Http, InProcess, ServerConfig, Sse, Stdio
+from ._callbacks import OfServer, called_on_loop
+from ._extensions import LoopExtension
+from ._in_process import LoopServer
+
+if TYPE_CHECKING:
+    from mcp.types import CallToolResult
+
+    from ..config import CallNext, ConfigValue, Middleware, ToolRequest
+    from ..kernel import Event, Observer
+    from ._bridge import Bridge
+
+__all__ = ["callbacks_from_loop", "config_from_loop", "observers_from_loop"]
+
+logger = logging.getLogger("mcp_actors.bridge")
+
+
+def observers_from_loop(bridge: Bridge, observers: Iterable[Observer]) -> tuple[Observer, ...]:
+    """Make observers for Trio's side from some of the event loop's, which see every event in order, a little later."""
+    return tuple(_Observer(bridge, observer) for observer in observers)
+
+
+@frozen
+class _Observer:
+    bridge: Bridge
+    observer: Observer
+
+    @property
+    def wants_requests(self) -> bool:
+        """As the observer has it."""
+        return bool(getattr(self.observer, "wants_requests", True))
+
+    def __call__(self, event: Event, /) -> None:
+        # Not at once: the event may come out of the midst of something that the observer asks for.
+        with suppress(RuntimeError):  # the event loop is closed
+            self.bridge.to_loop(partial(self.bridge.loop.call_soon, self._tell, event))
+
+    def _tell(self, event: Event) -> None:
+        try:
+            self.observer(event)
+        except Exception:
+            logger.exception("observer %r raised on %r; nothing else is affected", self.observer, event)
+
+
+def config_from_loop(bridge: Bridge, config: Any) -> Any:
+    """Make a configuration for Trio's side from one of an asyncio program. Anything else is left, to be refused."""
+    if not isinstance(config, ServerConfig):
+        return config
+    return attrs.evolve(
+        config,
+        transport=_transport(bridge, config.transport),
+        middleware=tuple(_middleware(bridge, each) for each in config.middleware),
+        callbacks=callbacks_from_loop(bridge, config.callbacks),
+        extensions=tuple(LoopExtension(bridge, config.name, each) for each in config.extensions),
+    )
+
+
+def callbacks_from_loop(bridge: Bridge, callbacks: Any) -> Any:
+    """Make callbacks for Trio's side from those of an asyncio program. Anything else is left."""
+    if not isinstance(callbacks, Callbacks):
+        return callbacks
+    given = {each.name: getattr(callbacks, each.name) for each in attrs.fields(Callbacks)}
+    crossed: dict[str, Any] = {name: called_on_loop(bridge, fn) for name, fn in given.items() if callable(fn)}
+    return attrs.evolve(callbacks, **crossed)
+
+
+def _transport(bridge: Bridge, transport: Any) -> Any:
+    match transport:
+        case Stdio():
+            return attrs.evolve(transport, env=_values(bridge, transport.env))
+        case Http() | Sse():
+            return attrs.evolve(
+                transport, headers=_values(bridge, transport.headers), auth=_value(bridge, transport.auth)
+            )
+        case InProcess(server=Server() | MCPServer() as server):
+            return InProcess(LoopServer(bridge, server))
+        case _:
+            return transport
+
+
+def _values(bridge: Bridge, values: Mapping[str, ConfigValue]) -> dict[str, Any]:
+    return {name: _value(bridge, value) for name, value in values.items()}
+
+
+def _value(bridge: Bridge, value: Any) -> Any:
+    return called_on_loop(bridge, value) if callable(value) else value
+
+
+def _middleware(bridge: Bridge, middleware: Middleware) -> Middleware:
+    on_loop: Callable[..., Awaitable[CallToolResult]] = called_on_loop(bridge, middleware)
+
+    async def call(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        asker = OfServer(request.server)
+
+        async def call_next_from_loop(request: ToolRequest) -> CallToolResult:
+            return await bridge.call(asker, partial(call_next, request))
+
+        return await on_loop(request, call_next_from_loop)
+
+    return call

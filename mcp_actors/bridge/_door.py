@@ -1,0 +1,191 @@
+"""The asyncio side of a block: entered by one task, left by the same or another, and nothing is left after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+from .._flavor import check_flavor
+from ._block import BlockProxy
+from ._bridge import Bridge
+from ._hosts import Host, TrioRun, trio_run
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["Door"]
+
+T = TypeVar("T")
+V_co = TypeVar("V_co", covariant=True)
+
+
+class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
+    """Starts a Trio run, opens something in it around a block, and ends both with the block.
+
+    The Trio run is owned by this object, and ends before ``__aexit__`` (or an ``__aenter__`` that fails) returns. That
+    it does is waited for without being cancelled; the cancellation is raised after it.
+
+    Args:
+        name: of the function that gives it: ``"open_servers"``.
+        on_trio: the package that has that function for programs on Trio.
+        open_: returns what opens it on Trio's side. It is called on the event loop.
+        view: what the block gets of it.
+        host: where Trio runs.
+    """
+
+    _bridge: Bridge
+    _block: BlockProxy[T]
+    _run: TrioRun
+    _task: asyncio.Task[Any]
+    _opened: asyncio.Future[T]
+    _ended: asyncio.Future[BaseException | None]
+
+    def __init__(
+        self,
+        name: str,
+        on_trio: str,
+        open_: Callable[[Bridge], AbstractAsyncContextManager[T]],
+        view: Callable[[Bridge, T], V_co],
+        host: Host,
+    ) -> None:
+        self._name = name
+        self._on_trio = on_trio
+        self._open = open_
+        self._view = view
+        self._host: Host = host
+        self._entered = False
+        self._leaving = False
+        self._cancelled_block = False
+        self._uncancelled = False
+
+    # --- the block --------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> V_co:
+        import asyncio
+
+        check_flavor(
+            f"mcp_actors.bridge.{self._name}()", "asyncio", f"on Trio, use `from {self._on_trio} import {self._name}`"
+        )
+        if self._entered:
+            raise RuntimeError(
+                "this block was entered before; call the function that gave it once for each 'async with'"
+            )
+        self._entered = True
+        self._start()
+        first: list[asyncio.Future[Any]] = [self._opened, self._ended]
+        try:
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        except GeneratorExit:
+            self._run.abandon()
+            raise
+        except BaseException as exc:
+            self._run.abort()
+            error, _ = await self._wait_ended()
+            if self._is_ours(exc):
+                self._raise(error)  # it failed when it had just been opened
+            raise
+        if not self._opened.done():
+            error, _ = await self._wait_ended()
+            self._raise(error)
+        return self._view(self._bridge, self._opened.result())
+
+    def _start(self) -> None:
+        """Start the Trio run, which opens the thing."""
+        import asyncio
+
+        self._task = _current_task()
+        self._cancels = self._task.cancelling()
+        loop = asyncio.get_running_loop()
+        self._opened, self._ended = loop.create_future(), loop.create_future()
+        self._bridge = bridge = Bridge(loop)
+        self._block = BlockProxy(bridge, self._open(bridge), self)
+        self._run = trio_run(self._host, bridge, self._block, self.on_ended)
+        self._run.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        if self._bridge.is_copy:
+            return False  # the block is left by the process that this one was forked from
+        if isinstance(exc, GeneratorExit):
+            self._run.abandon()  # the event loop has dropped this task, so nothing can be awaited
+            return False
+        ours = self._is_ours(exc)
+        with suppress(RuntimeError):  # it has ended by itself
+            self._bridge.to_trio(partial(self._block.leave, None if ours else exc))
+        error, interruption = await self._wait_ended()
+        if exc is not None:
+            exc.__traceback__ = traceback  # without its way through Trio's side
+        if error is exc:
+            self._bridge.why_over = None  # the program's own exception, whose frames hold what was opened
+        elif error is not None:
+            self._raise(error)
+        if exc is None and interruption is not None and not self._is_ours(interruption):
+            raise interruption
+        return False
+
+    def _is_ours(self, exc: BaseException | None) -> bool:
+        """Whether this is our own cancellation of the block, and nobody else has cancelled its task."""
+        import asyncio
+
+        task = _current_task()
+        if not self._cancelled_block or task is not self._task:
+            return False
+        if not self._uncancelled:
+            self._uncancelled = True
+            task.uncancel()
+        return isinstance(exc, asyncio.CancelledError) and task.cancelling() <= self._cancels
+
+    async def _wait_ended(self) -> tuple[BaseException | None, asyncio.CancelledError | None]:
+        """Wait until nothing is left, whatever happens meanwhile; return what left, and a cancellation."""
+        import asyncio
+
+        self._leaving = True
+        interruption = None
+        while not self._ended.done() or self._bridge.callbacks:
+            try:
+                await asyncio.wait([self._ended] if not self._ended.done() else self._bridge.callbacks)
+            except asyncio.CancelledError as exc:
+                interruption = exc
+        self._run.finish()
+        ended = self._ended
+        del self._ended  # so that nothing here keeps the exception, and with it the frames of the program
+        return ended.result(), interruption
+
+    @staticmethod
+    def _raise(error: BaseException | None) -> NoReturn:
+        assert error is not None, "without an error the block would have begun"
+        try:
+            raise error from error.__cause__
+        finally:
+            del error  # whose traceback refers to this frame
+
+    # --- what Trio's side tells -------------------------------------------------------------------------------------
+
+    def on_opened(self, thing: T) -> None:
+        """It is open."""
+        self._opened.set_result(thing)
+
+    def on_failing(self) -> None:
+        """It fails while the block runs."""
+        if self._opened.done() and not self._leaving and not self._cancelled_block:
+            self._cancelled_block = self._task.cancel("what this block uses has failed")
+
+    def on_ended(self, error: BaseException | None) -> None:
+        """The Trio run has ended; if the block still runs, by an accident of Trio's."""
+        self.on_failing()
+        self._bridge.end(error)
+        for task in self._bridge.callbacks:
+            task.cancel("nobody waits for it any more")
+        self._ended.set_result(error)
+
+
+def _current_task() -> asyncio.Task[Any]:
+    import asyncio
+
+    task = asyncio.current_task()
+    assert task is not None  # sniffio looks for one, too
+    return task

@@ -1,0 +1,16 @@
+"""Public names of tools: unique in a group and valid for every model provider, and the book that keeps them.
+
+Imported by the snapshot, and for its default by the groups that take a template. This room uses nothing of the folder
+around it.
+"""
+
+from __future__ import annotations
+
+from ._book import NameBook as NameBook, NameCollision as NameCollision
+from ._public import (
+    DEFAULT_NAMING as DEFAULT_NAMING,
+    ToolKey as ToolKey,
+    assign_names as assign_names,
+    check_naming as check_naming,
+    public_name as public_name,
+)

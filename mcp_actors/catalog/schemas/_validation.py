@@ -1,0 +1,223 @@
+"""Whether arguments are what a tool asks for, before anything is sent; and whether its result is what it promised."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import pydantic_core
+
+from ..._errors import InvalidArguments, InvalidResult
+from ._schema import Schema, required_of
+from ._violations import Violation, dotted, kind_of, listed
+
+if TYPE_CHECKING:
+    from mcp.types import CallToolResult
+
+    from .._tools import ListedTool
+
+__all__ = ["ToolChecks", "Validation"]
+
+Validation = Literal["required", "schema", "off"]
+"""What is checked: that required arguments are there, everything the schemas say, or nothing."""
+
+_DEPTH: Final = 30  # steps into arguments that cannot be written, to find the one that cannot; some hold themselves
+
+
+class ToolChecks:
+    """What one server's tools ask of their arguments, and promise of their results.
+
+    It belongs to one listing; for the next one there is `updated`. A tool that was not listed is not checked: whether
+    it exists is for the server to say.
+
+    Modes:
+
+    - ``"required"``: the arguments can be written as a JSON object, and those that the tool requires are there;
+    - ``"schema"``: that, and all that the tool's input schema says of them; and all that its output schema says of
+      structured content. A schema is a foreign program: it is run where it is wanted, and only for a tenth of a second;
+    - ``"off"``: nothing.
+
+    Args:
+        server: the configured name of the server.
+        tools: what it listed. Of several tools of one name the first counts.
+        mode: what is checked.
+    """
+
+    def __init__(self, server: str, tools: Iterable[ListedTool] = (), mode: Validation = "required") -> None:
+        self._server = server
+        self._mode: Validation = mode
+        self._tools: dict[str, _ToolCheck] = {}
+        for tool in tools if mode != "off" else ():
+            self._tools.setdefault(tool.name, _ToolCheck(server, tool))
+
+    def updated(self, tools: Iterable[ListedTool]) -> ToolChecks:
+        """Return the checks for another listing. What was compiled is kept for tools that have not changed."""
+        new = ToolChecks(self._server, tools, self._mode)
+        for name, check in self._tools.items():
+            if check.used and name in new._tools and check.same_as(new._tools[name]):
+                new._tools[name] = check
+        return new
+
+    def check_arguments(self, tool: str, arguments: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """Check the arguments of a call.
+
+        Returns:
+            What is to be sent: the arguments as JSON values, a copy that nobody else can change any more; so what was
+            checked is what is sent. None stays None. (With ``"off"`` only the outermost object is copied.)
+
+        Raises:
+            InvalidArguments: they are not what the tool asks for.
+        """
+        if self._mode == "off":
+            return None if arguments is None else dict(arguments)
+        sendable = {} if arguments is None else self._sendable(tool, arguments)
+        check = self._tools.get(tool)
+        if check is not None:
+            if missing := [name for name in check.required if name not in sendable]:
+                raise self._missing(tool, missing, check.required)
+            if self._mode == "schema" and (found := check.input.violation(sendable)) is not None:
+                raise self._refused(tool, *found)
+        return None if arguments is None else sendable
+
+    def check_result(self, tool: str, result: CallToolResult) -> None:
+        """Check what a tool returned, in mode ``"schema"``. One with ``is_error`` may hold anything.
+
+        Raises:
+            InvalidResult: its structured content is not what its output schema promises.
+        """
+        if self._mode != "schema" or result.is_error:
+            return
+        check = self._tools.get(tool)
+        if check is None or check.output is None:
+            return
+        content = result.structured_content
+        if content is None and "structured_content" not in result.model_fields_set:
+            raise self._broken(tool, result, Violation((), "is missing"))
+        if (found := check.output.violation(content)) is not None:
+            raise self._broken(tool, result, *found)
+
+    def check_request(self, tool: str, meta: Mapping[str, Any] | None) -> None:
+        """Check, in every mode, what else is sent with a call: the name of the tool, and its ``_meta``.
+
+        Raises:
+            InvalidArguments: it cannot be written as JSON.
+        """
+        given: object = tool
+        if not isinstance(given, str) or not _can_be_written(given):
+            found = Violation((), f"is {kind_of(given)} that cannot be sent", "the name of a tool")
+            raise self._refused(ascii(given), found, root="name")
+        if meta is not None:
+            self._sendable(tool, meta, root="meta")
+
+    def _sendable(self, tool: str, values: Any, *, root: str = "arguments") -> dict[str, Any]:
+        """Return the arguments, or what else ``root`` names, as JSON values."""
+        if not isinstance(values, Mapping):
+            raise self._refused(tool, Violation((), f"is {kind_of(values)}", "an object"), root=root)
+        for name in values:
+            if not isinstance(name, str):
+                raise self._refused(tool, Violation((), f"has the key {name!r:.40}", "strings as keys"), root=root)
+        try:
+            sendable: dict[str, Any] = _as_json(dict(values))
+            return sendable
+        except Exception:  # whatever a foreign object says when it is to be written
+            raise self._refused(tool, _unwritable(dict(values)), root=root) from None
+
+    # --- the errors ---------------------------------------------------------------------------------------------
+
+    def _missing(self, tool: str, missing: list[str], required: tuple[str, ...]) -> InvalidArguments:
+        more = f", like {listed(missing[1:])}" if missing[1:] else ""
+        found = f"is missing{more} (the tool requires {listed(required)})"
+        return self._refused(tool, Violation((missing[0],), found))
+
+    def _refused(
+        self, tool: str, violation: Violation, problems: int = 1, *, root: str = "arguments"
+    ) -> InvalidArguments:
+        return InvalidArguments(
+            f"{self._who(tool)}: {_told(root, violation, problems)}; correct that and call again, nothing was sent",
+            server=self._server,
+            tool=tool,
+            path=violation.path,
+        )
+
+    def _broken(self, tool: str, result: CallToolResult, violation: Violation, problems: int = 1) -> InvalidResult:
+        return InvalidResult(
+            f"{self._who(tool)}: what it returned is not what its output schema promises: "
+            f"{_told('structured_content', violation, problems)}; the tool has run, and its result is in this error: "
+            "use that, or validate='required'",
+            server=self._server,
+            tool=tool,
+            path=violation.path,
+            result=result,
+        )
+
+    def _who(self, tool: str) -> str:
+        return f"server {self._server!r}: tool {tool!r:.80}"
+
+
+class _ToolCheck:
+    """The schemas of one tool."""
+
+    __slots__ = ("_tool", "input", "output", "required")
+
+    def __init__(self, server: str, tool: ListedTool) -> None:
+        owner = f"server {server!r}: tool {tool.name!r:.80}"
+        self._tool = tool
+        self.required = required_of(tool.input_schema)
+        self.input = Schema(tool.input_schema, f"{owner}: its input schema")
+        self.output = None if tool.output_schema is None else Schema(tool.output_schema, f"{owner}: its output schema")
+
+    @property
+    def used(self) -> bool:
+        return self.input.used or (self.output is not None and self.output.used)
+
+    def same_as(self, other: _ToolCheck) -> bool:
+        """Whether both tools have the same schemas, as JSON: ``1`` is not ``true`` there."""
+        return self._text() == other._text()
+
+    def _text(self) -> str:
+        return json.dumps([self._tool.input_schema, self._tool.output_schema], sort_keys=True, default=repr)
+
+
+def _told(root: str, violation: Violation, problems: int) -> str:
+    expected = f"; expected {violation.expected}" if violation.expected is not None else ""
+    more = "" if problems == 1 else f" (and {problems - 1} more like this)"
+    return f"{dotted(root, violation.path)} {violation.found}{expected}{more}"
+
+
+def _as_json(value: Any) -> Any:
+    """Return a value as the SDK will write it; raise whatever is raised if that is not possible."""
+    # A str may hold half a character (JSON lets one be written as an escape), and an int more digits than are written.
+    # Of a number that is none in JSON the SDK would make null: another value, and nobody would be told.
+    # What is nested more than 200 levels deep can be written, but is not read: here as little as by the SDK's servers.
+    text = pydantic_core.to_json(value, exclude_none=True, inf_nan_mode="constants")
+    return pydantic_core.from_json(text, allow_inf_nan=False)
+
+
+def _unwritable(value: Any) -> Violation:
+    """Return where the part is that cannot be written, and what it is."""
+    path: list[str | int] = []
+    around: set[int] = set()
+    while id(value) not in around:
+        around.add(id(value))
+        step = next(((name, part) for name, part in _parts(value) if not _can_be_written(part)), None)
+        if step is None or len(path) == _DEPTH:
+            why = " (nested too deeply, or with odd keys)" if isinstance(value, (dict, list, tuple)) else ""
+            return Violation(tuple(path), f"is {kind_of(value)}, which cannot be written as JSON{why}")
+        path.append(step[0])
+        value = step[1]
+    return Violation(tuple(path), "is something that it is itself a part of, which cannot be written as JSON")
+
+
+def _parts(value: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, dict):
+        return value.items()
+    return enumerate(value) if isinstance(value, (list, tuple)) else ()
+
+
+def _can_be_written(value: Any) -> bool:
+    try:
+        _as_json(value)
+    except Exception:
+        return False
+    return True

@@ -1,0 +1,115 @@
+"""From ``key=value`` on a command line to the arguments of a tool, typed by its schema."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ._problems import Misuse
+
+__all__ = ["parse_arguments"]
+
+
+def parse_arguments(words: Iterable[str], as_json: str | None, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call.
+
+    A value is taken as its property in the schema says: as text, a number, true or false, or JSON. A key may be
+    repeated if it is an array. Without a type in the schema a value is taken as JSON if it is some, else as text.
+
+    Args:
+        words: the words, ``key=value`` each.
+        as_json: a JSON object with arguments, to which the words are added.
+        schema: the input schema of the tool.
+
+    Raises:
+        Misuse: a word has no ``=``, names no argument of the tool, or its value is none of its type.
+    """
+    arguments = _object(as_json) if as_json is not None else {}
+    properties = schema.get("properties")
+    known = properties if isinstance(properties, Mapping) else {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key:
+            raise Misuse(f"{word!r} is no argument; write key=value, or --args '{{…}}'")
+        others = schema.get("additionalProperties")
+        if key not in known and not others and (known or others is False):
+            raise Misuse(_unknown(key, known))
+        _add(arguments, key, text, known.get(key))
+    return arguments
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise Misuse(f"--args is no JSON: {error}") from None
+    except RecursionError:
+        raise Misuse("--args is nested too deeply to be read") from None
+    if not isinstance(found, dict):
+        raise Misuse("--args is no JSON object; write --args '{\"key\": …}'")
+    return found
+
+
+def _unknown(key: str, known: Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"it takes: {', '.join(known) or 'none'}"
+    return f"the tool has no argument {key!r}; {hint}"
+
+
+def _add(arguments: dict[str, Any], key: str, text: str, schema: object) -> None:
+    kinds = _kinds(schema)
+    if "array" in kinds and not text.lstrip().startswith("["):
+        items = schema.get("items") if isinstance(schema, Mapping) else None
+        others = arguments.get(key, [])
+        if not isinstance(others, list):
+            raise Misuse(f"argument {key!r} is no array in --args, to which {text!r} could be added")
+        arguments[key] = [*others, _value(key, text, _kinds(items))]
+    else:
+        arguments[key] = _value(key, text, kinds)
+
+
+def _kinds(schema: object) -> frozenset[str]:
+    """Return the types that a schema allows, as far as it says so in plain words."""
+    if not isinstance(schema, Mapping):
+        return frozenset()
+    kinds: set[str] = set()
+    said = schema.get("type")
+    kinds.update(each for each in (said if isinstance(said, list) else [said]) if isinstance(each, str))
+    for alternative in (*_list(schema, "anyOf"), *_list(schema, "oneOf")):
+        kinds |= _kinds(alternative)
+    return frozenset(kinds)
+
+
+def _list(schema: Mapping[str, Any], key: str) -> list[Any]:
+    value = schema.get(key)
+    return value if isinstance(value, list) else []
+
+
+_OF_JSON: dict[type, frozenset[str]] = {
+    bool: frozenset({"boolean"}),
+    int: frozenset({"integer", "number"}),
+    float: frozenset({"number"}),
+    str: frozenset({"string"}),
+    list: frozenset({"array"}),
+    dict: frozenset({"object"}),
+    type(None): frozenset({"null"}),
+}
+
+
+def _value(key: str, text: str, kinds: frozenset[str]) -> Any:
+    """Return a text as a value of one of these types; text itself is the last that is tried."""
+    if kinds == {"string"}:
+        return text
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = text
+    if isinstance(value, float) and value.is_integer() and "integer" in kinds and "number" not in kinds:
+        value = int(value)
+    if not kinds or _OF_JSON[type(value)] & kinds:
+        return value
+    if "string" in kinds:
+        return text
+    raise Misuse(f"argument {key!r}: {text!r} is no {' or '.join(sorted(kinds))}")

@@ -1,0 +1,105 @@
+"""``mcp-actors call``: one tool, called once."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from mcp import MCPError
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.types import CallToolResult, EmbeddedResource, TextContent, TextResourceContents
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn
+
+from .._plain_text import plain_text
+from ..catalog import CatalogTool
+from ._arguments import parse_arguments
+from ._configuration import load
+from ._output import Output
+from ._problems import Failure, Misuse
+from ._session import masker_of, open_once
+
+__all__ = ["call_tool"]
+
+
+async def call_tool(
+    server: str, tool: str, words: Sequence[str], as_json: str | None, config: str | None, output: Output
+) -> int:
+    """Call a tool, print what it returns, and return the exit code."""
+    loaded = load(config, [server], output)
+    for error in loaded.errors:
+        raise error
+    async with open_once(loaded, output, strict=True) as group:
+        [(server, ref)] = group.items()  # under the name that it has here
+        mask = masker_of(ref)
+        found = _find([each for each in group.tools if each.server == server], server, tool)
+        given = parse_arguments(words, as_json, found.input_schema)
+        async with _progress_bar(output) as report:
+            try:
+                result = await ref.call_tool(found.name, given, progress=report)
+            except MCPError as error:
+                said = f"answered with an error: {error.message} (code {error.code})"
+                raise Failure(f"server {server!r} {said}") from None
+    output.json(result.model_dump(mode="json", by_alias=True, exclude_none=True))
+    if result.is_error:
+        output.error(f"tool {tool!r} failed: {mask(_text_of(result)) or 'it does not say why'}")
+        return 1
+    output.text(_text_of(result))
+    return 0
+
+
+def _find(tools: list[CatalogTool], server: str, name: str) -> CatalogTool:
+    for tool in tools:
+        if name in (tool.name, tool.public_name):
+            return tool
+    names = [tool.name for tool in tools]
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"its tools are: {', '.join(names) or 'none'}"
+    raise Misuse(f"server {server!r} has no tool {name!r}; {hint}")
+
+
+@asynccontextmanager
+async def _progress_bar(output: Output) -> AsyncIterator[ProgressFnT]:
+    """Show a bar on stderr as soon as there is progress; nothing if that is no terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    # It would refresh from a thread of its own.
+    bar = Progress(*columns, console=output.messages, auto_refresh=False, transient=True)
+    task = bar.add_task("", total=None)
+
+    async def report(progress: float, total: float | None = None, message: str | None = None) -> None:
+        if output.messages.is_terminal:
+            bar.start()
+            bar.update(task, completed=progress, total=total, description=_short(message), refresh=True)
+
+    try:
+        yield report
+    finally:
+        if bar.live.is_started:
+            bar.stop()
+
+
+def _short(message: str | None) -> str:
+    """Return what a server says about its progress, as part of one line, and not as rich's markup."""
+    return escape(plain_text(message or "", limit=60))
+
+
+def _text_of(result: CallToolResult) -> str:
+    """Return a result for people: its texts, else its structured content; other parts by their kind and size."""
+    parts = [_part(part) for part in result.content]
+    if not parts and result.structured_content is not None:
+        return json.dumps(result.structured_content, indent=2, ensure_ascii=False)
+    return "\n".join(parts)
+
+
+def _part(part: Any) -> str:
+    if isinstance(part, TextContent):
+        return part.text
+    if isinstance(part, EmbeddedResource) and isinstance(part.resource, TextResourceContents):
+        return part.resource.text
+    data = getattr(part, "data", "")
+    size = f", {len(data) * 3 // 4} bytes" if data else ""
+    where = getattr(part, "uri", None) or getattr(part, "mime_type", None) or ""
+    return f"[{part.type} {where}{size}; see it with --json]"

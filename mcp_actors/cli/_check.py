@@ -1,0 +1,109 @@
+"""``mcp-actors check``: is every server there, and if not, what is to be done?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import asdict, field, frozen
+
+from ..config import LoadedConfig, ServerConfig
+from ..kernel import Event
+from ..servers import ServerGroup, StateChanged
+from ._configuration import load
+from ._output import Output
+from ._session import describe, masker_of, open_once
+
+__all__ = ["check_servers"]
+
+
+@frozen(kw_only=True)
+class Finding:
+    """What was found out about one server. ``seconds`` is how long its connect took, or its failure."""
+
+    name: str
+    state: str
+    reached: str = ""
+    server: str | None = None
+    version: str | None = None
+    protocol_version: str | None = None
+    seconds: float | None = None
+    tools: int | None = None
+    error: str | None = None
+
+
+@frozen
+class Stopwatch:
+    """An observer that takes the time of each connect."""
+
+    began: dict[str, float] = field(factory=dict)
+    took: dict[str, float] = field(factory=dict)
+
+    def __call__(self, event: Event) -> None:
+        """Note when a server comes into a state."""
+        if isinstance(event, StateChanged):
+            if event.new == "connecting":
+                self.began.setdefault(event.server, event.time)
+            elif event.server in self.began:
+                self.took.setdefault(event.server, event.time - self.began[event.server])
+
+
+async def check_servers(names: Sequence[str], config: str | None, output: Output) -> int:
+    """Say of each server what it is, and return the exit code."""
+    loaded = load(config, names, output)
+    for warning in loaded.warnings:
+        output.warning(warning)
+    findings = await _find_out(loaded, output)
+    for finding in findings:
+        _print(finding, max(len(each.name) for each in findings), output)
+    output.json([asdict(finding) for finding in findings])
+    bad = sum(finding.state not in ("ready", "disabled") for finding in findings)
+    if bad:
+        output.error(f"{bad} of {len(findings)} servers cannot be used")
+    elif not findings:
+        output.warning(f"{loaded.source}: there are no servers in it")
+    return 1 if bad else 0
+
+
+async def _find_out(loaded: LoadedConfig, output: Output) -> list[Finding]:
+    """Connect to what can be connected to, and put everything in the order of the file: first what did not load."""
+    stopwatch = Stopwatch()
+    async with open_once(loaded, output, observers=[stopwatch]) as group:
+        connected = [_finding(config, group, stopwatch) for config in loaded.servers]
+    broken = [Finding(name=name, state="invalid", error=str(error)) for name, error in loaded.failed.items()]
+    return [*broken, *connected]
+
+
+def _finding(config: ServerConfig, group: ServerGroup, stopwatch: Stopwatch) -> Finding:
+    reached = describe(config.transport)
+    if not config.enabled:
+        return Finding(name=config.name, state="disabled", reached=reached)
+    ref, seconds = group[config.name], stopwatch.took.get(config.name)
+    error = group.errors.get(config.name)
+    if error is not None:
+        return Finding(name=config.name, state=ref.state, reached=reached, seconds=seconds, error=str(error))
+    info, mask = ref.info, masker_of(ref)
+    return Finding(
+        name=config.name,
+        state=ref.state,
+        reached=reached,
+        server=mask.data(info.name),
+        version=mask.data(info.version),
+        protocol_version=info.protocol_version,
+        seconds=seconds,
+        tools=ref.statistics().tools,
+    )
+
+
+def _print(finding: Finding, width: int, output: Output) -> None:
+    style = {"ready": "green", "disabled": "dim"}.get(finding.state, "red")
+    words: list[Any] = [(finding.name.ljust(width), "bold"), "  ", (finding.state.ljust(8), style)]
+    if finding.tools is not None:
+        said = " ".join(filter(None, (finding.server, finding.version))) or "a server without a name"
+        tools = f"{finding.tools} tool{'' if finding.tools == 1 else 's'}"
+        words.append(f"  {said}, {finding.protocol_version}, {tools}, {finding.seconds:.2f} s")
+    elif finding.error is not None:
+        words.append(f"  {finding.error}")
+    if finding.reached:
+        words.append((f"  [{finding.reached}]", "dim"))
+    output.line(*words)

@@ -1,0 +1,116 @@
+"""``mcp-actors watch``: what the servers do, as it happens."""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, NoReturn
+
+import trio
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from .._plain_text import plain_text
+from ..kernel import Event
+from ..servers import ServerGroup, ServerStatus, StateChanged, open_servers
+from ._configuration import load
+from ._output import Output
+from ._session import connecting
+from ._signals import Told, until_told
+
+__all__ = ["watch_servers"]
+
+_STYLES = {
+    "ready": "green",
+    "degraded": "yellow",
+    "unhealthy": "red",
+    "failed": "red",
+    "backoff": "red",
+    "stopped": "dim",
+}
+
+
+async def watch_servers(names: Sequence[str], config: str | None, output: Output, *, every: float) -> NoReturn:
+    """Show the states of the servers, until a signal ends it."""
+    loaded = load(config, names, output)
+    for error in loaded.errors:
+        output.error(error)
+    if output.results.is_terminal and not output.as_json:
+        # It would refresh from a thread of its own.
+        with Live(connecting(loaded.servers), console=output.results, auto_refresh=False) as live:
+            async with until_told(), open_servers(*loaded.servers) as group:
+                await _show(group, live, every)
+    # An observer is told of the first connects too, but must not be kept waiting by who reads the output.
+    told, changes = trio.open_memory_channel[StateChanged](math.inf)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_tell, changes, output)
+            async with until_told(), open_servers(*loaded.servers, observers=[partial(_pass_on, told)]):
+                await trio.sleep_forever()
+    finally:
+        with suppress(trio.WouldBlock):
+            while True:  # what happened while it ended
+                _tell_one(changes.receive_nowait(), output)
+    raise AssertionError("unreachable")
+
+
+def _pass_on(told: trio.MemorySendChannel[StateChanged], event: Event) -> None:
+    if isinstance(event, StateChanged):
+        told.send_nowait(event)
+
+
+async def _tell(changes: trio.MemoryReceiveChannel[StateChanged], output: Output) -> None:
+    """Print one line for each change."""
+    async for event in changes:
+        _tell_one(event, output)
+
+
+def _tell_one(event: StateChanged, output: Output) -> None:
+    change = {"server": event.server, "old": event.old, "new": event.new, "reason": event.reason}
+    output.line((event.server, "bold"), f"  {event.old} -> {event.new}  {event.reason}")
+    output.json({**change, "incarnation": event.incarnation})
+    output.results.file.flush()
+
+
+async def _show(group: ServerGroup, live: Live, every: float) -> NoReturn:
+    """Keep a table of the servers on the terminal up to date."""
+    async with group.watch_events() as events:
+        while True:
+            if not live.console.is_terminal:
+                # It was closed. Whoever is deaf to that, as under nohup, would write to nobody for ever.
+                raise Told(signal.SIGHUP)
+            live.update(_table(group), refresh=True)
+            with trio.move_on_after(every):
+                await anext(events)
+
+
+def _table(group: ServerGroup) -> Group:
+    """Make the table of this moment, with the last errors below: they need more room than a column would have."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("server", "state", "run", "pid", "for", "in flight", "queued", "restarts"):
+        table.add_column(heading, overflow="ellipsis", no_wrap=True)
+    now, errors = trio.current_time(), []
+    for status in group.status().values():
+        table.add_row(*_row(status, now))
+        if status.last_error is not None:
+            errors.append(Text(f"{status.name}: {plain_text(str(status.last_error))}", style="red"))
+    return Group(table, *errors)
+
+
+def _row(status: ServerStatus, now: float) -> list[Any]:
+    style = _STYLES.get(status.state, "")
+    return [
+        status.name,
+        f"[{style}]{status.state}[/]" if style else status.state,
+        str(status.incarnation),
+        "" if status.pid is None else str(status.pid),
+        f"{now - status.since:.0f} s",
+        str(status.in_flight),
+        str(status.queued),
+        str(status.restarts),
+    ]

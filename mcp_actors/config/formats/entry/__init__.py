@@ -1,0 +1,11 @@
+"""Turn one entry of a configuration file into a `ServerConfig`, whichever program the entry was written for.
+
+Imported by ``_load`` only. This room uses the places and inputs of the folder around it, and the configuration classes
+that it makes.
+"""
+
+from __future__ import annotations
+
+from ._entry import is_enabled as is_enabled, read_entry as read_entry
+from ._keys import SETTINGS as SETTINGS
+from ._surroundings import Surroundings as Surroundings

@@ -1,0 +1,110 @@
+"""The keys that programs write into the entry of a server, and what is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ...transports import Kind
+
+SETTINGS: Final = "mcp_actors"
+"""The key of an entry that holds what only this package knows."""
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "stdio": "stdio",
+    "local": "stdio",
+    "http": "http",
+    "streamable-http": "http",
+    "streamable_http": "http",
+    "streamableHttp": "http",
+    "sse": "sse",
+}
+"""What ``type`` may say."""
+
+TRANSPORT: Final[Mapping[str, str]] = {
+    "args": "args",
+    "cwd": "cwd",
+    "env": "env",
+    "env_vars": "env_from",
+    "url": "url",
+    "serverUrl": "url",
+    "httpUrl": "url",
+    "headers": "headers",
+    "http_headers": "headers",
+    "auth": "auth",
+    "bearer_token": "auth",
+}
+"""Key → the field of `Stdio`, `Http` or `Sse` that it is."""
+
+SERVER: Final[Mapping[str, str]] = {
+    "required": "required",
+    "startup_timeout_ms": "connect_timeout",
+    "startup_timeout_sec": "connect_timeout",
+    "tool_timeout_sec": "request_timeout",
+}
+"""Key → the field of `ServerConfig` that it is."""
+
+SHOWN_TOOLS: Final = ("enabled_tools", "includeTools", "tools")
+HIDDEN_TOOLS: Final = ("disabled_tools", "excludeTools", "disabledTools")
+
+SPECIAL: Final = frozenset(
+    {
+        "command",
+        "type",
+        "transport",
+        "enabled",
+        "disabled",
+        "bearer_token_env_var",
+        "env_http_headers",
+        SETTINGS,
+    }
+)
+"""Keys that need more than a new name."""
+
+IGNORED: Final = frozenset(
+    {
+        "alwaysAllow",
+        "autoApprove",
+        "autoStart",
+        "default_tools_approval_mode",
+        "description",
+        "dev",
+        "experimental_environment",
+        "gallery",
+        "icon",
+        "icons",
+        "instructions",
+        "metadata",
+        "name",
+        "networkTimeout",
+        "oauth_resource",
+        "scopes",
+        "source",
+        "supports_parallel_tool_calls",
+        "tags",
+        "title",
+        "trust",
+        "version",
+    }
+)
+"""Keys about what other programs ask, show or remember, which changes nothing about a connection."""
+
+NOT_DONE: Final[Mapping[str, str]] = {
+    "authProviderType": "give headers or a bearer token",
+    "envFile": "set the variables before, and name those to pass on in mcp_actors.env_from",
+    "headersHelper": "give the header with a ${VARIABLE}, or a function in Python",
+    "oauth": "give headers or a bearer token, or an httpx2.Auth in Python",
+    "requestInit": "give headers",
+    "sandbox": "the server is not confined",
+    "sandboxEnabled": "the server is not confined",
+    "settings": "what Zed passes to its extensions cannot be passed on",
+    "timeout": (
+        "it means seconds to some programs and milliseconds to others; say mcp_actors.request_timeout, in seconds"
+    ),
+}
+"""Keys that would change something, and do not here, with what to do instead."""
+
+KNOWN: Final = frozenset({*TRANSPORT, *SERVER, *SHOWN_TOOLS, *HIDDEN_TOOLS, *SPECIAL, *IGNORED, *NOT_DONE})
+
+ONLY_COMMAND: Final = ("args", "cwd", "env", "env_from")
+ONLY_URL: Final = ("headers", "auth")

@@ -1,0 +1,16 @@
+"""Read a configuration file of any origin into data, within bounds of size: bytes, text, JSON or TOML.
+
+Nothing here knows what the data means. Imported by the readers around it, and by the command line for the bytes of a
+file. This room uses ``_places`` for its messages.
+"""
+
+from __future__ import annotations
+
+from ._size import check_numbers as check_numbers, check_size as check_size
+from ._source import (
+    decode as decode,
+    file_name as file_name,
+    permission_warnings as permission_warnings,
+    read_bytes as read_bytes,
+)
+from ._syntax import parse as parse, repeated_keys as repeated_keys

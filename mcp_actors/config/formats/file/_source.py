@@ -1,0 +1,109 @@
+"""Reading a file that may be anything: a pipe, a device, a folder, another encoding, far too long."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import stat
+from collections.abc import Iterator
+from typing import Final
+
+from ...._errors import ConfigError
+from ..._validators import a_type
+from .._places import bad
+
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""The longest file to read. People have configurations with megabytes of history in them; ten times that is a
+mistake."""
+
+_PIECE: Final = 1024 * 1024
+
+_ENCODINGS: Final = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+"""By the mark at the beginning; the one of UTF-32 begins with the one of UTF-16. Without a mark it is UTF-8."""
+
+
+def file_name(path: object) -> str:
+    """Return the path of a file as text, ``~`` replaced.
+
+    Raises:
+        ConfigError: it is no path.
+    """
+    given = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(given, str):
+        problem = f"a configuration is the path of a file or a mapping, not {a_type(given)}"
+        raise ConfigError(f"load_config: {problem}", source="load_config")
+    if "://" in given:
+        problem = (
+            'this is a URL and not the path of a file; for one server write ServerConfig("name", Http("https://…"))'
+        )
+        raise ConfigError(f"load_config: {problem}", source="load_config")
+    if not given or "\0" in given:
+        problem = "the path is empty" if not given else "the path holds a NUL character"
+        raise ConfigError(f"load_config: {problem}; give the path of a file", source="load_config")
+    return os.path.expanduser(given)
+
+
+def read_bytes(name: str) -> tuple[bytes, os.stat_result]:
+    """Read a regular file of a bounded size. Never waits for anybody who would have to write it.
+
+    Raises:
+        ConfigError: there is no such file, or it cannot be read.
+    """
+    try:
+        # Not blocking: to open a pipe would wait for whoever writes into it.
+        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise bad(name, "", _unreadable(error)) from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            what = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe, a device or a socket"
+            raise bad(name, "", f"this is {what}; give the path of a file")
+        data = b"".join(_pieces(descriptor))
+    except OSError as error:
+        raise bad(name, "", _unreadable(error)) from None
+    finally:
+        os.close(descriptor)
+    if len(data) > MAX_BYTES:
+        raise bad(name, "", f"the file is longer than {MAX_BYTES // 1024**2} MiB; is this the right one?")
+    return data, status
+
+
+def _pieces(descriptor: int) -> Iterator[bytes]:
+    """Read to the end of a file, or a little beyond what is allowed."""
+    left = MAX_BYTES + 1
+    while left > 0 and (piece := os.read(descriptor, min(left, _PIECE))):
+        left -= len(piece)
+        yield piece
+
+
+def _unreadable(error: OSError | ValueError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file; correct the path, or create it"
+    why = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+    return f"the file cannot be read ({why}); check the path and its permissions"
+
+
+def decode(name: str, data: bytes) -> str | ConfigError:
+    """Return the text of a file, or the error for one that is no text."""
+    encoding = next((encoding for mark, encoding in _ENCODINGS if data.startswith(mark)), "utf-8")
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        # Not the error itself, which holds all of the file.
+        return bad(name, "", f"the file is no text in UTF-8 (see its byte {error.start}); save it as UTF-8")
+
+
+def permission_warnings(name: str, status: os.stat_result) -> list[str]:
+    """Warn of a file that others can write: they can have this program run what they like."""
+    if status.st_mode & stat.S_IWOTH:
+        return [f"{name}: others can write this file, and so decide what is run; try: chmod o-w {name}"]
+    if status.st_mode & stat.S_IWGRP and status.st_gid not in (os.getegid(), 0):
+        return [f"{name}: its group can write this file, and so decide what is run; try: chmod g-w {name}"]
+    return []

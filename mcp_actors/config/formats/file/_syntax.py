@@ -1,0 +1,129 @@
+"""From text to data: JSON, JSON with comments and trailing commas, TOML."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn
+
+from ...._errors import ConfigError
+from .._places import bad
+
+_COMMENT: Final = re.compile(r'(?P<keep>"(?:[^"\\\n]|\\.)*+"?)|//[^\n]*+|/\*(?:.*?\*/|.*+)', re.DOTALL)
+_TRAILING_COMMA: Final = re.compile(r'(?P<keep>"(?:[^"\\\n]|\\.)*+"?)|,(?=[ \t\r\n]*+[}\]])', re.DOTALL)
+_NOT_NEWLINE: Final = re.compile(r"[^\n]")
+_SHOWN: Final = 120  # characters of what the TOML parser says, which may repeat a key
+
+MAX_COMMENTED: Final = 2 * 1024 * 1024
+"""Characters of JSON in which comments are looked for, which takes a second; longer files are written by programs."""
+
+MAX_TOML: Final = 1024 * 1024
+"""Characters of TOML to read, which is read in Python: that much takes about a second."""
+
+_KEY_PART: Final = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
+_LONG_KEY: Final = re.compile(rf"(?<![\w.-]){_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{64}}")
+"""A key of more parts than anybody writes; `tomllib` takes time and memory by their square."""
+
+_TOML_PLACE: Final = re.compile(r"\(at (line \d+, column \d+|end of document)\)$")
+
+
+class JsonObject(dict[str, Any]):
+    """A JSON object that knows which of its keys were there more than once."""
+
+    repeated: tuple[str, ...] = ()
+
+
+def repeated_keys(mapping: Mapping[Any, Any]) -> tuple[str, ...]:
+    """Return the keys that were written more than once; the last of each is what the mapping holds."""
+    return mapping.repeated if isinstance(mapping, JsonObject) else ()
+
+
+def parse(source: str, text: str) -> Mapping[str, Any] | ConfigError:
+    """Return what a file says, or the error for one that says nothing; by its name, else by how it begins."""
+    suffix = source.rpartition(".")[2].lower()
+    if suffix in ("yaml", "yml"):
+        return bad(source, "", "YAML is not read; write JSON (.json) or TOML (.toml)")
+    if suffix == "toml" or (suffix != "json" and re.match(r"\s*(\[+[\w.\"-]+\]|#|[\w.-]+\s*=)", text)):
+        document = _parse_toml(source, text)
+    else:
+        document = _parse_json(source, text)
+    if isinstance(document, (Mapping, ConfigError)):
+        return document
+    return bad(source, "", "the file holds no object at its top; write {…} with the servers under 'mcpServers'")
+
+
+# --- JSON -----------------------------------------------------------------------------------------------------------
+
+
+def _parse_json(source: str, text: str) -> Any:
+    if not text.strip():
+        return bad(source, "", 'the file is empty; write {"mcpServers": {}} or remove it')
+    try:
+        return _loads(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return _loads(without_comments(text) if len(text) <= MAX_COMMENTED else text)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        return bad(source, "", f"the file is no JSON, see {where}: {error.msg.partition(':')[0]}")
+    except RecursionError:
+        return bad(source, "", "the file is nested too deeply to be read")
+    except ValueError as error:
+        return bad(source, "", f"the file is no JSON: {_reason(error)}")
+
+
+def without_comments(text: str) -> str:
+    """Replace comments and trailing commas by spaces, as VS Code allows them; every other character keeps its place."""
+    return _blanked(_TRAILING_COMMA, _blanked(_COMMENT, text))
+
+
+def _blanked(pattern: re.Pattern[str], text: str) -> str:
+    return pattern.sub(lambda found: found["keep"] or _NOT_NEWLINE.sub(" ", found[0]), text)
+
+
+def _loads(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=_to_object, parse_constant=_no_constant)
+
+
+def _to_object(pairs: list[tuple[str, Any]]) -> JsonObject:
+    made = JsonObject(pairs)
+    if len(made) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        made.repeated = tuple(key for key, count in counts.items() if count > 1)
+    return made
+
+
+class _NoNumber(ValueError):
+    """A word that Python takes for a number, and JSON does not know."""
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise _NoNumber(word)
+
+
+def _reason(error: ValueError) -> str:
+    return f"{error} is no number" if isinstance(error, _NoNumber) else "it holds a number of too many digits"
+
+
+# --- TOML -----------------------------------------------------------------------------------------------------------
+
+
+def _parse_toml(source: str, text: str) -> Any:
+    if len(text) > MAX_TOML or _LONG_KEY.search(text):
+        what = "longer than 1 MiB" if len(text) > MAX_TOML else "one with a key of more than 64 parts"
+        return bad(source, "", f"the file is {what}; is this the right one?")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        return bad(source, "", "the file is nested too deeply to be read")
+    except tomllib.TOMLDecodeError as error:
+        problem = str(error)
+        place = _TOML_PLACE.search(problem)
+        where = f", see {place[1]}" if place else ""
+        return bad(source, "", f"the file is no TOML{where}: {_TOML_PLACE.sub('', problem).strip():.{_SHOWN}}")
+    except ValueError:
+        return bad(source, "", "the file is no TOML: it holds a number or a date that is none")

@@ -1,0 +1,68 @@
+"""Code of the user's around every tool call of a server: what it is given, and what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+import attrs
+from mcp.types import CallToolResult
+
+from .. import _validators as check
+
+
+@attrs.frozen(kw_only=True)
+class ToolRequest:
+    """A tool call on its way to the server. ``attrs.evolve(request, meta={...})`` makes a changed one.
+
+    Attributes:
+        server: the server's configured name.
+        name: the tool's name as the server lists it.
+        arguments: its arguments; None if there are none.
+        meta: the request's ``_meta``; None if there is none.
+    """
+
+    server: str
+    name: str
+    arguments: Mapping[str, Any] | None = None
+    meta: Mapping[str, Any] | None = None
+
+
+CallNext: TypeAlias = Callable[[ToolRequest], Awaitable[CallToolResult]]
+"""What a middleware calls to let a request go on; it returns the answer."""
+
+Middleware: TypeAlias = Callable[[ToolRequest, CallNext], Awaitable[CallToolResult]]
+"""``async def middleware(request, call_next)``: returns the answer, its own or that of ``await call_next(request)``."""
+
+
+def to_middleware(value: Iterable[Middleware]) -> tuple[Middleware, ...]:
+    """Return middleware as a tuple; leave what is no sequence of functions to `check_middleware`."""
+    try:
+        return tuple(value)
+    except TypeError:
+        return value  # type: ignore[return-value]  # whatever it is, it is refused
+
+
+def check_middleware(instance: Any, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Refuse what is no tuple of functions."""
+    if isinstance(value, tuple) and all(callable(each) for each in value):
+        return
+    shown = f"<{type(value).__name__}>"
+    if isinstance(value, tuple):
+        shown = f"<a tuple with {check.a_type(next(each for each in value if not callable(each)))} in it>"
+    remedy = "give a tuple of async functions (request, call_next)"
+    raise check.refused_text(instance, attribute.name, shown, remedy)
+
+
+def wrapped(call: CallNext, middleware: Iterable[Middleware]) -> CallNext:
+    """Put middleware around a call; the first is outermost."""
+    for each in reversed(tuple(middleware)):
+        call = _around(each, call)
+    return call
+
+
+def _around(middleware: Middleware, call_next: CallNext) -> CallNext:
+    async def call(request: ToolRequest) -> CallToolResult:
+        return await middleware(request, call_next)
+
+    return call

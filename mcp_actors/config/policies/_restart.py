@@ -1,0 +1,69 @@
+"""When a server that failed is started again, and when it is given up."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import attrs
+
+from ..._backoff import Backoff
+from .. import _validators as check
+
+# The first restart at once (most failures are one-off), then 1, 2, 4, 8 … seconds up to a minute, spread by a tenth
+# so that servers which failed together do not all come back in the same instant.
+_BACKOFF: Final = Backoff(first=0.0, initial=1.0, maximum=60.0, factor=2.0, jitter=0.1)
+
+
+def _check_reachable(instance: RestartPolicy, attribute: attrs.Attribute[Any], value: Backoff) -> None:
+    """Refuse a budget that can never be spent, because the delays alone outlast the window."""
+    window = instance.window
+    if window == math.inf:
+        return
+    total = value.total(instance.max_restarts)
+    if total >= window:
+        raise check.refused(
+            "RestartPolicy",
+            "window",
+            f"max_restarts={instance.max_restarts} can never be reached within window={window}, because the back-off "
+            f"before them adds up to {total:g} s, so a server that always fails would be restarted for ever; make "
+            f"window longer than {total:g}, or max_restarts or the back-off smaller",
+        )
+
+
+@attrs.frozen(kw_only=True)
+class RestartPolicy:
+    """How often, and how soon, a server that failed is started again.
+
+    Each attempt counts, whether it succeeds or not; one more than `max_restarts` of them within `window` is too many,
+    and the server is parked as ``failed`` (or ends the group, see ``ServerConfig.on_failure``). With the defaults those
+    are five attempts in a row without a minute of serving in between, after 0, 1, 2, 4 and 8 seconds.
+
+    A parked server is retried every `park_retry` seconds, so it comes back by itself after an outage of any length.
+    Exceptions are failures that another attempt cannot help (``ConnectFailed.hopeless``, and the HTTP statuses
+    401 and 403) and servers that were stopped with `ServerRef.stop`.
+
+    Args:
+        max_restarts: how many restarts are allowed. 0 disables restarting. Default 5.
+        window: the seconds within which they are counted. Default infinity: only `reset_after` clears the count.
+        reset_after: after so many seconds of serving the count and the back-off start afresh; None: never. Default 60.
+        backoff: the delays before the restarts. Default ``Backoff(first=0, initial=1, maximum=60, factor=2,
+            jitter=0.1)``.
+        park_retry: seconds until a parked server is retried (up to a tenth less, at random). It gets one attempt each
+            time: until it has served for `reset_after`, its next failure parks it again. Time for which the machine
+            was suspended counts. None disables it, and so does ``max_restarts=0``. Default 60.
+
+    Raises:
+        ConfigError: a value is out of its range, or the delays of `backoff` before `max_restarts` restarts (without
+            jitter) are not less than `window`, so that the limit could never be reached.
+    """
+
+    max_restarts: int = attrs.field(
+        default=5, validator=check.count(0, "give a whole number of 0 or more; 0 disables restarting")
+    )
+    window: float = attrs.field(default=math.inf, validator=check.seconds(unlimited=True))
+    reset_after: float | None = attrs.field(default=60.0, validator=check.seconds(optional=True))
+    backoff: Backoff = attrs.field(
+        default=_BACKOFF, validator=[check.kind(Backoff, remedy="give a Backoff(...)"), _check_reachable]
+    )
+    park_retry: float | None = attrs.field(default=60.0, validator=check.seconds(optional=True))

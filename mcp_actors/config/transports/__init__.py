@@ -1,0 +1,19 @@
+"""Transports: how a server is reached, and which parts of that must be masked in its output.
+
+Imported by `ServerConfig`, by the readers of files and by the servers. This room uses the validators and the values of
+the folder around it.
+"""
+
+from __future__ import annotations
+
+from ._http import Http as Http, Sse as Sse, is_auth_flow as is_auth_flow, is_loopback as is_loopback
+from ._secrets import INHERITED as INHERITED, secrets_in as secrets_in, variables_of as variables_of
+from ._stdio import InProcess as InProcess, Stdio as Stdio
+from ._template import (
+    INTERPRETERS as INTERPRETERS,
+    Kind as Kind,
+    Transport as Transport,
+    TransportTemplate as TransportTemplate,
+    make_transport as make_transport,
+    speaks_sse as speaks_sse,
+)

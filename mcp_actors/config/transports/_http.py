@@ -1,0 +1,287 @@
+"""Servers that are reached over HTTP: where, with which credentials, and through which client."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import ssl
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from urllib.parse import SplitResult, urlsplit
+
+import attrs
+
+from ..._errors import ConfigError
+from .. import _validators as check
+from ..values import (
+    MASK,
+    NO_VALUES,
+    ConfigValue,
+    NamedValues,
+    Secret,
+    check_mapping,
+    check_value,
+    header_problem,
+    mask_url,
+    token_problem,
+)
+
+if TYPE_CHECKING:
+    import httpx2
+
+_DEFAULT_MAX_BODY: Final = 64 * 1024 * 1024  # bytes; as for a line over stdio
+_DEFAULT_KEEPALIVE: Final = 60.0  # seconds
+
+# White space and control characters are dropped silently by some URL parsers, and a backslash is a slash to others:
+# such a URL could name another host here than on the wire.
+_NOT_IN_URL: Final = re.compile(r"[\s\x00-\x1f\x7f\\]")
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, a token
+
+
+def _owner(instance: _Endpoint) -> str:
+    return type(instance).__name__
+
+
+# --- url ------------------------------------------------------------------------------------------------------------
+
+
+def _shown_url(url: str) -> str:
+    return repr(mask_url(url))
+
+
+def _bad_url(owner: str, url: str, problem: str) -> ConfigError:
+    return check.refused(owner, "url", f"url {_NOT_IN_URL.sub('', mask_url(url))!r} {problem}")
+
+
+def _split_url(owner: str, url: str) -> SplitResult:
+    """Return the parts of an http or https URL with a host, or refuse it."""
+    if _NOT_IN_URL.search(url):
+        remedy = "holds white space, a control character or a backslash; remove it"
+        raise _bad_url(owner, url, remedy)
+    if "${" in url:
+        raise _bad_url(owner, url, "holds '${', but variables are expanded in headers only; build the URL in Python")
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise _bad_url(owner, url, "is malformed (its host or its port); write https://host:port/path") from None
+    if parts.scheme not in ("http", "https"):
+        raise _bad_url(owner, url, "is not an http or https URL; write https://host/path")
+    if not host:
+        raise _bad_url(owner, url, "has no host; write https://host/path")
+    return parts
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether traffic to `host` cannot leave this machine: localhost, 127.0.0.0/8 or ::1."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return address.is_loopback if address.version == 4 else address == ipaddress.IPv6Address("::1")
+
+
+def _check_url(instance: _Endpoint, attribute: attrs.Attribute[Any], value: object) -> None:
+    owner = _owner(instance)
+    if not isinstance(value, str):
+        raise check.refused(owner, "url", f"url is {check.a_type(value)}; give a str such as https://host/path")
+    _split_url(owner, value)
+
+
+def _check_secure(instance: _Endpoint, attribute: attrs.Attribute[Any], value: object) -> None:
+    check.flag(instance, attribute, value)
+    parts = _split_url(_owner(instance), instance.url)
+    if parts.scheme == "http" and not value and not is_loopback(parts.hostname or ""):
+        remedy = "use https, or say allow_insecure=True if the network in between is trusted"
+        problem = f"would send everything unencrypted, credentials too; {remedy}"
+        raise _bad_url(_owner(instance), instance.url, problem)
+
+
+# --- credentials ----------------------------------------------------------------------------------------------------
+
+
+def _to_headers(value: Mapping[str, ConfigValue]) -> Mapping[str, ConfigValue]:
+    # What is no mapping is refused by the check, which knows whose field this is.
+    return NamedValues(value) if isinstance(value, Mapping) else value  # type: ignore[redundant-expr]  # users differ
+
+
+def _check_headers(instance: _Endpoint, attribute: attrs.Attribute[Any], value: Mapping[str, ConfigValue]) -> None:
+    owner = _owner(instance)
+    check_mapping(owner, "headers", value)
+    spelled: dict[str, str] = {}
+    for name, each in value.items():
+        _check_header_name(owner, name)
+        if name.lower() in spelled:
+            problem = f"{spelled[name.lower()]!r} and {name!r} are the same header; remove one of them"
+            raise check.refused(owner, "headers", problem)
+        spelled[name.lower()] = name
+        text = check_value(owner, "headers", name, each)
+        if problem_of_value := header_problem(text or ""):
+            raise check.refused(owner, f"headers.{name}", f"headers[{name!r}]: {problem_of_value}")
+    if "authorization" in spelled and "@" in _split_url(owner, instance.url).netloc:
+        problem = "headers has 'Authorization', and url holds a user name or password; remove one of the two"
+        raise check.refused(owner, "headers", problem)
+
+
+def _check_header_name(owner: str, name: object) -> None:
+    if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
+        # The name is not shown: it may be "Authorization: Bearer …", given as one text.
+        problem = "the name of a header is empty or holds a character that no name can hold"
+        raise check.refused(owner, "headers", f'{problem}; write headers={{"Name": "value"}}')
+
+
+def is_auth_flow(value: object) -> TypeGuard[httpx2.Auth]:
+    """Return whether `value` is an `httpx2.Auth`, without importing that."""
+    return callable(getattr(value, "async_auth_flow", None))
+
+
+def _shown_auth(value: object) -> str:
+    return "None" if value is None else f"<{type(value).__name__}>" if is_auth_flow(value) else MASK
+
+
+def _check_auth(instance: _Endpoint, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Refuse what is neither a token nor an auth flow, and a second credential, of which only one could be sent."""
+    if value is None:
+        return
+    owner = _owner(instance)
+    for name in instance.headers:
+        if name.lower() == "authorization":
+            problem = f"auth is given, and headers has {name!r}; remove one of the two"
+            raise check.refused(owner, "auth", problem)
+    if "@" in _split_url(owner, instance.url).netloc:
+        problem = "auth is given, and url holds a user name or password; remove one of the two"
+        raise check.refused(owner, "auth", problem)
+    if is_auth_flow(value):
+        return
+    if not isinstance(value, str | Secret) and not callable(value):
+        remedy = "give a bearer token (a str, a Secret, or a function that returns a str) or an httpx2.Auth"
+        raise check.refused(owner, "auth", f"auth is {check.a_type(value)}; {remedy}")
+    token = value.reveal() if isinstance(value, Secret) else value
+    problem_of_token = token_problem(token) if isinstance(token, str) else None
+    if problem_of_token is not None:
+        raise check.refused(owner, "auth", f"auth: {problem_of_token}")
+
+
+# --- the client -----------------------------------------------------------------------------------------------------
+
+_ABOUT_THE_CLIENT: Final = ("verify", "max_connections", "keepalive")
+
+
+def _shown_factory(value: object) -> str:
+    return "None" if value is None else f"<{getattr(value, '__name__', type(value).__name__)}>"
+
+
+def _check_factory(instance: Http, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Refuse what makes no client, and options that a client of the user's own would ignore."""
+    if value is None:
+        return
+    if not callable(value):
+        remedy = "give a function that returns a new httpx2.AsyncClient, which is closed with the connection"
+        raise check.refused("Http", "http_client", f"http_client is {check.a_type(value)}; {remedy}")
+    for name in _ABOUT_THE_CLIENT:
+        if getattr(instance, name) != getattr(attrs.fields(Http), name).default:
+            problem = f"http_client and {name} are both given; set it on the client that http_client makes"
+            raise check.refused("Http", "http_client", problem)
+
+
+def _to_verify(value: ssl.SSLContext | str | os.PathLike[str] | bool | None) -> ssl.SSLContext | str | bool | None:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _check_verify(instance: Http, attribute: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, ssl.SSLContext | str | bool | None) or value == "":
+        remedy = "give an ssl.SSLContext, the path of a file of CA certificates, or True"
+        raise check.refused("Http", "verify", f"verify is {check.a_type(value) if value != '' else 'empty'}; {remedy}")
+    if value is False and not instance.allow_insecure:
+        problem = "verify=False lets anybody on the way pretend to be the server"
+        remedy = "give the path of its CA certificate instead, or say allow_insecure=True as well"
+        raise check.refused("Http", "verify", f"{problem}; {remedy}")
+
+
+def _check_max_connections(instance: Http, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None:
+        remedy = "give 2 or more, for one is taken by the stream of the server's notifications, or None"
+        check.count(2, remedy)(instance, attribute, value)
+
+
+# --- the transports -------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class _Endpoint:
+    """What all servers have that are reached over HTTP."""
+
+    # In this order, as each check may use the fields before it.
+    url: str = attrs.field(validator=_check_url, repr=_shown_url)
+    headers: Mapping[str, ConfigValue] = attrs.field(
+        default=NO_VALUES, converter=_to_headers, validator=_check_headers, kw_only=True
+    )
+    auth: ConfigValue | httpx2.Auth | None = attrs.field(
+        default=None, validator=_check_auth, repr=_shown_auth, kw_only=True
+    )
+    allow_insecure: bool = attrs.field(default=False, validator=_check_secure, kw_only=True)
+
+    @property
+    def display_url(self) -> str:
+        """The URL for messages and logs: no user-info, no fragment, and every query value masked."""
+        return mask_url(self.url)
+
+
+@attrs.frozen
+class Http(_Endpoint):
+    """A server that is reached over streamable HTTP.
+
+    ``repr`` shows no value of `headers` or `auth`, and of `url` only what `display_url` shows. Redirects are followed
+    within the origin of `url` only.
+
+    Args:
+        url: the endpoint, ``https://…``; ``http://…`` only on this machine (localhost, 127.0.0.0/8, ``[::1]``).
+        headers: sent with every request. In a str value ``${VAR}`` is expanded at each connect.
+        auth: a bearer token, resolved at each connect as the values of `headers` are; or an `httpx2.Auth`, which is
+            asked for every request. Default None. Variables and functions, here and in `headers`, are also resolved
+            anew when the server has accepted their values and then answers 401.
+        http_client: a function that makes the `httpx2.AsyncClient` of one connection. It is called once for each, and
+            the client is closed with it. Its default time-out of 5 seconds does not count, any other does. Default
+            None: one is made from what follows.
+        verify: how the server's certificate is checked: an `ssl.SSLContext`, or the path of a file of CA
+            certificates. None (default) or True: with the certificates of this machine. False: not at all, which
+            `allow_insecure` must allow.
+        max_connections: connections at a time, 2 or more: the stream of the server's notifications takes one for
+            itself. None (default): 50, or ``max_in_flight + 4`` if that is more.
+        keepalive: seconds that an unused connection is kept. Default 60.
+        max_body_bytes: the longest answer or event to accept, in bytes, counted as they are decoded. Default 64 MiB.
+        allow_insecure: True allows ``http://…`` to other machines: whoever is on the way reads and changes all.
+
+    Raises:
+        ConfigError: a value cannot be used. No header's value and no credential is in the message.
+    """
+
+    verify: ssl.SSLContext | str | bool | None = attrs.field(
+        default=None, converter=_to_verify, validator=_check_verify, kw_only=True
+    )
+    max_connections: int | None = attrs.field(default=None, validator=_check_max_connections, kw_only=True)
+    keepalive: float = attrs.field(default=_DEFAULT_KEEPALIVE, validator=check.seconds(), kw_only=True)
+    max_body_bytes: int = attrs.field(
+        default=_DEFAULT_MAX_BODY, validator=check.count(1, "give a number of bytes, 1 or more"), kw_only=True
+    )
+    http_client: Callable[[], httpx2.AsyncClient] | None = attrs.field(
+        default=None, validator=_check_factory, repr=_shown_factory, kw_only=True
+    )
+
+
+@attrs.frozen
+class Sse(_Endpoint):
+    """A server that is reached over HTTP with SSE, the transport of 2024-11-05 that streamable HTTP has replaced.
+
+    ``repr`` and redirects are as for `Http`.
+
+    Args:
+        url: where its stream of events is, ``https://…``; ``http://…`` only on this machine.
+        headers: as for `Http`.
+        auth: as for `Http`.
+        allow_insecure: as for `Http`.
+
+    Raises:
+        ConfigError: a value cannot be used. No header's value and no credential is in the message.
+    """

@@ -1,0 +1,107 @@
+"""List the values of a configuration that have to be masked.
+
+These are the values of ``env``, ``headers`` and ``auth``, the variables that are expanded in any text, and the parts of
+URLs that hold credentials. All of them count, because no list of names of secrets is complete. Exceptions are short
+values and those that every program knows.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from ..._errors import ConfigError
+from ..values import parse, references
+
+if TYPE_CHECKING:
+    from ._template import Transport
+
+__all__ = ["INHERITED", "secrets_in", "variables_of"]
+
+INHERITED: Final = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+"""Variables that every server gets: what a program needs to run at all, and nothing that is a credential."""
+
+_SCHEME: Final = re.compile(r"(?P<name>[A-Za-z][A-Za-z-]*) +(?P<rest>\S.*)", re.DOTALL)
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+
+
+def variables_of(transport: Transport, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the variables that a configuration references, as they are written there, with their current values."""
+    options = getattr(transport, "options", None)
+    known: Mapping[str, str] = getattr(transport, "variables", {})
+    if options is None:  # not a template: only values can contain variables
+        fields = (getattr(transport, name, None) for name in ("env", "headers", "auth"))
+    else:
+        fields = iter(options.values())
+    for text in _texts(fields):
+        try:
+            named = list(references(parse(text, where="", variables=known)))
+        except ConfigError:
+            continue  # the connect raises the same error
+        for each in named:
+            if each.text in known:
+                if each.text.startswith("input:"):
+                    yield f"${{{each.text}}}", known[each.text]
+            elif each.name in environ and each.name not in INHERITED:
+                yield f"${{{each.name}}}", environ[each.name]
+    for name in getattr(transport, "env_from", ()) if options is None else options.get("env_from", ()):
+        if name in environ and name not in INHERITED:
+            yield f"${{{name}}}", environ[name]
+
+
+def _texts(values: Iterable[Any]) -> Iterator[str]:
+    for value in values:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping):
+            yield from _texts(value.values())
+        elif isinstance(value, tuple):
+            yield from _texts(value)
+
+
+def secrets_in(value: str, *, own_url: bool = False) -> Iterator[str]:
+    """Yield the secrets in one value: the value itself, and the parts that a server may repeat alone.
+
+    Args:
+        value: the value.
+        own_url: True if it is the URL of the server, whose host and path are not secret.
+    """
+    if not own_url:
+        yield value
+        yield from value.splitlines()
+        scheme = _SCHEME.fullmatch(value)
+        if scheme is not None:
+            yield scheme["rest"]
+            if scheme["name"].lower() == "basic":
+                yield from _of_basic(scheme["rest"])
+    if _URL.fullmatch(value):
+        yield from _of_url(value, own_url)
+
+
+def _of_basic(encoded: str) -> Iterator[str]:
+    try:
+        pair = base64.b64decode(encoded, validate=True).decode()
+    except (binascii.Error, ValueError):
+        return
+    yield pair
+    yield pair.partition(":")[2]
+
+
+def _of_url(url: str, own: bool) -> Iterator[str]:
+    try:
+        parts = urlsplit(url)
+        user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    except ValueError:
+        return
+    if password:
+        yield password
+        yield f"{user}:{password}"
+        yield base64.b64encode(f"{user}:{password}".encode(errors="replace")).decode()
+    if own:
+        yield user
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        yield value or name  # a pair without "=" is a value as likely as a name

@@ -1,0 +1,164 @@
+"""How a server is reached: a child process, an HTTP endpoint, or an object in this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from .. import _validators as check
+from ..values import (
+    NO_VALUES,
+    ConfigValue,
+    NamedValues,
+    check_mapping,
+    check_value,
+    env_problem,
+    mask_args,
+    system_problem,
+)
+
+_DEFAULT_MAX_LINE: Final = 64 * 1024 * 1024  # bytes; larger than any honest message, small enough to hold in memory
+
+
+def _shown_args(args: tuple[str, ...]) -> str:
+    return repr(mask_args(args))
+
+
+# --- Stdio ----------------------------------------------------------------------------------------------------------
+
+
+def _path(field: str, value: object) -> str:
+    """Return a path as text; refuse what the operating system would not take as one."""
+    if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str):
+        raise check.refused("Stdio", field, f"{field} is {check.a_type(value)}; give a str or a path of str")
+    path: str = os.fspath(value)
+    if not path.strip():
+        raise check.refused("Stdio", field, f"{field} is empty; give the name or the path")
+    if problem := system_problem(path):
+        raise check.refused("Stdio", field, f"{field} {problem}")
+    return path
+
+
+def _to_command(value: str | os.PathLike[str]) -> str:
+    return _path("command", value)
+
+
+def _to_cwd(value: str | os.PathLike[str] | None) -> str | None:
+    return None if value is None else _path("cwd", value)
+
+
+def _texts(field: str, value: object) -> tuple[str, ...]:
+    """Return a sequence of str as a tuple; refuse one plain str, which Python would take apart into letters."""
+    if isinstance(value, str):
+        problem = f"{field} is one str, not a sequence of them; did you mean {field}={mask_args(value.split())}?"
+        raise check.refused("Stdio", field, problem)
+    if not isinstance(value, Iterable) or isinstance(value, (bytes, bytearray, Mapping)):
+        raise check.refused("Stdio", field, f"{field} is {check.a_type(value)}; give a tuple or list of str")
+    texts = tuple(value)
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            problem = f"{field}[{index}] is {check.a_type(text)}; give a str"
+            raise check.refused("Stdio", field, problem)
+        if unusable := system_problem(text):
+            raise check.refused("Stdio", field, f"{field}[{index}] {unusable}")
+    return texts
+
+
+def _to_args(value: Iterable[str]) -> tuple[str, ...]:
+    return _texts("args", value)
+
+
+def _check_variable(field: str, name: object) -> None:
+    if not isinstance(name, str) or not name or "=" in name or "\0" in name:
+        # "NAME=value" in one text is a likely mistake, and the value is not to be shown.
+        shown = check.shown(name.partition("=")[0] + "=…" if isinstance(name, str) and "=" in name else name)
+        remedy = "give a name that is not empty and holds no '=' (a value belongs into env)"
+        raise check.refused("Stdio", field, f"{field} holds {shown}, which cannot name a variable; {remedy}")
+
+
+def _to_env_from(value: Iterable[str]) -> tuple[str, ...]:
+    names = _texts("env_from", value)
+    for name in names:
+        _check_variable("env_from", name)
+    return names
+
+
+def _to_env(value: Mapping[str, ConfigValue]) -> Mapping[str, ConfigValue]:
+    check_mapping("Stdio", "env", value)
+    for name, each in value.items():
+        _check_variable("env", name)
+        text = check_value("Stdio", "env", name, each)
+        if problem := env_problem(text or ""):
+            raise check.refused("Stdio", f"env.{name}", f"env[{name!r}]: {problem}")
+    return NamedValues(value)
+
+
+def _check_env_from(instance: Stdio, attribute: attrs.Attribute[Any], value: tuple[str, ...]) -> None:
+    """Refuse a variable that is to be set and to be passed on: which of the two is meant is anyone's guess."""
+    for name in value:
+        if name in instance.env:
+            problem = f"{name!r} is both in env_from (pass on) and in env (set); remove it from one of them"
+            raise check.refused("Stdio", "env_from", problem)
+
+
+@attrs.frozen
+class Stdio:
+    """A server that is started as a child process and spoken to through its stdin and stdout.
+
+    The child sees a few variables of this process (HOME, LOGNAME, PATH, SHELL, TERM, USER), those named in `env_from`,
+    and `env`; nothing else. Whether the command exists is seen when it is started.
+
+    ``repr`` shows no value of `env`, and masks the arguments that look like credentials; `env` is the place for them.
+
+    Args:
+        command: the program: a name to be looked up on PATH, or a path.
+        args: its arguments, each on its own. They are passed as they are: no shell, no ``${VAR}``.
+        env: variables to set. In a str value ``${VAR}`` is expanded at each connect.
+        env_from: names of variables of this process to pass on. One that is not set then is left out.
+        cwd: the directory to start in. None: that of this process.
+        max_line_bytes: the longest message to accept, in bytes. Default 64 MiB.
+
+    Raises:
+        ConfigError: a value cannot be used. No value of `env` is in the message.
+    """
+
+    command: str = attrs.field(converter=_to_command)
+    args: tuple[str, ...] = attrs.field(default=(), converter=_to_args, repr=_shown_args)
+    env: Mapping[str, ConfigValue] = attrs.field(default=NO_VALUES, converter=_to_env, kw_only=True)
+    env_from: tuple[str, ...] = attrs.field(default=(), converter=_to_env_from, validator=_check_env_from, kw_only=True)
+    cwd: str | None = attrs.field(default=None, converter=_to_cwd, kw_only=True)
+    max_line_bytes: int = attrs.field(
+        default=_DEFAULT_MAX_LINE, validator=check.count(1, "give a number of bytes, 1 or more"), kw_only=True
+    )
+
+
+# --- InProcess ------------------------------------------------------------------------------------------------------
+
+
+def _check_server(instance: InProcess, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is None or isinstance(value, str):
+        remedy = 'give the server object; a program is Stdio("…") and a URL is Http("…")'
+        raise check.refused("InProcess", "server", f"server is {check.a_type(value)}; {remedy}")
+
+
+def _shown_server(server: object) -> str:
+    return f"<{type(server).__name__}>"
+
+
+@attrs.frozen
+class InProcess:
+    """A server that is an object in this process, of the `mcp` package; meant for tests and for embedding.
+
+    Two of these are equal if they hold the same object. Whether it can serve is seen at the connect.
+
+    Args:
+        server: the server object.
+
+    Raises:
+        ConfigError: `server` is None or a str.
+    """
+
+    server: Any = attrs.field(validator=_check_server, eq=id, repr=_shown_server)

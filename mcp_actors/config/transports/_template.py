@@ -1,0 +1,214 @@
+"""A transport whose texts hold ``${…}`` where `Stdio`, `Http` and `Sse` take texts as they are.
+
+Configuration files have variables everywhere: in commands, arguments and URLs too. What such a text stands for is
+worked out for every connect, as the values of ``env`` and ``headers`` are, and is not kept.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
+from typing import Any, Final, Literal, TypeAlias, TypeVar
+from urllib.parse import urlsplit
+
+import attrs
+
+from ..._errors import ConfigError
+from .._validators import refused
+from ..values import MASK, NO_VALUES, ExpandedUrl, NamedValues, Secret, expand, mask_args, mask_url
+from ._http import Http, Sse
+from ._stdio import InProcess, Stdio
+
+Kind: TypeAlias = Literal["stdio", "script", "http", "sse", "url"]
+"""How a server is reached. ``"script"``: a file that an interpreter runs. ``"url"``: the end of the URL says which."""
+
+_T = TypeVar("_T", Stdio, Http, Sse)
+
+INTERPRETERS: Final[Mapping[str, str]] = {
+    ".py": sys.executable or "python3",
+    ".js": "node",
+    ".cjs": "node",
+    ".mjs": "node",
+    ".sh": "sh",
+}
+"""What runs a script, by the end of its name. Python scripts run in the environment that runs this program."""
+
+_TEXTS: Final = ("command", "cwd", "url", "auth")
+_NAMED: Final = ("env", "headers")
+
+_STAND_INS: Final[Mapping[str, str]] = {"url": "https://server.invalid/", "auth": "token"}
+"""What a text with variables is taken for while it is checked what can be checked without them; else ``"x"``."""
+
+
+def make_transport(kind: Kind, options: Mapping[str, Any]) -> Stdio | Http | Sse:
+    """Make the transport of that kind. For a script this looks at the file system.
+
+    Raises:
+        ConfigError: an option cannot be used.
+    """
+    if kind in ("stdio", "script"):
+        return _made(Stdio, _with_interpreter(options, always=kind == "script"))
+    if kind == "sse" or (kind == "url" and ends_in_sse(options.get("url"))):
+        return _made(Sse, options)
+    return _made(Http, options)
+
+
+def _made(transport: type[_T], options: Mapping[str, Any]) -> _T:
+    known = {attribute.name for attribute in attrs.fields(transport)}
+    for name in options:
+        if name not in known:
+            problem = f"{name!r} means nothing to a server of this kind ({transport.__name__}); remove it"
+            raise refused(transport.__name__, name, problem)
+    return transport(**options)
+
+
+def ends_in_sse(url: object) -> bool:
+    """Whether the path of a URL says that it is an endpoint of HTTP with SSE."""
+    try:
+        return isinstance(url, str) and urlsplit(url).path.rstrip("/").endswith("/sse")
+    except ValueError:
+        return False
+
+
+def _with_interpreter(options: Mapping[str, Any], *, always: bool) -> dict[str, Any]:
+    """Let a script be run by its interpreter, unless it is a program of its own."""
+    command, cwd = options.get("command"), options.get("cwd")
+    if not isinstance(command, str) or not isinstance(cwd, str | None) or "\0" in f"{command}{cwd}":
+        return dict(options)
+    interpreter = INTERPRETERS.get(PurePath(command).suffix)
+    if interpreter is None or not (always or _needs_interpreter(os.path.join(cwd or "", command), command)):
+        return dict(options)
+    return {**options, "command": interpreter, "args": (command, *options.get("args", ()))}
+
+
+def _needs_interpreter(path: str, command: str) -> bool:
+    if not os.path.isfile(path):
+        return False
+    return shutil.which(command) is None if not os.path.dirname(command) else not os.access(path, os.X_OK)
+
+
+def _shown_options(options: Mapping[str, Any]) -> str:
+    shown = {name: repr(value) for name, value in options.items()}
+    if "args" in options:
+        shown["args"] = repr(mask_args(options["args"]))
+    if "url" in options:
+        shown["url"] = repr(mask_url(options["url"]))
+    if "auth" in options:
+        shown["auth"] = MASK
+    return "{" + ", ".join(f"{name!r}: {text}" for name, text in shown.items()) + "}"
+
+
+def _to_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: NamedValues(value) if name in _NAMED else tuple(value) if name == "args" else value
+        for name, value in options.items()
+    }
+
+
+def _to_variables(variables: Mapping[str, str]) -> NamedValues:
+    return NamedValues(variables)
+
+
+def _stand_in(field: str, text: str) -> str:
+    return _STAND_INS.get(field, "x") if "${" in text else text
+
+
+@attrs.frozen
+class TransportTemplate:
+    """How a server is reached, with variables in any of its texts; `load_config` makes these where they are needed.
+
+    It stands where `Stdio`, `Http` or `Sse` would, and every connect makes one of those of it. ``repr`` shows what
+    these would show.
+
+    Args:
+        kind: what it becomes: ``"stdio"``, ``"script"``, ``"http"``, ``"sse"``, or ``"url"`` if that depends on how
+            its URL ends.
+        options: the arguments of `Stdio`, `Http` or `Sse`. In texts ``${…}`` is expanded at each connect.
+        variables: what may be named besides environment variables, for example ``"input:token"``.
+
+    Raises:
+        ConfigError: an option cannot be used, whatever its variables will be.
+    """
+
+    kind: Kind
+    options: Mapping[str, Any] = attrs.field(converter=_to_options, repr=_shown_options, hash=False)
+    variables: Mapping[str, str] = attrs.field(default=NO_VALUES, converter=_to_variables, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        make_transport(self.kind, self._with(_stand_in))
+
+    @property
+    def display_options(self) -> dict[str, object]:
+        """The options for messages and logs, as JSON-like data: no credential, and variables as they were written."""
+        shown: dict[str, object] = dict(self.options)
+        if "args" in shown:
+            shown["args"] = mask_args(str(each) for each in self.options["args"])
+        if "url" in shown:
+            shown["url"] = mask_url(str(self.options["url"]))
+        if "auth" in shown:
+            shown["auth"] = MASK
+        for field in _NAMED:
+            if field in shown:
+                shown[field] = sorted(self.options[field])
+        return shown
+
+    def resolve(self, environ: Mapping[str, str], *, where: str) -> Stdio | Http | Sse:
+        """Make the transport for one connect.
+
+        Args:
+            environ: the environment variables, usually ``os.environ``.
+            where: the place in the configuration, for the message; for example ``"servers.docs"``.
+
+        Raises:
+            ConfigError: a variable is not set, or what comes of it cannot be used.
+        """
+
+        def filled(field: str, text: str) -> str:
+            return expand(text, environ, where=f"{where}.{field}", variables=self.variables)
+
+        options = self._with(filled)
+        if "url" in options:
+            options["url"] = ExpandedUrl(options["url"], written=self.options["url"])
+        try:
+            return make_transport(self.kind, options)
+        except ConfigError as error:
+            problem = str(error).removeprefix(f"{error.source}: ")
+            raise ConfigError(f"{where}: {problem}", path=f"{where}.{error.path}") from None
+
+    def _with(self, filled: Callable[[str, str], str]) -> dict[str, Any]:
+        """Return the options with every text replaced by ``filled(field, text)``."""
+        options = dict(self.options)
+        for field in _TEXTS:
+            if isinstance(options.get(field), str):
+                options[field] = filled(field, options[field])
+        if "args" in options:
+            options["args"] = tuple(
+                filled(f"args[{index}]", text) if isinstance(text, str) else text
+                for index, text in enumerate(options["args"])
+            )
+        if isinstance(options.get("auth"), str):
+            options["auth"] = Secret(options["auth"])
+        for field in _NAMED:
+            if field in options:
+                options[field] = {
+                    name: Secret(filled(f"{field}.{name}", value)) if isinstance(value, str) else value
+                    for name, value in options[field].items()
+                }
+        return options
+
+
+Transport: TypeAlias = Stdio | Http | Sse | InProcess | TransportTemplate
+"""How a server is reached."""
+
+
+def speaks_sse(transport: Transport, environ: Mapping[str, str]) -> bool:
+    """Whether a server is reached over HTTP with SSE, as far as that can be known before it is connected to."""
+    if not isinstance(transport, TransportTemplate):
+        return isinstance(transport, Sse)
+    try:
+        return isinstance(transport.resolve(environ, where="transport"), Sse)
+    except ConfigError:
+        return False  # the connect will say what is wrong

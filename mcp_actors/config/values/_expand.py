@@ -1,0 +1,175 @@
+"""``${…}`` in a text: what may stand there, and what it is replaced by.
+
+A text is parsed first, without a look at any variable, so that what is malformed can be refused when it is loaded; then
+the parsed text is expanded with the variables of the moment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+import attrs
+
+from ..._errors import ConfigError
+
+MAX_DEPTH: Final = 16
+"""How deeply defaults may hold defaults. Nobody writes four; without a bound a hostile file could exhaust the stack."""
+
+MAX_EXPANDED: Final = 1024 * 1024
+"""Characters that one text may become. Linux takes an eighth of it as one argument; without a bound a text of many
+references to a long variable would fill the memory."""
+
+MAX_REFERENCES: Final = 1000
+"""References in one text, those in defaults too. Nobody writes ten; to take a million apart takes half a minute."""
+
+NO_VARIABLES: Final[Mapping[str, str]] = MappingProxyType({})
+
+_REFERENCE: Final = re.compile(r"\$?\$\{")
+_BRACE: Final = re.compile(r"\$\{|\}")
+_VARIABLE: Final = re.compile(r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
+INPUT: Final = re.compile(r"input:(?P<id>[\w.-]{1,64})")
+
+
+@attrs.frozen
+class Reference:
+    """One ``${…}``: `text` is what stands in it, `default` what follows ``:-``, parsed, or None."""
+
+    text: str
+    name: str
+    default: tuple[Part, ...] | None = None
+
+
+Part: TypeAlias = str | Reference
+
+
+def expand(text: str, environ: Mapping[str, str], *, where: str, variables: Mapping[str, str] = NO_VARIABLES) -> str:
+    """Replace the references in `text` by their values.
+
+    ``${VAR}`` or ``${env:VAR}`` is an environment variable's value and must be set (it may be empty).
+    ``${VAR:-default}`` is the default if the variable is unset or empty, as in a shell; a default may hold references
+    itself. ``$${`` is a literal ``${``. Any other ``$`` stands for itself. What a variable holds is not expanded again,
+    so there is no cycle.
+
+    Args:
+        text: the text as it was configured.
+        environ: the environment variables, usually ``os.environ``.
+        where: the place in the configuration, for the message; for example ``"servers.docs.env.TOKEN"``.
+        variables: further values, by what stands between the braces; they come first.
+
+    Raises:
+        ConfigError: a variable is not set and has no default, or a reference is malformed, or the result is too long.
+            The message names the variable and `where`, and shows nothing else of the text.
+    """
+    expanded = "".join(_values(parse(text, where=where, variables=variables), environ, variables, where))
+    if len(expanded) > MAX_EXPANDED:
+        raise _bad(where, f"the text is longer than {MAX_EXPANDED} characters once its variables are replaced")
+    return expanded
+
+
+def parse(text: str, *, where: str, variables: Container[str] = NO_VARIABLES) -> tuple[Part, ...]:
+    """Take `text` apart into literal pieces and references.
+
+    Args:
+        text: the text as it was configured.
+        where: the place in the configuration, for the message.
+        variables: what may stand between the braces besides environment variables.
+
+    Raises:
+        ConfigError: a reference is malformed, or names an input that there is not; or there are too many.
+    """
+    if text.count("${") > MAX_REFERENCES:
+        raise _bad(where, f"there are more than {MAX_REFERENCES} of ${{…}} in one text; write fewer")
+    return tuple(_parts(text, where, variables, 0))
+
+
+def literal(text: str) -> str:
+    """Return what expands to `text`."""
+    return text.replace("${", "$${")
+
+
+def references(parts: tuple[Part, ...]) -> Iterator[Reference]:
+    """Yield every reference in a parsed text, those in defaults too."""
+    for part in parts:
+        if isinstance(part, Reference):
+            yield part
+            yield from references(part.default or ())
+
+
+# --- parsing --------------------------------------------------------------------------------------------------------
+
+
+def _parts(text: str, where: str, variables: Container[str], depth: int) -> Iterator[Part]:
+    if depth > MAX_DEPTH:
+        raise _bad(where, f"defaults are nested more than {MAX_DEPTH} deep; write fewer ${{…}} inside each other")
+    at = 0
+    while reference := _REFERENCE.search(text, at):
+        yield text[at : reference.start()]
+        if reference[0] == "$${":
+            yield "${"
+            at = reference.end()
+        else:
+            end = _closing_brace(text, reference.end(), where)
+            yield _reference(text[reference.end() : end], where, variables, depth)
+            at = end + 1
+    yield text[at:]
+
+
+def _closing_brace(text: str, start: int, where: str) -> int:
+    """Return the index of the ``}`` that closes the reference whose inside begins at `start`."""
+    depth = 1
+    for brace in _BRACE.finditer(text, start):
+        depth += 1 if brace[0] == "${" else -1
+        if depth == 0:
+            return brace.start()
+    raise _bad(where, "a '${' has no closing '}'; add it, or write '$${' for the two characters")
+
+
+def _reference(inside: str, where: str, variables: Container[str], depth: int) -> Reference:
+    if inside in variables:
+        return Reference(inside, inside)
+    if asked := INPUT.fullmatch(inside):
+        remedy = "inputs are for files; read them with load_config(…, ask=…)"
+        raise _bad(where, f"nobody was asked for input {asked['id']!r}; {remedy}")
+    variable = _VARIABLE.fullmatch(inside)
+    if variable is None:
+        # The inside is not shown: it may be a piece of a password that happens to hold these two characters.
+        remedy = "write ${VAR}, ${env:VAR} or ${VAR:-default}, or '$${' for the two characters"
+        raise _bad(where, f"a '${{…}}' does not hold a variable; {remedy}")
+    default = variable["default"]
+    parsed = None if default is None else tuple(_parts(default, where, variables, depth + 1))
+    return Reference(inside, variable["name"], parsed)
+
+
+# --- expanding ------------------------------------------------------------------------------------------------------
+
+
+def _values(
+    parts: tuple[Part, ...], environ: Mapping[str, str], variables: Mapping[str, str], where: str
+) -> Iterator[str]:
+    length = 0
+    for part in parts:
+        value = part if isinstance(part, str) else _look_up(part, environ, variables, where)
+        length += len(value)
+        yield value
+        if length > MAX_EXPANDED:
+            return  # whoever asked sees that it is too long
+
+
+def _look_up(reference: Reference, environ: Mapping[str, str], variables: Mapping[str, str], where: str) -> str:
+    if reference.text in variables:
+        return variables[reference.text]
+    value = environ.get(reference.name)
+    if reference.default is not None and not value:
+        return "".join(_values(reference.default, environ, variables, where))
+    if value is None:
+        name = reference.name
+        remedy = f"set it, or give a default: ${{{name}:-default}}"
+        raise _bad(where, f"environment variable {name!r} is not set; {remedy}")
+    return value
+
+
+def _bad(where: str, problem: str) -> ConfigError:
+    return ConfigError(f"{where}: {problem}", path=where)

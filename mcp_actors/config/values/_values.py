@@ -1,0 +1,243 @@
+"""Values that may hold a credential: how they are written, hidden, and resolved at each connect.
+
+A value of ``env`` or ``headers`` is a text, a `Secret` or a function. Configuration keeps it as it was written; what
+it stands for is worked out anew for every connect by `resolve` and is not kept, so a changed variable or a renewed
+token is seen by the next connect.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Final, NoReturn, Self, TypeAlias, final
+
+from ..._errors import ConfigError
+from .._validators import a_type, refused
+from ._expand import expand
+from ._masking import MASK
+
+
+@final
+class Secret:
+    """A text that is never shown: ``repr``, ``str`` and formatting give a placeholder.
+
+    It cannot be pickled. Two secrets of the same text are equal. The text is taken literally where it is used:
+    ``${VAR}`` in it means nothing. Because formatting hides it too, write ``Secret(f"Bearer {token}")`` and not
+    ``f"Bearer {Secret(token)}"``.
+
+    Args:
+        value: the text to hide.
+
+    Raises:
+        ConfigError: `value` is not a str.
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = _text_of_secret(value)
+
+    def reveal(self) -> str:
+        """Return the text itself."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return f"Secret({MASK})"
+
+    def __str__(self) -> str:
+        return MASK
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Secret cannot be pickled; pass a function that reads it, or pass its reveal() on purpose")
+
+    __getstate__ = __reduce__
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return self._value == other._value if isinstance(other, Secret) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._value))
+
+
+def _text_of_secret(value: object) -> str:
+    if not isinstance(value, str):
+        message = f"Secret: the value is {a_type(value)}; give a str (decode bytes first)"
+        raise ConfigError(message, source="Secret")
+    return value
+
+
+ConfigValue: TypeAlias = str | Secret | Callable[[], str | Awaitable[str]]
+"""A text in which ``${VAR}`` is expanded, a `Secret`, or a function (plain or async) that returns the text."""
+
+
+@final
+class NamedValues(Mapping[str, ConfigValue]):
+    """An immutable mapping of names to values whose ``repr`` shows the names only."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[str, ConfigValue] | None = None) -> None:
+        self._items: dict[str, ConfigValue] = dict(items or {})
+
+    def __getitem__(self, name: str) -> ConfigValue:
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return "{" + ", ".join(f"{name!r}: {MASK}" for name in self._items) + "}"
+
+    def __hash__(self) -> int:
+        # Of the names only: that agrees with equality, and a callable object among the values need not be hashable.
+        return hash(frozenset(self._items))
+
+
+NO_VALUES: Final = NamedValues()
+
+
+def check_value(owner: str, field: str, name: str, value: object) -> str | None:
+    """Refuse what is no `ConfigValue`; return the text of one that is known already, None for a function."""
+    if isinstance(value, Secret):
+        return value.reveal()
+    if isinstance(value, str):
+        return value
+    if not callable(value):
+        remedy = "give a str, a Secret, or a function that returns a str"
+        raise refused(owner, f"{field}.{name}", f"{field}[{name!r}] is {a_type(value)}; {remedy}")
+    return None
+
+
+def check_mapping(owner: str, field: str, value: object) -> None:
+    if not isinstance(value, Mapping):
+        problem = f'{field} is {a_type(value)}; write {field}={{"NAME": "value"}}'
+        raise refused(owner, field, problem)
+
+
+# --- Resolving ------------------------------------------------------------------------------------------------------
+
+
+async def resolve(value: ConfigValue, environ: Mapping[str, str], *, where: str) -> str:
+    """Return the text that `value` stands for now. Nothing is remembered between calls.
+
+    A str is expanded (see `expand`), a `Secret` is taken literally, a function is called, and awaited if it is
+    async; what it returns is taken literally too.
+
+    **Cancellation**: this waits only inside an async function of the user's; it is no checkpoint otherwise, and leaves
+    nothing behind.
+
+    Args:
+        value: the value as it was configured.
+        environ: the variables, usually ``os.environ``.
+        where: the place in the configuration, for the message.
+
+    Raises:
+        ConfigError: a variable is not set, or the function raised (its exception is the ``__cause__``; the message
+            names only its type, since its text may hold a credential), or it did not return a str.
+    """
+    if isinstance(value, str):
+        return expand(value, environ, where=where)
+    if isinstance(value, Secret):
+        return value.reveal()
+    try:
+        result = value()
+        text: object = await result if inspect.isawaitable(result) else result
+    except Exception as exc:
+        message = f"{where}: the function that gives the value raised {type(exc).__name__} (the cause of this error)"
+        raise ConfigError(message, path=where) from exc
+    if not isinstance(text, str):
+        message = f"{where}: the function that gives the value returned {a_type(text)}; let it return a str"
+        raise ConfigError(message, path=where)
+    return text
+
+
+async def resolve_env(env: Mapping[str, ConfigValue], environ: Mapping[str, str], *, where: str) -> dict[str, str]:
+    """Resolve every value of an ``env``; `where` is its place, to which the name of the variable is added.
+
+    Raises:
+        ConfigError: as `resolve`, or a value holds what no environment can carry: a NUL character, a lone surrogate.
+    """
+    return await _resolve_all(env, environ, where, env_problem)
+
+
+async def resolve_headers(
+    headers: Mapping[str, ConfigValue], environ: Mapping[str, str], *, where: str
+) -> dict[str, str]:
+    """Resolve every value of ``headers``; `where` is its place, to which the name of the header is added.
+
+    Raises:
+        ConfigError: as `resolve`, or a value cannot be sent in a header. It is refused here because the error of
+            the HTTP library would show it.
+    """
+    return await _resolve_all(headers, environ, where, header_problem)
+
+
+async def resolve_token(value: ConfigValue, environ: Mapping[str, str], *, where: str) -> str:
+    """Resolve a bearer token; `where` is its place.
+
+    Raises:
+        ConfigError: as `resolve`, or it cannot be sent as one.
+    """
+    token = await resolve(value, environ, where=where)
+    if problem := token_problem(token):
+        raise ConfigError(f"{where}: {problem}", path=where)
+    return token
+
+
+async def _resolve_all(
+    values: Mapping[str, ConfigValue], environ: Mapping[str, str], where: str, problem_of: Callable[[str], str | None]
+) -> dict[str, str]:
+    resolved: dict[str, str] = {}
+    for name, value in values.items():
+        place = f"{where}.{name}"
+        resolved[name] = await resolve(value, environ, where=place)
+        if problem := problem_of(resolved[name]):
+            raise ConfigError(f"{place}: {problem}", path=place)
+    return resolved
+
+
+def env_problem(text: str) -> str | None:
+    """Say what keeps `text` from being an environment value, without showing it; None if nothing does."""
+    problem = system_problem(text)
+    return None if problem is None else f"the value {problem}"
+
+
+def system_problem(text: str) -> str | None:
+    """Say what keeps `text` from being given to the operating system, without showing it; None if nothing does."""
+    if "\0" in text:
+        return "holds a NUL character; remove it"
+    try:
+        os.fsencode(text)  # what the system itself has given comes back as it was, whatever it is
+    except UnicodeEncodeError:
+        return "holds half of a surrogate pair, which is no character; write the whole character"
+    return None
+
+
+def header_problem(text: str) -> str | None:
+    """Say what keeps `text` from being sent as a header, without showing it; None if nothing does."""
+    if "\n" in text or "\r" in text:
+        return "the value holds a line break; strip it (a file read as a whole usually ends in one)"
+    if text != text.strip():
+        return "the value begins or ends with white space; strip it, and see whether a variable in it is empty"
+    if not text.isascii() or not text.replace("\t", " ").isprintable():
+        return "the value holds a character that is not printable ASCII; encode it"
+    return None
+
+
+def token_problem(text: str) -> str | None:
+    """Say what keeps `text` from being sent as a bearer token, without showing it; None if nothing does."""
+    if not text:
+        return "the token is empty"
+    if text.lower().startswith(("bearer ", "basic ")):
+        return "the value begins with the name of a scheme; give the bare token, or put it into headers as it is"
+    return header_problem(text)
