@@ -29,7 +29,10 @@ MAX_FIELD: Final = 16 * 1024
 """Bytes kept of a line other than data, such as an id or a comment. The rest is dropped."""
 
 LINES: Final = 1024
-"""Bytes that are split into lines in one step; each byte may be a line."""
+"""Bytes that are split into lines in one step, where lines are short: each byte may be a line."""
+
+FEW: Final = 64
+"""Lines in a piece that is split in one step. A message of any length is one line."""
 
 DATA: Final = b"data:"
 
@@ -177,6 +180,13 @@ class EventParser:
         return event
 
 
+def _parts(piece: bytes) -> Iterator[bytes]:
+    """Cut a piece of a stream into parts that each take a short step."""
+    size = LINES if piece.count(b"\n") + piece.count(b"\r") > FEW else PIECE
+    for begin in range(0, len(piece), size):
+        yield piece[begin : begin + size]
+
+
 async def read_events(response: httpx2.Response, max_bytes: float, max_values: float) -> AsyncGenerator[Event, None]:
     """Read a stream of events to its end, and yield to the event loop often, whatever the server sends.
 
@@ -185,10 +195,10 @@ async def read_events(response: httpx2.Response, max_bytes: float, max_values: f
     parser, turns, pace = EventParser(max_bytes, max_values), Turns(), ReadingPace()
     async with aclosing(pieces_of(response)) as pieces:
         async for piece in pieces:
-            for begin in range(0, len(piece), LINES):
+            for part in _parts(piece):
                 await turns.take()
                 began, idle = perf_counter(), True
-                for event in parser.feed(piece[begin : begin + LINES]):
+                for event in parser.feed(part):
                     idle = False
                     yield event
                     await turns.take()

@@ -147,16 +147,17 @@ class HeardBody(httpx2.AsyncByteStream):
 class _InTurns(httpx2.AsyncByteStream):
     """An encoded body in small pieces, with a checkpoint in between even if all of it has arrived."""
 
-    def __init__(self, inner: httpx2.AsyncByteStream, turns: Turns) -> None:
+    def __init__(self, inner: httpx2.AsyncByteStream, size: int, turns: Turns) -> None:
         self._inner = inner
+        self._size = size
         self._turns = turns
         self._pieces = self._cut()
 
     async def _cut(self) -> AsyncGenerator[bytes, None]:
         async for chunk in self._inner:
-            for begin in range(0, len(chunk), ENCODED_PIECE):
+            for begin in range(0, len(chunk), self._size):
                 await self._turns.take()
-                yield chunk[begin : begin + ENCODED_PIECE]
+                yield chunk[begin : begin + self._size]
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self._pieces
@@ -174,10 +175,12 @@ async def pieces_of(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
             unlimited number of bytes could pass in one step.
     """
     codings = [each.lower() for each in response.headers.get_list("content-encoding", split_commas=True)]
-    if len([each for each in codings if each != "identity"]) > 1:
+    codings = [each for each in codings if each != "identity"]
+    if len(codings) > 1:
         raise httpx2.DecodingError(f"it was encoded more than once: {', '.join(codings)}")
     turns = Turns()
-    response.stream = _InTurns(response.stream, turns)  # type: ignore[arg-type]  # an AsyncClient's are async
+    size = ENCODED_PIECE if codings else PIECE
+    response.stream = _InTurns(response.stream, size, turns)  # type: ignore[arg-type]  # an AsyncClient's are async
     async with aclosing(response.aiter_bytes()) as decoded:
         async for data in decoded:
             for begin in range(0, len(data), PIECE):

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import Final
-
 __all__ = ["TooManyValues", "ValueCounter"]
-
-_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
-_REST: Final = re.compile(rb"(?:[^\"\\]++|\\.)*+", re.DOTALL)
-"""Of a string that began earlier: up to its end, to the end of the data, or to a backslash there."""
 
 
 class TooManyValues(Exception):
@@ -32,22 +25,13 @@ class ValueCounter:
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes, which may begin and end anywhere."""
-        if not data:
-            return
-        begin = 0
-        if self._in_string:
-            begin = self._string_end(data)
-            if self._in_string:
-                return
-        bare, opening, begun = _STRING.sub(b"", data[begin:]).partition(b'"')
+        if self._escaped and data:
+            data, self._escaped = data[1:], False
+        if b"\\" in data:
+            # Without pairs of backslashes, each one that is left escapes what follows it. This order matters.
+            data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+            self._escaped = data.endswith(b"\\")
+        parts = data.split(b'"')  # in turns outside and inside of strings; several times faster than a regex
+        bare = b"".join(parts[1 if self._in_string else 0 :: 2])
         self.values += bare.count(b",") + bare.count(b"[") + bare.count(b"{")
-        self._in_string = bool(opening)
-        self._escaped = (len(begun) - len(begun.rstrip(b"\\"))) % 2 == 1
-
-    def _string_end(self, data: bytes) -> int:
-        """Return where the string ends in which the data begins; if it does not, note that."""
-        found = _REST.match(data, 1 if self._escaped else 0)
-        end = found.end() if found is not None else 0
-        self._in_string = data[end : end + 1] != b'"'
-        self._escaped = self._in_string and end < len(data)
-        return end + 1
+        self._in_string ^= len(parts) % 2 == 0
