@@ -17,7 +17,8 @@ import pytest
 import trio
 import trio.testing
 from _processes import Family
-from main_job import PROGRAMS, SCRIPTS, Show, StepFailed, first_of
+from _steps import PROGRAMS, SCRIPTS, Show, StepFailed
+from main_job import first_of
 
 from .leftovers import children
 from .source import EXAMPLES, parse
