@@ -304,7 +304,7 @@ def test_the_middleware_offers_what_langchain_tools_gives() -> None:
         assert await say(create_agent(LangChainModel(think=think), middleware=[middleware])) == "done"
         with pytest.raises(TypeError, match=r"give the group that it belongs to, and servers=\['a'\]"):
             LangChainMiddleware(servers["a"])  # type: ignore[arg-type]  # it is refused
-        with pytest.raises(KeyError, match="there is no server 'c' in this group"):
+        with pytest.raises(KeyError, match="server 'c' not found in this group"):
             LangChainMiddleware(servers, servers=["c"])
 
     in_group(use, server("a"), server("b"))

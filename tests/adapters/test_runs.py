@@ -316,7 +316,7 @@ def test_what_is_no_group_of_the_bridge_is_refused(make: Any) -> None:
                 await make(None)
             with pytest.raises(TypeError, match=r"servers='a': give a collection of names, like servers=\['a'\]"):
                 await make(servers, servers="a")
-            with pytest.raises(KeyError, match="there is no server 'b' in this group; its servers are: a"):
+            with pytest.raises(KeyError, match="server 'b' not found in this group; its servers are: a"):
                 await make(servers, servers=["b"])
 
     asyncio.run(main())

@@ -1,6 +1,6 @@
-"""Several servers as one thing: the door to them, their tree, and what is theirs together.
+"""Many servers as one: open them, supervise them, and view them together.
 
-Nothing of one server knows that it is in a group: only the door of `servers` imports this folder.
+A single server does not know that it belongs to a group: only the face of `servers` imports this room.
 """
 
 from __future__ import annotations

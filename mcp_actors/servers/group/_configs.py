@@ -1,4 +1,4 @@
-"""What `open_servers` was given: configurations, and files and mappings in which there are some."""
+"""Read the configurations, files and mappings that `open_servers` was given."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ __all__ = ["Configured", "Given", "read_configs"]
 logger = logging.getLogger("mcp_actors.servers")
 
 Configured: TypeAlias = ServerConfig | LoadedConfig | str | os.PathLike[str] | Mapping[str, Any]
-"""What `open_servers` takes: a server, what `load_config` returned, or what it would be given."""
+"""An argument of `open_servers`: a server, a result of `load_config`, or a path or mapping for it."""
 
 
 @define
 class Given:
-    """The servers of a group, and what could not be loaded.
+    """The servers of a group, and the entries that could not be loaded.
 
     Attributes:
         servers: the configurations, in the order in which they were given.
-        failed: the name of a server that could not be loaded, or the path of a file, and what is wrong with it.
-        required: the names in `failed` without which the group must not start.
+        failed: the error of each server or file that could not be loaded, by its name or path.
+        required: the names in `failed` that prevent the group from starting.
     """
 
     servers: list[ServerConfig] = Factory(list)
@@ -38,11 +38,11 @@ class Given:
 
     @property
     def enabled(self) -> list[ServerConfig]:
-        """The servers that are to be connected."""
+        """The enabled servers."""
         return [config for config in self.servers if config.enabled]
 
     def add(self, loaded: LoadedConfig) -> None:
-        """Add what was loaded from one source."""
+        """Add the servers and errors of one source."""
         self.servers += loaded.servers
         self.failed.update(loaded.failed)
         self.required |= loaded.required
@@ -51,13 +51,13 @@ class Given:
 
 
 async def read_configs(configs: Iterable[Configured], *, strict: bool) -> Given:
-    """Read the files among what was given.
+    """Read every configuration, the files among them in a thread.
 
-    **Cancellation**: leaves at once; a thread that waits for a slow file system is left to itself.
+    **Cancellation**: leaves at once and abandons a thread that waits for a slow file system.
 
     Raises:
-        ConfigError: a file cannot be read, this is no configuration, two servers have one name, or an entry that is
-            needed cannot be used: one that is required, or any if `strict`. The first such, the others are notes.
+        ConfigError: a file cannot be read, an argument is not a configuration, two servers share a name, or a required
+            entry (any entry if `strict`) cannot be used. The first such error is raised; the others are notes.
     """
     given = Given()
     for config in configs:

@@ -1,4 +1,4 @@
-"""What leaves the door of a group when it fails: the kernel's failures, in terms of servers."""
+"""Translate the kernel's failures of a group into errors about servers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .._record import ServerRecord
 
 
-__all__ = ["translated"]
+__all__ = ["translate"]
 
 
 @define
@@ -28,8 +28,8 @@ class Phase:
 
 
 @contextmanager
-def translated(records: Iterable[ServerRecord]) -> Iterator[Phase]:
-    """Turn the kernel's failures of the group's own supervisor into errors about servers."""
+def translate(records: Iterable[ServerRecord]) -> Iterator[Phase]:
+    """Raise errors about servers instead of the kernel's errors about the group's supervisor."""
     phase = Phase()
     failure: BaseException
     try:
@@ -52,12 +52,12 @@ def translated(records: Iterable[ServerRecord]) -> Iterator[Phase]:
             failure = BaseExceptionGroup(group.message, [failure, *others.exceptions])
     else:
         return
-    # What the kernel said about its actors is no news to a user of servers.
+    # Not `from exc`: the kernel's account of its actors would only bury the server's own cause in the traceback.
     raise failure from failure.__cause__
 
 
 def _start_failure(records: Iterable[ServerRecord], exc: Exception) -> BaseException:
-    """The first failed connect in configured order; the others become notes."""
+    """Return the first failed connect in configured order; the others become its notes."""
     failures = [cause for cause in (_connect_failure(record) for record in records) if cause is not None]
     return first_of(failures) if failures else exc
 
@@ -68,14 +68,13 @@ def _connect_failure(record: ServerRecord) -> Exception | None:
 
 
 def _unavailable(records: Iterable[ServerRecord]) -> ServerUnavailable | None:
-    """The error for a server that ended its group; None if it was no server but a defect that did."""
+    """Return the error for the server that ended its group; None if a defect ended it."""
     record = next((r for r in records if r.state == "failed" and r.config.on_failure == "raise"), None)
     if record is None:
         return None
     name = record.config.name
     failure = ServerUnavailable(
-        f"server {name!r}: has failed for good and is configured with on_failure='raise', which ends the group: "
-        f"{record.last_error}",
+        f"server {name!r} failed for good and ended its group (on_failure='raise'): {record.last_error}",
         server=name,
         state="failed",
         last_error=record.last_error,
@@ -84,5 +83,5 @@ def _unavailable(records: Iterable[ServerRecord]) -> ServerUnavailable | None:
 
 
 def _is_echo(others: BaseException, failure: ServerUnavailable) -> bool:
-    """Whether the block only ran into the very failure that ended it."""
+    """Return True if the block raised only errors about the same server that ended it."""
     return all(isinstance(leaf, ServerError) and leaf.server == failure.server for leaf in leaves(others))

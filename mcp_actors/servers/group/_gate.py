@@ -1,12 +1,11 @@
-"""How long the start of a group waits for which server.
+"""Decide how long opening a group waits for each server.
 
-It waits for the first connect of each: until it has succeeded or failed, or, if the server is not required, has taken
-``connect_timeout``. With a gate, only for those whose connect matters before anything can be done: servers that are
-required, and servers of which nothing is remembered. The others go on connecting.
+By default it waits for every first connect: until it has succeeded or failed, or, for an optional server, has taken
+``connect_timeout``. With a start gate it waits for two kinds of servers only: required ones, and those without
+remembered tools. The others keep connecting.
 
-Nothing here starts a server. The group's supervisor does, and awaits those that are required only
-(``Supervisor(await_start=False)``); so the waiting is done in the task that opens the group, where every deadline and
-cancellation reaches it.
+The group's supervisor starts the servers, and awaits the required ones only (``Supervisor(await_start=False)``). The
+gate waits in the task that opens the group, where every deadline and cancellation reaches it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["StartGate", "check_gate"]
 
 FIRST_CONNECT: Final = ("pending", "connecting")
-"""The states before the first connect has come to something."""
+"""The states of a server whose first connect is undecided."""
 
 
 class StartGate:
@@ -34,7 +33,7 @@ class StartGate:
 
     Args:
         records: the servers.
-        seconds: how long to wait for those of which something is remembered; None: as long as it takes.
+        seconds: how long to wait for servers with remembered tools; None waits as long as it takes.
     """
 
     def __init__(self, records: Iterable[ServerRecord], seconds: float | None) -> None:
@@ -44,7 +43,9 @@ class StartGate:
     async def wait(self) -> None:
         """Wait until the block may begin."""
         for record in self._awaited:
-            while record.state == "pending":  # for some steps only: nobody is to meet a server that is not begun with
+            # Every server leaves `pending` within a few steps, whatever the deadline: the block never sees a server
+            # that has not even begun to connect.
+            while record.state == "pending":
                 await record.wait_change()
         with trio.move_on_at(self._deadline):
             for record in self._awaited:
@@ -54,38 +55,37 @@ class StartGate:
             while _undecided(record) and not record.deferred:
                 await record.wait_change()
         if any(record.state == "failed" and record.config.on_failure == "raise" for record in self._awaited):
-            await trio.sleep_forever()  # the group is about to end, and this with it
+            # The supervisor is ending the group and cancels this task; the block must not begin meanwhile.
+            await trio.sleep_forever()
 
 
 def _undecided(record: ServerRecord) -> bool:
-    """Return True if the first connect of a server has to be waited for. Required servers are connected already."""
-    return _connects(record) and record.overdue is None
+    """Return True while the first connect of a server has neither succeeded, failed nor taken too long.
 
-
-def _connects(record: ServerRecord) -> bool:
-    """Whether the first connect of a server has come to nothing yet. A state may flash by, a failure stays."""
-    return record.state in FIRST_CONNECT and record.last_error is None
+    The state alone does not tell: a failed server is `connecting` again after its back-off, but keeps its error.
+    """
+    return record.state in FIRST_CONNECT and record.last_error is None and record.overdue is None
 
 
 def check_gate(seconds: object, *, remembers: bool) -> None:
-    """Refuse a gate that cannot be.
+    """Validate a start gate.
 
     Raises:
-        ConfigError: it is no number of seconds, or nothing is remembered.
+        ConfigError: it is not a number of seconds, or there is no catalogue store.
     """
     if seconds is None:
         return
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < math.inf:
         raise ConfigError(
-            f"start_gate={seconds!r} is not possible; give seconds, 0 or more, like start_gate=0.25, or None to "
+            f"start_gate={seconds!r} is not a number of seconds; pass 0 or more, like start_gate=0.25, or None to "
             "wait for every server",
             source="open_servers",
             path="start_gate",
         )
     if not remembers:
         raise ConfigError(
-            f"start_gate={seconds!r} needs a catalog_store: servers of which nothing is remembered are waited for; "
-            "add catalog_store=True, or remove start_gate",
+            f"start_gate={seconds!r} has no effect without a catalog_store, because servers without remembered tools "
+            "are always waited for; add catalog_store=True, or remove start_gate",
             source="open_servers",
             path="start_gate",
         )

@@ -1,4 +1,4 @@
-"""A group of servers: a mapping, and views that never show what is not so."""
+"""A group of servers: a mapping plus consistent views of their state."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ logger = logging.getLogger("mcp_actors.servers")
 
 @frozen(eq=False)
 class _Shown:
-    """A snapshot, with what it was made of.
+    """A snapshot and the inputs it was computed from.
 
-    They are replaced as one, as they may be asked for in several threads at the same time (see ``bridge``): whichever
-    is kept, the next to ask sees whether it is of now.
+    Several threads may ask for the snapshot at once (see ``bridge``), so both are replaced in one assignment. Whichever
+    thread wins, the next reader compares the inputs and notices if the snapshot is stale.
     """
 
     tools: list[tuple[CatalogTool, ...]]
@@ -58,7 +58,7 @@ class _Shown:
 class ServerGroup(Mapping[str, ServerRef]):
     """The servers of an ``open_servers`` block: a mapping of names to `ServerRef`, in configured order.
 
-    All views are made from one state per server at the moment of asking. All tuples are in configured order.
+    Every view is computed from each server's current state when it is read. All tuples are in configured order.
     """
 
     def __init__(
@@ -85,14 +85,14 @@ class ServerGroup(Mapping[str, ServerRef]):
     # --- the mapping ------------------------------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> ServerRef:
-        """The server of that name. A `KeyError` lists the names there are."""
+        """Return the server with that name. A `KeyError` lists the known names."""
         try:
             return self._refs[name]
         except KeyError:
             if name in self._not_loaded:
                 raise KeyError(f"server {name!r} could not be loaded: {self._not_loaded[name]}") from None
             known = ", ".join(self._refs) or "none"
-            raise KeyError(f"there is no server {name!r} in this group; its servers are: {known}") from None
+            raise KeyError(f"server {name!r} not found in this group; its servers are: {known}") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._refs)
@@ -104,33 +104,33 @@ class ServerGroup(Mapping[str, ServerRef]):
 
     @property
     def configured(self) -> tuple[ServerRef, ...]:
-        """All servers that are enabled."""
+        """All enabled servers."""
         return tuple(self._refs.values())
 
     @property
     def connected(self) -> tuple[ServerRef, ...]:
-        """The servers whose connection stands."""
+        """The servers with an open connection: ``ready``, ``degraded`` and ``unhealthy``."""
         return self._in(CONNECTED)
 
     @property
     def active(self) -> tuple[ServerRef, ...]:
-        """The servers that serve. A server that dies leaves this view at once."""
+        """The servers that serve requests: ``ready`` and ``degraded``. A server that dies leaves this view at once."""
         return self._in(ACTIVE)
 
     @property
     def failed(self) -> tuple[ServerRef, ...]:
-        """The servers that have a problem: those that have an entry in `errors`, until it goes.
+        """The servers that have an entry in `errors`.
 
-        So a server that is being connected again after a failure is in it, and so is one that is ``degraded``.
+        This includes a server that is reconnecting after a failure, and one that is ``degraded``.
         """
         return tuple(self._refs[name] for name, record in self._records.items() if record.troubled)
 
     @property
     def errors(self) -> Mapping[str, Exception]:
-        """What is wrong with which server, by name. An entry goes when its server is ready, or was stopped.
+        """The current error of each server that has one, by name.
 
-        What could not be loaded comes first and stays: servers by name, and files of which nothing could be loaded by
-        their path.
+        An entry disappears when its server becomes ready or is stopped. Entries that could not be loaded come first
+        and stay: a server under its name, an unreadable file under its path.
         """
         errors = {name: record.error for name, record in self._records.items() if record.error is not None}
         return MappingProxyType({**self._not_loaded, **errors})
@@ -139,7 +139,7 @@ class ServerGroup(Mapping[str, ServerRef]):
         return tuple(ref for ref in self._refs.values() if ref.state in states)
 
     def status(self) -> Mapping[str, ServerStatus]:
-        """A snapshot of every server, by name."""
+        """Return a snapshot of every server, by name."""
         return MappingProxyType({name: ref.statistics() for name, ref in self._refs.items()})
 
     # --- tools ------------------------------------------------------------------------------------------------------
@@ -148,15 +148,14 @@ class ServerGroup(Mapping[str, ServerRef]):
     def tools(self) -> CatalogSnapshot:
         """All tools, under their public names.
 
-        Tools of a server that is just reconnecting stay listed, marked as not ``available``; those of a server that
-        has failed or was stopped are not listed. With a ``catalog_store``, a server that was not connected yet shows
-        what it listed in an earlier run, marked as ``deferred`` too. The snapshot never changes; a later one has a
-        larger generation.
+        Tools of a server that is reconnecting stay listed, marked as not ``available``. Tools of a failed or stopped
+        server are not listed. With a ``catalog_store``, a server that has not connected yet shows the tools of an
+        earlier run, also marked as ``deferred``. A snapshot is immutable; a later one has a larger generation.
         """
         listed = [record for record in self._records.values() if record.listed]
         tools = [record.catalog.shown for record in listed]
         marks = [(record.config.name, record.state in ACTIVE, record.deferred) for record in listed]
-        # By identity: to compare tools takes long, and this is asked at every call.
+        # Compare by identity: comparing tools by value is slow, and every call comes through here.
         before = self._shown
         if marks == before.marks and all(map(is_, tools, before.tools)):
             return before.snapshot
@@ -170,10 +169,10 @@ class ServerGroup(Mapping[str, ServerRef]):
         return snapshot
 
     def find_tool(self, public_name: str) -> CatalogTool:
-        """The tool of a public name.
+        """Return the tool with a public name.
 
         Raises:
-            ToolNotFound: there is none; the message names the nearest ones, and the servers that show no tools now.
+            ToolNotFound: no tool has it; the message names similar ones, and the servers that show no tools now.
         """
         try:
             return self.tools.find(public_name)
@@ -196,12 +195,12 @@ class ServerGroup(Mapping[str, ServerRef]):
         meta: Mapping[str, Any] | None = None,
         idempotent: bool | None = None,
     ) -> CallToolResult:
-        """Call a tool by its public name; otherwise as `ServerRef.call_tool`.
+        """Call a tool by its public name; otherwise like `ServerRef.call_tool`.
 
-        A call of a ``deferred`` tool waits for the connection, and is then made if the tool is still there.
+        A call of a ``deferred`` tool waits for the connection, and is sent if the server still lists the tool.
 
         Raises:
-            ToolNotFound: there is no such tool now.
+            ToolNotFound: no tool has that name now.
         """
         tool = self.find_tool(public_name)
         server = self._refs[tool.server]
@@ -216,26 +215,26 @@ class ServerGroup(Mapping[str, ServerRef]):
         meta: Mapping[str, Any] | None = None,
         idempotent: bool | None = None,
     ) -> PendingRequest[CallToolResult]:
-        """Prepare what `call_tool` does, as `ServerRef.send_tool_call`.
+        """Prepare a call by public name; otherwise like `ServerRef.send_tool_call`.
 
         Raises:
-            ToolNotFound: there is no such tool now.
+            ToolNotFound: no tool has that name now.
         """
         tool = self.find_tool(public_name)
         server = self._refs[tool.server]
         return server.send_tool_call(tool.name, arguments, progress=progress, meta=meta, idempotent=idempotent)
 
     async def list_tools(self, context: ToolContext | None = None) -> tuple[CatalogTool, ...]:
-        """The tools of the catalogue that are to be shown to somebody: all those that no predicate hides from him.
+        """Return the catalogue's tools that are permitted in a context.
 
-        Nothing is asked of the servers, and nothing is kept: the predicate of each `ToolFilter` is called for each
-        tool. One that raises hides that tool, and that is logged.
+        The predicate of each server's `ToolFilter` is called for each of its tools. A predicate that raises hides that
+        tool and is logged. No request is sent, and no result is cached.
 
         Args:
-            context: for whom. May be left out if no server has a predicate.
+            context: the agent and run to list tools for. Optional if no server has a predicate.
 
         Raises:
-            ConfigError: a server has a predicate, and there is no context.
+            ConfigError: a server has a predicate, but no context was given.
         """
         await trio.lowlevel.checkpoint()
         return permitted(self.tools, {name: record.config.tools for name, record in self._records.items()}, context)
@@ -243,22 +242,23 @@ class ServerGroup(Mapping[str, ServerRef]):
     # --- life -------------------------------------------------------------------------------------------------------
 
     async def reconnect(self, *names: str, failed_only: bool = True) -> None:
-        """Connect servers anew: close them, all first; then connect them, all at once, with fresh restart budgets.
+        """Close servers, then connect them again concurrently, each with a fresh restart budget.
 
-        Requests that wait are kept and served by the new connections. Changes of what runs wait for each other.
+        All are closed before the first one connects. Queued requests are kept and served by the new connections.
+        Concurrent calls of `reconnect`, `start`, `stop` and `restart` run one after the other.
 
-        **Cancellation**: what has begun goes on.
+        **Cancellation**: leaves at once; the reconnect goes on.
 
         Args:
-            names: which servers. None given: those in state ``backoff`` or ``failed``, or with ``failed_only=False``
-                all. (One that is being connected has its attempt already.)
-            failed_only: see ``names``. Healthy servers then notice nothing.
+            names: the servers to reconnect. Without names: those in state ``backoff`` or ``failed``, or all of them
+                with ``failed_only=False``. (A server that is connecting already has its attempt.)
+            failed_only: whether a call without names leaves healthy servers alone. Default True.
 
         Raises:
-            ConnectFailed: a required server could not be connected (in configured order; others are notes). Of the
-                servers that this call started none runs then; what ran before still does.
-            ServerUnavailable: the group was left.
-            KeyError: there is no server of that name.
+            ConnectFailed: a required server could not be connected: the first one in configured order; the others are
+                notes. Servers that this call started are stopped again; the others are unaffected.
+            ServerUnavailable: the group was closed.
+            KeyError: no server has that name.
         """
         for name in names:
             self[name]
@@ -266,11 +266,11 @@ class ServerGroup(Mapping[str, ServerRef]):
         await change(self._lifecycle, Reconnect(servers, failed_only and not names))
 
     async def wait_ready(self, *names: str) -> None:
-        """Wait until these servers, or all of them, are ready at the same moment.
+        """Wait until these servers, or all servers, serve at the same moment.
 
         Raises:
-            ServerUnavailable: one of them has failed or was stopped, so that waiting would be in vain.
-            KeyError: there is no server of that name.
+            ServerUnavailable: one of them has failed or was stopped, so it will not become ready by itself.
+            KeyError: no server has that name.
         """
         refs = [self[name] for name in names] or list(self.configured)
         await trio.lowlevel.checkpoint()
@@ -279,22 +279,23 @@ class ServerGroup(Mapping[str, ServerRef]):
                 await ref.wait_ready()
 
     def watch_events(self, *, size: int = EVENT_BUFFER) -> AbstractAsyncContextManager[EventStream]:
-        """Subscribe to everything that happens: `StateChanged`, `ToolsChanged`, and the events of the kernel.
+        """Subscribe to all events: `StateChanged`, `ToolsChanged`, and those of the kernel.
 
-        ``async with`` yields the stream, which ends with the block, or with the group.
+        ``async with`` yields the stream, which ends with the block or with the group.
 
         Args:
-            size: how many events may wait for the reader; one more drops the oldest (see ``EventStream.missed``).
+            size: how many events may wait for the reader; when it is full, the oldest is dropped and counted (see
+                ``EventStream.missed``).
         """
         return self._hub.subscribe(size=size)
 
 
 def _log_collisions(before: CatalogSnapshot, now: CatalogSnapshot) -> None:
-    """Log which tools have come to have names that are alike."""
+    """Log each new collision of public names."""
     known = before.collisions
     for each in now.collisions:
         if each not in known:
-            logger.warning("%s; if that is confusing, rename a server or hide a tool (ToolFilter)", each)
+            logger.warning("%s; to avoid the collision, rename a server or hide a tool (ToolFilter)", each)
 
 
 def _supervised(record: ServerRecord, group: SupervisorRef) -> Supervised:
@@ -306,18 +307,18 @@ def _supervised(record: ServerRecord, group: SupervisorRef) -> Supervised:
 def _tool_not_found(
     public_name: str, known: Sequence[str], *, silent: Sequence[str], hidden: Sequence[str]
 ) -> ToolNotFound:
-    """The error for a name that no tool has.
+    """Return the error for a public name that no tool has.
 
     Args:
-        public_name: what was asked for.
-        known: the names there are.
-        silent: the servers that show no tools now, and in which state they are.
-        hidden: the servers of which tools wait for approval, and how many.
+        public_name: the name that was asked for.
+        known: the public names of all tools.
+        silent: the servers that show no tools now, each with its state.
+        hidden: the servers with tools that wait for approval, each with their number.
     """
     near = difflib.get_close_matches(public_name, known, n=3)
     hints = [f"did you mean {' or '.join(map(repr, near))}?" if near else f"{len(known)} tools are known"]
     if silent:
-        hints.append(f"servers that do not serve now: {', '.join(silent)}")
+        hints.append(f"servers not serving now: {', '.join(silent)}")
     if hidden:
-        hints.append(f"tools that are hidden until they are approved (see tool_changes): {', '.join(hidden)}")
-    return ToolNotFound(f"there is no tool {public_name!r}; {'; '.join(hints)}", server="*")
+        hints.append(f"servers with tools that wait for approval (see tool_changes): {', '.join(hidden)}")
+    return ToolNotFound(f"tool {public_name!r} not found; {'; '.join(hints)}", server="*")

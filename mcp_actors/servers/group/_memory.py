@@ -1,16 +1,16 @@
-"""What servers listed in an earlier run: who reads it, and who writes it for the next one.
+"""Remember the servers' tools from one run to the next.
 
-Who owns what. All that is remembered is read by the task that opens the group, before any server is connected, so that
-the first thing that a server lists can be compared with it. From then on one task of the group, in an actor of its own,
-waits for servers to list something else, and writes that, one file after the other. Both work in threads and hold up
-nothing but this: a file system that hangs costs a bounded wait at the start of the group (`RECALL_WAIT`) and at its end
-(`FLUSH_WAIT`), and what it was to keep. A thread that hangs is left to itself.
+Ownership: the task that opens the group reads all files before any server connects, so that the first listing of each
+server can be compared with its file. Afterwards one task, in an actor of its own, waits for new listings and writes
+them, one file after the other. Both use threads. A file system that hangs delays the group by a bounded time at its
+start (`RECALL_WAIT`) and at its end (`FLUSH_WAIT`); the thread is abandoned, and the unwritten listings are lost.
 
-A server has a say in how long its own file takes to read. So files are read one by one, the smallest first: no server
-can have those of others forgotten. And what was accepted of a server whose ``on_tool_change`` is ``"block"`` is waited
-for longer (`PINS_WAIT`); if it is not read then, nothing of that server is accepted, and its file is left as it is.
+A server influences how large its own file is. Files are therefore read one by one, the smallest first, so that no
+server can crowd out another. For a server with ``on_tool_change="block"`` the wait is longer (`PINS_WAIT`), because its
+file holds the accepted tools; if it cannot be read in time, none of its tools is accepted, and the file is left as it
+is.
 
-What is recalled is shown until the server has listed its tools in this run, and never after that.
+Remembered tools are shown until the server has listed its tools in this run, and never after that.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ T = TypeVar("T")
 logger = logging.getLogger("mcp_actors.servers")
 
 RECALL_WAIT: Final = 1.0
-"""Seconds that the start of a group waits for what is remembered. A local file takes less than a millisecond."""
+"""Seconds that opening a group waits for the files. A local file takes less than a millisecond."""
 
 PINS_WAIT: Final = 10.0
-"""The same, for servers of which nothing is to be shown that was not accepted. The largest files take two."""
+"""The same, for servers with ``on_tool_change="block"``. The largest files take two seconds."""
 
 FLUSH_WAIT: Final = 1.0
-"""Seconds that the end of a group waits for what is still to be written, while its servers are disconnected."""
+"""Seconds that closing a group waits for unwritten listings, while its servers disconnect."""
 
 
 @frozen(eq=False)
 class _Known:
-    """What a server has listed, what its next listing is to be judged against, and its quirk (see `Era`)."""
+    """A server's listing, the pins that judge its next listing, and its quirk (see `Era`)."""
 
     listed: tuple[KnownTool, ...]
     accepted: Pins | None
@@ -68,7 +68,7 @@ class _Known:
 
 @frozen(eq=False)
 class _Remembered:
-    """What was written of a server: its tools (None: too large), what was accepted, its start and its quirk."""
+    """The content of a server's file: its tools (None: too large to keep), its pins, its identity and its quirk."""
 
     listed: tuple[KnownTool, ...] | None
     accepted: Pins | None
@@ -77,10 +77,10 @@ class _Remembered:
 
 
 class CatalogMemory:
-    """The remembered catalogues of the servers of a group. It observes the group, to hear of what they list.
+    """The remembered catalogues of a group's servers. It observes the group to learn of new listings.
 
     Args:
-        store: where they are.
+        store: the files.
         records: the servers.
     """
 
@@ -92,14 +92,14 @@ class CatalogMemory:
         self._records = {server: record for server, (record, key) in known.items() if key is not None}
         self._fingerprints = {server: key for server, (_, key) in known.items() if key is not None}
         self._kept: dict[str, _Known] = {}
-        self._unread: dict[str, _Known] = {}  # and of which nothing was accepted therefore
+        self._unread: dict[str, _Known] = {}  # their files were not read in time, so none of their tools is accepted
         self._news = trio.Event()
         self._closed = False
-        # So that no other thread of the program can keep this one waiting, and this one waits for no more than one.
+        # A limiter of our own: the program's other threads cannot delay this one, and at most one of ours can hang.
         self._threads = trio.CapacityLimiter(1)
 
     async def recall(self) -> None:
-        """Read what is remembered, and have it shown; after `RECALL_WAIT` or `PINS_WAIT`, go on without it.
+        """Read the files and show the remembered tools; give up on a file after `RECALL_WAIT` or `PINS_WAIT`.
 
         **Cancellation**: leaves at once.
         """
@@ -115,9 +115,10 @@ class CatalogMemory:
                         self._recalled(server, known)
         if unread:
             logger.warning(
-                "what is remembered in %s is not read after %g s; going on without it",
+                "catalog_store: reading %s timed out after %g s; continuing without the remembered tools of: %s",
                 self._store.directory,
                 trio.current_time() - now,
+                ", ".join(unread),
             )
         for server in filter(self._blocks, unread):
             self._distrust(server)
@@ -125,7 +126,7 @@ class CatalogMemory:
     def _recalled(self, server: str, known: _Remembered) -> None:
         catalog = self._records[server].catalog
         if known.identity not in (None, catalog.admission.identity):
-            # Something else is started under this name now: these are not its tools, and its own were not accepted.
+            # The name now starts another program: these are not its tools, and its own were never accepted.
             catalog.admission.judge_by(known.accepted or Pins(identity=known.identity))
             return
         if known.legacy is not None and self._records[server].config.protocol == "auto":
@@ -140,23 +141,23 @@ class CatalogMemory:
         return self._records[server].config.on_tool_change == "block"
 
     def _distrust(self, server: str) -> None:
-        """Have nothing shown of a server: what was accepted of it could not be read. Its file is kept until it is."""
+        """Hide all tools of a server whose accepted tools could not be read, and keep its file for the next run."""
         catalog = self._records[server].catalog
         catalog.admission.judge_by(Pins())
         self._kept[server] = self._unread[server] = _Known(catalog.listed, catalog.accepted, None)
         logger.warning(
-            "server %r: what was accepted of its tools is not known, so they are hidden until they are approved "
-            "(on_tool_change='block'); look at its tool_changes, or start again",
+            "server %r: its accepted tools could not be read, so all its tools are hidden (on_tool_change='block'); "
+            "approve them (see tool_changes), or start again",
             server,
         )
 
     def __call__(self, event: Event) -> None:
-        """A server may have listed its tools: that is to be written."""
+        """Wake the writer when a server may have listed its tools."""
         if isinstance(event, StateChanged | ToolsChanged):
             self._news.set()
 
     async def run(self) -> None:
-        """Write what servers list, until this is closed and all is written."""
+        """Write new listings until this is closed and everything is written."""
         await self._in_thread(self._store.tidy)
         while True:
             self._news = trio.Event()
@@ -169,19 +170,23 @@ class CatalogMemory:
             await self._news.wait()
 
     def close(self) -> float:
-        """There is nothing more to come. Returns how many seconds to wait for what is still to be written."""
+        """Accept no more listings. Return how many seconds to wait for the unwritten ones."""
         self._closed = True
         self._news.set()
         return FLUSH_WAIT if self._unwritten() else 0.0
 
     def report_unwritten(self) -> None:
-        """Log what was given up."""
+        """Log which listings were not written in time."""
         if unwritten := self._unwritten():
             servers = ", ".join(unwritten)
-            logger.warning("what was listed could not be written to %s in time: by %s", self._store.directory, servers)
+            logger.warning(
+                "catalog_store: writing to %s timed out; the tools of these servers are not remembered: %s",
+                self._store.directory,
+                servers,
+            )
 
     def _unwritten(self) -> dict[str, _Known]:
-        """What is known of servers, as far as it is something else than what is kept."""
+        """Return the listings that differ from the written ones."""
         return {
             server: _Known(record.catalog.listed, record.catalog.accepted, _quirk(record))
             for server, record in self._records.items()
@@ -197,7 +202,7 @@ class CatalogMemory:
             return False
         if record.state in ACTIVE and _quirk(record) != kept.legacy:
             return True
-        # By identity: whether they are equal is found out in the thread.
+        # Compare by identity: a comparison by value is slow and left to the thread.
         return catalog.listed is not kept.listed or catalog.accepted is not kept.accepted
 
     async def _in_thread(self, job: Callable[[], T]) -> T:
@@ -209,14 +214,14 @@ def _quirk(record: ServerRecord) -> str | None:
 
 
 class MemoryActor(Actor):
-    """Runs the task that writes. It takes no messages."""
+    """Owns the task that writes listings. It takes no messages."""
 
     def __init__(self, memory: CatalogMemory) -> None:
         self._memory = memory
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Write, beside the servers; at the end, write what is left."""
+        """Write while the group runs; at its end, write the remaining listings."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._memory.run, name=self.ref.name)
             yield
@@ -226,20 +231,20 @@ class MemoryActor(Actor):
             self._memory.report_unwritten()
 
     async def handle(self, message: object) -> None:
-        """Nothing is ever asked."""
-        raise TypeError(f"the memory of a group takes no messages, and was sent {message!r}")
+        """Refuse the message; nothing sends one."""
+        raise TypeError(f"{self.ref.name} takes no messages, got {message!r}")
 
 
 # --- in worker threads ----------------------------------------------------------------------------------------------
 
 
 def _by_size(store: CatalogStore, fingerprints: Mapping[str, str]) -> list[str]:
-    """Return these servers, those first of which the least is remembered."""
+    """Return the servers in the order of their files' sizes, the smallest first."""
     return sorted(fingerprints, key=lambda server: store.size(fingerprints[server]))
 
 
 def _load(store: CatalogStore, key: str, server: str) -> _Remembered | None:
-    """Read what is remembered of a server. Whatever goes wrong is logged."""
+    """Read a server's file; return None, and log why, if it cannot be used."""
     try:
         if (catalog := store.load(key)) is not None:
             listed = None
@@ -248,12 +253,14 @@ def _load(store: CatalogStore, key: str, server: str) -> _Remembered | None:
                 listed = tuple(KnownTool.of(server, tool) for tool in tools)
             return _Remembered(listed, catalog.pins, catalog.identity, catalog.legacy)
     except (ValidationError, RecursionError):
-        logger.warning("the remembered catalogue %s is ignored: its tools are damaged", store.path(key))
+        logger.warning(
+            "catalog_store: ignoring the damaged file %s; it is replaced at the next listing", store.path(key)
+        )
     return None
 
 
 def _save(store: CatalogStore, key: str, server: str, known: _Known, identity: str | None) -> None:
-    """Remember what a server listed. Whatever goes wrong is logged."""
+    """Write a server's file; log any error."""
     try:
         tools = tuple(each.tool.model_dump(mode="json", by_alias=True, exclude_none=True) for each in known.listed)
         catalog = RememberedCatalog(
@@ -261,4 +268,4 @@ def _save(store: CatalogStore, key: str, server: str, known: _Known, identity: s
         )
         store.save(key, catalog)
     except Exception:
-        logger.warning("server %r: what it listed is not remembered for the next run", server, exc_info=True)
+        logger.warning("server %r: its tools could not be written to the catalog_store", server, exc_info=True)

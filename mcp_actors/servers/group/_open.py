@@ -1,4 +1,4 @@
-"""The door: servers are connected around a block of code, and none of them is left after it."""
+"""Open a group of servers around a block of code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .._plain_logs import keep_logs_plain
 from .._record import ServerRecord
 from .._state import CONNECTED
 from ._configs import Configured, read_configs
-from ._failures import translated
+from ._failures import translate
 from ._gate import StartGate, check_gate
 from ._group import ServerGroup
 from ._memory import CatalogMemory
@@ -45,46 +45,46 @@ async def open_servers(
     callbacks: Callbacks | None = None,
     observers: Iterable[Observer] = (),
 ) -> AsyncIterator[ServerGroup]:
-    """Connect to servers, side by side, around a block of code; disconnect from all of them after it.
+    """Connect to servers concurrently, run a block of code, then disconnect from all of them.
 
-    The block begins when every first connect has succeeded or failed (or see ``start_gate``). What failed is recorded
-    (``errors``) and tried again in the background, unless it is required; a process that has not answered after its
-    ``connect_timeout`` goes on connecting. The block ends first, then the servers are
-    disconnected, all at the same time, each within its ``stop_timeout``; nothing of them is left.
+    The block begins when every first connect has succeeded or failed (but see ``start_gate``). An optional server that
+    fails is recorded in ``errors`` and retried in the background; one that has not answered within its
+    ``connect_timeout`` keeps connecting. When the block has ended, all servers are disconnected concurrently, each
+    within its ``stop_timeout``. No process, task or socket remains.
 
-    **Cancellation**: while the servers connect, nothing is shielded: a deadline or a cancellation around this call
-    fires at once, and what was begun is cleaned up within the ``stop_timeout``. Afterwards a cancellation reaches the
+    **Cancellation**: nothing is shielded while the servers connect: a deadline or a cancellation around this call
+    takes effect at once, and every connection is closed within its ``stop_timeout``. Later a cancellation reaches the
     block, and the servers are disconnected as at a normal end.
 
     Args:
-        configs: the servers, in the order in which views, tools and errors show them. Disabled ones are left out. The
-            path of a configuration file, a mapping of that form, and what `load_config` returned stand for the servers
-            in it; an entry that cannot be used is in ``errors``, and logged.
-        strict: whether all servers are required for the start.
-        start_gate: seconds after which the block begins in any case, but for servers that are required and those of
-            which nothing is remembered in the ``catalog_store``. The others go on connecting; what is remembered of
-            their tools is shown meanwhile, and calls wait. What fails later is recorded and logged. None (default):
-            every first connect is waited for.
-        catalog_store: where to remember which tools servers listed, for the next run: a directory, or True for the
-            one in which this platform keeps caches. A server that is not connected yet shows what is remembered,
-            as ``deferred`` tools; a lazy one too. None (default) or False: nothing is remembered.
+        configs: the servers, in the order in which views, tools and errors show them; disabled servers are left out.
+            A path to a configuration file, a mapping of the same form, and a result of `load_config` contribute all
+            their servers; an entry that cannot be used is logged and listed in ``errors``.
+        strict: True makes every server required.
+        start_gate: seconds to wait for servers whose tools are in the ``catalog_store``; afterwards the block begins
+            while they keep connecting, their remembered tools are shown, and calls wait. Required servers and servers
+            without remembered tools are always waited for. A later failure is recorded and logged. None (default)
+            waits for every first connect.
+        catalog_store: the directory that keeps the listed tools for the next run, or True for the platform's cache
+            directory. A server that is not connected yet, lazy ones included, shows its remembered tools as
+            ``deferred``. None (default) or False remembers nothing.
         naming: the template of the tools' public names; ``{server}`` and ``{tool}`` are replaced. Default
             ``"mcp__{server}__{tool}"``.
-        callbacks: what answers what servers ask, and hears what they tell. What a server has of its own
-            (``ServerConfig.callbacks``) wins, field by field.
+        callbacks: functions that answer the servers' questions and receive their notifications. A server's own
+            ``ServerConfig.callbacks`` take precedence, field by field.
         observers: called synchronously with every event.
 
     Yields:
         The group: a mapping of names to `ServerRef`, with views, tools and events.
 
     Raises:
-        ConnectFailed: a required server could not be connected: the first in configured order, the others are notes.
-            Everything that was started is closed.
-        ServerUnavailable: while the block ran, a server with ``on_failure="raise"`` failed for good. The block was
+        ConnectFailed: a required server could not be connected: the first one in configured order; the others are
+            notes. Everything that was started is closed.
+        ServerUnavailable: a server with ``on_failure="raise"`` failed for good while the block ran. The block was
             cancelled.
-        ConfigError: what is configured cannot work, a file cannot be read, or an entry cannot be used that is required
-            (all are if `strict`); nothing was started.
-        RuntimeError: this is not Trio.
+        ConfigError: the configuration is invalid, a file cannot be read, or a required entry cannot be used (with
+            `strict` every entry is required); nothing was started.
+        RuntimeError: the caller does not run on Trio.
     """
     check_flavor("open_servers()", "trio", "on asyncio, use `from mcp_actors.bridge import open_servers`")
     check_naming(naming)
@@ -121,7 +121,7 @@ async def _supervised(
     try:
         if memory is not None:
             await memory.recall()
-        with translated(records.values()) as phase:
+        with translate(records.values()) as phase:
             async with open_supervisor(
                 *group_specs(records.values(), closing, memory=memory),
                 name=GROUP,
@@ -144,18 +144,18 @@ async def _supervised(
 
 @frozen
 class Follower:
-    """The observer of a group's actors: it brings the records up to date, and tells whoever observes the group."""
+    """Observes a group's actors: updates the records, then forwards each event to the group's observers."""
 
     records: Mapping[str, ServerRecord]
     hub: EventHub
 
     @property
     def wants_requests(self) -> bool:
-        """The records do not; so it depends on who observes the group."""
+        """Return True if an observer of the group wants request events; the records need none."""
         return self.hub.wants_requests
 
     def __call__(self, event: Event) -> None:
-        # The record first, so that whoever is told of an event finds the server in the state that follows from it.
+        # The record comes first, so that an observer of the event already finds the server in its new state.
         record = self.records.get(event.actor)
         if record is not None and record.dormant:
             return
@@ -166,10 +166,10 @@ class Follower:
 
 
 def _store(catalog_store: object) -> CatalogStore | None:
-    """Where catalogues are remembered.
+    """Return the store for a ``catalog_store`` argument.
 
     Raises:
-        ConfigError: this is no directory, or there is none for True.
+        ConfigError: the argument is not a directory, or the platform has no cache directory.
     """
     if catalog_store is None or catalog_store is False:
         return None
@@ -178,7 +178,7 @@ def _store(catalog_store: object) -> CatalogStore | None:
     if isinstance(catalog_store, (str, os.PathLike)) and isinstance(path := os.fspath(catalog_store), str) and path:
         return CatalogStore(path)
     raise ConfigError(
-        f"catalog_store={catalog_store!r} is no directory; give its path, or True for the one of this platform",
+        f"catalog_store={catalog_store!r} is not a directory; pass a path, or True for the platform's cache directory",
         source="open_servers",
         path="catalog_store",
     )
@@ -188,7 +188,7 @@ def _checked(callbacks: Callbacks | None) -> Callbacks | None:
     """Return the callbacks of the group.
 
     Raises:
-        ConfigError: they are none.
+        ConfigError: the argument is not a `Callbacks`.
     """
     if callbacks is None or isinstance(callbacks, Callbacks):
         return callbacks

@@ -2,12 +2,12 @@
 
 ::
 
-    servers                       starts in parallel, stops concurrently; one server's trouble is never another's
-     ├─ time:supervisor           restarts this server by its own policy, and parks it when that is spent
-     │   ├─ time:deadlines        keeps the deadlines of its requests, whether it is connected or not
+    servers                       starts in parallel, stops concurrently; a failing server never affects another
+     ├─ time:supervisor           restarts this server by its own policy; parks it when the budget is spent
+     │   ├─ time:deadlines        enforces the deadlines of its requests, connected or not
      │   └─ time                  the server actor
      ├─ ...
-     ├─ servers:memory            writes what servers list, for the next run
+     ├─ servers:memory            writes listed tools to the catalogue store, for the next run
      └─ servers:lifecycle         carries out stop(), start(), reconnect()
 """
 
@@ -38,7 +38,7 @@ MEMORY: Final = "servers:memory"
 
 
 def supervisor_id(server: str) -> str:
-    """The name of a server's own supervisor; no server has it, for the names of servers have no colon."""
+    """Return the name of a server's own supervisor. Server names have no colon, so the two never collide."""
     return f"{server}:supervisor"
 
 
@@ -50,7 +50,7 @@ def group_specs(
     Args:
         records: the servers.
         closing: the order in which they close.
-        memory: what is remembered of them, if anything is to be.
+        memory: the remembered catalogues; None remembers nothing.
     """
     servers = [
         ChildSpec(supervisor_id(record.config.name), partial(_supervisor, record, closing)) for record in records
@@ -61,12 +61,12 @@ def group_specs(
 def _memory_specs(memory: CatalogMemory | None) -> list[ChildSpec]:
     if memory is None:
         return []
-    # Should it crash, the group goes on without it.
+    # temporary: if it crashes, the group continues without it.
     return [ChildSpec(MEMORY, partial(MemoryActor, memory), restart="temporary", shutdown=2 * FLUSH_WAIT)]
 
 
 def _supervisor(record: ServerRecord, closing: ClosingOrder) -> Supervisor:
-    """A server's own supervisor. It awaits the start of a server that is required; the gate waits for the others."""
+    """Return a server's own supervisor, which awaits the start of a required server; the gate waits for the others."""
     config, policy = record.config, record.config.restart
     server = ChildSpec(
         config.name,

@@ -24,9 +24,10 @@ from mcp_actors import (
 from mcp_actors._collapse import leaves
 from mcp_actors.kernel import ActorStartError, Restarting, RestartLimitReached
 from mcp_actors.servers._record import ServerRecord
-from mcp_actors.servers.group._failures import translated
+from mcp_actors.servers.group._failures import translate
 from mcp_actors.servers.group._tree import GROUP
 
+from ...messages import Said
 from ..faults.cells import assert_plain
 from ..groups import BOUND, LATER, NEVER, Events, Fault, crash, kill, server, state
 from ..links import text_of
@@ -40,17 +41,14 @@ async def end(group: ServerGroup, name: str) -> None:
         await trio.sleep_forever()
 
 
-async def test_a_server_that_must_not_fail_ends_its_group() -> None:
+async def test_a_server_that_must_not_fail_ends_its_group(said: Said) -> None:
     """The block is cancelled, and the error names the server and how it ended. Nothing is left."""
     before = child_pids()
     with pytest.raises(ServerUnavailable) as caught:
         async with open_servers(server("a"), server("b", on_failure="raise", restart=NEVER)) as group:
             await end(group, "b")
     assert (caught.value.server, caught.value.state) == ("b", "failed")
-    assert str(caught.value) == (
-        "server 'b': has failed for good and is configured with on_failure='raise', which ends the group: "
-        "server 'b': its process was killed by SIGKILL while it was connected"
-    )
+    said("a server ended its group", str(caught.value), error=caught.value.last_error)
     assert caught.value.__cause__ is caught.value.last_error is not None
     assert child_pids() == before
 
@@ -130,7 +128,7 @@ async def test_only_echoes_of_the_failure_are_left_out(from_block: list[Exceptio
     record = ServerRecord(server("b", on_failure="raise"), lambda _: None, required=False)
     record.state = "failed"
     record.note_failure(OSError("gone"))
-    with pytest.raises((ServerUnavailable, ExceptionGroup)) as caught, translated([record]):
+    with pytest.raises((ServerUnavailable, ExceptionGroup)) as caught, translate([record]):
         raise ExceptionGroup("both", [RestartLimitReached("", actor=GROUP), *from_block])
     failures = leaves(caught.value)
     assert isinstance(failures[0], ServerUnavailable)
@@ -274,7 +272,7 @@ def test_a_defect_that_ends_a_group_is_told_as_what_it_is(beside: list[BaseExcep
         defect = BaseExceptionGroup("both", [defect, *beside])
 
     def fail() -> None:
-        with translated([]) as phase:
+        with translate([]) as phase:
             phase.started = True
             raise defect
 

@@ -181,9 +181,9 @@ async def test_what_a_group_shows_cannot_be_changed() -> None:
         assert [*errors] == ["b"]
 
 
-async def test_a_server_that_is_not_in_the_group_is_a_key_error_that_lists_those_that_are() -> None:
+async def test_an_unknown_server_is_a_key_error_that_lists_the_known_ones() -> None:
     async with open_servers(server("a"), server("b")) as group:
-        words = "there is no server 'c' in this group; its servers are: a, b"
+        words = "server 'c' not found in this group; its servers are: a, b"
         with pytest.raises(KeyError, match=words):
             group["c"]
         for ask in (group.wait_ready, group.reconnect):
