@@ -104,8 +104,8 @@ class TestCheck:
         assert "no licence" in lines["exits"]
         assert "exited with code 1" in lines["mute"]
         assert "it wrote nothing to stderr: start it by hand to see what it needs" in lines["mute"]
-        assert "http://127.0.0.1:1/mcp cannot be reached" in lines["refused"]
-        assert "is it running?" in lines["refused"]
+        assert "could not connect to http://127.0.0.1:1/mcp" in lines["refused"]
+        assert "check that the server is running" in lines["refused"]
         assert "environment variable 'NO_SUCH_VARIABLE' is not set; set it" in lines["unset"]
         assert " ready " in lines["good"]
         assert done.stderr.splitlines()[-1] == "error: 6 of 7 servers cannot be used"
@@ -116,12 +116,12 @@ class TestCheck:
             (
                 200,
                 {"Content-Type": "text/html"},
-                "'text/html', which is not MCP; see whether this is the URL of an MCP end",
+                "'text/html', which is not MCP; check that this is the URL of an MCP end",
             ),
             (
                 401,
                 {"WWW-Authenticate": 'Bearer realm="x"'},
-                "401 Unauthorized; it wants a token, for which somebody may",
+                "401 Unauthorized; it requires a bearer token and none was",
             ),
             (404, {}, "404 Not Found; check the path of the URL"),
         ],
@@ -134,7 +134,7 @@ class TestCheck:
             done = run("check")
         assert done.returncode == 1
         assert said in done.stdout
-        assert "may have acted" not in done.stdout
+        assert "may have taken effect" not in done.stdout
 
     def test_its_json_is_nothing_but_json(self, tmp_path: Path, run: Run) -> None:
         write(tmp_path, {"a": scripted("--tools", "1"), "bad": {"command": "no-such-program"}})

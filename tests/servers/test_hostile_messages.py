@@ -98,7 +98,7 @@ async def test_an_answer_over_a_limit_fails_its_request_and_nothing_else(part: s
                 with pytest.raises(LimitExceeded) as caught:
                     await evil.call_tool("long", {"bytes": 20_000_000, "part": part, "id_last": id_last})
         assert longest.seconds < STEP, longest.task
-        for words in ("server 'evil': tools/call", "the server may have acted on it", remedy):
+        for words in ("server 'evil': tools/call", "the request may have taken effect", remedy):
             assert words in str(caught.value)
         assert text_of(await evil.call_tool("echo", {"text": "still"})) == "still"
         assert group.status()["evil"].restarts == 0

@@ -61,7 +61,7 @@ async def test_an_outage_from_its_beginning_to_its_end(told: Callable[..., list[
         "parked after 2 failures in a row, next attempt in N s",
         "connected, 6 tools; recovered after N s",
     ]
-    assert "cannot be reached" in lines[2]
+    assert "could not connect" in lines[2]
 
 
 async def test_a_server_that_cannot_start(told: Callable[..., list[str]]) -> None:

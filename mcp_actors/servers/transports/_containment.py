@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import httpx2
 import trio
@@ -48,7 +48,7 @@ from ._messages import INITIALIZED
 from ._notification_stream import NotificationStream
 from ._reach import Reach
 from ._refusals import SESSION, Refusals
-from ._values import TooManyValues
+from ._values import Excess, MessageLimits, TooManyValues
 
 __all__ = ["ContainedClient", "posted"]
 
@@ -78,8 +78,7 @@ class ContainedClient(httpx2.AsyncClient):
         url: where requests go. The SDK, which logs what it is told, is told `shown`.
         shown: the same without its query.
         failures: makes the errors.
-        max_body_bytes: the longest answer to accept, in bytes, counted as they are decoded.
-        max_values: how many values of JSON an answer may have.
+        limits: the maximum size of one response, decoded.
         lifeline: where it is noted that the server is gone.
         background: runs what must not hold up the SDK.
     """
@@ -91,8 +90,7 @@ class ContainedClient(httpx2.AsyncClient):
         url: str,
         shown: str,
         failures: HttpFailures,
-        max_body_bytes: int,
-        max_values: int,
+        limits: MessageLimits,
         lifeline: Lifeline,
         background: Background,
     ) -> None:
@@ -101,8 +99,7 @@ class ContainedClient(httpx2.AsyncClient):
         self._url = url
         self._shown = shown
         self._failures = failures
-        self._max_body_bytes = max_body_bytes
-        self._max_values = max_values
+        self._limits = limits
         self._lifeline = lifeline
         self._background = background
         self._reach = Reach(inner, url, failures, lifeline, background)
@@ -210,9 +207,9 @@ class ContainedClient(httpx2.AsyncClient):
 
         def ended(error: Exception | None) -> None:
             if error is None:
-                exchange.failure = self._failures.lost("the stream of events ended without the answer")
+                exchange.failure = self._failures.lost("the event stream ended before the response")
             elif isinstance(error, TooMuch):
-                exchange.failure = self._too_much(error.data.excess)
+                exchange.failure = self._too_large(error.data.excess)
             else:
                 exchange.failure = self._failures.broken(error)
                 self._reach.look()
@@ -228,12 +225,10 @@ class ContainedClient(httpx2.AsyncClient):
 
     def _events(self, response: httpx2.Response, admit: Callable[[Event], bool]) -> httpx2.Response:
         """Let the SDK read those events of a stream that are within the limits."""
-        return with_events(response, read_events(response, self._max_body_bytes, self._max_values), admit)
+        return with_events(response, read_events(response, self._limits.bytes, self._limits.values), admit)
 
-    def _too_much(self, excess: Literal["bytes", "values"]) -> LimitExceeded:
-        if excess == "bytes":
-            return self._failures.too_long(self._max_body_bytes)
-        return self._failures.too_many(self._max_values)
+    def _too_large(self, excess: Excess) -> LimitExceeded:
+        return self._failures.too_large(self._limits.response_too_large(excess))
 
     async def _read(self, response: httpx2.Response, message: JSONRPCRequest) -> httpx2.Response:
         """Read an answer that comes as a whole, and return it if it is one.
@@ -246,14 +241,14 @@ class ContainedClient(httpx2.AsyncClient):
                 return await self._refused(response, message)
             kind = media_type(response)
             if response.status_code == 202:
-                raise self._failures.lost("it accepted a request (202), but will not answer it")
+                raise self._failures.lost("it answered a request with 202 Accepted, which has no response")
             if kind != "application/json":
                 raise self._failures.no_answer(f"it answered with {kind or 'no content type'!r}, which is not MCP")
-            body = await read_body(response, self._max_body_bytes, max_values=self._max_values)
+            body = await read_body(response, self._limits.bytes, max_values=self._limits.values)
         except BodyTooLong:
-            raise self._too_much("bytes") from None
+            raise self._too_large("bytes") from None
         except TooManyValues:
-            raise self._too_much("values") from None
+            raise self._too_large("values") from None
         finally:
             await response.aclose()
         try:

@@ -1,4 +1,8 @@
-"""What went wrong with an HTTP request, in errors that say who, what and what to do. Pure functions of data."""
+"""Build the errors for failed HTTP requests.
+
+Pure functions of data. An error names the server and its URL, what happened, and what to do. Text from the server and
+from the HTTP library is masked first; see `_masker`.
+"""
 
 from __future__ import annotations
 
@@ -40,44 +44,45 @@ UNREACHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout)
 """No connection was made, so nothing was sent."""
 
 OF_HTTP: Final = frozenset({401, 403, 407, 408, 425, 429, 502, 503, 504})
-"""Statuses that speak of HTTP itself: of credentials, load, proxies. They are told as such whatever the body says; with
-any other status an error of MCP in the body is the server's answer."""
+"""Statuses about credentials, load and proxies. They are raised as `HttpStatusError` even if the body holds an MCP
+error. With any other status an MCP error in the body is the server's response."""
 
-MAY_HAVE_ACTED: Final = "; the server may have acted on the request, so send it again only if that does no harm"
-"""What is added to the loss of an answer; of a connect it goes without saying that it does no harm."""
+MAY_HAVE_ACTED: Final = "; the request may have taken effect, so repeat it only if that is safe"
+"""Ends the errors about a lost response. Removed from the errors of a connect, which is always safe to repeat."""
 
 MAX_RETRY_AFTER: Final = 3600.0
-"""Seconds; whoever says to come back next week may be asked again after an hour."""
+"""Maximum seconds to wait for ``Retry-After``, even if the server asks for a week."""
 
 SHOWN: Final = 80
-"""Characters of what a server has sent where something short belongs."""
+"""Maximum characters of a short text of the server, such as an id or a content type, that an error shows."""
 
+_REMEDY_URL: Final = "check that this is the URL of an MCP endpoint"
 _REMEDIES: Final = {
-    400: "see whether this is the URL of an MCP endpoint",
+    400: _REMEDY_URL,
     401: "check the credentials",
     403: "check what the credentials allow",
     404: "check the path of the URL",
-    405: "check the path of the URL; this one takes no MCP requests",
-    406: "see whether this is the URL of an MCP endpoint",
-    407: "give the proxy its credentials, in the proxy variables of the environment",
-    413: "send less in one request",
-    415: "see whether this is the URL of an MCP endpoint",
+    405: "check the path of the URL",
+    406: _REMEDY_URL,
+    407: "set the credentials of the proxy in the proxy variables of the environment",
+    413: "send less data in one request",
+    415: _REMEDY_URL,
     429: "send fewer requests at a time",
 }
-_REMEDY_SERVER: Final = "see the log of the server and of any proxy before it"
+_REMEDY_SERVER: Final = "check the logs of the server and of any proxy before it"
 _REMEDY_NO_TOKEN: Final = (
-    "it wants a token, for which somebody may have to sign in, and was given none; give one in the header "
-    "Authorization, as in 'Bearer ${TOKEN}', or an httpx2.Auth in Python"
+    "it requires a bearer token and none was sent; sign in with the provider and set the header Authorization to "
+    "'Bearer ${TOKEN}', or pass an httpx2.Auth in Python"
 )
-_REMEDY_OTHER: Final = "see what the server's documentation says about it"
+_REMEDY_OTHER: Final = "check the documentation of the server for this status"
 
 
 def retry_after(value: str | None, now: datetime) -> float | None:
-    """Return the seconds that a ``Retry-After`` header asks to wait, 0 to `MAX_RETRY_AFTER`; None if it says nothing.
+    """Return the seconds that a ``Retry-After`` header asks to wait, 0 to `MAX_RETRY_AFTER`; None if it is not valid.
 
     Args:
-        value: the header: a number of seconds, or a date.
-        now: the time, with its zone.
+        value: the header: a number of seconds, or a date. None if it was not sent.
+        now: the current time, with its zone.
     """
     if value is None:
         return None
@@ -94,32 +99,32 @@ def retry_after(value: str | None, now: datetime) -> float | None:
 
 
 class NoAnswer(Exception):
-    """What was sent is not the answer to a request."""
+    """A body is not the response to a request."""
 
 
 def nameless_error(body: bytes, request: RequestId) -> ErrorData | None:
-    """Check that `body` is the answer to a request; return it if it is an error that does not say to which.
+    """Check that `body` is the response to a request; return its error if it has one without an id.
 
     Raises:
-        NoAnswer: it is something else, in words that follow "the server: ".
+        NoAnswer: it is something else. The text follows the URL of the server.
     """
     try:
         message = parse_message(body)
     except ValueError:
-        raise NoAnswer("its answer is not an MCP message" if body.strip() else "its answer is empty") from None
+        raise NoAnswer("the response is not an MCP message" if body.strip() else "the response is empty") from None
     if not isinstance(message, JSONRPCResponse | JSONRPCError):
-        raise NoAnswer("what it sent is a message, but no answer")
+        raise NoAnswer("the body is an MCP message, but not a response")
     if isinstance(message, JSONRPCError) and message.id is None:
         return message.error
     if message.id != request:
-        raise NoAnswer(f"it answered the request {plain_text(repr(message.id), limit=SHOWN)}, and not {request!r}")
+        raise NoAnswer(f"the response is to request {plain_text(repr(message.id), limit=SHOWN)}, not to {request!r}")
     return None
 
 
 def error_in(body: bytes) -> MCPError | None:
-    """Return the error of MCP that the body of an error status holds, if it does.
+    """Return the MCP error in the body of an error status; None if there is none.
 
-    It may have no ``id``: servers refuse a request before they have looked at that.
+    It may have no ``id``, because servers refuse requests before they have parsed them.
     """
     try:
         value = from_json(body)
@@ -130,10 +135,10 @@ def error_in(body: bytes) -> MCPError | None:
 
 
 def is_about(error: httpx2.RequestError, request: httpx2.Request) -> bool:
-    """Whether an error is about this request, and not about one that its auth flow made to somewhere else."""
+    """Return True if an error is about this request, and not about one that its auth flow sent elsewhere."""
     try:
         return (error.request.method, error.request.url) == (request.method, request.url)
-    except RuntimeError:  # it does not know its request
+    except RuntimeError:  # httpx2 raises it for an error without a request
         return False
 
 
@@ -142,13 +147,13 @@ E = TypeVar("E", bound=BaseException)
 
 @frozen
 class HttpFailures:
-    """Makes the errors about one server.
+    """Builds the errors about one server.
 
     Args:
-        server: its configured name.
-        url: its URL as it may be shown.
-        masker: what masks its credentials in what it says.
-        credentials: where its credentials come from, in words that may be shown.
+        server: the name of the server.
+        url: its URL, without credentials.
+        masker: masks its credentials in text from the server.
+        credentials: the sources of its credentials, without any value.
     """
 
     server: str
@@ -157,13 +162,13 @@ class HttpFailures:
     credentials: str = ""
 
     def status(self, response: httpx2.Response, now: datetime, body: MCPError | None = None) -> HttpStatusError:
-        """The server answered with a status that is no success; `body` is what it said in terms of MCP."""
+        """Return the error for a response with an error status; `body` is the MCP error in it, if any."""
         status = response.status_code
         wait = retry_after(response.headers.get("retry-after"), now)
         cause = self._kept(body)
-        said = f" ({plain_text(str(cause))})" if cause is not None else ""
+        reason = _title(status) + (f" ({plain_text(str(cause))})" if cause is not None else "")
         error = HttpStatusError(
-            f"server {self.server!r}: {self.url} answered with {_title(status)}{said}; {self._remedy(response, wait)}",
+            f"server {self.server!r}: {self.url} answered with {reason}; {self._remedy(response, wait)}",
             server=self.server,
             status=status,
             retry_after=wait,
@@ -180,19 +185,19 @@ class HttpFailures:
         return remedy if wait is None else f"{remedy}, and try again in {wait:.0f} s"
 
     def redirected(self, response: httpx2.Response) -> HttpStatusError:
-        """The server redirected to a place where a request with credentials must not follow."""
+        """Return the error for a redirect to a place where a request with credentials must not follow."""
         assert response.next_request is not None
-        place = self._shown(response.next_request.url)
+        target = self._shown(response.next_request.url)
         return HttpStatusError(
-            f"server {self.server!r}: {self.url} answered with {_title(response.status_code)} to {place}, which was "
-            "not followed, because the credentials are meant for the first place only, or because the request would "
-            "have lost its body; configure that URL if it is the server that is meant",
+            f"server {self.server!r}: {self.url} answered with {_title(response.status_code)} to {target}, which was "
+            "not followed (it is another origin, or would drop the body of the request); configure that URL if you "
+            "trust it",
             server=self.server,
             status=response.status_code,
         )
 
     def lost(self, what: str, cause: BaseException | None = None) -> ConnectionLost:
-        """The request was sent, and its answer will not come."""
+        """Return the error for a request that was sent and will get no response."""
         lost = ConnectionLost(
             f"server {self.server!r}: {self.url}: {what}{MAY_HAVE_ACTED}",
             server=self.server,
@@ -200,16 +205,16 @@ class HttpFailures:
         return caused_by(lost, self._kept(cause))
 
     def no_answer(self, what: str) -> ConnectionLost:
-        """The request was sent, and what came is nothing that a server of MCP answers."""
-        return self.lost(f"{self.masker(what)}; see whether this is the URL of an MCP endpoint")
+        """Return the error for a response that is not MCP."""
+        return self.lost(f"{self.masker(what)}; {_REMEDY_URL}")
 
     def of(self, error: Exception, request: httpx2.Request, *, sent: bool) -> Exception:
-        """What an exception means for the request in which it was raised: a `ServerError`, or `ConnectionOver`.
+        """Return the `ServerError` or `ConnectionOver` for an exception that a request raised.
 
         Args:
-            error: the exception; if it is one of these, it is returned.
+            error: the exception. A `ServerError` or `ConnectionOver` is returned unchanged.
             request: the request.
-            sent: whether its body was offered to the network.
+            sent: True if its body was offered to the network.
         """
         if isinstance(error, ServerError | ConnectionOver):
             return error
@@ -218,74 +223,60 @@ class HttpFailures:
         return self.broken(error) if sent else self.not_sent(error)
 
     def broken(self, cause: Exception) -> ConnectionLost:
-        """The connection broke, or the auth flow failed, after the request was sent."""
-        return self.lost(f"the request failed on its way ({self._described(cause)})", cause)
+        """Return the error for a connection that broke, or an auth flow that failed, after the request was sent."""
+        return self.lost(f"the connection broke during the request ({self._described(cause)})", cause)
 
     def not_sent(self, cause: Exception) -> ServerError:
-        """The request failed before it was sent, or after the server had only asked for credentials."""
+        """Return the error for a request that failed before it was sent, or after a refusal of its credentials."""
         error = ServerError(
-            f"server {self.server!r}: {self.url}: the request was not carried out ({self._described(cause)}); "
-            "check auth and the HTTP client that were configured",
+            f"server {self.server!r}: {self.url}: the request failed before it took effect ({self._described(cause)}); "
+            "check the configured auth and http_client",
             server=self.server,
         )
         return caused_by(error, self._kept(cause))
 
-    def too_long(self, limit: int) -> LimitExceeded:
-        """The server sent more than it may."""
-        return LimitExceeded(
-            f"server {self.server!r}: {self.url} answered with more than {limit} bytes, which is its max_body_bytes; "
-            "raise that, or ask for less",
-            server=self.server,
-        )
-
-    def too_many(self, limit: int) -> LimitExceeded:
-        """The server sent more values than it may."""
-        return LimitExceeded(
-            f"server {self.server!r}: {self.url} answered with too many JSON values in one message; raise "
-            f"limits=Limits(max_message_values=…), which is {limit}, if it may do that",
-            server=self.server,
-        )
+    def too_large(self, reason: str) -> LimitExceeded:
+        """Return the error for a message over a limit; see `MessageLimits` for the reason."""
+        return LimitExceeded(f"server {self.server!r}: {self.url}: {reason}", server=self.server)
 
     def unreached(self, cause: Exception) -> ConnectionOver:
-        """No connection to the server could be made."""
+        """Return the error for a connection that could not be made."""
         root = _system_error(cause)
         if isinstance(root, ssl.SSLCertVerificationError):
-            remedy = "check its certificate, or say in verify what to trust"
+            remedy = "check the certificate of the server, or set verify to a file of CA certificates to trust"
         elif isinstance(root, ssl.SSLError):
-            remedy = "see whether there is https at this port, or http only"
+            remedy = "check whether this port speaks https or only http"
         elif isinstance(root, socket.gaierror):
-            remedy = "check the name of the host"
+            remedy = "check the host name"
         else:
-            remedy = "is it running?"
-        what = f"{self.url} cannot be reached ({self._described(cause)}); {remedy}"
+            remedy = "check that the server is running"
+        what = f"could not connect to {self.url} ({self._described(cause)}); {remedy}"
         return caused_by(ConnectionOver(what), self._kept(cause))
 
     def forgotten(self, cause: MCPError | None) -> ConnectionOver:
-        """The server does not know the session; it was probably restarted."""
-        what = f"{self.url} does not know our session any more; it was probably restarted"
+        """Return the error for a session that the server does not know."""
+        what = f"{self.url} no longer knows this session; the server was probably restarted"
         return caused_by(ConnectionOver(what), self._kept(cause))
 
     def ended(self, cause: Exception | None = None) -> ConnectionOver:
-        """The stream of events that everything comes over has ended."""
+        """Return the error for the end of the event stream that carries all messages of the server."""
         how = f"broke ({self._described(cause)})" if cause is not None else "ended"
-        return caused_by(ConnectionOver(f"the stream of events of {self.url} {how}"), self._kept(cause))
+        return caused_by(ConnectionOver(f"the event stream of {self.url} {how}"), self._kept(cause))
 
     def no_stream(self, kind: str) -> ServerError:
-        """There is something else where the stream of events should be."""
+        """Return the error for a response of another content type than an event stream."""
         found = plain_text(self.masker(kind), limit=SHOWN) or "no content type"
         return ServerError(
-            f"server {self.server!r}: {self.url} answered with {found!r}, which is no stream of events; "
-            "check the path of the URL, and whether the server speaks streamable HTTP instead",
+            f"server {self.server!r}: {self.url} answered with {found!r}, which is not an event stream; "
+            "check the path of the URL, and whether the server speaks streamable HTTP instead of SSE",
             server=self.server,
         )
 
     def endpoint_elsewhere(self, endpoint: httpx2.URL) -> ServerError:
-        """The stream of events names an endpoint to which its credentials must not go."""
-        place = self._shown(endpoint)
+        """Return the error for an event stream that names an endpoint at another origin."""
         return ServerError(
-            f"server {self.server!r}: {self.url} wants messages to be posted to {place}, which is not where it is "
-            "itself; nothing is sent there, as the credentials are meant for the first place only; correct the address "
-            "that the server has of itself",
+            f"server {self.server!r}: {self.url} asks for messages at another origin ({self._shown(endpoint)}), to "
+            "which the credentials must not go; correct the server's own base URL",
             server=self.server,
         )
 
@@ -296,21 +287,21 @@ class HttpFailures:
         return describe(cause, self.masker)
 
     def _shown(self, url: httpx2.URL) -> str:
-        """Return a URL that the server has named, for a message."""
+        """Return a URL that the server sent, as an error may show it."""
         return plain_text(self.masker(str(url.copy_with(userinfo=b"", query=None, fragment=None))))
 
 
 def describe(error: BaseException, mask: Callable[[str], str] = str) -> str:
-    """The class of an exception of another library, and its text unless that may show a header or a URL."""
+    """Return the class of a foreign exception, and its text unless that may contain a header or a URL."""
     text = ""
-    told = httpx2.TransportError | httpx2.DecodingError
-    if isinstance(error, told) and not isinstance(error, httpx2.LocalProtocolError):
+    harmless = httpx2.TransportError | httpx2.DecodingError
+    if isinstance(error, harmless) and not isinstance(error, httpx2.LocalProtocolError):
         text = str(error) or str(_system_error(error) or "")
     return f"{type(error).__name__}: {plain_text(mask(text))}" if text else type(error).__name__
 
 
 def _system_error(error: BaseException) -> OSError | None:
-    """The last error of the operating system, or of TLS, behind an exception."""
+    """Return the innermost error of the operating system or of TLS among the causes of an exception."""
     found, seen = None, error.__cause__ or error.__context__
     while seen is not None:
         found = seen if isinstance(seen, OSError) else found
@@ -326,6 +317,6 @@ def _title(status: int) -> str:
 
 
 def _wants_token(response: httpx2.Response) -> bool:
-    """Whether a server that answers so has asked for a token, and was sent none."""
+    """Return True if a 401 asks for a bearer token and the request had no credentials."""
     challenge = response.headers.get("www-authenticate", "")
     return "bearer" in challenge.lower() and "authorization" not in response.request.headers

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from io import BytesIO
-from typing import Literal
 
 from ._unreadable import Excerpt
-from ._values import ValueCounter
+from ._values import Excess, ValueCounter
 
 __all__ = ["LineSplitter", "LongLine"]
 
@@ -16,10 +15,10 @@ class LongLine(Excerpt):
     """A line that exceeds a limit: what is kept of it.
 
     Attributes:
-        excess: what it has too many of.
+        excess: the limit that it exceeds.
     """
 
-    def __init__(self, begun: bytes | memoryview, excess: Literal["bytes", "values"]) -> None:
+    def __init__(self, begun: bytes | memoryview, excess: Excess) -> None:
         super().__init__(begun)
         self.excess = excess
 
@@ -66,7 +65,7 @@ class LineSplitter:
         elif self._counter.values > self._max_values:
             self._skip("values")
 
-    def _skip(self, excess: Literal["bytes", "values"]) -> None:
+    def _skip(self, excess: Excess) -> None:
         self.skipped = LongLine(self._begun.getbuffer(), excess)
         self._begun = BytesIO()
 

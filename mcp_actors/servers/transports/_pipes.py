@@ -35,6 +35,7 @@ from ._pace import ReadingPace
 from ._server_requests import ServerRequests
 from ._streams import MessageReader, Stream
 from ._unreadable import answer_over_limit, unreadable_answer
+from ._values import MessageLimits
 
 if TYPE_CHECKING:
     from .._background import Background
@@ -114,8 +115,7 @@ class PipeReader(MessageReader):
         masker: Masker,
         requests: ServerRequests,
         pace: ReadingPace,
-        max_line_bytes: int,
-        max_values: int,
+        limits: MessageLimits,
     ) -> None:
         self._stream = stream
         self._requests = requests
@@ -124,9 +124,8 @@ class PipeReader(MessageReader):
         self._wait_exit = wait_exit
         self._server = server
         self._masker = masker
-        self._max_line_bytes = max_line_bytes
-        self._max_values = max_values
-        self._lines = LineSplitter(max_line_bytes, max_values)
+        self._limits = limits
+        self._lines = LineSplitter(limits.bytes, limits.values)
         self._burst = 0
         self._rest: float | None = None
         self._spent = 0.0
@@ -195,11 +194,9 @@ class PipeReader(MessageReader):
             return answer
 
     def _skipped(self, line: LongLine) -> JSONRPCMessage:
-        told, remedy = self._excess(line)
-        told = f"the answer is too long: {told}; the server may have acted on it; {remedy}"
-        answer = answer_over_limit(line, told)
+        answer = answer_over_limit(line, self._limits.response_too_large(line.excess))
         if answer is None:
-            raise self._over(line)
+            raise self._too_large(line)
         return answer
 
     def _note_malformed(self, line: bytes) -> None:
@@ -218,17 +215,9 @@ class PipeReader(MessageReader):
         text = line[: SHOWN_BYTES + 4 * self._masker.longest].decode("utf-8", "replace")
         return self._masker(text[: self._masker.place_to_cut(text, SHOWN_BYTES)]).encode()
 
-    def _excess(self, line: LongLine) -> tuple[str, str]:
-        """Return the limit that a line exceeds, and the remedy."""
-        if line.excess == "bytes":
-            return f"more than {self._max_line_bytes} bytes", "raise max_line_bytes if it may do that"
-        limit = "limits=Limits(max_message_values=…)"
-        return f"more than {self._max_values} JSON values", f"raise {limit} if it may do that"
-
-    def _over(self, line: LongLine) -> anyio.EndOfStream:
-        told, remedy = self._excess(line)
-        failure = f"server {self._server!r}: sent a line that is too long: {told}; {remedy}"
-        return self._end(LimitExceeded(failure, server=self._server))
+    def _too_large(self, line: LongLine) -> anyio.EndOfStream:
+        reason = self._limits.message_too_large(line.excess)
+        return self._end(LimitExceeded(f"server {self._server!r}: {reason}", server=self._server))
 
     async def _read_more(self) -> JSONRPCMessage | None:
         """Read the next bytes; at the end, return the last message if it has no line end."""
@@ -246,8 +235,8 @@ class PipeReader(MessageReader):
         self._spent += perf_counter() - began
         self.crowded = len(self._lines.whole) > 1
         skipped = self._lines.skipped
-        if skipped is not None and not (skipped.may_be_answer and skipped.size <= SKIPPED * self._max_line_bytes):
-            raise self._over(skipped)
+        if skipped is not None and not (skipped.may_be_answer and skipped.size <= SKIPPED * self._limits.bytes):
+            raise self._too_large(skipped)
         return None
 
     async def _at_end(self) -> JSONRPCMessage | None:

@@ -48,6 +48,7 @@ from ._reach import Reach
 from ._refusals import PING_ID, Refusals
 from ._streams import MessageReader, OpenStreams, Stream
 from ._unreadable import answer_over_limit, unreadable_answer
+from ._values import MessageLimits
 
 __all__ = ["SseLink"]
 
@@ -127,6 +128,7 @@ class SseLink(HttpLink[Sse]):
     async def live(self) -> None:
         """Open the stream of events, and pass on what it brings until it ends or the link is left."""
         self._url = real_url(self._transport)
+        self._limits = MessageLimits(MAX_EVENT_BYTES, self._max_values)
         self._reach = Reach(self._client, self._url, self._failures, self._lifeline, self._background)
         self._refusals = Refusals(self._client)
         self._unanswered: dict[RequestId, httpx2.Request] = {}
@@ -151,8 +153,7 @@ class SseLink(HttpLink[Sse]):
         if isinstance(error, ServerError):
             return error
         if isinstance(error, TooMuch):
-            too_long, too_many = self._failures.too_long, self._failures.too_many
-            return too_long(MAX_EVENT_BYTES) if error.data.excess == "bytes" else too_many(self._max_values)
+            return self._failures.too_large(self._limits.message_too_large(error.data.excess))
         return self._failures.unreached(error) if isinstance(error, UNREACHED) else self._failures.ended(error)
 
     # --- what comes -------------------------------------------------------------------------------------------------
@@ -164,7 +165,7 @@ class SseLink(HttpLink[Sse]):
         try:
             if media_type(response) != "text/event-stream":
                 raise self._failures.no_stream(media_type(response))
-            async with aclosing(read_events(response, MAX_EVENT_BYTES, self._max_values)) as events:
+            async with aclosing(read_events(response, self._limits.bytes, self._limits.values)) as events:
                 async for event in events:
                     await self._take(event)
         finally:
@@ -185,9 +186,7 @@ class SseLink(HttpLink[Sse]):
     def _message_in(self, event: Event) -> JSONRPCMessage | None:
         """Return the message in an event, or the error that stands for an answer that is not read; None to skip it."""
         if event.skipped is not None:
-            most = f"{self._max_values} JSON values" if event.skipped.excess == "values" else f"{MAX_EVENT_BYTES} bytes"
-            told = f"the answer is too long: it has more than {most}; the server may have acted on it; ask for less"
-            answer = answer_over_limit(event.skipped, told)
+            answer = answer_over_limit(event.skipped, self._limits.response_too_large(event.skipped.excess))
             if answer is None:
                 raise TooMuch(event.skipped)
             return answer

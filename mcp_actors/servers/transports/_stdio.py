@@ -35,6 +35,7 @@ from ._process import ServerProcess, start_process
 from ._server_requests import ServerRequests
 from ._stderr import StderrReader
 from ._streams import OpenStreams
+from ._values import MessageLimits
 
 if TYPE_CHECKING:
     from ...config import ServerConfig, Stdio
@@ -85,8 +86,7 @@ class StdioLink(Link):
             masker=masker,
             requests=requests,
             pace=ReadingPace(config.limits.max_notifications),
-            max_line_bytes=transport.max_line_bytes,
-            max_values=config.limits.max_message_values,
+            limits=MessageLimits(transport.max_line_bytes, config.limits.max_message_values, "max_line_bytes"),
         )
         self._writer = PipeWriter(
             process.stdin, self._reader, lifeline, self._wait_exit, background, requests, server=config.name

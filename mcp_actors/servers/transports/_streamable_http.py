@@ -27,6 +27,7 @@ from ._lifeline import Lifeline
 from ._masker import Masker
 from ._messages import with_result_type
 from ._streams import MessageReader, OpenStreams, Stream
+from ._values import MessageLimits
 
 if TYPE_CHECKING:
     import contextvars
@@ -131,8 +132,7 @@ class StreamableHttpLink(HttpLink[Http]):
             url=url,
             shown=shown,
             failures=self._failures,
-            max_body_bytes=self._transport.max_body_bytes,
-            max_values=self._max_values,
+            limits=MessageLimits(self._transport.max_body_bytes, self._max_values, "max_body_bytes"),
             lifeline=self._lifeline,
             background=self._background,
         )

@@ -117,20 +117,20 @@ def _last_members(text: bytes) -> dict[bytes, bytes]:
 
 def unreadable_answer(text: bytes) -> JSONRPCError | None:
     """Return an error in place of an answer that cannot be parsed; None if its request cannot be identified."""
-    problem = f"the answer of {len(text)} bytes cannot be read: it is nested too deeply or not a valid MCP message"
-    return _answer(Excerpt(text), problem, _UNREADABLE)
+    reason = f"the response is not a valid MCP message, or is nested too deeply ({len(text)} bytes)"
+    return _answer(Excerpt(text), reason, _UNREADABLE)
 
 
-def answer_over_limit(excerpt: Excerpt, problem: str) -> JSONRPCError | None:
+def answer_over_limit(excerpt: Excerpt, reason: str) -> JSONRPCError | None:
     """Return an error in place of an answer over a limit; None if its request cannot be identified."""
-    return _answer(excerpt, problem, _OVER_LIMIT)
+    return _answer(excerpt, reason, _OVER_LIMIT)
 
 
-def _answer(excerpt: Excerpt, problem: str, mark: str) -> JSONRPCError | None:
+def _answer(excerpt: Excerpt, reason: str, mark: str) -> JSONRPCError | None:
     request_id = excerpt.request_id
     if request_id is None:
         return None
-    return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=PARSE_ERROR, message=problem, data=mark))
+    return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=PARSE_ERROR, message=reason, data=mark))
 
 
 def is_unreadable(error: MCPError) -> bool:
@@ -147,7 +147,7 @@ def refuse_unreadable(server: str, operation: str, error: MCPError) -> None:
     """
     if not is_unreadable(error):
         return
-    problem = f"server {server!r}: {operation}: {error.message}"
+    reason = f"server {server!r}: {operation}: {error.message}"
     if error.data == _OVER_LIMIT:
-        raise LimitExceeded(problem, server=server) from error
-    raise ConnectionLost(f"{problem}; the server may have acted on it; fix the server", server=server) from error
+        raise LimitExceeded(reason, server=server) from error
+    raise ConnectionLost(f"{reason}; the request may have taken effect; fix the server", server=server) from error

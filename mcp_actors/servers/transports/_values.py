@@ -1,21 +1,66 @@
-"""How many values a message has, found out before it is parsed: to parse it is one step, in which nothing else runs."""
+"""Limit the bytes and JSON values of one message, before it is parsed.
+
+Parsing a message is a single step in which no other task runs. Millions of small numbers take seconds; so values are
+counted while the bytes arrive.
+"""
 
 from __future__ import annotations
 
-__all__ = ["TooManyValues", "ValueCounter"]
+from typing import Literal, TypeAlias
+
+from attrs import frozen
+
+__all__ = ["Excess", "MessageLimits", "TooManyValues", "ValueCounter"]
+
+Excess: TypeAlias = Literal["bytes", "values"]
+"""The limit that a message exceeds."""
+
+
+@frozen
+class MessageLimits:
+    """The maximum size of one message, and the words for a message that exceeds it.
+
+    Attributes:
+        bytes: the maximum size in bytes.
+        values: the maximum number of JSON values (``Limits.max_message_values``).
+        option: the option that sets `bytes`; None if it is fixed.
+    """
+
+    bytes: int
+    values: int
+    option: str | None = None
+
+    def response_too_large(self, excess: Excess) -> str:
+        """Return the reason and the remedy for a response over a limit."""
+        limit, remedy = self._exceeded(excess)
+        return f"the response is too large ({limit}); the request may have taken effect; {remedy}"
+
+    def message_too_large(self, excess: Excess) -> str:
+        """Return the reason and the remedy for any other message over a limit, which ends the connection."""
+        limit, remedy = self._exceeded(excess)
+        return f"a message from the server is too large ({limit}); {remedy}"
+
+    def _exceeded(self, excess: Excess) -> tuple[str, str]:
+        if excess == "values":
+            return (
+                f"more than {self.values} JSON values",
+                "raise limits=Limits(max_message_values=…) if that is expected",
+            )
+        remedy = f"raise {self.option} if that is expected" if self.option is not None else "request less data"
+        return f"more than {self.bytes} bytes", remedy
 
 
 class TooManyValues(Exception):
-    """A message has more values than it may have."""
+    """A message exceeds the limit on JSON values."""
 
 
 class ValueCounter:
-    """Counts the values of JSON text as it comes, by the commas, brackets and braces that are not in strings.
+    """Counts the values of JSON text as it arrives, by the commas, brackets and braces outside of strings.
 
-    That is about how many there are: one less at least, and one more for each array or object that is empty.
+    The count is approximate: at least one too low, and one too high for each empty array or object.
 
     Attributes:
-        values: how many there were so far.
+        values: the number of values so far.
     """
 
     def __init__(self) -> None:
@@ -24,7 +69,7 @@ class ValueCounter:
         self._escaped = False
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes, which may begin and end anywhere."""
+        """Count the next bytes, which may begin and end anywhere."""
         if self._escaped and data:
             data, self._escaped = data[1:], False
         if b"\\" in data:

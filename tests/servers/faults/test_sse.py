@@ -37,7 +37,7 @@ async def test_killed_while_idle(cell: Cell, server: FaultyServer) -> None:
         with cell.fails(ConnectionLost, phase="idle", within=PROMPT) as caught:
             server.die()
             await raise_failure_of(ref)
-    assert "the stream of events of" in str(caught.value)
+    assert "the event stream of" in str(caught.value)
 
 
 @fault("restarted, legacy", "sse")
@@ -88,7 +88,7 @@ async def test_wrong_content_type(cell: Cell, server: FaultyServer) -> None:
         with cell.fails(ConnectFailed, phase="connect", within=STARTED, cause=ServerError) as caught:
             await raise_failure_of(ref)
     assert caught.value.phase == "open"
-    assert "answered with 'text/html', which is no stream of events; check the path" in str(caught.value)
+    assert "answered with 'text/html', which is not an event stream; check the path" in str(caught.value)
 
 
 @fault("no endpoint", "sse")
@@ -110,5 +110,5 @@ async def test_endpoint_elsewhere(cell: Cell, server: FaultyServer) -> None:
             with cell.fails(ConnectFailed, phase="connect", within=STARTED, cause=ServerError) as caught:
                 await raise_failure_of(ref)
         assert other.requests == []
-    assert f"wants messages to be posted to {other.url('/messages')}, which is not where it is" in str(caught.value)
+    assert f"asks for messages at another origin ({other.url('/messages')})" in str(caught.value)
     assert "t0ken" not in str(caught.value)

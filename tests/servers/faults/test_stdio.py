@@ -150,7 +150,7 @@ async def test_a_line_one_byte_over_the_limit(cell: Cell) -> None:
     async with cell.open(server("faulty", restart=NEVER)) as ref:
         with cell.fails(LimitExceeded, phase="call", within=10.0) as caught:
             await ref.call_tool("line", {"bytes": LIMIT + 1})
-        for words in (f"tools/call 'line': the answer is too long: more than {LIMIT} bytes", "raise max_line_bytes"):
+        for words in (f"'line': the response is too large (more than {LIMIT} bytes)", "raise max_line_bytes"):
             assert words in str(caught.value)
 
 

@@ -71,7 +71,7 @@ async def test_a_legacy_server_that_dies_while_idle_is_noticed_by_the_end_of_its
             process.kill()
             with trio.fail_after(1 + PROMPT):
                 await servers["web"].wait_state("failed")
-            assert "cannot be reached" in str(servers.errors["web"])
+            assert "could not connect" in str(servers.errors["web"])
 
 
 async def test_a_legacy_server_that_was_restarted_is_called_as_if_nothing_had_happened() -> None:

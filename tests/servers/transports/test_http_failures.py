@@ -1,4 +1,4 @@
-"""What went wrong with an HTTP request, in words and numbers."""
+"""The errors for failed HTTP requests."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from email.utils import format_datetime
 
 import httpx2
 import pytest
+from mcp import MCPError
 
 from mcp_actors.servers.transports import _http_failures
 from mcp_actors.servers.transports._http_failures import (
@@ -19,6 +20,9 @@ from mcp_actors.servers.transports._http_failures import (
     nameless_error,
     retry_after,
 )
+from mcp_actors.servers.transports._values import Excess, MessageLimits
+
+from ...messages import Said
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone(timedelta(hours=2)))
 FAILURES = HttpFailures("docs", "https://example.com/mcp")
@@ -44,78 +48,110 @@ REQUEST = httpx2.Request("POST", "https://example.com/mcp?key=hunter2")
         ("Sat, 99 Nov 2026 10:01:30 GMT", None),
     ],
 )
-def test_retry_after_is_a_number_or_a_date_and_has_an_end(header: str | None, seconds: float | None) -> None:
+def test_retry_after_is_a_number_or_a_date_of_at_most_an_hour(header: str | None, seconds: float | None) -> None:
     assert retry_after(header, NOW) == seconds
 
 
-@pytest.mark.parametrize(
-    ("status", "remedy"),
-    [
-        (400, "400 Bad Request; see whether this is the URL of an MCP endpoint"),
-        (401, "401 Unauthorized; check the credentials"),
-        (404, "404 Not Found; check the path of the URL"),
-        (418, "418 I'm a Teapot; see what the server's documentation says about it"),
-        (499, "status 499; see what the server's documentation says about it"),
-        (500, "500 Internal Server Error; see the log of the server and of any proxy before it"),
-        (599, "status 599; see the log of the server and of any proxy before it"),
-    ],
-)
-def test_a_status_is_told_with_what_to_do(status: int, remedy: str) -> None:
+@pytest.mark.parametrize("status", [400, 401, 404, 418, 499, 500, 599])
+def test_the_error_of_a_status_has_a_remedy(status: int, said: Said) -> None:
     error = FAILURES.status(httpx2.Response(status, request=REQUEST), NOW)
-    assert str(error) == f"server 'docs': https://example.com/mcp answered with {remedy}"
+    said(f"http status {status}", str(error))
     assert (error.server, error.status, error.retry_after) == ("docs", status, None)
 
 
+def test_the_error_of_a_status_quotes_the_server_and_says_how_long_to_wait(said: Said) -> None:
+    response = httpx2.Response(429, headers={"Retry-After": "7"}, request=REQUEST)
+    error = FAILURES.status(response, NOW, MCPError(-32000, "busy"))
+    said("http status 429 with Retry-After", str(error))
+    assert error.retry_after == 7
+
+
+def test_the_error_of_a_refusal_names_the_sources_of_the_credentials(said: Said) -> None:
+    failures = HttpFailures("docs", "https://example.com/mcp", credentials="header X-Key (${KEY})")
+    said("http status 401 with credentials", str(failures.status(httpx2.Response(401, request=REQUEST), NOW)))
+
+
 @pytest.mark.parametrize(
-    ("challenge", "given", "remedy"),
+    ("challenge", "given", "row"),
     [
-        ('Bearer resource_metadata="https://example.com/.well-known/oauth"', None, "somebody may have to sign in"),
-        ('Basic realm="x", bearer', None, "give one in the header Authorization, as in 'Bearer ${TOKEN}'"),
-        ('Bearer error="invalid_token"', "Bearer x", "; check the credentials"),
-        ("Basic", None, "; check the credentials"),
-        (None, None, "; check the credentials"),
+        ('Bearer resource_metadata="https://example.com/.well-known/oauth"', None, "http status 401 without a token"),
+        ('Basic realm="x", bearer', None, "http status 401 without a token"),
+        ('Bearer error="invalid_token"', "Bearer x", "http status 401"),
+        ("Basic", None, "http status 401"),
+        (None, None, "http status 401"),
     ],
 )
-def test_who_has_no_token_is_told_that_one_is_wanted(challenge: str | None, given: str | None, remedy: str) -> None:
+def test_a_challenge_for_a_bearer_token_says_how_to_set_one(
+    challenge: str | None, given: str | None, row: str, said: Said
+) -> None:
     asked = httpx2.Request("POST", "https://example.com/mcp", headers={"Authorization": given} if given else {})
     headers = {"WWW-Authenticate": challenge} if challenge else {}
-    assert remedy in str(FAILURES.status(httpx2.Response(401, headers=headers, request=asked), NOW))
+    said(row, str(FAILURES.status(httpx2.Response(401, headers=headers, request=asked), NOW)))
+
+
+def test_the_error_of_a_redirect_names_the_target_without_its_query(said: Said) -> None:
+    response = httpx2.Response(307, request=REQUEST)
+    response.next_request = httpx2.Request("POST", "https://user:p@other.example/mcp?key=hunter2#x")
+    said("http redirect not followed", str(FAILURES.redirected(response)))
 
 
 @pytest.mark.parametrize(
-    ("cause", "remedy"),
+    ("row", "cause"),
     [
-        (ssl.SSLCertVerificationError("self-signed"), "check its certificate, or say in verify what to trust"),
-        (ssl.SSLError("wrong version number"), "see whether there is https at this port, or http only"),
-        (socket.gaierror("unknown"), "check the name of the host"),
-        (OSError("refused"), "is it running?"),
+        ("http could not connect: certificate", ssl.SSLCertVerificationError("self-signed")),
+        ("http could not connect: TLS", ssl.SSLError("wrong version number")),
+        ("http could not connect: name", socket.gaierror("unknown")),
+        ("http could not connect: refused", OSError("refused")),
     ],
 )
-def test_who_cannot_be_reached_is_told_with_what_to_look_at(cause: OSError, remedy: str) -> None:
+def test_a_failed_connection_says_what_to_check(row: str, cause: OSError, said: Said) -> None:
+    """S2-17."""
     error = httpx2.ConnectError("no")
     error.__cause__ = cause
-    assert str(FAILURES.unreached(error)).endswith(f"; {remedy}")
+    said(row, str(FAILURES.unreached(error)))
+
+
+def test_each_way_to_lose_a_response_has_a_message_of_its_own(said: Said) -> None:
+    said("http connection broke during the request", str(FAILURES.broken(httpx2.ReadError("reset"))))
+    said("http request failed before it was sent", str(FAILURES.not_sent(RuntimeError("hunter2"))))
+    said("http response is not MCP", str(FAILURES.no_answer("it answered with 'text/html', which is not MCP")))
+    said("http session not found", str(FAILURES.forgotten(None)))
+    said("sse event stream ended", str(FAILURES.ended()))
+    said("sse event stream broke", str(FAILURES.ended(httpx2.ReadError("reset"))))
+    said("sse content type is not an event stream", str(FAILURES.no_stream("text/html")))
+    said("sse endpoint at another origin", str(FAILURES.endpoint_elsewhere(httpx2.URL("https://x.example/p?k=1"))))
+
+
+@pytest.mark.parametrize("excess", ["bytes", "values"])
+def test_a_message_over_a_limit_names_the_limit_and_how_to_raise_it(excess: Excess, said: Said) -> None:
+    limits = MessageLimits(1000, 50, "max_body_bytes")
+    said(f"response exceeds {excess}", str(FAILURES.too_large(limits.response_too_large(excess))))
+    said(f"message exceeds {excess}", str(FAILURES.too_large(limits.message_too_large(excess))))
+
+
+def test_a_limit_that_cannot_be_raised_names_no_option(said: Said) -> None:
+    said("response exceeds a fixed limit", MessageLimits(1000, 50).response_too_large("bytes"))
 
 
 @pytest.mark.parametrize(
-    ("body", "problem"),
+    ("body", "reason"),
     [
-        (b'{"jsonrpc": "2.0", "id": 8, "result": {}}', "it answered the request 8, and not 7"),
-        (b'{"jsonrpc": "2.0", "id": "7", "result": {}}', "it answered the request '7', and not 7"),
-        (b'{"jsonrpc": "2.0", "method": "note"}', "what it sent is a message, but no answer"),
-        (b'{"jsonrpc": "2.0", "id": 7, "method": "ask"}', "what it sent is a message, but no answer"),
-        (b"[]", "its answer is not an MCP message"),
-        (b"\xff", "its answer is not an MCP message"),
-        (b" \n", "its answer is empty"),
+        (b'{"jsonrpc": "2.0", "id": 8, "result": {}}', "the response is to request 8, not to 7"),
+        (b'{"jsonrpc": "2.0", "id": "7", "result": {}}', "the response is to request '7', not to 7"),
+        (b'{"jsonrpc": "2.0", "method": "note"}', "the body is an MCP message, but not a response"),
+        (b'{"jsonrpc": "2.0", "id": 7, "method": "ask"}', "the body is an MCP message, but not a response"),
+        (b"[]", "the response is not an MCP message"),
+        (b"\xff", "the response is not an MCP message"),
+        (b" \n", "the response is empty"),
     ],
 )
-def test_what_does_not_answer_the_request_is_no_answer(body: bytes, problem: str) -> None:
+def test_a_body_that_does_not_answer_the_request_is_refused(body: bytes, reason: str) -> None:
     with pytest.raises(NoAnswer) as caught:
         nameless_error(body, 7)
-    assert str(caught.value) == problem
+    assert str(caught.value) == reason
 
 
-def test_an_error_may_leave_out_what_it_answers() -> None:
+def test_an_error_in_the_body_may_lack_the_id_of_the_request() -> None:
     assert nameless_error(b'{"jsonrpc": "2.0", "id": 7, "result": {}}', 7) is None
     assert nameless_error(b'{"jsonrpc": "2.0", "id": 7, "error": {"code": 1, "message": "no"}}', 7) is None
     error = nameless_error(b'{"jsonrpc": "2.0", "id": null, "error": {"code": 1, "message": "no"}}', 7)
@@ -123,7 +159,7 @@ def test_an_error_may_leave_out_what_it_answers() -> None:
     assert error.message == "no"
 
 
-def test_the_error_of_mcp_in_a_body_is_found() -> None:
+def test_an_mcp_error_in_a_body_is_found() -> None:
     error = error_in(b'{"jsonrpc": "2.0", "id": null, "error": {"code": -1, "message": "no", "data": [1]}}')
     assert error is not None
     assert (error.code, error.message, error.data) == (-1, "no", [1])
@@ -135,7 +171,7 @@ def test_the_error_of_mcp_in_a_body_is_found() -> None:
     assert error_in(b"<html>") is None
 
 
-def test_no_text_is_empty_and_none_shows_a_header() -> None:
+def test_the_text_of_a_foreign_exception_is_never_empty_and_never_shows_a_header() -> None:
     """A-16."""
     bare = httpx2.ConnectError("")
     assert describe(bare) == "ConnectError"
@@ -146,12 +182,6 @@ def test_no_text_is_empty_and_none_shows_a_header() -> None:
     assert describe(RuntimeError("hunter2")) == "RuntimeError"
 
 
-def test_an_error_without_a_request_is_about_none() -> None:
+def test_an_error_without_a_request_is_about_no_request() -> None:
     assert not _http_failures.is_about(httpx2.ConnectError("refused"), REQUEST)
     assert _http_failures.is_about(httpx2.ConnectError("refused", request=REQUEST), REQUEST)
-
-
-def test_a_server_that_is_not_reached_is_told_with_what_to_look_at() -> None:
-    """S2-17."""
-    over = FAILURES.unreached(httpx2.ConnectError("refused"))
-    assert str(over) == "https://example.com/mcp cannot be reached (ConnectError: refused); is it running?"

@@ -122,7 +122,7 @@ async def test_a_list_that_is_nested_too_deeply_fails_at_once_and_says_so() -> N
             error = group.errors["deep"]
     assert isinstance(error, ConnectFailed)
     assert error.phase == "list_tools"
-    assert "bytes cannot be read: it is nested too deeply or not a valid MCP message" in str(error)
+    assert "the response is not a valid MCP message, or is nested too deeply" in str(error)
 
 
 async def test_a_request_whose_answer_cannot_be_read_is_lost_and_the_others_go_on() -> None:
@@ -131,7 +131,7 @@ async def test_a_request_whose_answer_cannot_be_read_is_lost_and_the_others_go_o
         async with open_servers(config) as group:
             with pytest.raises(ConnectionLost) as caught:
                 await group["deep"].list_tools()
-            assert str(caught.value).startswith("server 'deep': tools/list: the answer of ")
+            assert str(caught.value).startswith("server 'deep': tools/list: the response is not ")
             assert caught.value.outcome == "unknown"
             await group["deep"].call_tool("echo", {"text": "hello"})
             assert group.status()["deep"].restarts == 0
