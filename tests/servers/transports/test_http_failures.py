@@ -20,7 +20,7 @@ from mcp_actors.servers.transports._http_failures import (
     nameless_error,
     retry_after,
 )
-from mcp_actors.servers.transports._values import Excess, MessageLimits
+from mcp_actors.servers.transports._values import MessageLimits
 
 from ...messages import Said
 
@@ -52,10 +52,21 @@ def test_retry_after_is_a_number_or_a_date_of_at_most_an_hour(header: str | None
     assert retry_after(header, NOW) == seconds
 
 
-@pytest.mark.parametrize("status", [400, 401, 404, 418, 499, 500, 599])
-def test_the_error_of_a_status_has_a_remedy(status: int, said: Said) -> None:
+@pytest.mark.parametrize(
+    ("status", "row"),
+    [
+        (400, "http status 400"),
+        (401, "http status 401"),
+        (404, "http status 404"),
+        (418, "http status 418"),
+        (499, "http status 499"),
+        (500, "http status 500"),
+        (599, "http status 599"),
+    ],
+)
+def test_the_error_of_a_status_has_a_remedy(status: int, row: str, said: Said) -> None:
     error = FAILURES.status(httpx2.Response(status, request=REQUEST), NOW)
-    said(f"http status {status}", str(error))
+    said(row, str(error))
     assert (error.server, error.status, error.retry_after) == ("docs", status, None)
 
 
@@ -122,11 +133,12 @@ def test_each_way_to_lose_a_response_has_a_message_of_its_own(said: Said) -> Non
     said("sse endpoint at another origin", str(FAILURES.endpoint_elsewhere(httpx2.URL("https://x.example/p?k=1"))))
 
 
-@pytest.mark.parametrize("excess", ["bytes", "values"])
-def test_a_message_over_a_limit_names_the_limit_and_how_to_raise_it(excess: Excess, said: Said) -> None:
+def test_a_message_over_a_limit_names_the_limit_and_how_to_raise_it(said: Said) -> None:
     limits = MessageLimits(1000, 50, "max_body_bytes")
-    said(f"response exceeds {excess}", str(FAILURES.too_large(limits.response_too_large(excess))))
-    said(f"message exceeds {excess}", str(FAILURES.too_large(limits.message_too_large(excess))))
+    said("response exceeds bytes", str(FAILURES.too_large(limits.response_too_large("bytes"))))
+    said("response exceeds values", str(FAILURES.too_large(limits.response_too_large("values"))))
+    said("message exceeds bytes", str(FAILURES.too_large(limits.message_too_large("bytes"))))
+    said("message exceeds values", str(FAILURES.too_large(limits.message_too_large("values"))))
 
 
 def test_a_limit_that_cannot_be_raised_names_no_option(said: Said) -> None:
