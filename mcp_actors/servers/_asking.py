@@ -1,4 +1,4 @@
-"""What the functions have in common that ask something of a server."""
+"""The base of a `ServerRef`: a name, and one way to send a request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Asking:
-    """Base of whatever can ask one server; each kind of request has its functions beside its messages."""
+    """Sends requests to one server. Each kind of request adds its methods in the file of its messages."""
 
     def __init__(self, server: Supervised, lifecycle: ActorRef) -> None:
         self._record = server.record
@@ -27,16 +27,16 @@ class Asking:
 
     @property
     def name(self) -> str:
-        """Its configured name."""
+        """The server's configured name."""
         return self._record.config.name
 
     async def _ask(self, request: Request[T]) -> T:
-        """Have a request answered, within the server's `request_timeout` from now on.
+        """Send a request and return its result, within the server's `request_timeout` from now on.
 
         **Cancellation**: leaves at once.
 
         Raises:
-            ServerError, mcp.MCPError: what came of it instead; see `ServerRef.call_tool`.
+            ServerError, mcp.MCPError: as for `ServerRef.call_tool`.
         """
         with self._record.deadlines.begin(request.operation) as deadline:
             return await self._caller.ask(evolve(request, deadline=deadline), deadline)

@@ -1,9 +1,8 @@
-"""Starting and stopping servers of a running group: one such change of a server at a time, whoever asks for it.
+"""Start, stop and reconnect servers of a running group, one change per server at a time.
 
-The actor below is a child of the group beside the servers. It exists because a change must be carried through even if
-the task that asked for it is cancelled half-way: a server that was closed to be reconnected, and then forgotten, would
-let its callers wait for ever. So the change belongs to this actor, not to the caller. Changes of one server take turns
-(`Supervised.turn`); those of different servers do not wait for each other.
+An actor, a child of the group, carries out each change, because a change must be completed even if its caller is
+cancelled half-way: callers of a server that was closed for a reconnect, and then forgotten, would wait forever. Changes
+of one server take turns (`Supervised.turn`); changes of different servers run concurrently.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ if TYPE_CHECKING:
 __all__ = ["LifecycleActor", "Reconnect", "Start", "Stop", "Supervised", "change"]
 
 MAX_CHANGES: Final = 1000
-"""Changes that may be on at the same time. They are short of nothing but turns; more of them wait in the mailbox."""
+"""The number of changes carried out concurrently; further ones wait in the mailbox. A change costs only its turn."""
 
 
 @frozen
 class Supervised:
-    """A server, and the supervisor that it has of its own."""
+    """A server with its own supervisor."""
 
     record: ServerRecord
     supervisor: SupervisorRef
     turn: trio.Lock = field(factory=trio.Lock, eq=False, repr=False)
-    """Held by the change of it that is being carried out."""
+    """Held by the change that is being carried out."""
 
     @property
     def name(self) -> str:
@@ -50,9 +49,9 @@ class Supervised:
 
 @frozen
 class Reconnect(Call[None]):
-    """Close these connections, all of them first; then connect, all at once.
+    """Close these connections, then connect them again concurrently.
 
-    With ``failed_only`` those are left alone that do not count as failed when it is this change's turn.
+    With ``failed_only``, a server that is no longer failed when it is this change's turn is left alone.
     """
 
     servers: tuple[Supervised, ...]
@@ -68,7 +67,7 @@ class Start(Call[None]):
 
 @frozen
 class Stop(Call[None]):
-    """Disconnect servers, and let it be so. That overtakes: it need not wait for a connect that hangs."""
+    """Disconnect servers and keep them stopped. It overtakes other changes, so it also ends a connect that hangs."""
 
     control: ClassVar[bool] = True
 
@@ -76,10 +75,10 @@ class Stop(Call[None]):
 
 
 class LifecycleActor(Actor):
-    """Carries out changes of what runs.
+    """Carries out changes.
 
-    A change is shielded: it goes on when its caller leaves. What bounds it are the time-outs of the servers, and the
-    end of the group, which ends every start that is on.
+    A change is shielded, so it goes on when its caller leaves. The servers' timeouts bound it, and so does the end of
+    the group, which ends every start in progress.
     """
 
     max_in_flight = MAX_CHANGES
@@ -88,8 +87,8 @@ class LifecycleActor(Actor):
         """Carry out a change.
 
         Raises:
-            ConnectFailed: a server that is required could not be connected. Of those that this change started, none
-                runs any more; what ran before still does.
+            ConnectFailed: a required server could not be connected. Servers that this change started are stopped
+                again; the others are unaffected.
         """
         with trio.CancelScope(shield=True):
             match message:
@@ -106,9 +105,9 @@ class LifecycleActor(Actor):
 
 @asynccontextmanager
 async def _turns(servers: tuple[Supervised, ...]) -> AsyncIterator[None]:
-    """Wait for the turn of a change, one server after the other.
+    """Acquire the turn of each server, one after the other.
 
-    All changes name their servers in configured order, so no two of them can wait for each other.
+    Every change names its servers in configured order, so two changes cannot deadlock.
     """
     async with AsyncExitStack() as stack:
         for server in servers:
@@ -117,7 +116,7 @@ async def _turns(servers: tuple[Supervised, ...]) -> AsyncIterator[None]:
 
 
 def _due(servers: tuple[Supervised, ...]) -> tuple[Supervised, ...]:
-    """Those that count as failed now, and that nobody has stopped by hand."""
+    """Return the servers that have failed and were not stopped explicitly."""
     return tuple(server for server in servers if server.record.wanted and server.record.state in FAILED)
 
 
@@ -142,7 +141,7 @@ async def _start(servers: tuple[Supervised, ...]) -> None:
 
 
 async def _try_start(server: Supervised, failures: dict[str, ConnectFailed]) -> None:
-    if not server.record.wanted:  # somebody has stopped it since
+    if not server.record.wanted:  # stop() was called meanwhile
         return
     server.record.parked = False
     if server.record.state not in CONNECTED:
@@ -166,7 +165,7 @@ async def _stop(server: Supervised) -> None:
 
 
 async def _each(step: Callable[[Supervised], Awaitable[None]], servers: Iterable[Supervised]) -> None:
-    """Take a step with each of some servers, side by side."""
+    """Run a step for each server, concurrently."""
     try:
         async with trio.open_nursery() as nursery:
             for server in servers:
@@ -176,17 +175,17 @@ async def _each(step: Callable[[Supervised], Awaitable[None]], servers: Iterable
 
 
 async def change(lifecycle: ActorRef, message: Reconnect | Start | Stop) -> None:
-    """Make a change. Stop waiting for a connect that is overdue, unless the server is required; it goes on.
+    """Make a change and wait for it, but not for the overdue connect of an optional server, which goes on.
 
     Raises:
         ConnectFailed: see `LifecycleActor.handle`.
-        ServerUnavailable: the group was left.
+        ServerUnavailable: the group was closed.
     """
     await trio.lowlevel.checkpoint_if_cancelled()
     if not message.servers:
         return
     if not (isinstance(message, Reconnect) and message.failed_only):
-        # The last wish counts, whichever change has its turn first.
+        # Set before the change waits for its turn: the latest call of start() or stop() wins.
         for server in message.servers:
             server.record.wanted = not isinstance(message, Stop)
     try:
@@ -201,10 +200,10 @@ async def change(lifecycle: ActorRef, message: Reconnect | Start | Stop) -> None
 
 
 async def _leave_if_overdue(waiting: trio.CancelScope, record: ServerRecord, servers: tuple[Supervised, ...]) -> None:
-    """Cancel the wait once a server is overdue and no other server is waited for."""
-    with suppress(ServerUnavailable):  # the group was left
+    """Cancel the wait when a server is overdue and no other server has to be waited for."""
+    with suppress(ServerUnavailable):  # the group was closed
         while True:
             await record.wait_connected()
             if record.overdue and not any(server.record.awaited for server in servers):
-                waiting.cancel("what is still connecting is overdue")
+                waiting.cancel("every server that is still connecting is overdue")
             await record.wait_change()

@@ -1,4 +1,4 @@
-"""A request of somebody who is no task of Trio's. Nearly all such requests take no task at all."""
+"""A request sent from outside any Trio task (the asyncio bridge)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ T = TypeVar("T")
 
 
 class PendingRequest(Generic[T]):
-    """A request whose result is told to somebody, instead of being waited for; see `ServerRef.send_tool_call`.
+    """A request whose result goes to a function instead of a waiting task; see `ServerRef.send_tool_call`.
 
-    Its first attempt is a message and takes no task, which saves a tenth of a small request. If there is more to be
-    done than that, it takes one: for `finish`. So `send` it, once; it is over when its result has been told, when
-    `finish` has ended, or with `withdraw`.
+    The first attempt is a message and needs no task, which saves a tenth of the cost of a small request. Retries,
+    middleware and errors do need one, which runs `finish`. So call `send` once; the request is over when its function
+    got a result, when `finish` has ended, or after `withdraw`.
     """
 
     __slots__ = ("_caller", "_deadline", "_failure", "_request")
@@ -36,10 +36,10 @@ class PendingRequest(Generic[T]):
         self._failure: Exception | None = None
 
     def send(self, on_answer: Callable[[outcome.Value[T] | None], object]) -> None:
-        """Send it, in the current context, and have a function called once: with the result, or with None.
+        """Send the request in the current context; `on_answer` is called once, with the result or None.
 
-        None says that `finish` has to be awaited for what becomes of it. The function must not raise; it may be called
-        at once.
+        None means that `finish` must be awaited for the outcome. The function must not raise, and may be called before
+        `send` returns.
         """
         if self._caller.guarded:
             on_answer(None)
@@ -65,15 +65,15 @@ class PendingRequest(Generic[T]):
             on_answer(None)
 
     def withdraw(self) -> None:
-        """Want the result no more, as a task that is cancelled while it waits: the function is not called any more."""
+        """Cancel the request, as if a task that waits for it were cancelled; `on_answer` is not called any more."""
         if self._deadline.call is not None:
             self._deadline.call.withdraw()
         self._deadline.end()
 
     async def finish(self) -> T:
-        """Do what there is to do about it, and wait for its result.
+        """Retry or translate the failure of the first attempt, and return the result.
 
-        **Cancellation**: leaves at once, and nothing is tried again.
+        **Cancellation**: leaves at once and ends the retries.
 
         Raises:
             Exception: as for the request itself.
@@ -81,7 +81,7 @@ class PendingRequest(Generic[T]):
         with self._deadline:
             failure, self._failure = self._failure, None
             if failure is not None:
-                # Not before: what the failure means is known once everything has heard of what led to it.
+                # Translate here, not in `_take`: only after that step do the records know why the connection was lost.
                 failure = self._caller.in_terms_of_servers(failure, self._request)
             try:
                 return await self._caller.ask(self._request, self._deadline, failure)

@@ -1,4 +1,4 @@
-"""Prompts, and the completion of arguments: the messages about them, and the functions that send them."""
+"""Prompts and completion of arguments: their messages, and the methods that send them."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 __all__ = ["Complete", "GetPrompt", "ListPrompts", "PromptFunctions"]
 
 COMPLETIONS_SINCE: Final = "2025-03-26"
-"""The version of the protocol that has a capability for completions. Before it, servers could complete without one."""
+"""The protocol version that introduced the completions capability. Older servers may complete without declaring it."""
 
 
 @frozen
 class ListPrompts(Request[tuple[Prompt, ...]]):
-    """List all prompts, all pages of them."""
+    """List all pages of the server's prompts."""
 
     @property
     def operation(self) -> str:
@@ -48,7 +48,7 @@ class ListPrompts(Request[tuple[Prompt, ...]]):
         return "prompts/list"
 
     async def send(self, client: Client, record: ServerRecord) -> tuple[Prompt, ...]:
-        """``prompts/list``, as often as there are pages; a server without the prompts capability has none."""
+        """Request every page; return nothing for a server without the prompts capability."""
         if client.server_capabilities.prompts is None:
             return ()
         meta = meta_for(client, record)
@@ -62,21 +62,21 @@ class ListPrompts(Request[tuple[Prompt, ...]]):
 
 @frozen
 class GetPrompt(Request[GetPromptResult]):
-    """Have a prompt filled in."""
+    """Get a prompt, filled in with arguments."""
 
     prompt: str
     arguments: dict[str, str] | None = field(default=None, hash=False)
 
     @property
     def operation(self) -> str:
-        """``prompts/get``, and which."""
+        """``prompts/get`` and the prompt's name."""
         return f"prompts/get {self.prompt!r:.80}"
 
     async def send(self, client: Client, record: ServerRecord) -> GetPromptResult:
-        """``prompts/get``.
+        """Send ``prompts/get``.
 
         Raises:
-            NotSupported: the server has no prompts.
+            NotSupported: the server has no prompts capability.
             mcp.MCPError: as for `Request.send`.
         """
         require("prompts", client, record.config.name, self.operation)
@@ -85,7 +85,7 @@ class GetPrompt(Request[GetPromptResult]):
 
 @frozen
 class Complete(Request[CompleteResult]):
-    """Have an argument completed."""
+    """Complete an argument of a prompt or of a resource template."""
 
     ref: PromptReference | ResourceTemplateReference = field(hash=False)
     argument: dict[str, str] = field(hash=False)
@@ -93,16 +93,16 @@ class Complete(Request[CompleteResult]):
 
     @property
     def operation(self) -> str:
-        """``completion/complete``, and of what."""
+        """``completion/complete``, the argument's name and the prompt or template."""
         ref = self.ref
         of = ref.name if isinstance(ref, PromptReference) else mask_url(ref.uri)
         return f"completion/complete {self.argument['name']!r:.80} of {of!r:.200}"
 
     async def send(self, client: Client, record: ServerRecord) -> CompleteResult:
-        """``completion/complete``.
+        """Send ``completion/complete``.
 
         Raises:
-            NotSupported: the server completes nothing.
+            NotSupported: the server has no completions capability.
             mcp.MCPError: as for `Request.send`.
         """
         if client.protocol_version >= COMPLETIONS_SINCE:
@@ -114,20 +114,20 @@ class Complete(Request[CompleteResult]):
             context=None if known is None else CompletionContext(arguments=known),
             _meta=meta_for(client, record),
         )
-        # Not by the client's own function, which takes no meta.
+        # Client.complete() would be shorter, but it takes no `meta`.
         return await client.session.send_request(CompleteRequest(params=params), CompleteResult)
 
 
 class PromptFunctions(Asking):
-    """What can be asked of a server about its prompts, and about what may stand in an argument."""
+    """The methods of a `ServerRef` for prompts and completions."""
 
     async def list_prompts(self) -> tuple[Prompt, ...]:
-        """Ask the server for all its prompts, all pages of them.
+        """Request all pages of the server's prompts.
 
-        A server without the prompts capability has none, and is not asked. Nothing is kept here: who wants to keep a
-        list hears in `PromptsChanged` that there is another one.
+        The result is empty for a server without the prompts capability. It is not cached; the event `PromptsChanged`
+        says when to list them again.
 
-        **Cancellation**: the caller leaves at once.
+        **Cancellation**: leaves at once.
 
         Raises:
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
@@ -136,20 +136,21 @@ class PromptFunctions(Asking):
         return await self._ask(ListPrompts())
 
     async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> GetPromptResult:
-        """Have a prompt filled in with arguments.
+        """Get a prompt, filled in with arguments.
 
-        **Cancellation**: the caller leaves at once.
+        **Cancellation**: leaves at once.
 
         Args:
-            name: its name as the server lists it.
-            arguments: texts by parameter name.
+            name: the prompt's name as the server lists it.
+            arguments: strings by parameter name.
 
         Returns:
-            Its ``messages``, as the SDK has them.
+            The SDK's result, with the prompt's ``messages``.
 
         Raises:
-            InvalidArguments: `name` or `arguments` cannot be sent. What the prompt requires is for the server to say.
-            NotSupported: the server has no prompts; or it asks for input that it was not offered.
+            InvalidArguments: `name` is not a string, or `arguments` does not map strings to strings. The server checks
+                which arguments the prompt requires.
+            NotSupported: the server has no prompts capability; or it asks for input that was not offered.
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
                 mcp.MCPError: as for `call_tool`.
         """
@@ -164,21 +165,22 @@ class PromptFunctions(Asking):
         argument: Mapping[str, str],
         context_arguments: Mapping[str, str] | None = None,
     ) -> CompleteResult:
-        """Ask what could stand in an argument of a prompt, or of a template of resources.
+        """Request completions for an argument of a prompt or of a resource template.
 
-        **Cancellation**: the caller leaves at once.
+        **Cancellation**: leaves at once.
 
         Args:
-            ref: of what: ``mcp.types.PromptReference(name="…")`` or ``mcp.types.ResourceTemplateReference(uri="…")``.
-            argument: which one, and what there is of it: ``{"name": "language", "value": "py"}``.
-            context_arguments: the arguments that stand already, by name.
+            ref: the prompt, ``mcp.types.PromptReference(name="…")``, or the template,
+                ``mcp.types.ResourceTemplateReference(uri="…")``.
+            argument: the argument's name and the text typed so far: ``{"name": "language", "value": "py"}``.
+            context_arguments: the values of the other arguments, by name.
 
         Returns:
-            Its ``completion``, as the SDK has it: ``values``, at most a hundred, their ``total`` and ``has_more``.
+            The SDK's result, with its ``completion``: at most 100 ``values``, their ``total`` and ``has_more``.
 
         Raises:
-            InvalidArguments: what is given cannot be sent.
-            NotSupported: the server completes nothing.
+            InvalidArguments: an argument has the wrong type.
+            NotSupported: the server has no completions capability.
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
                 mcp.MCPError: as for `call_tool`.
         """

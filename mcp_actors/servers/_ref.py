@@ -1,4 +1,4 @@
-"""What everybody holds of a server: a reference, valid across restarts and while it is down."""
+"""The reference to one server that users hold, valid across restarts."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ __all__ = ["ServerRef"]
 class ServerRef(ResourceFunctions, PromptFunctions):
     """A reference to one server of a group. It stays valid across restarts.
 
-    Requests may be sent from any task, as many at a time as one likes; ``max_in_flight`` of them are with the server
-    at the same time, the others wait in order. While the server is down, requests wait for it to come back (unless it
-    is configured with ``when_down="fail"``); once it will not come back by itself they fail at once.
+    Any number of tasks may send requests at once; up to ``max_in_flight`` of them are sent to the server, the others
+    wait in order. While the server is down, requests wait for its return (or fail at once with
+    ``when_down="fail"``). When the server will not come back by itself, they fail at once.
 
-    A request has the server's ``request_timeout`` from the call to the answer, whatever it waits for. There are no
-    timeout arguments: callers that want less put ``trio.fail_after`` around.
+    The server's ``request_timeout`` covers the time from the call to the answer, including the wait in the queue.
+    Methods take no timeout arguments: for a shorter limit use ``trio.fail_after``.
     """
 
     def __init__(self, server: Supervised, lifecycle: ActorRef) -> None:
@@ -61,7 +61,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
 
     @property
     def config(self) -> ServerConfig:
-        """What it was configured with."""
+        """The server's configuration."""
         return self._record.config
 
     @property
@@ -71,14 +71,14 @@ class ServerRef(ResourceFunctions, PromptFunctions):
 
     @property
     def info(self) -> ServerInfo:
-        """What the server said about itself when it was connected last.
+        """The server's name, version, capabilities and instructions, as of its latest connection.
 
         Raises:
-            ServerUnavailable: it was never connected.
+            ServerUnavailable: the server has never been connected.
         """
         if self._record.info is None:
             raise ServerUnavailable(
-                f"server {self.name!r}: was never connected, so nothing is known about it (it is {self.state}); "
+                f"server {self.name!r} has no info because it has never been connected (it is {self.state}); "
                 "await wait_state('ready') first",
                 server=self.name,
                 state=self.state,
@@ -87,7 +87,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         return self._record.info
 
     def statistics(self) -> ServerStatus:
-        """A snapshot, as frozen data."""
+        """Return a frozen snapshot of the server's state and counters."""
         record, actor = self._record, self._actor.statistics()
         return ServerStatus(
             name=self.name,
@@ -109,13 +109,13 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         )
 
     async def wait_state(self, *states: ServerState) -> ServerState:
-        """Wait until the state is one of these, and return it. A state that only flashes by may be missed.
+        """Wait until the server is in one of these states, and return that state. A very short state may be missed.
 
-        **Cancellation**: only ends the waiting.
+        **Cancellation**: ends the wait, nothing else.
 
         Raises:
-            ServerUnavailable: the group was left in another state.
-            ValueError: there is no such state, or none was given.
+            ServerUnavailable: the group was closed first.
+            ValueError: a state is unknown, or none was given.
         """
         check_states(f"server {self.name!r}", states, STATES)
         return await self._record.wait_state(*states)
@@ -133,39 +133,40 @@ class ServerRef(ResourceFunctions, PromptFunctions):
     ) -> CallToolResult:
         """Call a tool of this server.
 
-        It is sent again, within the server's ``retry`` policy and its time, only if that cannot do harm: nothing of it
-        was sent, ``idempotent`` is True, or the server is trusted and says of the tool that it may be repeated.
+        The call is retried, within the server's ``retry`` policy and ``request_timeout``, only if that is safe: nothing
+        of it was sent, or ``idempotent`` is True, or the tool's annotations allow it and the server is trusted.
 
-        **Cancellation**: the caller leaves at once. A request that still waits is not sent; the server is told to
-        cancel one that was sent, and whether that had its effect is unknown.
+        **Cancellation**: leaves at once. A queued request is never sent. For a request that was already sent, the
+        server is asked to cancel it, and its effect is unknown.
 
         Args:
             name: the tool's name as the server lists it (not its public name).
             arguments: JSON-like values by parameter name.
             progress: ``async (progress, total, message)``, called for each progress notification of the server.
             meta: the request's ``_meta``.
-            idempotent: whether this call may be carried out more than once. None leaves it to the tool's annotations,
-                which count only if the server is trusted (``trust_annotations``).
+            idempotent: whether this call may be carried out more than once. None (default) uses the tool's
+                annotations, if the server is trusted (``trust_annotations``).
 
         Returns:
-            The result as the SDK has it; one with ``is_error`` is returned, not raised.
+            The result as the SDK has it; a result with ``is_error`` is returned, not raised.
 
         Raises:
-            ToolNotFound: the server's ``tools`` filter hides it, or its ``on_tool_change`` until it is approved; or it
-                was ``deferred``, and once it was connected the server did not list it any more. Nothing was sent.
-            InvalidArguments: the tool asks for other arguments (see ``ServerConfig.validate``); nothing was sent.
-            RequestTimedOut: there was no answer within ``request_timeout``, or no progress within ``progress_timeout``.
-            ConnectionLost: the connection ended while the request was with the server.
-            ServerUnavailable: the server does not serve and will not by itself, or is down and configured with
-                ``when_down="fail"``; or its breaker is open.
-            ConnectFailed: a retry was to have a connection of its own (``RetryPolicy.isolated``) and got none.
-            LimitExceeded: its mailbox is full and its overflow policy is ``"fail"``; or this call would
-                deadlock, as from a callback of a server with ``max_in_flight=1``.
-            HttpStatusError: an HTTP server's answer was a status that is no success.
-            InvalidResult: with ``validate="schema"``, the result is not what the tool promises.
-            NotSupported: the tool needs to be run as a task; or it asks for input that it was not offered.
-            mcp.MCPError: the server's answer was an error.
-            Exception: what a middleware raised.
+            ToolNotFound: the tool is hidden by the server's ``tools`` filter, or by ``on_tool_change`` until it is
+                approved; or it was ``deferred``, and the connected server does not list it. Nothing was sent.
+            InvalidArguments: the arguments do not match the tool's schema (see ``ServerConfig.validate``); nothing was
+                sent.
+            RequestTimedOut: no answer arrived within ``request_timeout``, or no progress within ``progress_timeout``.
+            ConnectionLost: the connection was lost after the request had been sent.
+            ServerUnavailable: the server is down and will not come back by itself, or is down and configured with
+                ``when_down="fail"``; or its circuit breaker is open.
+            ConnectFailed: a retry needed a connection of its own (``RetryPolicy.isolated``), which failed.
+            LimitExceeded: the mailbox is full and its overflow policy is ``"fail"``; or the call would deadlock,
+                for example from a callback of a server with ``max_in_flight=1``.
+            HttpStatusError: an HTTP server answered with an error status.
+            InvalidResult: the result does not match the tool's output schema (``validate="schema"`` only).
+            NotSupported: the tool must be run as a task; or it asks for input that was not offered.
+            mcp.MCPError: the server answered with an error.
+            Exception: a middleware raised it.
         """
         request, deadline = self._tool_call(name, arguments, progress, meta, idempotent)
         with deadline:
@@ -180,7 +181,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         meta: Mapping[str, Any] | None = None,
         idempotent: bool | None = None,
     ) -> PendingRequest[CallToolResult]:
-        """Prepare what `call_tool` does, for callers that are no tasks of Trio's. Its deadline begins now.
+        """Prepare a `call_tool` for a caller outside Trio (the asyncio bridge). Its deadline starts now.
 
         Raises:
             ToolNotFound, InvalidArguments: as for `call_tool`.
@@ -195,7 +196,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         meta: Mapping[str, Any] | None,
         idempotent: bool | None,
     ) -> tuple[CallTool, Deadline]:
-        """Check a call, and begin its deadline."""
+        """Validate a call and start its deadline."""
         record = self._record
         record.checks.check_request(name, meta)
         record.catalog.admission.check_call(name)
@@ -208,12 +209,12 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         return CallTool(tool, progress, idempotent, checks, deferred=deferred, deadline=deadline), deadline
 
     async def list_tools(self) -> tuple[Tool, ...]:
-        """Ask the server for all its tools, all pages of them; the group's catalogue follows.
+        """Request all pages of the server's tools, and update the group's catalogue.
 
-        Those that its filter hides, and those that wait for approval, are left out. If the server has said meanwhile
-        that they have changed, it is asked again in the background, and the catalogue waits for that answer.
+        Tools that the filter hides or that wait for approval are left out. If a change notification arrives meanwhile,
+        the list is requested again in the background, and the catalogue waits for that answer.
 
-        **Cancellation**: the caller leaves at once.
+        **Cancellation**: leaves at once.
 
         Raises:
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
@@ -223,54 +224,54 @@ class ServerRef(ResourceFunctions, PromptFunctions):
 
     @property
     def tool_changes(self) -> ToolChanges:
-        """What of its tools waits for approval, with ``on_tool_change="block"``; false if nothing does."""
+        """The tools that wait for approval (``on_tool_change="block"``). False if none does."""
         return self._record.catalog.admission.changes()
 
     async def approve_tools(self, changes: ToolChanges, *names: str) -> None:
-        """Accept tools that were added or changed; they are shown, and may be called, from now on.
+        """Approve added or changed tools, so that they are listed and can be called.
 
-        What is accepted is what was looked at: a tool that has changed once more since then stays hidden.
+        Only the reviewed version is approved: a tool that has changed again since stays hidden.
 
         Args:
-            changes: what `tool_changes` was when somebody looked at it.
-            names: the tools to accept. None given: all of it.
+            changes: the reviewed value of `tool_changes`.
+            names: the tools to approve. Without names all of them are.
 
         Raises:
-            ToolNotFound: there is no such tool among these changes, or they are another server's; nothing was accepted.
+            ToolNotFound: these changes do not include such a tool, or belong to another server; nothing was approved.
         """
         await trio.lowlevel.checkpoint()
         self._record.catalog.approve(changes, names)
 
     async def set_log_level(self, level: LoggingLevel) -> None:
-        """Have the server send log messages from a level on: by this connection, and by all that follow.
+        """Set the lowest level of the server's log messages, for this connection and all later ones.
 
-        Whatever protocol it speaks: before 2026-07-28 the server is told, at this and at every later connect; since
-        then every request says from which level on it wants to hear, and nothing is sent for this one.
+        Up to protocol 2025-11-25 the level is sent now and at every later connect. Since 2026-07-28 every request
+        carries it, so nothing is sent now.
 
-        **Cancellation**: the caller leaves at once; a server that was told may have taken it in.
+        **Cancellation**: leaves at once; the server may already have changed its level.
 
         Args:
             level: ``"debug"``, ``"info"``, ``"notice"``, ``"warning"``, ``"error"``, ``"critical"``, ``"alert"`` or
                 ``"emergency"``.
 
         Raises:
-            InvalidArguments: there is no such level.
-            NotSupported: the server sends no log messages.
+            InvalidArguments: the level is unknown.
+            NotSupported: the server has no logging capability.
             RequestTimedOut, ConnectionLost, ServerUnavailable, LimitExceeded, HttpStatusError, mcp.MCPError: as for
                 `call_tool`.
         """
         await self._ask(SetLogLevel(given_level(self.name, level)))
 
     async def send_roots_list_changed(self) -> None:
-        """Tell the server that ``Callbacks.roots`` would answer differently now, so that it asks again.
+        """Notify the server that the result of ``Callbacks.roots`` has changed, so that it asks again.
 
-        There is nothing to tell a server that is not connected, as it will ask when it is; nor one that speaks
-        2026-07-28, which asks whenever it wants to know.
+        Nothing is sent to a server that is not connected, because it asks after it has connected; nor to one that
+        speaks 2026-07-28, which asks whenever it needs the roots.
 
-        **Cancellation**: the caller leaves at once.
+        **Cancellation**: leaves at once.
 
         Raises:
-            NotSupported: it has no such callback.
+            NotSupported: the server has no ``Callbacks.roots``.
             RequestTimedOut, ConnectionLost, ServerUnavailable, LimitExceeded, HttpStatusError: as for `call_tool`.
         """
         if self._record.state in CONNECTED:
@@ -281,66 +282,65 @@ class ServerRef(ResourceFunctions, PromptFunctions):
     async def check_health(self) -> Health:
         """Check the server now. The check overtakes queued requests and takes no slot of ``max_in_flight``.
 
-        The result counts as that of any health check (``ServerConfig.health``). Nothing is sent to a server that is not
-        connected.
+        The result counts like that of a periodic check (``ServerConfig.health``). Nothing is sent to a server that is
+        not connected.
 
-        **Cancellation**: the caller leaves at once.
+        **Cancellation**: leaves at once.
 
         Returns:
-            ``"healthy"`` if it answered within ``HealthPolicy.timeout``, else ``"unhealthy"``, and why.
+            ``"healthy"`` if the server answered within ``HealthPolicy.timeout``, else ``"unhealthy"`` and the reason.
         """
         return await check_health(self._record, self._actor)
 
     # --- life -------------------------------------------------------------------------------------------------------
 
     async def restart(self) -> None:
-        """Disconnect if it is connected, and connect anew, with nothing of its restart budget spent.
+        """Close the connection, if there is one, and connect again with a fresh restart budget.
 
-        Requests that wait are served by the new connection; those that are with the server end in `ConnectionLost`.
+        Queued requests are served by the new connection; those already sent end with `ConnectionLost`.
 
-        **Cancellation**: what has begun goes on.
+        **Cancellation**: leaves at once; the restart goes on.
 
         Raises:
-            ConnectFailed: the server is required and could not be connected. If it is not required, see its state, as
-                one that takes longer than ``connect_timeout`` is still ``connecting``.
-            ServerUnavailable: the group was left.
+            ConnectFailed: the server is required and could not be connected. The failure of an optional server shows
+                in its state; one that needs longer than ``connect_timeout`` is still ``connecting``.
+            ServerUnavailable: the group was closed.
         """
         await change(self._lifecycle, Reconnect((self._server,)))
 
     async def stop(self) -> None:
-        """Disconnect and stay so. Requests that wait fail at once. Returns when everything of it is gone.
+        """Disconnect the server and keep it stopped. Queued requests fail at once.
 
-        It overtakes other changes, so it also ends a connect that hangs.
+        Returns when its process, tasks and sockets are gone. It overtakes other changes, so it also ends a connect
+        that hangs.
 
-        **Cancellation**: what has begun goes on.
+        **Cancellation**: leaves at once; the stop goes on.
 
         Raises:
-            ServerUnavailable: the group was left.
+            ServerUnavailable: the group was closed.
         """
         await change(self._lifecycle, Stop((self._server,)))
 
     async def start(self) -> None:
-        """Connect a server that was stopped or has failed. If it runs, or is about to be tried again, nothing happens.
+        """Connect a server that was stopped or has failed. Does nothing if it runs or is about to be retried.
 
-        **Cancellation**: what has begun goes on.
+        **Cancellation**: leaves at once; the start goes on.
 
         Raises:
-            ConnectFailed: the server is required and could not be connected. If it is not required, see its state, as
-                one that takes longer than ``connect_timeout`` is still ``connecting``.
-            ServerUnavailable: the group was left.
+            ConnectFailed: the server is required and could not be connected. The failure of an optional server shows
+                in its state; one that needs longer than ``connect_timeout`` is still ``connecting``.
+            ServerUnavailable: the group was closed.
         """
         await change(self._lifecycle, Start((self._server,)))
 
     async def wait_ready(self) -> None:
-        """Wait until the server serves: it is ready, or degraded.
+        """Wait until the server serves requests (``ready`` or ``degraded``). This connects a lazy server.
 
-        A lazy server that was not asked for yet is connected.
-
-        **Cancellation**: only ends the waiting; a connect that has begun goes on.
+        **Cancellation**: ends the wait; a connect goes on.
 
         Raises:
-            ServerUnavailable: it has failed or was stopped, so that waiting would be in vain; or it is not required,
-                and its process has not answered within ``connect_timeout``. It goes on ``connecting`` then.
+            ServerUnavailable: the server has failed or was stopped, so it will not become ready by itself; or it is
+                optional and has not answered within ``connect_timeout``, and keeps ``connecting``.
         """
         if self._record.dormant:
             self._caller.wake()

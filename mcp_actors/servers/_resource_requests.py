@@ -1,4 +1,4 @@
-"""Resources: the messages about them, and the functions that send them."""
+"""Resources: their messages, and the methods that send them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["ListResourceTemplates", "ListResources", "ReadResource", "ResourceFu
 
 @frozen
 class ListResources(Request[tuple[Resource, ...]]):
-    """List all resources, all pages of them."""
+    """List all pages of the server's resources."""
 
     @property
     def operation(self) -> str:
@@ -37,7 +37,7 @@ class ListResources(Request[tuple[Resource, ...]]):
         return "resources/list"
 
     async def send(self, client: Client, record: ServerRecord) -> tuple[Resource, ...]:
-        """``resources/list``, as often as there are pages; a server without the resources capability has none."""
+        """Request every page; return nothing for a server without the resources capability."""
         if client.server_capabilities.resources is None:
             return ()
         meta = meta_for(client, record)
@@ -51,7 +51,7 @@ class ListResources(Request[tuple[Resource, ...]]):
 
 @frozen
 class ListResourceTemplates(Request[tuple[ResourceTemplate, ...]]):
-    """List all templates of resources, all pages of them."""
+    """List all pages of the server's resource templates."""
 
     @property
     def operation(self) -> str:
@@ -59,7 +59,7 @@ class ListResourceTemplates(Request[tuple[ResourceTemplate, ...]]):
         return "resources/templates/list"
 
     async def send(self, client: Client, record: ServerRecord) -> tuple[ResourceTemplate, ...]:
-        """``resources/templates/list``, as often as there are pages; without the capability there are none."""
+        """Request every page; return nothing for a server without the resources capability."""
         if client.server_capabilities.resources is None:
             return ()
         meta = meta_for(client, record)
@@ -79,14 +79,14 @@ class ReadResource(Request[ReadResourceResult]):
 
     @property
     def operation(self) -> str:
-        """``resources/read``, and which; without what may be a credential in it."""
+        """``resources/read`` and the URI, with credentials masked."""
         return f"resources/read {mask_url(self.uri)!r:.200}"
 
     async def send(self, client: Client, record: ServerRecord) -> ReadResourceResult:
-        """``resources/read``.
+        """Send ``resources/read``.
 
         Raises:
-            NotSupported: the server has no resources.
+            NotSupported: the server has no resources capability.
             mcp.MCPError: as for `Request.send`.
         """
         require("resources", client, record.config.name, self.operation)
@@ -94,15 +94,15 @@ class ReadResource(Request[ReadResourceResult]):
 
 
 class ResourceFunctions(Asking):
-    """What can be asked of a server about its resources."""
+    """The methods of a `ServerRef` for resources."""
 
     async def list_resources(self) -> tuple[Resource, ...]:
-        """Ask the server for all its resources, all pages of them.
+        """Request all pages of the server's resources.
 
-        A server without the resources capability has none, and is not asked. Nothing is kept here: who wants to keep a
-        list hears in `ResourcesChanged` that there is another one.
+        The result is empty for a server without the resources capability. It is not cached; the event
+        `ResourcesChanged` says when to list them again.
 
-        **Cancellation**: the caller leaves at once.
+        **Cancellation**: leaves at once.
 
         Raises:
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
@@ -111,9 +111,9 @@ class ResourceFunctions(Asking):
         return await self._ask(ListResources())
 
     async def list_resource_templates(self) -> tuple[ResourceTemplate, ...]:
-        """Ask the server for all its templates of resources, all pages of them; otherwise as `list_resources`.
+        """Request all pages of the server's resource templates; otherwise like `list_resources`.
 
-        **Cancellation**: the caller leaves at once.
+        **Cancellation**: leaves at once.
 
         Raises:
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
@@ -122,20 +122,20 @@ class ResourceFunctions(Asking):
         return await self._ask(ListResourceTemplates())
 
     async def read_resource(self, uri: str) -> ReadResourceResult:
-        """Read a resource, now: what was read before is not kept.
+        """Read a resource from the server; results are not cached.
 
-        **Cancellation**: the caller leaves at once.
+        **Cancellation**: leaves at once.
 
         Args:
-            uri: which one: as it was listed, or made from a template.
+            uri: the resource's URI, as listed or made from a template.
 
         Returns:
-            Its ``contents``, as the SDK has them: each is a ``TextResourceContents`` with a ``text``, or a
+            The SDK's result; each of its ``contents`` is a ``TextResourceContents`` with a ``text``, or a
             ``BlobResourceContents`` with a ``blob`` in Base64.
 
         Raises:
-            InvalidArguments: `uri` cannot be sent.
-            NotSupported: the server has no resources; or it asks for input that it was not offered.
+            InvalidArguments: `uri` is not a string that can be sent.
+            NotSupported: the server has no resources capability; or it asks for input that was not offered.
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
                 mcp.MCPError: as for `call_tool`.
         """
@@ -143,7 +143,7 @@ class ResourceFunctions(Asking):
 
     @asynccontextmanager
     async def subscribe(self, *uris: str) -> AsyncIterator[Subscription]:
-        """Hear of changes of resources, for as long as a block lasts.
+        """Subscribe to changes of resources while a block runs.
 
         ::
 
@@ -153,23 +153,23 @@ class ResourceFunctions(Asking):
                     what = "may have changed" if change.missed else "has changed"
                     print(f"{uri} {what}: {await text_of(notes, uri)}")
 
-        It is the same for servers of all versions of the protocol, and goes on across restarts of the server: the next
-        connection subscribes again. Changes in between were not told by anybody, so then each of the resources is given
-        once as ``missed``: read it again. Over HTTP, since 2026-07-28, it takes a connection (``max_connections``) for
-        as long as it lasts, so subscribe to several resources at once.
+        This works with every protocol version, and across restarts: the next connection subscribes again. Changes
+        during the gap cannot be known, so each resource is then reported once as ``missed``; read it again. Over HTTP,
+        since 2026-07-28, a subscription occupies one connection (``max_connections``) while its block runs, so
+        subscribe to several resources at once.
 
-        **Cancellation**: while it subscribes the caller leaves at once.
+        **Cancellation**: leaves at once while it subscribes.
 
         Args:
-            uris: which resources, at least one; as they were listed, or made from a template.
+            uris: the URIs of the resources, at least one, as listed or made from a template.
 
         Yields:
             The changes: an async iterator of `ResourceUpdated`.
 
         Raises:
-            InvalidArguments: a URI cannot be sent, or there is none.
-            NotSupported: the server does not tell of changes, or not of these.
-            LimitExceeded: all connections that requests can do without are taken by subscriptions.
+            InvalidArguments: a URI cannot be sent, or none was given.
+            NotSupported: the server does not support subscriptions, or not to these resources.
+            LimitExceeded: subscriptions already occupy all connections that requests can spare.
             RequestTimedOut, ConnectionLost, ServerUnavailable, LimitExceeded, HttpStatusError, mcp.MCPError: as for
                 `call_tool`.
         """
@@ -187,9 +187,9 @@ class ResourceFunctions(Asking):
 
 
 def _given_uri(server: str, method: str, uri: object) -> str:
-    """Return a URI that can be sent; whether there is such a resource is for the server to say.
+    """Return a URI that can be sent. The server decides whether the resource exists.
 
     Raises:
-        InvalidArguments: it is none.
+        InvalidArguments: it is not a string that can be sent.
     """
     return given_text(server, method, "uri", uri)
