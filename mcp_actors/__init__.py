@@ -7,6 +7,7 @@
 #   L0  _errors   _backoff _collapse _exports errors, back-off, one exception per failure, the naming of public things
 #   L0  _states   _plain_text _flavor         the words for states; foreign text as it may be shown; Trio or asyncio
 #   L0  _suspend  _pickling                   a sleep that counts the time of a suspend; exceptions for pickle
+#   L0  _checks   _json_walk                  checks of numbers; a walk through JSON of any depth
 #
 # This file is the façade: it imports nothing by itself, so `import mcp_actors.kernel` loads the kernel alone.
 """Every MCP server connection is an actor: owned by one task, supervised, restarted, never leaked.

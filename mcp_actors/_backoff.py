@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 
+from ._checks import is_number
 from ._errors import ConfigError
 from ._exports import publish
 
@@ -23,10 +24,8 @@ def _check_range(lowest: float, highest: float, remedy: str) -> Callable[[Any, a
     """Make a validator for a finite number in ``[lowest, highest]``; ``remedy`` says what to write instead."""
 
     def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-        # A bool is an int to Python, but `jitter=True` is a misunderstanding, not the number 1.
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
         # The comparison also refuses NaN (never in range) and integers too large for a float.
-        if not number or not lowest <= value <= highest:
+        if not is_number(value) or not lowest <= value <= highest:
             owner = type(instance).__name__
             message = f"{owner}: {attribute.name}={value!r} is not possible; {remedy}"
             raise ConfigError(message, source=owner, path=attribute.name)

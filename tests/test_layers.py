@@ -20,10 +20,12 @@ from .source import PACKAGE, parse, project, python_files
 
 LAYERS: Final = {
     "_backoff": 0,
+    "_checks": 0,
     "_collapse": 0,
     "_errors": 0,
     "_exports": 0,
     "_flavor": 0,
+    "_json_walk": 0,
     "_pickling": 0,
     "_plain_text": 0,
     "_states": 0,

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import attrs
 
+from .._checks import is_number, is_whole
 from .._errors import ConfigError
 
 Validator = Callable[[Any, "attrs.Attribute[Any]", Any], None]
@@ -64,11 +65,6 @@ def refused_text(instance: Any, field: str, text: str, remedy: str) -> ConfigErr
     return ConfigError(f"server {server!r}: {problem}", source=owner, path=f"servers.{server}.{field}")
 
 
-def is_number(value: object) -> bool:
-    """Return whether `value` is a number. A bool is not: ``connect_timeout=True`` is a misunderstanding."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def is_positive(value: Any, *, unlimited: bool = False) -> bool:
     """Return whether `value` is a positive number; infinity counts only if `unlimited`, NaN never does."""
     highest = math.inf if unlimited else sys.float_info.max
@@ -88,11 +84,11 @@ def seconds(*, unlimited: bool = False, optional: bool = False) -> Validator:
     return check
 
 
-def count(lowest: int, remedy: str) -> Validator:
-    """Make a validator for an int (never a bool) of at least `lowest`."""
+def count(lowest: int, remedy: str, *, highest: float = math.inf) -> Validator:
+    """Make a validator for an int (never a bool) from `lowest` to `highest`."""
 
     def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+        if not is_whole(value, lowest) or value > highest:
             raise refused_value(instance, attribute.name, value, remedy)
 
     return check

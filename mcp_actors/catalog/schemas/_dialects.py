@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import attrs
 
+from ..._json_walk import walk
 from ..values import canonical_text
 from ._patterns import Patterns
 
@@ -149,16 +150,12 @@ def _in_one_dialect(document: Any) -> Any:
         ValueError: it does so below, or has parts that cannot be bounded.
     """
     bare = _without_dialect(document)
-    pending, keywords = [bare], set[str]()
-    while pending:
-        part = pending.pop()
+    keywords: set[str] = set()
+    for part, _ in walk(bare):
         if isinstance(part, Mapping):
             if isinstance(part.get("$schema"), str):
                 raise ValueError("it has a $schema in its inside")
             keywords.update(part.keys() & {"patternProperties", "unevaluatedProperties"})
-            pending += part.values()
-        elif isinstance(part, (list, tuple)):
-            pending += part
     if len(keywords) > 1:
         raise ValueError("it has both patternProperties and unevaluatedProperties")
     return bare

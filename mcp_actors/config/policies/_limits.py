@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
@@ -12,13 +12,7 @@ _DEEPEST: Final = 200
 """Levels. What reads schemas is recursive, in this package and in others; deeper ones would end in its errors."""
 
 _check_count: Final = check.count(1, "give a whole number of 1 or more")
-
-
-def _check_depth(instance: Limits, attribute: attrs.Attribute[Any], value: Any) -> None:
-    remedy = f"give a whole number from 1 to {_DEEPEST}"
-    check.count(1, remedy)(instance, attribute, value)
-    if value > _DEEPEST:
-        raise check.refused_value(instance, attribute.name, value, remedy)
+_check_depth: Final = check.count(1, f"give a whole number from 1 to {_DEEPEST}", highest=_DEEPEST)
 
 
 @attrs.frozen(kw_only=True)

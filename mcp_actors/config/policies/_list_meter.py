@@ -1,28 +1,25 @@
 """How much of a list a server may send: what of its tools, resources or prompts is too much, and when all of it is.
 
-What is looked at here has not been looked at by anybody: it may be nested a hundred thousand times, or hold itself. So
-nothing here recurses, and a walk through a value ends soon after it is known to be too much.
+Nobody has checked these items yet, so they are measured by a walk that does not recurse and that ends early
+(``_json_walk``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import attrs
 
 from ..._errors import LimitExceeded
+from ..._json_walk import bytes_in, measured
 from ..._plain_text import plain_text
 from ._limits import Limits
 
-__all__ = ["ListMeter", "measured"]
+__all__ = ["ListMeter"]
 
-_PATIENCE: Final = 2
-"""A value is measured until it has so many times the bytes it may have, to say by how much it is too large."""
-
-_LEAST: Final = 8
-"""Bytes that a value counts for at least. What a list costs grows with the number of its values: a million times ``1``
-takes longer to handle than a million letters."""
+_MEASURE_FACTOR: Final = 2
+"""A value is measured up to this many times its limit, so that the error can say by how much it is too large."""
 
 
 @attrs.define(eq=False)
@@ -95,13 +92,13 @@ class ListMeter:
         for member, value in members.items():
             what = member.replace("_", " ")
             if isinstance(value, str):
-                self._size += _bytes_in(value)
+                self._size += bytes_in(value)
                 if len(value) > limits.max_text_chars:
                     yield _told(f"its {what} has {len(value)} characters", limits.max_text_chars, "max_text_chars")
             elif value is not None:
-                patience = _PATIENCE * limits.max_schema_bytes
-                size, depth, complete = measured(value, patience)
-                self._size += min(size, patience)
+                enough = _MEASURE_FACTOR * limits.max_schema_bytes
+                size, depth, complete = measured(value, enough)
+                self._size += min(size, enough)
                 more = "" if complete else "more than "
                 if depth > limits.max_schema_depth:
                     found = f"the JSON of its {what} is nested {more}{depth} deep"
@@ -113,44 +110,3 @@ class ListMeter:
 
 def _told(excess: str, limit: int, setting: str) -> str:
     return f"{excess}, and the limit is {limit}; set limits=Limits({setting}=…) to allow more"
-
-
-def measured(value: Any, patience: int) -> tuple[int, int, bool]:
-    """Return about how many bytes a JSON-like value takes, how deep it is, and whether all of it was looked at.
-
-    Once it is known to take more than ``patience`` bytes, it is looked at no further. Models of the SDK are JSON-like.
-    """
-    size = deepest = 0
-    pending: list[tuple[Any, int]] = [(value, 1)]
-    while pending:
-        each, depth = pending.pop()
-        inner: Iterable[Any] = ()
-        if isinstance(each, str):
-            size += _bytes_in(each)
-        elif (members := _members(each)) is not None:
-            own = 2 + 2 * len(members)
-            if own <= patience:  # else to read the keys may take long
-                own += sum(_bytes_in(str(key), least=2) for key in members)
-            size += max(_LEAST, own)
-            deepest, inner = max(deepest, depth), members.values()
-        elif isinstance(each, (list, tuple)):
-            size += max(_LEAST, 2 + len(each))
-            deepest, inner = max(deepest, depth), each
-        else:
-            size += _LEAST
-        if size > patience:
-            return size, deepest, False
-        pending += [(item, depth + 1) for item in inner]
-    return size, deepest, True
-
-
-def _members(value: Any) -> Mapping[str, Any] | None:
-    """Return the members of an object; also of a pydantic model, whose extra fields may hold anything."""
-    if isinstance(value, Mapping):
-        return value
-    return dict(value) if hasattr(value, "model_fields_set") else None
-
-
-def _bytes_in(text: str, *, least: int = _LEAST) -> int:
-    """Return how many bytes a string takes, with its quotes; characters that JSON escapes count as themselves."""
-    return max(least, 2 + (len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))))

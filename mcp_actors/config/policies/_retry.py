@@ -7,6 +7,7 @@ from typing import Any, Final
 import attrs
 
 from ..._backoff import Backoff
+from ..._checks import is_number
 from .. import _validators as check
 
 # A tenth of a second for what was one-off (a proxy that changes its backend), then 0.5, 1, 2 … up to ten seconds. Half
@@ -20,14 +21,8 @@ _DECIMALS: Final = 3
 """As in gRPC: a bucket counts thousandths of tokens, so that its arithmetic is exact."""
 
 
-def _check_max_tokens(instance: RetryBudget, attribute: attrs.Attribute[Any], value: Any) -> None:
-    check.count(1, f"give a whole number from 1 to {_MOST_TOKENS}")(instance, attribute, value)
-    if value > _MOST_TOKENS:
-        raise check.refused_value(instance, attribute.name, value, f"give a whole number from 1 to {_MOST_TOKENS}")
-
-
 def _check_token_ratio(instance: RetryBudget, attribute: attrs.Attribute[Any], value: Any) -> None:
-    fits = check.is_number(value) and 0 < value <= _MOST_TOKENS and round(value, _DECIMALS) == value
+    fits = is_number(value) and 0 < value <= _MOST_TOKENS and round(value, _DECIMALS) == value
     if not fits:
         remedy = f"give a number from 0.001 to {_MOST_TOKENS} with at most {_DECIMALS} decimals"
         raise check.refused_value(instance, attribute.name, value, remedy)
@@ -56,7 +51,10 @@ class RetryBudget:
         ConfigError: a value is out of its range.
     """
 
-    max_tokens: int = attrs.field(default=200, validator=_check_max_tokens)
+    max_tokens: int = attrs.field(
+        default=200,
+        validator=check.count(1, f"give a whole number from 1 to {_MOST_TOKENS}", highest=_MOST_TOKENS),
+    )
     token_ratio: float = attrs.field(default=0.2, validator=_check_token_ratio)
 
 

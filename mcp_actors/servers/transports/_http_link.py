@@ -20,8 +20,8 @@ from mcp.types import JSONRPCMessage, JSONRPCRequest
 
 from ..._collapse import leaves
 from ..._errors import LimitExceeded
+from ..._json_walk import measured
 from ...config import Http, Sse
-from ...config.policies import measured
 from .._background import Background, open_background
 from ._discretion import discreet, install_filters
 from ._http_bodies import HeardBody

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
+from ...._json_walk import walk
 from .._places import bad
 
 MAX_SERVERS: Final = 1000
@@ -49,14 +50,8 @@ def check_numbers(source: str, path: str, entry: object) -> None:
 
 
 def _everything_in(value: object) -> Iterator[object]:
-    """Yield a value and what is in it, keys too; without an end if it holds itself."""
-    # Not recursive, as it may be nested more deeply than Python likes.
-    rest: list[Any] = [value]
-    while rest:
-        each = rest.pop()
+    """Yield a value and everything inside it, keys too; without an end if it contains itself."""
+    for each, _ in walk(value):
         yield each
         if isinstance(each, Mapping):
-            rest += each.keys()
-            rest += each.values()
-        elif isinstance(each, (list, tuple)):
-            rest += each
+            yield from each
