@@ -32,6 +32,7 @@ from mcp_actors import (
 )
 from mcp_actors.servers import NotSupported
 
+from ..messages import Said
 from .groups import server
 from .library import PROMPTS, RESOURCE_NOT_FOUND, RESOURCES, TEMPLATES, TOOL, Library
 
@@ -236,16 +237,13 @@ async def test_what_can_be_done_is_told_in_booleans(era: Protocol) -> None:
         assert not any((bare.tools, bare.resources, bare.prompts, bare.tools_list_changed, bare.resources_subscribe))
 
 
-async def test_what_a_server_says_of_itself_is_not_known_before_it_was_connected() -> None:
-    """S4-07: the error says so, and what to do; afterwards it stays known."""
+async def test_info_is_unavailable_before_the_first_connection(said: Said) -> None:
+    """S4-07: the error says why and what to do; afterwards the info stays available."""
     async with open_servers(Library().config(connect="lazy")) as servers:
         ref = servers["library"]
         with pytest.raises(ServerUnavailable) as caught:
             _ = ref.info
-        assert str(caught.value) == (
-            "server 'library': was never connected, so nothing is known about it (it is pending); "
-            "await wait_state('ready') first"
-        )
+        said("info before the first connection", str(caught.value))
         await ref.list_prompts()
         assert ref.info.name == "library"
         await ref.stop()
@@ -253,7 +251,7 @@ async def test_what_a_server_says_of_itself_is_not_known_before_it_was_connected
 
 
 @both_eras
-async def test_the_instructions_of_a_server_are_there_for_who_asks_for_them(era: Protocol) -> None:
+async def test_the_instructions_of_a_server_are_in_its_info(era: Protocol) -> None:
     """S4-08: they are in its info, and nowhere else."""
     library = Library(instructions="Search before you read.")
     async with open_servers(library.config(protocol=era), Library().config("mute")) as servers:

@@ -215,7 +215,7 @@ async def test_what_a_server_says_about_itself_is_known_once_it_was_connected() 
         await group["a"].stop()
         assert group["a"].info == info
         with pytest.raises(
-            ServerUnavailable, match=r"server 'b': has no info.*never been connected.*\(it is failed\)"
+            ServerUnavailable, match=r"server 'b' has no info.*never been connected.*\(it is failed\)"
         ) as caught:
             _ = group["b"].info
     assert caught.value.state == "failed"
