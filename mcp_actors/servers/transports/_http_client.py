@@ -1,4 +1,4 @@
-"""The HTTP client of one connection: from what was configured to what sends."""
+"""Create the HTTP client of one connection from its configuration."""
 
 from __future__ import annotations
 
@@ -24,44 +24,45 @@ if TYPE_CHECKING:
 __all__ = ["bound_on_connections", "make_client", "real_url"]
 
 TIMEOUT: Final = httpx2.Timeout(connect=10.0, write=30.0, read=None, pool=None)
-"""Seconds for what tells that the network is broken. None for what only tells that a server is slow, or we are busy:
-deadlines are the caller's."""
+"""Seconds until the network counts as broken. None where only the server is slow or this process is busy: the timeouts
+of requests are for that."""
 
-NO_WISH: Final = httpx2.Timeout(5.0)
-"""The time-outs of a client that nobody gave any. They would end every call that takes longer."""
+LIBRARY_TIMEOUT: Final = httpx2.Timeout(5.0)
+"""The default timeout of httpx2, which would end every call that takes longer. So it is replaced by `TIMEOUT`."""
 
 MIN_CONNECTIONS: Final = 50
-"""Connections allowed however few requests are: server-sent streams hold one each."""
+"""Minimum limit on connections, however small ``max_in_flight`` is: each event stream holds one."""
 
 SPARE_CONNECTIONS: Final = 4
-"""Beyond one per request in flight: the stream of notifications, a probe, a cancellation, the end of the session."""
+"""Connections beyond one per request in flight: the notification stream, a probe, a cancellation, the end of the
+session."""
 
 KEEPALIVE: Final = 60.0
 """Seconds that an unused connection is kept, where that cannot be configured."""
 
 
 def real_url(transport: Http | Sse) -> str:
-    """The URL to send requests to: without user name and password, which are sent as a header, and without fragment."""
+    """Return the URL for requests: without the user and password, which are sent as a header, and the fragment."""
     return str(httpx2.URL(transport.url).copy_with(userinfo=b"", fragment=None))
 
 
 async def make_client(config: ServerConfig, transport: Http | Sse, masker: Masker) -> httpx2.AsyncClient:
-    """Make the client of one connection; whoever asked for it closes it.
+    """Create the client of one connection. The caller closes it.
 
     **Cancellation**: leaves nothing behind.
 
     Raises:
-        ConnectFailed: a credential cannot be resolved, the user's function makes no client, or what the environment
-            says about certificates or proxies cannot be used.
+        ConnectFailed: a credential cannot be resolved, `http_client` fails, or the certificates or proxies that the
+            environment names cannot be used.
     """
     credentials = Credentials(config.name, transport, masker, config.connect_timeout or math.inf)
     headers = await credentials.resolve()
     masker.add("<url>", transport.url, own_url=True)
     auth = transport.auth
     if isinstance(transport, Http) and transport.http_client is not None:
-        client = _ask_for_client(config.name, transport.http_client)
+        client = _call_factory(config.name, transport.http_client)
     else:
-        # In a thread, because reading the certificates of this machine takes some 25 ms.
+        # In a thread, because reading the certificates of this machine takes about 25 ms.
         client = await trio.to_thread.run_sync(_new_client, config, transport)
     client.headers.update(headers)
     client.event_hooks["response"].append(note_refusal)
@@ -78,32 +79,31 @@ async def make_client(config: ServerConfig, transport: Http | Sse, masker: Maske
 
 
 async def _note_token(masker: Masker, response: httpx2.Response) -> None:
-    """A hook for a client whose token is known only when it is sent."""
+    """Mask a token that is known only when it is sent. A response hook."""
     if sent := response.request.headers.get("authorization"):
         masker.add("<auth>", sent)
 
 
-def _ask_for_client(server: str, factory: Callable[[], httpx2.AsyncClient]) -> httpx2.AsyncClient:
-    """Let the user's function make a client."""
+def _call_factory(server: str, factory: Callable[[], httpx2.AsyncClient]) -> httpx2.AsyncClient:
     try:
         client: object = factory()
     except Exception as error:
-        # That may be another thing next time.
-        raise _failed(server, f"http_client raised {type(error).__name__} (the cause of this error)") from error
+        # Not hopeless: the function may succeed next time.
+        raise _failed(server, f"http_client raised {type(error).__name__}; see the cause of this error") from error
     if not isinstance(client, httpx2.AsyncClient):
-        raise _hopeless(server, f"http_client returned {type(client).__name__!r}; let it return an httpx2.AsyncClient")
+        raise _hopeless(server, f"http_client returned {type(client).__name__!r}; return an httpx2.AsyncClient")
     if client.is_closed:
-        raise _hopeless(server, "http_client returned a client that is closed; let it make a new one each time")
-    if client.timeout == NO_WISH:
+        raise _hopeless(server, "http_client returned a closed client; create a new one in each call")
+    if client.timeout == LIBRARY_TIMEOUT:
         client.timeout = TIMEOUT
     return client
 
 
 def _new_client(config: ServerConfig, transport: Http | Sse) -> httpx2.AsyncClient:
-    """Make a client as configured. Blocks."""
+    """Create a client as configured. Blocks."""
     try:
         verify = context_of(config.name, transport)
-        # To this machine without TLS is allowed because nothing leaves it, so no proxy of the environment may take it.
+        # A loopback URL is allowed without TLS because nothing leaves this machine. So no proxy may be used for it.
         here = is_loopback(httpx2.URL(transport.url).host)
         limits = limits_of(config, transport)
         return httpx2.AsyncClient(verify=verify, timeout=TIMEOUT, limits=limits, trust_env=not here)
@@ -111,15 +111,15 @@ def _new_client(config: ServerConfig, transport: Http | Sse) -> httpx2.AsyncClie
         raise
     except Exception as error:
         if shortage := shortage_of(error):
-            raise _failed(config.name, f"the HTTP client cannot be set up: {shortage}") from error
-        # Not the text of the error: it may show the URL of a proxy, password and all.
-        what = f"the HTTP client cannot be set up ({type(error).__name__})"
+            raise _failed(config.name, f"the HTTP client cannot be created ({shortage}); try again later") from error
+        # Not the text of the error: it may contain the URL of a proxy with its password.
+        reason = f"the HTTP client cannot be created ({type(error).__name__})"
         remedy = "check SSL_CERT_FILE, SSL_CERT_DIR and the proxy variables of the environment"
-        raise _hopeless(config.name, f"{what}; {remedy}") from error
+        raise _hopeless(config.name, f"{reason}; {remedy}") from error
 
 
 def limits_of(config: ServerConfig, transport: Http | Sse) -> httpx2.Limits:
-    """How many connections there may be, and how long an unused one is kept."""
+    """Return the maximum number of connections, and how long an unused one is kept."""
     limit, keepalive = None, KEEPALIVE
     if isinstance(transport, Http):
         limit, keepalive = transport.max_connections, transport.keepalive
@@ -128,14 +128,14 @@ def limits_of(config: ServerConfig, transport: Http | Sse) -> httpx2.Limits:
 
 
 def bound_on_connections(config: ServerConfig, transport: Http | Sse) -> int | None:
-    """How many connections there may be to a server; None if that is not bounded here."""
+    """Return the maximum number of connections to a server; None if the client belongs to the user."""
     if not isinstance(transport, Http) or transport.http_client is not None:
         return None
     return limits_of(config, transport).max_connections
 
 
 def context_of(server: str, transport: Http | Sse) -> ssl.SSLContext:
-    """How the server's certificate is checked. Reads files.
+    """Return the TLS settings that check the server's certificate. Blocks on files.
 
     Raises:
         ConnectFailed: the configured file cannot be used.
@@ -153,17 +153,17 @@ def _read_certificates(server: str, path: str) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=path)
     except OSError as error:
         if shortage := shortage_of(error):
-            raise _failed(server, f"verify={path!r} cannot be read: {shortage}") from error
-        why = error.strerror or type(error).__name__
-        problem = f"verify={path!r} cannot be used ({why}); give the path of a file of CA certificates"
-        raise _hopeless(server, problem) from error
+            raise _failed(server, f"verify={path!r} cannot be read ({shortage}); try again later") from error
+        reason = error.strerror or type(error).__name__
+        remedy = "set it to the path of a PEM file of CA certificates"
+        raise _hopeless(server, f"verify={path!r} cannot be used ({reason}); {remedy}") from error
 
 
-def _hopeless(server: str, problem: str) -> ConnectFailed:
-    error = _failed(server, problem)
+def _hopeless(server: str, reason: str) -> ConnectFailed:
+    error = _failed(server, reason)
     error.hopeless = True
     return error
 
 
-def _failed(server: str, problem: str) -> ConnectFailed:
-    return ConnectFailed(f"server {server!r}: {problem}", server=server, phase="configure")
+def _failed(server: str, reason: str) -> ConnectFailed:
+    return ConnectFailed(f"server {server!r}: {reason}", server=server, phase="configure")

@@ -1,4 +1,4 @@
-"""Which HTTP client a connection is made with: its credentials, its limits, its certificates, its end."""
+"""The HTTP client of a connection: its credentials, limits, certificates and logs."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from mcp_actors import (
 from mcp_actors.config import Secret
 from mcp_actors.servers.transports import Masker, _http_client
 
+from ...messages import Said
 from ..faults.http_faults import FaultyServer, Raw, answer, faulty_server, response, stream
 from ..fleet import calls
 from ..groups import AT_ONCE, NEVER
@@ -75,7 +76,7 @@ async def test_a_token_is_sent_with_every_request(
     assert len(server.requests) == 3
 
 
-async def test_a_token_is_asked_for_anew_at_each_connect(server: FaultyServer) -> None:
+async def test_a_token_is_resolved_again_at_each_connect(server: FaultyServer) -> None:
     """S3-25."""
     tokens = iter(["first", "second"])
     async with open_servers(http(server, auth=lambda: next(tokens))) as servers:
@@ -111,7 +112,7 @@ class Flow(httpx2.Auth):
             raise self.after
 
 
-async def test_an_auth_flow_is_asked_for_every_request_and_outlives_the_connections(server: FaultyServer) -> None:
+async def test_an_auth_flow_is_used_for_every_request_and_outlives_the_connections(server: FaultyServer) -> None:
     flow = Flow()
     async with open_servers(http(server, auth=flow)) as servers:
         await servers["web"].call_tool("sleep")
@@ -120,7 +121,7 @@ async def test_an_auth_flow_is_asked_for_every_request_and_outlives_the_connecti
     assert sent(server, "x-count") == [str(number) for number in range(1, len(server.requests) + 1)]
 
 
-async def test_a_look_at_the_server_does_not_begin_an_auth_flow(server: FaultyServer) -> None:
+async def test_a_reachability_probe_does_not_begin_an_auth_flow(server: FaultyServer) -> None:
     """It might open a browser, only because a request was lost."""
     async with open_servers(http(server, auth=Flow())) as servers:
         with pytest.raises(ConnectionLost):
@@ -156,7 +157,7 @@ async def test_a_request_whose_auth_flow_fails_fails_alone(sse: bool) -> None:
             assert servers["web"].state == "ready"
 
 
-async def test_an_auth_flow_that_cannot_reach_its_own_server_is_no_sign_that_ours_is_gone(server: FaultyServer) -> None:
+async def test_an_auth_flow_that_cannot_reach_its_own_server_does_not_end_the_connection(server: FaultyServer) -> None:
     class Elsewhere(httpx2.Auth):
         reached = True
 
@@ -179,7 +180,7 @@ async def test_an_auth_flow_that_cannot_reach_its_own_server_is_no_sign_that_our
 # --- a client of the user's own -------------------------------------------------------------------------------------
 
 
-async def test_a_client_of_the_users_own_is_made_for_each_connection_and_closed_with_it(server: FaultyServer) -> None:
+async def test_http_client_is_called_for_each_connection_and_its_client_is_closed_with_it(server: FaultyServer) -> None:
     made: list[httpx2.AsyncClient] = []
 
     def make() -> httpx2.AsyncClient:
@@ -196,7 +197,7 @@ async def test_a_client_of_the_users_own_is_made_for_each_connection_and_closed_
     assert set(sent(server, "authorization")) == {"Bearer t0ken"}
 
 
-async def test_a_client_of_the_users_own_is_contained_too(server: FaultyServer) -> None:
+async def test_a_request_that_fails_in_a_configured_client_fails_alone(server: FaultyServer) -> None:
     """A-15."""
     async with open_servers(http(server, http_client=httpx2.AsyncClient, max_body_bytes=MEBIBYTE)) as servers:
         web = servers["web"]
@@ -211,7 +212,7 @@ def giving(client: httpx2.AsyncClient) -> Callable[[], httpx2.AsyncClient]:
     return lambda: client
 
 
-async def test_time_outs_that_nobody_asked_for_are_none(server: FaultyServer) -> None:
+async def test_the_default_timeouts_of_httpx_are_replaced(server: FaultyServer) -> None:
     """The default of httpx2 would end every call that takes longer than five seconds."""
     own = [httpx2.AsyncClient(), httpx2.AsyncClient(timeout=7.0)]
     for client in own:
@@ -237,20 +238,20 @@ def broken() -> httpx2.AsyncClient:
 
 
 @pytest.mark.parametrize(
-    ("make", "words", "hopeless"),
+    ("make", "row", "hopeless"),
     [
-        (broken, "http_client raised RuntimeError (the cause of this error)", False),
-        (lambda: None, "http_client returned 'NoneType'; let it return an httpx2.AsyncClient", True),
-        (closed_client, "http_client returned a client that is closed; let it make a new one each time", True),
+        (broken, "http_client raised", False),
+        (lambda: None, "http_client returned no client", True),
+        (closed_client, "http_client returned a closed client", True),
     ],
 )
-async def test_a_function_that_makes_no_client_is_named(
-    server: FaultyServer, make: Any, words: str, hopeless: bool
+async def test_an_http_client_function_that_fails_is_named(
+    server: FaultyServer, make: Any, row: str, hopeless: bool, said: Said
 ) -> None:
     async with open_servers(http(server, http_client=make)) as servers:
         error = servers.errors["web"]
     assert isinstance(error, ConnectFailed)
-    assert str(error) == f"server 'web': {words}"
+    said(row, str(error))
     assert (error.phase, error.hopeless) == ("configure", hopeless)
 
 
@@ -271,7 +272,7 @@ class Flaky(httpx2.AsyncHTTPTransport):
         return await super().handle_async_request(request)
 
 
-async def test_a_kept_connection_that_the_server_had_closed_costs_no_request(server: FaultyServer) -> None:
+async def test_a_request_on_a_stale_connection_is_sent_again(server: FaultyServer) -> None:
     """A-09: it is sent over another one, if nothing of its body was offered to the one that was closed."""
     transport = Flaky()
     async with open_servers(http(server, http_client=lambda: httpx2.AsyncClient(transport=transport))) as servers:
@@ -291,21 +292,21 @@ async def test_a_kept_connection_that_the_server_had_closed_costs_no_request(ser
 
 
 @pytest.mark.parametrize(("in_flight", "expected"), [(1, 50), (46, 50), (47, 51), (200, 204)])
-def test_there_are_connections_for_all_requests_and_some_more(in_flight: int, expected: int) -> None:
+def test_the_connection_limit_exceeds_max_in_flight(in_flight: int, expected: int) -> None:
     """S2-15."""
     transport = Http("http://localhost/")
     limits = _http_client.limits_of(ServerConfig("web", transport, max_in_flight=in_flight), transport)
     assert (limits.max_connections, limits.keepalive_expiry) == (expected, 60)
 
 
-def test_the_pool_can_be_configured() -> None:
+def test_the_connection_pool_can_be_configured() -> None:
     """S2-15."""
     transport = Http("http://localhost/", max_connections=3, keepalive=7)
     limits = _http_client.limits_of(ServerConfig("web", transport), transport)
     assert (limits.max_connections, limits.keepalive_expiry) == (3, 7)
 
 
-async def test_no_more_connections_are_opened_than_are_allowed(server: FaultyServer) -> None:
+async def test_max_connections_is_enforced(server: FaultyServer) -> None:
     """S2-15: what finds none waits for one, however long that takes."""
     async with (
         open_servers(http(server, max_connections=2)) as servers,
@@ -322,7 +323,7 @@ async def test_no_more_connections_are_opened_than_are_allowed(server: FaultySer
 
 
 @pytest.mark.parametrize("form", ["whole", "event"])
-async def test_an_answer_may_be_as_long_as_it_may_and_not_a_byte_longer(server: FaultyServer, form: str) -> None:
+async def test_a_response_may_have_max_body_bytes_and_not_one_more(server: FaultyServer, form: str) -> None:
     async with open_servers(http(server, max_body_bytes=MEBIBYTE)) as servers:
 
         async def ask(length: int) -> str:
@@ -336,7 +337,7 @@ async def test_an_answer_may_be_as_long_as_it_may_and_not_a_byte_longer(server: 
             await ask(MEBIBYTE + 1)
 
 
-async def test_an_answer_of_very_many_values_is_refused_and_the_connection_stays(server: FaultyServer) -> None:
+async def test_a_response_with_too_many_values_fails_its_request_and_not_the_connection(server: FaultyServer) -> None:
     """Before it is parsed. Commas in a text are none of them."""
     config = attrs.evolve(http(server), limits=Limits(max_message_values=1000))
     async with open_servers(config) as servers:
@@ -357,7 +358,7 @@ async def test_an_answer_of_very_many_values_is_refused_and_the_connection_stays
 # --- certificates ---------------------------------------------------------------------------------------------------
 
 
-async def test_certificates_that_cannot_be_read_are_named(server: FaultyServer, tmp_path: Path) -> None:
+async def test_certificates_that_cannot_be_read_are_named(server: FaultyServer, tmp_path: Path, said: Said) -> None:
     empty = tmp_path / "empty.pem"
     empty.touch()
     for path in (tmp_path / "missing.pem", empty):
@@ -366,10 +367,12 @@ async def test_certificates_that_cannot_be_read_are_named(server: FaultyServer, 
         assert isinstance(error, ConnectFailed)
         assert f"verify='{path}' cannot be used" in str(error)
         assert (error.phase, error.hopeless) == ("configure", True)
+        if path != empty:
+            said("certificates do not exist", str(error), path=path)
 
 
 @pytest.mark.parametrize("verify", [None, True, False])
-def test_certificates_are_checked_unless_that_was_switched_off(verify: bool | None) -> None:
+def test_certificates_are_checked_unless_verify_is_false(verify: bool | None) -> None:
     context = _http_client.context_of("web", Http("https://localhost/", verify=verify, allow_insecure=True))
     assert (context.verify_mode is ssl.CERT_REQUIRED) is (verify is not False)
 
@@ -392,7 +395,7 @@ def self_signed(folder: Path) -> Path:
     return path
 
 
-async def test_a_certificate_of_ones_own_is_believed_if_it_was_configured(tmp_path: Path) -> None:
+async def test_a_self_signed_certificate_is_trusted_only_if_configured(tmp_path: Path) -> None:
     """And only then: otherwise the server is not connected to, and the error says why."""
     certificate = self_signed(tmp_path)
     with faulty_server(certificate=certificate) as server:
@@ -433,7 +436,7 @@ async def test_no_log_shows_a_credential(transport: str, caplog: pytest.LogCaptu
     assert any("k3y" in request.target for request in server.requests)
 
 
-async def test_the_logs_of_others_are_left_alone(server: FaultyServer, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_logs_of_other_clients_are_unchanged(server: FaultyServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with open_servers(http(server)), httpx2.AsyncClient() as client:
         await client.get(server.url("/mcp?page=7"))
