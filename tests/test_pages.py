@@ -158,7 +158,7 @@ def test_what_is_only_typed_is_run_by_somebody_and_installs_what_there_is(block:
 
 async def test_the_first_code_about_failures_reads_every_kind_of_error(capsys: pytest.CaptureFixture[str]) -> None:
     """Of a process that exits, of a command that does not exist, and of an entry that is misspelt."""
-    [page] = [page for page in PAGES if page.name == "failures.md"]
+    [page] = [page for page in PAGES if page.name == "errors.md"]
     code = next(block.text for block in blocks(page) if block.language == "python")
     entries = {
         "exits": {"command": "sh", "args": ["-c", "echo no gas >&2; exit 3"]},
