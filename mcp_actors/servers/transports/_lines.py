@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from io import BytesIO
 
-from ._unreadable import Excerpt
+from ._unreadable import LONG, Excerpt
 from ._values import Excess, ValueCounter
 
 __all__ = ["LineSplitter", "LongLine"]
@@ -32,11 +32,13 @@ class LineSplitter:
 
     Attributes:
         whole: the lines that have come; to be taken with `pop`.
-        skipped: the line that is coming, if it is over a limit already.
+        coming: the beginning of the line that is still arriving, if it is long.
+        skipped: the same, once that line is over a limit.
     """
 
     def __init__(self, max_line_bytes: int, max_values: int) -> None:
         self.whole: deque[bytes | LongLine] = deque()
+        self.coming: Excerpt | None = None
         self.skipped: LongLine | None = None
         self._max_line_bytes = max_line_bytes
         self._max_values = max_values
@@ -50,7 +52,7 @@ class LineSplitter:
         if lines and (self._begun.tell() or self.skipped):
             self._begin(lines.pop(0))
             self.whole.append(self.skipped or self._begun.getvalue())
-            self._begun, self._counter, self.skipped = BytesIO(), ValueCounter(), None
+            self._begun, self._counter, self.coming, self.skipped = BytesIO(), ValueCounter(), None, None
         self.whole.extend(lines)
         self._begin(begun)
 
@@ -58,15 +60,19 @@ class LineSplitter:
         if self.skipped is not None:
             self.skipped.extend(data)
             return
+        if self.coming is not None:
+            self.coming.size += len(data)
         self._begun.write(data)
         self._counter.feed(data)
         if self._begun.tell() > self._max_line_bytes:
             self._skip("bytes")
         elif self._counter.values > self._max_values:
             self._skip("values")
+        elif self.coming is None and self._begun.tell() > LONG:
+            self.coming = Excerpt(self._begun.getbuffer())
 
     def _skip(self, excess: Excess) -> None:
-        self.skipped = LongLine(self._begun.getbuffer(), excess)
+        self.coming = self.skipped = LongLine(self._begun.getbuffer(), excess)
         self._begun = BytesIO()
 
     def pop(self) -> bytes | LongLine | None:

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["ReadingPace"]
+__all__ = ["Bucket", "ReadingPace"]
 
 AT_ONCE: Final = 500
 """Unsolicited messages that are read without a pause, at least; more if ``Limits.max_notifications`` is higher."""
 
 A_SECOND: Final = 6
 """Multiple of that number that is read per second afterwards. At 0.2 ms each, 3000 messages take 60 % of the time."""
+
+MESSAGE_BYTES: Final = 8 * 1024
+"""Bytes that count as another message: to read and parse them takes up to 0.2 ms."""
 
 NOTICED: Final = 0.001
 """Seconds of wasted work before a pause: a banner or a few log lines on stdout cause none."""
@@ -27,6 +30,27 @@ LONGEST: Final = 0.5
 """Maximum seconds of one pause: during it nothing of the server is noticed, not even its exit."""
 
 
+class Bucket:
+    """A token bucket: so many at once, and then so many per second.
+
+    Args:
+        at_once: its size.
+        rate: tokens that are added per second.
+    """
+
+    def __init__(self, at_once: float, rate: float) -> None:
+        self._at_once = at_once
+        self._rate = rate
+        self._tokens = at_once
+        self._filled = 0.0
+
+    def take(self, now: float, tokens: float = 1) -> float:
+        """Take some; return the seconds until there were enough, for which the caller has to wait."""
+        self._tokens = min(self._at_once, self._tokens + (now - self._filled) * self._rate) - tokens
+        self._filled = now
+        return max(0.0, -self._tokens / self._rate)
+
+
 class ReadingPace:
     """The reading speed of one connection.
 
@@ -35,17 +59,17 @@ class ReadingPace:
     """
 
     def __init__(self, max_notifications: int = AT_ONCE) -> None:
-        self._at_once = max(max_notifications, AT_ONCE)
-        self._credit = float(self._at_once)
-        self._credited = 0.0
+        at_once = max(max_notifications, AT_ONCE)
+        self._messages = Bucket(at_once, A_SECOND * at_once)
         self._wasted = 0.0
 
-    def unasked(self, now: float) -> float:
-        """Count an unsolicited message; return the seconds to pause after it."""
-        rate = A_SECOND * self._at_once
-        self._credit = min(self._at_once, self._credit + (now - self._credited) * rate) - 1
-        self._credited = now
-        return max(0.0, -self._credit / rate)
+    def unasked(self, now: float, size: int = 0) -> float:
+        """Count an unsolicited message of so many bytes; return the seconds to pause after it."""
+        return self._messages.take(now, 1 + size / MESSAGE_BYTES)
+
+    def unasked_part(self, now: float, size: int) -> float:
+        """Count so many bytes of an unsolicited message that is still arriving; return the seconds to pause."""
+        return self._messages.take(now, size / MESSAGE_BYTES)
 
     def wasted(self, seconds: float) -> float | None:
         """Count wasted work; return the seconds to pause after it, or None for no pause."""

@@ -129,6 +129,7 @@ class PipeReader(MessageReader):
         self._burst = 0
         self._rest: float | None = None
         self._spent = 0.0
+        self._paced = 0
         self._ended = False
         self._closed = False
         self.crowded = False
@@ -156,19 +157,22 @@ class PipeReader(MessageReader):
                 raise anyio.EndOfStream
             line = self._lines.pop()
             message = await self._read_more() if line is None else self._parse(line)
-            if message is not None:
-                if not self._requests.is_answer(message):
-                    self._count(message, len(line) if isinstance(line, bytes) else 0)
-                return SessionMessage(with_result_type(message))
+            if message is not None and not self._requests.is_answer(message):
+                self._count(message, len(line) if isinstance(line, bytes) else 0)
             if line is not None:
+                self._paced = 0
+            if message is not None:
+                return SessionMessage(with_result_type(message))
+            if line is not None or self._rest:
                 await self._pause()
 
     def _count(self, message: JSONRPCMessage, size: int) -> None:
+        now = trio.current_time()
         try:
-            self._requests.receive(message, size, trio.current_time())
+            self._requests.receive(message, size, now)
         except LimitExceeded as exceeded:
             raise self._end(exceeded) from None
-        self._rest = max(self._rest or 0.0, self._pace.unasked(trio.current_time()))
+        self._rest = max(self._rest or 0.0, self._pace.unasked(now, max(size - self._paced, 0)))
 
     async def _pause(self) -> None:
         rest, self._rest = self._rest, None
@@ -234,7 +238,10 @@ class PipeReader(MessageReader):
         self._lines.feed(data)
         self._spent += perf_counter() - began
         self.crowded = len(self._lines.whole) > 1
-        skipped = self._lines.skipped
+        coming, skipped = self._lines.coming, self._lines.skipped
+        if coming is not None and not (self._requests.awaits_answer and coming.may_be_answer):
+            part, self._paced = coming.size - self._paced, coming.size
+            self._rest = self._pace.unasked_part(trio.current_time(), part)
         if skipped is not None and not (skipped.may_be_answer and skipped.size <= SKIPPED * self._limits.bytes):
             raise self._too_large(skipped)
         return None

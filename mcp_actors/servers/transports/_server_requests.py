@@ -80,6 +80,11 @@ class ServerRequests:
             if isinstance(request_id, int | str):
                 self._bytes -= self._forget(request_id)
 
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether a request that the server was sent may still be answered."""
+        return self._awaited > 0
+
     def is_answer(self, message: JSONRPCMessage) -> bool:
         """Return True if a message of the server may answer a request that it was sent, and count that answer."""
         if not self._awaited or not isinstance(message, JSONRPCResponse | JSONRPCError):

@@ -18,10 +18,13 @@ from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError
 
 from ..._errors import ConnectionLost, LimitExceeded
 
-__all__ = ["Excerpt", "answer_over_limit", "is_unreadable", "refuse_unreadable", "unreadable_answer"]
+__all__ = ["LONG", "Excerpt", "answer_over_limit", "is_unreadable", "refuse_unreadable", "unreadable_answer"]
 
 HEAD_BYTES: Final = 4096
 """Bytes of the beginning that are searched. In the worst case that takes two milliseconds."""
+
+LONG: Final = 64 * 1024
+"""Bytes from which a message that is still arriving is judged by its beginning: as many as come with one read."""
 
 TAIL_BYTES: Final = 1024
 """Bytes of the end that are searched. After a long result there is an id and a version, of a few dozen bytes."""
@@ -65,7 +68,8 @@ class Excerpt:
     @property
     def may_be_answer(self) -> bool:
         """Whether the text may be an answer, judged by its beginning."""
-        return self._head.lstrip().startswith(b"{") and b'"method"' not in self._first_members
+        members = self._first_members
+        return self._head.lstrip().startswith(b"{") and not members.keys() & {b'"method"', b'"params"'}
 
     @property
     def request_id(self) -> int | str | None:

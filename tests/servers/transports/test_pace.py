@@ -15,7 +15,8 @@ from mcp.types import JSONRPCRequest
 
 from mcp_actors.servers.transports import open_link
 from mcp_actors.servers.transports._events import read_events
-from mcp_actors.servers.transports._pace import A_SECOND, AT_ONCE, LONGEST, NOTICED, RESTS, ReadingPace
+from mcp_actors.servers.transports._pace import A_SECOND, AT_ONCE, LONGEST, MESSAGE_BYTES, NOTICED, RESTS, ReadingPace
+from mcp_actors.servers.transports._pipes import PipeReader
 
 from ..groups import BOUND
 from ..links import never_lost, shell, streams_of
@@ -39,6 +40,16 @@ def test_who_takes_more_notifications_reads_faster() -> None:
     pace = ReadingPace(100 * AT_ONCE)
     assert {pace.unasked(0.0) for _ in range(100 * AT_ONCE)} == {0.0}
     assert 0 < pace.unasked(0.0) < 1 / (99 * A_SECOND * AT_ONCE)
+
+
+def test_a_long_message_counts_as_many_short_ones() -> None:
+    """B-13: as a whole, and in parts while it arrives."""
+    size = 100 * AT_ONCE * MESSAGE_BYTES
+    whole, parts = ReadingPace(1), ReadingPace(1)
+    rest = whole.unasked(0.0, size)
+    assert rest == pytest.approx(99 / A_SECOND, rel=0.01)
+    assert sum(parts.unasked_part(0.0, size // 100) for _ in range(99)) > 0
+    assert parts.unasked(0.0, size // 100) == pytest.approx(rest)
 
 
 @given(st.lists(st.floats(0, 0.02)))
@@ -73,6 +84,7 @@ async def reads(script: str, *, sends: bool = False) -> bool:
 def hours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ReadingPace, "wasted", lambda *_: 3600.0)
     monkeypatch.setattr(ReadingPace, "unasked", lambda *_: 3600.0)
+    monkeypatch.setattr(ReadingPace, "unasked_part", lambda *_: 3600.0)
 
 
 @pytest.mark.usefixtures("hours")
@@ -85,6 +97,32 @@ async def test_a_reader_rests_after_what_nobody_asked_for(noise: str) -> None:
 @pytest.mark.usefixtures("hours")
 async def test_a_reader_does_not_rest_after_an_answer() -> None:
     assert await reads(f"read line; printf '%s\\n' '{ANSWER}' '{ANSWER}'; exec cat > /dev/null", sends=True)
+
+
+def long_line(begin: str) -> str:
+    """Return a command that writes a line of about a megabyte."""
+    return f"(printf '%s' '{begin}\"'; head -c 1000000 /dev/zero | tr '\\0' x; printf '\"}}}}\\n')"
+
+
+@pytest.mark.usefixtures("hours")
+@pytest.mark.parametrize(
+    "begin", ['{"jsonrpc":"2.0","method":"x","params":{"x":', '{"params":{"x":', '{"result":{"x":']
+)
+async def test_a_reader_rests_while_a_long_line_arrives_that_nobody_asked_for(begin: str) -> None:
+    """B-13: the server cannot write the rest of it."""
+    script = f"{long_line(begin)} 2>/dev/null; exec cat > /dev/null"
+    async with open_link(shell(script), on_lost=never_lost) as link:
+        reader, _ = await streams_of(link)
+        assert isinstance(reader, PipeReader)
+        with trio.move_on_after(0.5):
+            await reader.receive()
+        assert 0 < reader.received < 500_000
+
+
+@pytest.mark.usefixtures("hours")
+async def test_a_reader_does_not_rest_while_a_long_answer_arrives() -> None:
+    answer = long_line('{"jsonrpc":"2.0","id":7,"result":{"x":')
+    assert await reads(f"read line; {answer}; printf '%s\n' '{NOTICE}'; exec cat > /dev/null", sends=True)
 
 
 @pytest.mark.parametrize(("noise", "rests"), [(b":\n", True), (b"\n", True), (b": x" * 20 + b"\n", True), (b"", False)])
