@@ -31,6 +31,7 @@ import outcome
 import trio
 
 from .._collapse import caused_by
+from ..kernel._circles import act_for_caller
 
 if TYPE_CHECKING:
     import asyncio
@@ -264,6 +265,7 @@ class _WithTask(_Request[T]):
             self._scope.cancel("its caller on the event loop has left")
 
     async def _serve(self, fn: Callable[[], Awaitable[T]], scope: trio.CancelScope) -> None:
+        act_for_caller()
         with scope:
             try:
                 self._answer(partial(self.succeed, await fn()))

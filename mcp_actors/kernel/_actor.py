@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from .._collapse import without_cancelled
-from ._ref import ActorRef, serving
+from ._circles import act_for, serving
+from ._ref import ActorRef
 from ._restart import is_seconds
 from ._unknown import unknown
 
@@ -148,15 +149,18 @@ class Actor(ABC):
             self._current.end("crashed", failure)
 
     def join_handler(self) -> None:
-        """Have what the running task does from now on, and what it starts, count as done by the handler that is on.
+        """Count what the running task does from now on, and the tasks it starts, as done by the running handler.
 
-        Meant for foreign code that runs because of a handler, in a task that the handler did not start: whether that
-        may call this actor is then decided as for the handler itself. With none or several on, nobody knows which one
-        it is, and nothing changes.
+        Meant for foreign code that a handler waits for, but that runs in a task outside of it: whether that may call
+        this actor is then decided as for the handler itself. The handler is the one whose context variables the task
+        has, else the only one that runs. If several run, it is unknown which one waits, and nothing changes.
         """
         handled = self._current.record.in_flight
-        if len(handled) == 1:
-            serving.set(*handled)
+        inherited = serving.get()
+        if inherited in handled:
+            act_for(inherited)
+        elif len(handled) == 1:
+            act_for(*handled)
 
     @property
     def _current(self) -> Incarnation:

@@ -17,14 +17,22 @@ are stuck, removes those that are not, and then those that waited only for these
 where the call would wait remains, only a cancellation could end the wait. So the last call of a circle is refused,
 whether its calls belong to one request (p → q → p) or to two that have crossed.
 
-A node that waits for several calls counts as stuck if one of them is. It might race them against each other, or against
-a deadline; but a program that relies on that contains a deadlock.
+A handler waits for the tasks below its slot, so only their calls are its calls (`current_sender`). A task that it has
+started in a nursery of somebody else inherits its context variables and nothing more. Calls under a deadline of the
+caller's own are left out as well (`is_bounded`): they end by themselves.
+
+A node that waits for several calls counts as stuck if one of them is. It might race them against each other; but a
+program that relies on that contains a deadlock.
 """
 
 from __future__ import annotations
 
+import math
+from contextvars import ContextVar
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Protocol
+
+import trio
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -78,6 +86,71 @@ class Sender(Node, Protocol):
     def record(self) -> Record:
         """The actor whose code this is."""
 
+    @property
+    def outer_deadline(self) -> float:
+        """The effective deadline of its task before its code has set one of its own."""
+
+    def is_run_by(self, task: trio.lowlevel.Task) -> bool:
+        """Return True for the task at the top of its code."""
+
+
+serving: ContextVar[Sender | None] = ContextVar("mcp_actors.kernel.serving", default=None)
+"""The sender that the current task acts for, or inherited from the task that started it; see `current_sender`."""
+
+_joined: ContextVar[tuple[Sender | None, float]] = ContextVar("mcp_actors.kernel.joined", default=(None, 0.0))
+"""The sender that a task elsewhere has joined explicitly, and the deadline around that task then."""
+
+
+def act_for(sender: Sender) -> None:
+    """Count what the current task does from now on, and the tasks it starts, as done by a sender that waits for it."""
+    serving.set(sender)
+    _joined.set((sender, trio.current_effective_deadline()))
+
+
+def act_for_caller() -> None:
+    """The same for a task that runs in the context of a caller who waits for it, but not below the caller's task."""
+    caller = serving.get()
+    if caller is not None:
+        act_for(caller)
+
+
+def current_sender() -> Sender | None:
+    """Return the sender that the running code acts for; None if no handler and no start or end waits for it."""
+    sender = serving.get()
+    if sender is None:
+        return None
+    task = trio.lowlevel.current_task()
+    if sender.is_run_by(task) or _acts_for(sender, task):
+        return sender
+    # A task never moves to another nursery, so this is for good.
+    serving.set(None)
+    return None
+
+
+def _acts_for(sender: Sender, task: trio.lowlevel.Task) -> bool:
+    if _joined.get()[0] is sender or task.context.get(serving) is not sender:
+        return True  # the latter: it has entered a copy of the sender's context, as the bridge does for asyncio
+    top = task
+    while not sender.is_run_by(task):
+        if task.parent_nursery is None:
+            # One of Trio's system tasks has a sender's context only if a thread that the sender waits for calls back.
+            return top.context.get(serving) is sender
+        top, task = task, task.parent_nursery.parent_task
+    return True
+
+
+def is_bounded(sender: Sender) -> bool:
+    """Return True if the running code, which acts for a sender, has set a deadline for what it does now."""
+    deadline = trio.current_effective_deadline()
+    if deadline == math.inf:
+        return False
+    joined, outer_deadline = _joined.get()
+    if joined is not sender:
+        if trio.lowlevel.current_task().context.get(serving) is not sender:
+            return False  # it may have a deadline of asyncio's, which cannot be seen from here
+        outer_deadline = sender.outer_deadline
+    return deadline < outer_deadline
+
 
 def expect(sender: Sender, call: Awaited) -> None:
     """Remember that a sender waits for something."""
@@ -111,6 +184,8 @@ class Transition:
         awaits: set[Incarnation]
         calls: list[Awaited] | None
         _requests: Requests | None
+        _owner: trio.lowlevel.Task | None
+        _outer_deadline: float
 
         @property
         def ending(self) -> bool:
@@ -122,6 +197,15 @@ class Transition:
         return self.final is None and (not self.started or self.ending)
 
     open = busy
+
+    @property
+    def outer_deadline(self) -> float:
+        """The deadline around it while it starts; later it is shielded."""
+        return math.inf if self.started else self._outer_deadline
+
+    def is_run_by(self, task: trio.lowlevel.Task) -> bool:
+        """Return True for the owner task."""
+        return task is self._owner
 
     @property
     def label(self) -> str:

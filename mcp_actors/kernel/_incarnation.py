@@ -33,9 +33,8 @@ from .._collapse import EXITS, caused_by, collapse, exit_in
 from .._errors import ActorCrashed, ActorError, ActorStartError
 from . import _events as events
 from ._actor import IgnoreStart, check_actor
-from ._circles import Transition
+from ._circles import Transition, serving
 from ._end import End
-from ._ref import serving
 from ._refusal import stopped
 from ._reply import Reply, value
 from ._requests import Requests
@@ -75,7 +74,9 @@ class Incarnation(Transition):
         "_end",
         "_kill",
         "_on_end",
+        "_outer_deadline",
         "_over",
+        "_owner",
         "_requests",
         "_restarts_after",
         "_scope",
@@ -122,6 +123,8 @@ class Incarnation(Transition):
         self._on_end = on_end
         self._actor: Actor | None = None
         self._scope = trio.CancelScope()
+        self._owner: trio.lowlevel.Task | None = None
+        self._outer_deadline = math.inf
         self._requests: Requests | None = None
         self._waiting_owner: trio.lowlevel.Task | None = None
         self._settled: Reply[None] = Reply()
@@ -141,6 +144,8 @@ class Incarnation(Transition):
         """
         late: BaseException | None = None
         serving.set(self)
+        self._owner = trio.lowlevel.current_task()
+        self._outer_deadline = trio.current_effective_deadline()
         self.record.mailbox.life = self
         try:
             self.record.incarnation += 1

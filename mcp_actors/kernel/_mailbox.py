@@ -18,6 +18,7 @@ a step, so that it cannot lose an envelope between two lanes.
 from __future__ import annotations
 
 import contextvars
+import math
 from collections import OrderedDict
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
@@ -96,6 +97,13 @@ class Envelope(Reply[Any]):
     def label(self) -> str:
         """Who handles it."""
         return f"{self.record.name!r} (handling {type(self.message).__name__})"
+
+    outer_deadline: Final = math.inf  # the slots are inside the shield of their incarnation
+
+    def is_run_by(self, task: trio.lowlevel.Task) -> bool:
+        """Return True for the task of its handler."""
+        slot = task.parent_nursery
+        return slot is not None and slot.cancel_scope is self.scope
 
     def blockers(self) -> list[Node]:
         """What its handler waits for."""

@@ -18,13 +18,12 @@ from .._collapse import EXITS, caused_by, collapse, exit_in, leaves, without_can
 from .._errors import ActorCrashed, ActorStartError, ActorStopped, RestartLimitReached
 from .._flavor import check_flavor
 from ._actor import check_actor
-from ._circles import expect
+from ._circles import current_sender, expect, is_bounded
 from ._end import told
 from ._events import EventHub
 from ._incarnation import Incarnation
 from ._mailbox import MAILBOX_SIZE, Mailbox, OverflowPolicy, check_mailbox
 from ._record import Record
-from ._ref import serving
 from ._stop import stop
 from ._supervisor import Supervisor
 from ._supervisor_messages import SupervisorRef, ref_to
@@ -162,8 +161,8 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
 
     record.hub.on_exit = partial(trio.lowlevel.current_trio_token().run_sync_soon, exit_now)
     root = Incarnation(record, restarts_after=lambda _: False, on_end=on_end)
-    opener = serving.get()
-    if opener is not None and opener.busy:
+    opener = current_sender()
+    if opener is not None and opener.busy and not is_bounded(opener):
         expect(opener, root)
     entered = False
     from_block: BaseException | None = None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import trio
 
 from .._errors import ActorError
 from .._states import check_states
-from ._circles import expect, explain, find_circle
+from ._circles import current_sender, expect, explain, find_circle, is_bounded
 from ._mailbox import Envelope
 from ._record import STATES
 from ._refusal import elsewhere
@@ -27,10 +26,6 @@ __all__ = ["ActorRef", "PendingCall"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-
-serving: ContextVar[Sender | None] = ContextVar("mcp_actors.kernel.serving", default=None)
-"""On whose behalf the current task acts: the envelope that it, or a task that started it, is handling; in ``running()``
-the incarnation."""
 
 
 class PendingCall(Protocol[T_co]):
@@ -142,7 +137,7 @@ class ActorRef:
 
     def _send(self, message: Call[T]) -> PendingCall[T]:
         envelope = Envelope(message, is_call=True)
-        sender = serving.get()
+        sender = current_sender()
         if sender is None or not sender.busy:
             self._record.mailbox.put(envelope)
         else:
@@ -155,6 +150,8 @@ class ActorRef:
         if sender in record.in_flight and not record.reentrant:
             raise self._calling_itself(sender)
         record.mailbox.put(envelope)
+        if is_bounded(sender):
+            return
         circle = self._circle(sender, envelope)
         if circle:
             envelope.withdraw()
@@ -184,11 +181,11 @@ class ActorRef:
         await trio.lowlevel.checkpoint_if_cancelled()
         record = self._record
         envelope = Envelope(message, is_call=False)
-        sender = serving.get()
-        if record.mailbox.put(envelope, wait=sender not in record.in_flight):
+        sender = current_sender()
+        if record.mailbox.put(envelope):
             await trio.lowlevel.cancel_shielded_checkpoint()
             return
-        if sender is not None and sender.busy:
+        if sender is not None and sender.busy and not is_bounded(sender):
             if self._circle(sender, envelope):
                 envelope.withdraw()
                 raise record.mailbox.full()

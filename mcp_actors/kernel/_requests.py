@@ -26,7 +26,7 @@ from .._collapse import collapse
 from .._errors import ActorError
 from . import _events as events
 from ._actor import NotSent, StopActor
-from ._ref import serving
+from ._circles import serving
 from ._reply import error
 from ._unknown import check_known
 

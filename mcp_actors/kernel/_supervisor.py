@@ -24,10 +24,9 @@ from ._actor import Actor
 from ._child_errors import change_deadlocks, change_refused, start_cut_short, start_failed, stopping_itself
 from ._child_table import Child, count
 from ._children import Children
-from ._circles import find_circle
+from ._circles import find_circle, serving
 from ._end import CUT_SHORT
 from ._mailbox import Envelope
-from ._ref import serving
 from ._reply import Reply, error, value
 from ._restart import SupervisorPolicy, check_specs
 from ._supervisor_messages import (

@@ -36,7 +36,7 @@ async def answer() -> str:
 async def main() -> None:
     async with (
         open_asyncio_loop() as loop,
-        open_actor(Runner(loop), name="p") as p,
+        open_actor(Runner(loop), name="p", mailbox_size=1) as p,
         open_actor(Runner(loop), name="q") as q,
     ):
         tasks: list[asyncio.Task[Any]] = []
@@ -58,9 +58,19 @@ async def main() -> None:
         async def wait_for_the_task() -> Any:
             return await tasks[0]
 
+        async def tell_twice() -> Any:
+            """The second message finds the mailbox full, and everybody who could make room waits for this."""
+            view = loop.view(p)
+            await view.tell(Run(answer))
+            try:
+                await view.tell(Run(answer))
+            except ActorError as exc:
+                return type(exc).__name__
+
         with trio.fail_after(15):
             print("another:", await p.call(Run(leave_a_task)))
             print("later:", await loop.run(wait_for_the_task))
+            print("tell:", await p.call(Run(tell_twice)))
             print("back:", await p.call(Run(partial(call, q, partial(call, p, answer)))))
 
 

@@ -223,6 +223,7 @@ def test_of_calls_that_cross_the_bridge_only_those_are_refused_that_would_deadlo
     """B-35: code on asyncio may call the actor that runs it, but not while that waits for it."""
     command = [sys.executable, "-m", "tests.bridge.circles"]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
-    another, later, back = finished.stdout.splitlines()
+    another, later, tell, back = finished.stdout.splitlines()
     assert (another, later) == ("another: answered", "later: answered"), finished.stderr
+    assert tell == "tell: MailboxFull"
     assert back.startswith("back: actor 'p': this call would deadlock")

@@ -107,8 +107,7 @@ class Questions:
         modern = context.session.discover_result is not None
         if self._questions >= MAX_QUESTIONS:
             return self._refuse(kind, modern=modern)
-        if not modern:
-            self._join_handler()  # in the modern era this is a task of that handler
+        self._join_handler()
         asked = CallbackContext(server=self._server, request_id=context.request_id, meta=context.meta)
         self._questions += 1
         try:
