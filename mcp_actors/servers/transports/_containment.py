@@ -106,7 +106,7 @@ class ContainedClient(httpx2.AsyncClient):
         self._posts = trio.Semaphore(POSTS)
         self._negotiated = False
         self._refusals = Refusals(inner)
-        self._notifications = NotificationStream(failures.server, lifeline, background)
+        self._notifications = NotificationStream(failures.server, limits, lifeline, background)
 
     def build_request(self, method: str, url: httpx2.URL | str, **options: Any) -> httpx2.Request:
         """Build a request as the real client does, to where it really goes."""

@@ -44,9 +44,8 @@ Configured = TypeVar("Configured", Http, Sse)
 class HttpLink(Link, ABC, Generic[Configured]):
     """A link to an HTTP endpoint."""
 
-    malformed_lines: int = 0
     _background: Background
-    """Errands that need the client. They have ended before it is closed: it would not close what they open then."""
+    """Runs the tasks that use the client. They end before it is closed, because it would not close what they open."""
 
     def __init__(
         self,

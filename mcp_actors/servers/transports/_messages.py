@@ -1,35 +1,61 @@
-"""What comes over a wire, as the SDK's messages."""
+"""Parse the messages of a server, and log what is not a message."""
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
+from attrs import define, field
 from mcp.types import JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic_core import from_json
 
-__all__ = ["INITIALIZED", "parse_message", "with_result_type"]
+__all__ = ["INITIALIZED", "LOGGED", "SkippedMessages", "parse_message", "with_result_type"]
 
 INITIALIZED: Final = "notifications/initialized"
-"""The notification with which a session begins, in the legacy era: before it the server takes no request."""
+"""Ends the handshake of the legacy era. The server accepts no other request before it."""
+
+LOGGED: Final = 10
+"""Skipped messages that are logged as warnings. A server that prints its log to stdout would fill ours."""
 
 
 def parse_message(data: bytes) -> JSONRPCMessage:
-    """Make a message of JSON, exactly as the SDK does.
+    """Parse a message exactly as the SDK does.
 
-    In two steps, because in one the JSON would be parsed once for each kind of message that there is.
+    In two steps: pydantic's ``validate_json`` would parse the JSON once for each kind of message.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a message.
     """
     return jsonrpc_message_adapter.validate_python(from_json(data), by_name=False)
 
 
 def with_result_type(message: JSONRPCMessage) -> JSONRPCMessage:
-    """Return a message in which a result says of which type it is: one that says nothing is complete.
+    """Return a message in which a result without ``resultType`` is marked as complete.
 
-    So the specification has it, for servers that were written before there were types. The SDK refuses such a result
-    in the modern era; in the legacy one it takes no notice of the type.
+    The specification defines that default, for servers older than the field. The SDK refuses such a result in the
+    modern era, although the request was executed; in the legacy era it ignores the field.
     """
     if isinstance(message, JSONRPCResponse):
         message.result.setdefault("resultType", "complete")
     return message
+
+
+@define(eq=False)
+class SkippedMessages:
+    """Counts and logs what a server sends that is not an MCP message.
+
+    Attributes:
+        server: the name of the server.
+        logger: the logger of the transport.
+        count: the number of skipped messages so far.
+    """
+
+    server: str
+    logger: logging.Logger
+    count: int = field(default=0, init=False)
+
+    def add(self, message: str) -> None:
+        """Log a skipped message: the first `LOGGED` as warnings, the others at DEBUG."""
+        self.count += 1
+        level = logging.WARNING if self.count <= LOGGED else logging.DEBUG
+        self.logger.log(level, "server %r: skipped %s", self.server, message)

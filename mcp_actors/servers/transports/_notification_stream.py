@@ -1,9 +1,9 @@
-"""The stream over which an HTTP server sends notifications, in the legacy era: what it means when it ends.
+"""Keep the notification stream of a legacy HTTP server open, and report the gaps in it.
 
-The SDK opens it, and opens it anew a second after it has ended; but only until it has broken for the second time, and
-then nothing more is heard for as long as the session lasts. Streams break all the time, since whatever is between
-ends those in which nothing happens. So to the SDK a stream that breaks has just ended; and as nothing is sent again
-that was sent while there was none, whoever listens is told when there is one again.
+The SDK opens this stream, and opens it again a second after it ended. But after it broke twice, the SDK gives up for
+the rest of the session. Streams break often, because proxies close idle ones. So a stream that breaks is shown to the
+SDK as one that ended. Notifications that were sent between two streams are lost, so listeners are informed of the gap
+when the next stream is open.
 """
 
 from __future__ import annotations
@@ -21,80 +21,73 @@ from ..._backoff import Backoff
 from .._background import Background
 from ._events import Event
 from ._lifeline import Lifeline
-from ._messages import parse_message
+from ._messages import SkippedMessages, parse_message
+from ._values import MessageLimits
 
 __all__ = ["NotificationStream"]
 
 logger = logging.getLogger("mcp_actors.servers.http")
 
 LASTING: Final = 30.0
-"""Seconds after which a stream counts as one that stood: its end is then the first of a new row."""
+"""Seconds after which a stream counts as stable, so the delay of `GAP_BACKOFF` starts from its beginning again."""
 
-TELL: Final = Backoff(first=0.0, initial=1.0, maximum=60.0, jitter=0.1)
-"""Seconds from a new stream to telling of the gap before it. Some servers end each stream at once; those who listen ask
-for everything anew whenever they are told."""
-
-
-LOGGED: Final = 10
-"""Malformed events that are logged at a level that is seen."""
+GAP_BACKOFF: Final = Backoff(first=0.0, initial=1.0, maximum=60.0, jitter=0.1)
+"""Seconds from a new stream until the gap before it is reported. Some servers end each stream at once, and listeners
+request all lists again after each gap."""
 
 
 class NotificationStream:
-    """One stream after the other, of one connection.
+    """The notification streams of one connection, one after the other.
 
     Args:
-        server: its name.
-        lifeline: told of gaps.
-        background: runs the task that tells.
-
-    Attributes:
-        malformed: events that were no messages and were skipped.
+        server: the name of the server.
+        limits: the maximum size of one event.
+        lifeline: is informed of gaps.
+        background: runs the task that reports a gap.
     """
 
-    def __init__(self, server: str, lifeline: Lifeline, background: Background) -> None:
+    def __init__(self, server: str, limits: MessageLimits, lifeline: Lifeline, background: Background) -> None:
         self._server = server
+        self._limits = limits
         self._lifeline = lifeline
         self._background = background
         self._opened_at: float | None = None
         self._short = 0
-        self._telling = False
-        self.malformed = 0
+        self._reporting = False
+        self._skipped = SkippedMessages(server, logger)
 
     @property
     def opened(self) -> bool:
-        """Whether there was one."""
+        """True if there was a stream."""
         return self._opened_at is not None
 
     def open(self, response: httpx2.Response) -> None:
-        """A stream has begun."""
+        """Note that a stream has begun, and report the gap before it unless it is the first."""
         now = trio.current_time()
         if self._opened_at is not None:
             self._short = 0 if now - self._opened_at >= LASTING else self._short + 1
-            if not self._telling:
-                self._telling = True
-                delay = TELL.delay(self._short + 1, random=random.random)
-                self._background.start_soon(self._tell, delay, name=f"{self._server}:gap")
+            if not self._reporting:
+                self._reporting = True
+                delay = GAP_BACKOFF.delay(self._short + 1, random=random.random)
+                self._background.start_soon(self._report_gap, delay, name=f"{self._server}:gap")
         self._opened_at = now
         response.stream = _Ending(response.stream, self._server)  # type: ignore[arg-type]  # an AsyncClient's are async
 
     def admit(self, event: Event) -> bool:
-        """Return whether an event is a message that the SDK can read. It logs all others, with a traceback."""
+        """Return True if an event is a message that the SDK can read; it would log others with a traceback."""
         if event.skipped is None:
             with suppress(ValueError):
                 # An event without data has nothing but an id.
                 return not event.data or parse_message(event.data) is not None
-        self.malformed += 1
-        logger.log(
-            logging.WARNING if self.malformed <= LOGGED else logging.DEBUG,
-            "server %r: skipped an event that %s",
-            self._server,
-            f"has too many {event.skipped.excess}" if event.skipped else "is not an MCP message",
-        )
+            self._skipped.add("an event that is not an MCP message; fix the server")
+        else:
+            limit, remedy = self._limits.exceeded(event.skipped.excess)
+            self._skipped.add(f"an event that is too large ({limit}); {remedy}")
         return False
 
-    async def _tell(self, delay: float) -> None:
+    async def _report_gap(self, delay: float) -> None:
         await trio.sleep(delay)
-        self._telling = False
+        self._reporting = False
         self._lifeline.on_gap()
 
 
@@ -110,7 +103,7 @@ class _Ending(httpx2.AsyncByteStream):
             async for chunk in self._inner:
                 yield chunk
         except httpx2.TransportError as error:
-            logger.debug("server %r: its stream of notifications broke", self._server, exc_info=error)
+            logger.debug("server %r: the notification stream broke", self._server, exc_info=error)
 
     async def aclose(self) -> None:
         await self._inner.aclose()

@@ -30,7 +30,7 @@ from mcp.types import JSONRPCMessage
 from ..._errors import LimitExceeded
 from ._lines import LineSplitter, LongLine
 from ._masker import Masker
-from ._messages import parse_message, with_result_type
+from ._messages import SkippedMessages, parse_message, with_result_type
 from ._pace import ReadingPace
 from ._server_requests import ServerRequests
 from ._streams import MessageReader, Stream
@@ -61,8 +61,6 @@ messages delay other tasks by less than a millisecond."""
 SKIPPED: Final = 16
 """Maximum size of a skipped answer, as a multiple of the limit. One that never ends must not be read for ever."""
 
-LOGGED_LINES: Final = 10
-"""Malformed lines that are logged one by one; a server that prints its log to stdout would fill ours."""
 
 SHOWN_BYTES: Final = 80
 """How much of a malformed line is logged: enough to recognize a banner."""
@@ -102,7 +100,6 @@ class PipeReader(MessageReader):
     Attributes:
         crowded: whether several messages came with the last read.
         received: how many bytes have come.
-        malformed_lines: lines that were no messages and were skipped.
     """
 
     def __init__(
@@ -134,7 +131,7 @@ class PipeReader(MessageReader):
         self._closed = False
         self.crowded = False
         self.received = 0
-        self.malformed_lines = 0
+        self._skipped_lines = SkippedMessages(server, logger)
 
     @trio.lowlevel.enable_ki_protection  # or else a Ctrl-C could lose a message, or leave a lock of Trio's held
     async def receive(self) -> SessionMessage:
@@ -203,16 +200,15 @@ class PipeReader(MessageReader):
             raise self._too_large(line)
         return answer
 
+    @property
+    def malformed_lines(self) -> int:
+        """The number of lines that were not messages and were skipped."""
+        return self._skipped_lines.count
+
     def _note_malformed(self, line: bytes) -> None:
-        # The text of the error is not logged: it repeats the line, which may be long and is not ours to show.
-        self.malformed_lines += 1
-        logger.log(
-            logging.WARNING if self.malformed_lines <= LOGGED_LINES else logging.DEBUG,
-            "server %r: skipped a line on stdout that is not an MCP message (%d bytes): %r",
-            self._server,
-            len(line),
-            self._excerpt(line),
-        )
+        # Without the text of the error: it repeats the line, which may be long and contain credentials.
+        what = f"a line on stdout that is not an MCP message ({len(line)} bytes: {self._excerpt(line)!r})"
+        self._skipped_lines.add(f"{what}; make the server log to stderr")
 
     def _excerpt(self, line: bytes) -> bytes:
         """Return the beginning of a line, without a credential and without a piece of one."""

@@ -43,7 +43,7 @@ from ._http_client import real_url
 from ._http_failures import UNREACHED
 from ._http_link import HttpLink
 from ._lifeline import Lifeline
-from ._messages import INITIALIZED, parse_message
+from ._messages import INITIALIZED, SkippedMessages, parse_message
 from ._reach import Reach
 from ._refusals import PING_ID, Refusals
 from ._streams import MessageReader, OpenStreams, Stream
@@ -57,8 +57,6 @@ logger = logging.getLogger("mcp_actors.servers.http")
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 """The longest message, as for stdio."""
 
-LOGGED: Final = 10
-"""Malformed events that are logged at a level that is seen."""
 
 MAX_REDIRECTS: Final = 5
 """Redirects of one request, all within the origin: more is a circle."""
@@ -119,6 +117,15 @@ class _Writer(Stream):
 
 class SseLink(HttpLink[Sse]):
     """A link over HTTP with SSE."""
+
+    @property
+    def malformed_lines(self) -> int:
+        """The number of events that were not messages and were skipped."""
+        return self._skipped.count
+
+    @cached_property
+    def _skipped(self) -> SkippedMessages:
+        return SkippedMessages(self._name, logger)
 
     @cached_property
     def _listening(self) -> trio.CancelScope:
@@ -195,12 +202,7 @@ class SseLink(HttpLink[Sse]):
         try:
             return parse_message(event.data)
         except ValueError:
-            self.malformed_lines += 1
-            logger.log(
-                logging.WARNING if self.malformed_lines <= LOGGED else logging.DEBUG,
-                "%s: skipped an event that is not an MCP message",
-                self._name,
-            )
+            self._skipped.add("an event that is not an MCP message; fix the server")
             return unreadable_answer(event.data)
 
     def _checked(self, endpoint: str) -> httpx2.URL:

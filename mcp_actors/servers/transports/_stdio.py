@@ -28,9 +28,10 @@ from ._discretion import discreet, install_filters
 from ._lifeline import Lifeline
 from ._link import Link
 from ._masker import Masker
+from ._messages import LOGGED
 from ._obituary import Obituary
 from ._pace import ReadingPace
-from ._pipes import LOGGED_LINES, PipeReader, PipeWriter, read_pipe, unread_bytes
+from ._pipes import PipeReader, PipeWriter, read_pipe, unread_bytes
 from ._process import ServerProcess, start_process
 from ._server_requests import ServerRequests
 from ._stderr import StderrReader
@@ -160,8 +161,8 @@ class StdioLink(Link):
             with trio.move_on_at(min(trio.current_time() + STDERR_WAIT, deadline)):
                 await self._stderr.wait_ended()
         self._process.close_pipes()
-        if self.malformed_lines > LOGGED_LINES:
-            logger.warning("server %r: skipped %d lines in all on stdout", self._name, self.malformed_lines)
+        if self.malformed_lines > LOGGED:
+            logger.warning("server %r: skipped %d lines on stdout in total", self._name, self.malformed_lines)
 
     async def _wait_exit(self) -> None:
         with trio.move_on_after(EXIT_WAIT):

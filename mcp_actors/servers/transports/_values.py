@@ -32,15 +32,16 @@ class MessageLimits:
 
     def response_too_large(self, excess: Excess) -> str:
         """Return the reason and the remedy for a response over a limit."""
-        limit, remedy = self._exceeded(excess)
+        limit, remedy = self.exceeded(excess)
         return f"the response is too large ({limit}); the request may have taken effect; {remedy}"
 
     def message_too_large(self, excess: Excess) -> str:
         """Return the reason and the remedy for any other message over a limit, which ends the connection."""
-        limit, remedy = self._exceeded(excess)
+        limit, remedy = self.exceeded(excess)
         return f"a message from the server is too large ({limit}); {remedy}"
 
-    def _exceeded(self, excess: Excess) -> tuple[str, str]:
+    def exceeded(self, excess: Excess) -> tuple[str, str]:
+        """Return the limit that is exceeded, and the remedy."""
         if excess == "values":
             return (
                 f"more than {self.values} JSON values",

@@ -77,7 +77,7 @@ async def test_bad_json_in_an_event(cell: Cell, server: FaultyServer, caplog: py
         with cell.works(phase="call", within=PROMPT):
             server.emit('{"jsonrpc"')
             assert text_of(await ref.call_tool("sleep", {"seconds": 0.01})) == "slept 0.01"
-    assert "faulty: skipped an event that is not an MCP message" in caplog.text
+    assert "server 'faulty': skipped an event that is not an MCP message" in caplog.text
 
 
 @fault("wrong content type", "sse")

@@ -99,7 +99,7 @@ async def test_banner_on_stdout(cell: Cell, caplog: pytest.LogCaptureFixture) ->
     async with cell.open(server("faulty", "--garbage")) as ref, cell.calls_beside(ref):
         with cell.works(phase="connect", within=STARTED):
             await ref.wait_ready()
-    assert "server 'faulty': skipped a line on stdout that is not an MCP message (31 bytes): b'Welcome" in caplog.text
+    assert "server 'faulty': skipped a line on stdout that is not an MCP message (31 bytes: b'Welcome" in caplog.text
 
 
 @fault("garbage line", "stdio")
