@@ -1,6 +1,6 @@
-"""Whether what a caller gives is what the protocol has, before anything is sent. Pure functions.
+"""Validate request arguments before sending them.
 
-What tools are called with is another matter, see `mcp_actors.catalog.ToolChecks`.
+The arguments of tools are checked against their schemas elsewhere, see `mcp_actors.catalog.ToolChecks`.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from ..catalog.schemas import dotted, kind_of
 
 __all__ = ["given_text", "given_texts", "refused"]
 
-_SHOWN: Final = 40  # characters of a name or value: enough to recognize it
+_SHOWN: Final = 40  # characters of a name or value that an error shows: enough to recognize it
 
 
 def given_text(server: str, method: str, root: str, value: object, *path: str) -> str:
-    """Return a text that can be sent.
+    """Return a string that can be sent.
 
     Args:
-        server: who is asked.
-        method: what is asked of it, in the words of the protocol.
+        server: the server's name.
+        method: the protocol's method.
         root: the name of the parameter.
-        value: what was given.
-        path: where it is inside the parameter.
+        value: the argument, or a part of it.
+        path: where that part is inside the argument.
 
     Raises:
-        InvalidArguments: it is no str, or one that cannot be sent.
+        InvalidArguments: the value is not a string, or has no UTF-8 form.
     """
     if not isinstance(value, str):
         raise refused(server, method, root, path, f"is {kind_of(value)}; expected a string")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise refused(server, method, root, path, "holds half a character, which cannot be sent") from None
+        raise refused(server, method, root, path, "contains a lone surrogate, which UTF-8 cannot encode") from None
     return value
 
 
 def given_texts(server: str, method: str, root: str, values: object) -> dict[str, str]:
-    """Return texts by name, as they can be sent.
+    """Return a mapping of strings that can be sent.
 
     Raises:
-        InvalidArguments: they are not that.
+        InvalidArguments: the values are not a mapping of strings to strings.
     """
     if not isinstance(values, Mapping):
         raise refused(server, method, root, (), f"is {kind_of(values)}; expected a mapping of names to strings")
@@ -56,9 +56,9 @@ def given_texts(server: str, method: str, root: str, values: object) -> dict[str
 
 
 def refused(server: str, method: str, root: str, path: tuple[str, ...], problem: str) -> InvalidArguments:
-    """The error for what cannot be sent."""
+    """Return the error for an argument that cannot be sent."""
     return InvalidArguments(
-        f"server {server!r}: {method}: {dotted(root, path)} {problem}; correct that and ask again, nothing was sent",
+        f"server {server!r}: {method}: {dotted(root, path)} {problem}; nothing was sent; correct the argument",
         server=server,
         tool=None,
         path=(root, *path),

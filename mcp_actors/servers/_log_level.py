@@ -1,7 +1,7 @@
-"""From which level on a server sends log messages: one wish, two ways to say it.
+"""The lowest level of a server's log messages, kept across connections.
 
-In the legacy era the server is told once per connection. Since 2026-07-28 there are no connections to remember it, and
-every request says for itself what it wants to hear.
+Up to protocol 2025-11-25 the level is sent once per connection (``logging/setLevel``). Since 2026-07-28 a connection
+has no such state, and every request carries the level in its ``_meta``.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ LEVELS: Final[tuple[str, ...]] = get_args(LoggingLevel)
 
 @frozen
 class SetLogLevel(Request[None]):
-    """Have log messages sent from a level on, by this connection and all that follow.
+    """Set the lowest level of log messages, for this connection and all later ones.
 
     Attributes:
-        level: from which on; None: the one that was wished for last, as a new connection does not know it.
+        level: the level. None repeats the latest one, which a new connection does not know.
     """
 
     level: LoggingLevel | None = None
@@ -51,55 +51,55 @@ class SetLogLevel(Request[None]):
 
     @property
     def of_the_session(self) -> bool:
-        """It is about the connection that is used by everybody."""
+        """True: the level belongs to the shared session."""
         return True
 
     async def send(self, client: Client, record: ServerRecord) -> None:
-        """Tell the server, if it is one that can be told; else there is nothing to send."""
+        """Remember the level, and send it to a server of the legacy era."""
         before = record.log_level
         level = self.level or before
         if level is None:
             return
-        # Before it is sent, so that of two wishes at a time the one that is sent last is the one that is kept.
+        # Set before sending: of two concurrent calls, the one that is sent last also wins here.
         record.log_level = level
         try:
             if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
                 require("logging", client, record.config.name, self.operation)
                 await send_log_level(client, level)
         except (MCPError, NotSupported):
-            if record.log_level == level:  # else there was another wish meanwhile, and that one counts
+            if record.log_level == level:  # unless a later call has replaced it meanwhile
                 record.log_level = before
             raise
 
 
 async def send_log_level(client: Client, level: LoggingLevel) -> None:
-    """``logging/setLevel``, to a server of the legacy era.
+    """Send ``logging/setLevel`` to a server of the legacy era.
 
     Raises:
         mcp.MCPError: as for `Request.send`.
     """
-    # The SDK's own function for it warns that it is of the legacy era.
+    # The SDK's own method issues a deprecation warning because it exists in the legacy era only.
     await client.session.send_request(SetLevelRequest(params=SetLevelRequestParams(level=level)), EmptyResult)
 
 
 async def keep_log_level(record: ServerRecord, actor: ActorRef) -> None:
-    """Tell a new connection the level that was configured, or set since; if that fails, only say so."""
+    """Send the configured or latest level on a new connection; log a failure."""
     if record.log_level is None:
         return
     try:
         await ask_from_beside(record, actor, SetLogLevel())
     except (ActorCrashed, ActorStopped, NotSupported):
-        return  # the connection has ended, or it does not log
+        return  # the connection was lost, or the server has no logging capability
     except Exception as exc:
         name = record.config.name
-        logger.warning("server %r: its log level was not set again: %s; use set_log_level", name, problem_of(exc))
+        logger.warning("server %r: setting its log level failed: %s; call set_log_level() again", name, problem_of(exc))
 
 
 def given_level(server: str, level: object) -> LoggingLevel:
-    """Return a log level.
+    """Return a valid log level.
 
     Raises:
-        InvalidArguments: there is no such level.
+        InvalidArguments: the level is unknown.
     """
     if level not in LEVELS:
         shown = f"is {level!r:.40}" if isinstance(level, str) else f"is {kind_of(level)}"

@@ -1,9 +1,9 @@
-"""A tool call on its way through middleware, when the connection ends before it was sent.
+"""Send a tool call through middleware, and requeue it if the connection was lost first.
 
-Without middleware the kernel's signal `NotSent` puts such a call back into its place in the mailbox, and nobody hears
-of it. Middleware is code of the user's, which cannot know that signal and may let a call go on more than once. So it is
-told in an error that it can read, and the call goes back only if that error comes out again and nothing of the call was
-sent before: all of it will be done again.
+Without middleware, the kernel's signal `NotSent` puts an unsent call back into its place in the mailbox, unnoticed by
+the caller. Middleware is the user's code: it cannot know that signal, and may send a call more than once. It therefore
+sees a `ConnectionLost` with ``outcome="not_sent"``. The call is requeued only if that very error leaves the middleware
+and nothing of the call was sent before, because the whole middleware then runs again.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ async def send_through(
     """Send a request through middleware.
 
     Raises:
-        NotSent: it was not sent, and nobody has made anything else of that.
-        Exception: what `send` or a middleware raised.
+        NotSent: the request was not sent, and the middleware let that error pass.
+        Exception: `send` or a middleware raised it.
     """
     sent = 0
     unsent: list[ConnectionLost] = []
 
-    async def let_go_on(request: Request[T]) -> T:
+    async def send_on(request: Request[T]) -> T:
         nonlocal sent
         sent += 1
         try:
@@ -46,26 +46,26 @@ async def send_through(
         raise unsent[-1]
 
     try:
-        return await request.through(let_go_on, middleware)
+        return await request.through(send_on, middleware)
     except ConnectionLost as exc:
         if sent or not any(exc is each for each in unsent):
             raise
     finally:
-        unsent.clear()  # their tracebacks refer to this frame
+        unsent.clear()  # breaks the reference cycle: their tracebacks refer to this frame
     raise NotSent
 
 
 def _lost_unsent(server: str, operation: str, *, again: bool) -> ConnectionLost:
-    """The error for a call that was not sent, or not once more."""
+    """Return the error for a call that was not sent, or not sent again."""
     if again:
         return ConnectionLost(
-            f"server {server!r}: the connection ended before {operation} was sent once more; what a middleware sent "
-            "of it before may have had its effect",
+            f"server {server!r}: connection lost before {operation} was sent again; the earlier attempts of a "
+            "middleware may have taken effect",
             server=server,
         )
     return ConnectionLost(
-        f"server {server!r}: the connection ended before {operation} was sent; let this error pass, and the call "
-        "waits for the next connection",
+        f"server {server!r}: connection lost before {operation} was sent; let this error pass, and the call waits "
+        "for the next connection",
         server=server,
         outcome="not_sent",
     )

@@ -1,4 +1,4 @@
-"""Lists that come page by page, within the limits of their server."""
+"""Fetch all pages of a list, within the server's limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["all_pages"]
 T = TypeVar("T")
 
 MAX_PAGES: Final = 1000
-"""Pages of one listing. The largest servers list some hundred tools; this only stops a pager that never ends."""
+"""Pages of one list. The largest servers list some hundred tools; this only stops a list that never ends."""
 
 
 async def all_pages(
@@ -32,16 +32,16 @@ async def all_pages(
     record: ServerRecord,
     what: str,
 ) -> tuple[T, ...]:
-    """Fetch a list, page by page, to its end; leave out what is over a limit, and tell of it.
+    """Fetch a list page by page; leave out items over a limit, and report them.
 
     Args:
-        fetch: asks for the page of a cursor; None: the first.
-        items: what is on a page.
-        record: whose list it is.
-        what: what is listed, in the plural.
+        fetch: requests the page of a cursor; None is the first page.
+        items: returns the items of a page.
+        record: the server's record.
+        what: the kind of items, in the plural, for messages.
 
     Raises:
-        LimitExceeded: all of it is too much; or its pages do not end: there are too many, or a cursor comes back.
+        LimitExceeded: the list is too large, has too many pages, or repeats a cursor.
         mcp.MCPError: as for `Request.send`.
     """
     meter = ListMeter(record.config.name, what, record.config.limits)
@@ -69,10 +69,10 @@ async def _collected(
                 found.append(item)
             await turns.take()
         cursor = page.next_cursor
-        if not cursor:  # an empty one is how some servers say that there is no next page
+        if not cursor:  # some servers send an empty cursor with the last page
             return tuple(found)
         if cursor in seen:
-            raise _endless(meter, f"goes in circles: the cursor of page {len(seen) + 1} is an earlier one's")
+            raise _endless(meter, f"repeats itself: page {len(seen) + 1} has the cursor of an earlier page")
         meter.follow(cursor)
         seen.add(cursor)
     raise _endless(meter, f"did not end after {MAX_PAGES} pages")
@@ -80,6 +80,6 @@ async def _collected(
 
 def _endless(meter: ListMeter, problem: str) -> LimitExceeded:
     return LimitExceeded(
-        f"server {meter.server!r}: its list of {meter.what} {problem}; the server repeats itself; fix the server",
+        f"server {meter.server!r}: its list of {meter.what} {problem}; fix the server's pagination",
         server=meter.server,
     )

@@ -1,4 +1,4 @@
-"""Progress notifications of one request, given to its caller one after the other and in order."""
+"""Deliver the progress notifications of one request to its caller, in order."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ __all__ = ["ProgressFeed"]
 logger = logging.getLogger("mcp_actors.servers")
 
 Notification = tuple[float, int, float | None, str | None]
-"""Progress, place in the order of arrival, total, message. In this order, so that notifications can be sorted."""
+"""Progress, arrival number, total, message; in this order, so that notifications sort by progress."""
 
 MAX_WAITING: Final = 1000
-"""Notifications that may wait for a slow callback; of more, the oldest are dropped. No bar has so many steps."""
+"""Notifications that may wait for a slow callback, then the oldest is dropped. No progress bar has so many steps."""
 
 MAX_CHARACTERS: Final = 1024 * 1024
-"""What the messages of these may have, likewise. No label beside a bar is longer than a line."""
+"""Characters of the waiting messages, likewise. The label of a progress bar is at most a line."""
 
 
 class ProgressFeed:
-    """Takes notifications as they come, and calls the caller's callback in a task of its own.
+    """Queues notifications and calls the caller's callback in a task of its own.
 
-    The SDK starts a task for each notification, and tasks of one burst run in any order. The protocol has progress only
-    ever increase, so sorting by it restores the order in which the server sent them.
+    The SDK starts one task per notification, and the tasks of one burst run in any order. The protocol requires
+    progress to increase, so sorting by progress restores the order in which the server sent them.
 
     Args:
-        server: whose notifications they are.
-        callback: the caller's. What it raises is logged and changes nothing.
+        server: the server's name.
+        callback: the caller's callback. Its exceptions are logged and ignored.
     """
 
     def __init__(self, server: str, callback: ProgressFnT) -> None:
@@ -47,7 +47,7 @@ class ProgressFeed:
         self._done = trio.Event()
 
     async def put(self, progress: float, total: float | None, message: str | None) -> None:
-        """Take a notification. Called by the SDK, in a task per notification; never waits."""
+        """Queue a notification. The SDK calls this in one task per notification; it never waits."""
         self._arrived += 1
         heapq.heappush(self._waiting, (progress, self._arrived, total, message))
         self._characters += len(message or "")
@@ -61,28 +61,32 @@ class ProgressFeed:
         return notification
 
     async def finish(self) -> None:
-        """The answer is there. Wait until what came before it was given on."""
+        """Wait until the notifications that arrived before the answer are delivered."""
         self._answered = True
         self._change.set()
         await self._done.wait()
 
     async def run(self) -> None:
-        """Give on what comes, until `finish` was called and nothing waits. **Cancellation**: what waits is dropped."""
+        """Deliver notifications until `finish` was called and the queue is empty.
+
+        **Cancellation**: drops the queued notifications.
+        """
         while True:
             await self._change.wait()
             self._change = trio.Event()
-            # All that came in one burst has been put when the tasks of that step have run.
+            # One checkpoint lets the SDK's other tasks of the same burst queue theirs first; without it the first
+            # notification to run would be delivered before smaller progress of the same burst.
             await trio.lowlevel.checkpoint()
             while self._waiting:
-                await self._give(self._take())
+                await self._deliver(self._take())
             if self._answered:
                 self._done.set()
                 return
 
-    @trio.lowlevel.disable_ki_protection  # a callback may compute for ever
-    async def _give(self, notification: Notification) -> None:
+    @trio.lowlevel.disable_ki_protection  # so that Ctrl-C can interrupt a callback that computes for long
+    async def _deliver(self, notification: Notification) -> None:
         progress, _, total, message = notification
         try:
             await self._callback(progress, total, message)
         except Exception:
-            logger.exception("server %r: a progress callback raised, which changes nothing", self._server)
+            logger.exception("server %r: a progress callback raised; the request continues", self._server)

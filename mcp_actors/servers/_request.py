@@ -1,4 +1,4 @@
-"""The base of all messages to a server actor: each carries itself out on the session."""
+"""The base of all messages to a server actor; each sends itself on the session."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Request", "ask_from_beside", "meta_for"]
 
 for unfinished in (CallToolRequest, GetPromptRequest, ReadResourceRequest):
-    # Else pydantic does it in the middle of the first request, and makes an error of its own of a Ctrl-C there.
+    # Otherwise pydantic rebuilds the model during the first request, and turns a Ctrl-C there into its own error.
     unfinished.model_rebuild()
 
 T = TypeVar("T")
@@ -32,10 +32,10 @@ T = TypeVar("T")
 
 @frozen(kw_only=True)
 class Request(Call[T], ABC):
-    """A message to a server actor. It carries out itself, in a request task of the actor, on the actor's session.
+    """A message to a server actor. A request task of the actor calls its `send` with the actor's session.
 
     Attributes:
-        deadline: when it expires. Kept by the server's `Deadlines`, and renewed at each notice of progress.
+        deadline: when the request times out. `Deadlines` enforces it; each progress notification renews it.
     """
 
     deadline: Deadline | None = field(default=None, eq=False, repr=False)
@@ -43,50 +43,47 @@ class Request(Call[T], ABC):
     @property
     @abstractmethod
     def operation(self) -> str:
-        """What is asked of the server, in the words of the protocol."""
+        """The protocol's method and its main argument, for errors and logs: ``tools/call 'add'``."""
 
     def repeatable(self, record: ServerRecord) -> bool:
-        """Whether it may be sent again when the server may have acted on it. Lists and reads may."""
+        """Return whether the request may be sent again after the server may have acted on it. Lists and reads may."""
         return True
 
     @property
     def of_the_session(self) -> bool:
-        """Whether it is about the connection that everybody uses, so that another one would not do."""
+        """Return whether the request is about the shared session, so that it needs that very connection."""
         return False
 
     async def through(self, send: Callable[[Request[T]], Awaitable[T]], middleware: tuple[Middleware, ...]) -> T:
-        """Have it sent, through what the user has put around requests of its kind."""
+        """Send the request through the user's middleware, if there is any for its kind."""
         return await send(self)
 
     @abstractmethod
     async def send(self, client: Client, record: ServerRecord) -> T:
-        """Do it, on the session of this connection.
+        """Send the request on the session of this connection and return its result.
 
-        **Cancellation**: the SDK tells the server to cancel what was sent.
+        **Cancellation**: the SDK asks the server to cancel a request that was sent.
 
         Raises:
-            mcp.MCPError: the server's answer was an error, or the connection is gone.
+            mcp.MCPError: the server answered with an error, or the connection was lost.
         """
 
 
 def meta_for(client: Client, record: ServerRecord, meta: Mapping[str, Any] | None = None) -> RequestParamsMeta | None:
-    """Return the ``_meta`` of a request: what its caller gave, and from which level on to send log messages.
-
-    Only since 2026-07-28 does the latter stand there, see `_log_level`.
-    """
+    """Return the ``_meta`` of a request: the caller's, plus the log level since 2026-07-28 (see `_log_level`)."""
     if record.log_level is not None and client.protocol_version in MODERN_PROTOCOL_VERSIONS:
         meta = {LOG_LEVEL_META_KEY: record.log_level, **(meta or {})}
     return None if meta is None else dict(meta)  # type: ignore[return-value]  # a TypedDict, open to more
 
 
 async def ask_from_beside(record: ServerRecord, actor: ActorRef, request: Request[T]) -> T:
-    """Have a request answered for a task of the server's own; through the mailbox, in its time, and once.
+    """Send a request from one of the server's own tasks: through the mailbox, with a deadline, without retries.
 
     **Cancellation**: leaves at once.
 
     Raises:
-        ActorError: what the kernel has to say about it, such as that the connection has ended.
-        ServerError, mcp.MCPError: what came of it instead.
+        ActorError: the actor cannot answer, for example because the connection was lost.
+        ServerError, mcp.MCPError: the request failed.
     """
     with record.deadlines.begin(request.operation) as deadline:
         deadline.call = call = actor.send_request(evolve(request, deadline=deadline))

@@ -1,4 +1,4 @@
-"""Telling a server that the roots have changed, so that it asks for them again."""
+"""The message that notifies a server of changed roots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["TellRootsChanged"]
 
 @frozen
 class TellRootsChanged(Request[None]):
-    """Tell it, if it is one that keeps what it was told of the roots."""
+    """Notify a server of the legacy era, which keeps the roots that it was given."""
 
     @property
     def operation(self) -> str:
@@ -30,22 +30,22 @@ class TellRootsChanged(Request[None]):
 
     @property
     def of_the_session(self) -> bool:
-        """It is about the connection that is used by everybody."""
+        """True: the notification belongs to the shared session."""
         return True
 
     async def send(self, client: Client, record: ServerRecord) -> None:
-        """Send the notification, which nobody answers; since 2026-07-28 servers ask whenever they want to know.
+        """Send the notification. Servers since 2026-07-28 need none: they ask whenever they need the roots.
 
         Raises:
-            NotSupported: the server was not told that it may ask for roots.
+            NotSupported: the server has no callback for roots.
         """
         if record.callbacks.roots is None:
             raise NotSupported(
-                f"server {record.config.name!r}: cannot be told that the roots have changed, as it has no callback for "
-                "them; give it Callbacks(roots=...)",
+                f"server {record.config.name!r}: changed roots are not supported without a callback for roots; "
+                "configure Callbacks(roots=...)",
                 server=record.config.name,
                 capability="roots",
             )
         if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            # The SDK's own function for it warns that it is of the legacy era.
+            # The SDK's own method issues a deprecation warning because it exists in the legacy era only.
             await client.session.send_notification(RootsListChangedNotification())

@@ -1,4 +1,4 @@
-"""Tools: the messages that call and list them."""
+"""The messages that call and list tools."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ if TYPE_CHECKING:
 __all__ = ["CallTool", "ListTools", "list_all_tools"]
 
 LAST_NOTICES: Final = 1.0
-"""Seconds that an answer waits for the caller's callback to be through with the notices that came before it."""
+"""Seconds that an answer waits for the caller's progress callback to handle the notifications before it."""
 
 MAX_NAMED: Final = 20
-"""Tools that an error names."""
+"""The number of tools that an error names."""
 
 
 @frozen
 class CallTool(Request[CallToolResult]):
-    """Call a tool, by the name under which the server lists it.
+    """Call a tool by the name under which the server lists it.
 
     Attributes:
-        tool: which one, and its arguments.
-        progress: what is called back at each notice of progress.
-        idempotent: whether the caller says that it may be repeated.
-        checked_by: what its arguments were checked against; None if they were not yet.
-        deferred: whether the tool was only remembered when it was called. Then it must be there when it is sent.
+        tool: its name, arguments and ``_meta``.
+        progress: called at each progress notification.
+        idempotent: whether the caller allows it to be repeated; None leaves that to the tool's annotations.
+        checked_by: the checks that its arguments passed; None if they were not checked yet.
+        deferred: whether the tool was only remembered when it was called. Then the server must still list it.
     """
 
     tool: ToolRequest
@@ -59,11 +59,11 @@ class CallTool(Request[CallToolResult]):
 
     @property
     def operation(self) -> str:
-        """``tools/call``, and which."""
+        """``tools/call`` and the tool's name."""
         return f"tools/call {self.tool.name!r}"
 
     def repeatable(self, record: ServerRecord) -> bool:
-        """If the caller says so, or, when he says nothing, a server that is trusted."""
+        """Return whether the caller allows it or, if the caller does not say, the annotations of a trusted server."""
         listed = self._listed(record)
         return is_repeatable_call(
             idempotent=self.idempotent,
@@ -77,20 +77,20 @@ class CallTool(Request[CallToolResult]):
     async def through(
         self, send: Callable[[Request[CallToolResult]], Awaitable[CallToolResult]], middleware: tuple[Middleware, ...]
     ) -> CallToolResult:
-        """Have it sent, through all middleware."""
+        """Send the call through all middleware."""
 
         async def call(request: ToolRequest) -> CallToolResult:
-            # What a middleware puts in the place of a tool was never remembered.
+            # Only the tool that was called can be a remembered one, not one that a middleware calls instead.
             return await send(evolve(self, tool=request, deferred=self.deferred and request.name == self.tool.name))
 
         return await wrapped(call, middleware)(self.tool)
 
     async def send(self, client: Client, record: ServerRecord) -> CallToolResult:
-        """``tools/call``, between the checks of its arguments and of its result.
+        """Check the arguments, send ``tools/call`` and check the result.
 
         Raises:
-            ToolNotFound: it was only remembered, and the server does not list it any more; or it may not be called.
-            InvalidArguments, InvalidResult: a check has found something.
+            ToolNotFound: the tool was only remembered and is not listed any more; or it is hidden.
+            InvalidArguments, InvalidResult: a check failed.
             mcp.MCPError: as for `Request.send`.
         """
         config, arguments = record.config, self.tool.arguments
@@ -98,7 +98,7 @@ class CallTool(Request[CallToolResult]):
         if self.deferred and self._listed(record) is None:
             raise _gone(self.tool.name, record)
         if self.checked_by is not record.checks:
-            # Nothing was known about the tool when it was called, or another listing; or middleware comes first.
+            # The listing has changed since the call, was unknown then, or a middleware may have changed the arguments.
             arguments = record.checks.check_arguments(self.tool.name, arguments)
         meta = meta_for(client, record, self.tool.meta)
         call = partial(client.call_tool, self.tool.name, None if arguments is None else dict(arguments), meta=meta)
@@ -115,7 +115,10 @@ class CallTool(Request[CallToolResult]):
         return result
 
     async def _call_with_progress(self, call: Callable[..., Awaitable[CallToolResult]], server: str) -> CallToolResult:
-        """Call; at each notice renew the deadline and call the caller back, for the last time before the answer."""
+        """Call the tool; renew the deadline and run the caller's callback at each progress notification.
+
+        The callback has seen every notification, or `LAST_NOTICES` seconds are over, before the result is returned.
+        """
         feed = ProgressFeed(server, self.progress) if self.progress is not None else None
 
         async def notice(progress: float, total: float | None, message: str | None) -> None:
@@ -130,7 +133,7 @@ class CallTool(Request[CallToolResult]):
             background.start_soon(feed.run, name=f"{server}:progress")
             result = await call(progress_callback=notice)
             if self.deadline is not None:
-                self.deadline.suspend()  # the server has answered
+                self.deadline.suspend()  # the server has answered; a slow callback must not make it time out
             with trio.move_on_after(LAST_NOTICES):
                 await feed.finish()
             return result
@@ -141,30 +144,30 @@ class CallTool(Request[CallToolResult]):
 
     def _not_as_a_task(self, server: str) -> NotSupported:
         return NotSupported(
-            f"server {server!r}: tool {self.tool.name!r:.80} can only be run as a task (its execution.task_support is "
-            "'required'), which this library does not do; use another tool, or a client that runs tasks",
+            f"server {server!r}: tool {self.tool.name!r:.80} requires task execution (execution.task_support is "
+            "'required'), which is not supported; use another tool, or a client that supports tasks",
             server=server,
             capability="tasks",
         )
 
 
 def _gone(name: str, record: ServerRecord) -> ToolNotFound:
-    """The error for a tool that was remembered, and is not listed any more."""
+    """Return the error for a remembered tool that the server does not list any more."""
     server, known = record.config.name, [tool.name for tool in record.tools]
     near = difflib.get_close_matches(name, known, n=3)
     shown = ", ".join(map(repr, known[:MAX_NAMED])) or "none"
     more = f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     return ToolNotFound(
-        f"server {server!r}: its tool {name!r}, remembered from an earlier run, is not there any more, and was not "
-        f"called; {hint}its tools are now: {shown}{more}",
+        f"server {server!r}: tool {name!r}, remembered from an earlier run, not found; nothing was sent; "
+        f"{hint}its tools are now: {shown}{more}",
         server=server,
     )
 
 
 @frozen
 class ListTools(Request[tuple[Tool, ...]]):
-    """List all tools, all pages of them, and remember them."""
+    """List all pages of the server's tools, and update the catalogue."""
 
     @property
     def operation(self) -> str:
@@ -172,16 +175,18 @@ class ListTools(Request[tuple[Tool, ...]]):
         return "tools/list"
 
     async def send(self, client: Client, record: ServerRecord) -> tuple[Tool, ...]:
-        """``tools/list``, as often as there are pages."""
+        """Request every page and offer the result to the catalogue."""
         ticket = record.catalog.begin()
         tools = await list_all_tools(client, record)
-        await trio.lowlevel.checkpoint()  # a notice that came in the same burst is being passed on
+        # A change notification may have arrived in the same read as the last page. One checkpoint lets its task run
+        # first, so that the catalogue knows this answer to be outdated.
+        await trio.lowlevel.checkpoint()
         record.catalog.offer(ticket, tools)
         return await _copied(record.catalog.admission.admissible(tools))
 
 
 async def _copied(tools: Iterable[KnownTool]) -> tuple[Tool, ...]:
-    """Return copies of tools: the catalogue's own are nobody's to change."""
+    """Return copies of tools, so that callers cannot change the catalogue's."""
     copies, turns = list[Tool](), Turns()
     for each in tools:
         copies.append(each.tool.model_copy(deep=True))
@@ -190,10 +195,10 @@ async def _copied(tools: Iterable[KnownTool]) -> tuple[Tool, ...]:
 
 
 async def list_all_tools(client: Client, record: ServerRecord) -> tuple[KnownTool, ...]:
-    """Ask the server for its tools, page by page; a server without the tools capability has none.
+    """Request every page of the server's tools; return nothing if it has no tools capability.
 
     Raises:
-        LimitExceeded: there are too many, or all of it is too much.
+        LimitExceeded: the list has too many pages, or is too large altogether.
         mcp.MCPError: as for `Request.send`.
     """
     if client.server_capabilities.tools is None:

@@ -20,6 +20,7 @@ from trio.testing import wait_all_tasks_blocked
 from mcp_actors import open_servers
 from mcp_actors.servers import NotSupported
 
+from ..messages import Said
 from .fleet import Outcome
 from .library import Library
 from .test_resources import PROMPT
@@ -108,8 +109,10 @@ async def test_a_level_that_was_refused_is_not_kept() -> None:
     assert told(library) == ["info"]
 
 
-async def test_a_level_that_cannot_be_set_again_changes_no_state(caplog: pytest.LogCaptureFixture) -> None:
-    """S3-22: it is logged, and the server serves."""
+async def test_a_level_that_cannot_be_set_again_is_logged_and_changes_no_state(
+    caplog: pytest.LogCaptureFixture, said: Said
+) -> None:
+    """S3-22."""
     library = Library()
     async with open_servers(library.config(protocol="legacy")) as servers:
         ref = servers["library"]
@@ -120,7 +123,7 @@ async def test_a_level_that_cannot_be_set_again_changes_no_state(caplog: pytest.
         assert (ref.state, ref.statistics().last_error) == ("ready", None)
         assert (await ref.call_tool("search")).structured_content == {"found": 1}
     [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert warning == "server 'library': its log level was not set again: not now; use set_log_level"
+    said("log level not set again", warning)
 
 
 async def test_a_wish_that_is_refused_takes_back_no_other() -> None:

@@ -13,6 +13,7 @@ from mcp.types import CallToolResult, TextContent
 from mcp_actors import ConfigError, ConnectionLost, Http, InProcess, RequestTimedOut, ServerConfig, Stdio, open_servers
 from mcp_actors.config import CallNext, ToolRequest
 
+from ..messages import Said
 from .faults.http_faults import faulty_server
 from .groups import AT_ONCE, server
 from .links import text_of
@@ -142,9 +143,9 @@ def test_what_is_no_middleware_is_refused(given: object, shown: str) -> None:
 # --- a connection that ends before a call was sent --------------------------------------------------------------------
 
 
-async def test_it_is_told_of_a_call_that_was_not_sent_and_the_call_goes_back() -> None:
-    """In an error that it can read; the call is made by the next connection, through it once more."""
-    told: list[str] = []
+async def test_middleware_sees_an_unsent_call_as_an_error_and_the_call_is_requeued(said: Said) -> None:
+    """The next connection makes the call, through the middleware again."""
+    seen: list[ConnectionLost] = []
 
     with faulty_server() as http:
 
@@ -152,7 +153,7 @@ async def test_it_is_told_of_a_call_that_was_not_sent_and_the_call_goes_back() -
             try:
                 return await call_next(request)
             except ConnectionLost as exc:
-                told.append(f"{exc.outcome}: {exc}")
+                seen.append(exc)
                 http.listen()
                 raise
 
@@ -160,10 +161,9 @@ async def test_it_is_told_of_a_call_that_was_not_sent_and_the_call_goes_back() -
         async with open_servers(config) as servers:
             http.die()
             assert text_of(await servers["web"].call_tool("sleep", {"seconds": 0})) == "slept 0"
-    assert told == [
-        "not_sent: server 'web': the connection ended before tools/call 'sleep' was sent; let this error pass, and the "
-        "call waits for the next connection"
-    ]
+    [error] = seen
+    assert error.outcome == "not_sent"
+    said("call not sent, as middleware sees it", str(error))
 
 
 async def test_what_it_makes_of_that_counts() -> None:
@@ -195,7 +195,7 @@ async def test_a_call_of_which_it_has_sent_a_part_does_not_go_back() -> None:
 
         config = ServerConfig("web", Http(http.url()), middleware=(twice,), restart=AT_ONCE)
         async with open_servers(config) as servers:
-            with pytest.raises(ConnectionLost, match="before tools/call 'sleep' was sent once more; what") as caught:
+            with pytest.raises(ConnectionLost, match="before tools/call 'sleep' was sent again; the earlier") as caught:
                 await servers["web"].call_tool("sleep", {"seconds": 0})
         assert caught.value.outcome == "unknown"
         assert http.methods().count("tools/call") == 1

@@ -46,9 +46,8 @@ async def test_a_callback_that_raises_is_logged_and_hurts_nothing(caplog: pytest
         async with open_servers(server("a", "--progress", "3")) as servers:
             assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2}, progress=fail)) == "3"
     assert len(seen) == 3
-    assert [record.message for record in caplog.records] == [
-        "server 'a': a progress callback raised, which changes nothing"
-    ] * 3
+    assert len(caplog.records) == 3
+    assert all("progress callback raised" in record.message for record in caplog.records)
     assert "the progress bar is broken" in caplog.text
 
 

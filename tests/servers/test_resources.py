@@ -97,17 +97,14 @@ async def circle(ctx: Any, params: Any) -> ListResourcesResult:
     return ListResourcesResult(resources=RESOURCES, next_cursor=cursor)
 
 
-async def test_pages_that_go_in_circles_are_noticed_at_once() -> None:
+async def test_a_repeated_cursor_is_an_error_at_once(said: Said) -> None:
     async with open_servers(Library(on_list_resources=circle).config()) as servers:
         with pytest.raises(LimitExceeded) as caught:
             await servers["library"].list_resources()
-    assert str(caught.value) == (
-        "server 'library': its list of resources goes in circles: the cursor of page 3 is an earlier one's; "
-        "the server repeats itself; fix the server"
-    )
+    said("cursor repeated", str(caught.value))
 
 
-async def test_pages_that_do_not_end_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_pages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def ever_on(ctx: Any, params: Any) -> ListResourcesResult:
         number = int(params.cursor if params is not None and params.cursor is not None else 0) + 1
         return ListResourcesResult(resources=[], next_cursor=str(number))
@@ -325,7 +322,12 @@ PROMPT = PromptReference(name="p")
     [
         ("read_resource", (7,), "resources/read: uri is an integer; expected a string", ("uri",)),
         ("read_resource", (None,), "resources/read: uri is null; expected a string", ("uri",)),
-        ("read_resource", ("\ud800",), "resources/read: uri holds half a character, which cannot be sent", ("uri",)),
+        (
+            "read_resource",
+            ("\ud800",),
+            "resources/read: uri contains a lone surrogate, which UTF-8 cannot encode",
+            ("uri",),
+        ),
         ("get_prompt", (b"p",), "prompts/get: name is a Python bytes; expected a string", ("name",)),
         (
             "get_prompt",
@@ -387,13 +389,13 @@ PROMPT = PromptReference(name="p")
         ),
     ],
 )
-async def test_what_cannot_be_sent_is_refused_before(
+async def test_invalid_arguments_are_refused_before_sending(
     method: str, arguments: tuple[Any, ...], problem: str, path: tuple[str, ...]
 ) -> None:
     library = Library()
     async with open_servers(library.config()) as servers:
         with pytest.raises(InvalidArguments) as caught:
             await getattr(servers["library"], method)(*arguments)
-    assert str(caught.value) == f"server 'library': {problem}; correct that and ask again, nothing was sent"
+    assert str(caught.value) == f"server 'library': {problem}; nothing was sent; correct the argument"
     assert (caught.value.tool, caught.value.path) == (None, path)
     assert library.methods() == []

@@ -283,7 +283,7 @@ async def test_a_server_is_told_when_the_roots_have_changed(era: Era) -> None:
 
 async def test_a_server_that_may_not_ask_for_roots_is_not_told_of_them() -> None:
     async with open_servers(asking()) as servers:
-        with pytest.raises(NotSupported, match=r"as it has no callback for them; give it Callbacks\(roots=\.\.\.\)"):
+        with pytest.raises(NotSupported, match=r"without a callback for roots; configure Callbacks\(roots=\.\.\.\)"):
             await servers["a"].send_roots_list_changed()
         assert "notifications/roots/list_changed" not in (await call(servers["a"], "seen"))["methods"]
 
