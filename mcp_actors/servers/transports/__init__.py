@@ -1,6 +1,6 @@
-"""How a server is reached: a link to a process, to an HTTP endpoint, or to an object in this process.
+"""Connect to a server: a child process, an HTTP endpoint or an object in this process.
 
-The rest of `servers` knows of it what stands here, and no more.
+The rest of `servers` uses only these names.
 """
 
 from __future__ import annotations

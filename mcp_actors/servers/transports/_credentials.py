@@ -1,4 +1,4 @@
-"""Resolving the values of a transport that are not to be kept: anew for every connect."""
+"""Resolve the credentials of a transport, again for every connect."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Resolved = TypeVar("Resolved")
 async def resolve_credentials(
     resolver: Callable[..., Awaitable[Resolved]], configured: object, *, server: str, field: str
 ) -> Resolved:
-    """Resolve one field (``"env"``, ``"headers"``, ``"auth"``) against the environment as it is now.
+    """Resolve one field (``"env"``, ``"headers"``, ``"auth"``) against the current environment.
 
-    **Cancellation:** waits only inside an async function of the user's, and leaves nothing behind.
+    **Cancellation:** waits only inside an async function of the user, and leaves nothing behind.
 
     Raises:
-        ConnectFailed: a value cannot be resolved. Hopeless unless it was a function that raised: that one may know
-            better next time.
+        ConnectFailed: a value cannot be resolved. Hopeless, unless a function of the user raised: it may succeed next
+            time.
     """
     try:
         return await resolver(configured, os.environ, where=f"servers.{server}.{field}")

@@ -1,6 +1,6 @@
-"""Servers that live in this process: the SDK's client calls them directly.
+"""The link to a server object in this process, which the SDK's client calls directly.
 
-There is nothing to own here: the server's tasks belong to the `mcp.Client` that the owner enters.
+It owns nothing: the tasks of the server belong to the `mcp.Client` that the owner enters.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ class ElsewhereServer(ABC):
     """A server in this process that runs on another event loop than its connection.
 
     Attributes:
-        name: its own name.
+        name: the name of the server itself.
     """
 
     name: str
 
     @abstractmethod
     def connect(self) -> AbstractAsyncContextManager[TransportStreams]:
-        """Serve one connection, around a block."""
+        """Serve one connection for the duration of a block."""
 
 
 class InProcessLink(Link):
-    """A link to a server object. It is never lost: there is no other side that could go away."""
+    """A link to a server object. It is never lost, because the other side cannot go away."""
 
     def __init__(self, server: Server[Any] | MCPServer | ElsewhereServer, lifeline: Lifeline) -> None:
         super().__init__(lifeline)
@@ -51,10 +51,10 @@ class InProcessLink(Link):
 async def open_in_process_link(
     config: ServerConfig, transport: InProcess, *, on_lost: Callable[[], None]
 ) -> AsyncIterator[InProcessLink]:
-    """Check that the configured object is a server and hand it on.
+    """Check that the configured object is a server, and open a link to it.
 
     Raises:
-        ConnectFailed: it is not one.
+        ConnectFailed: it is not a server.
     """
     server = transport.server
     if not isinstance(server, Server | MCPServer | ElsewhereServer):

@@ -1,4 +1,4 @@
-"""Whether a connection still stands, and who is told when the other side ends it."""
+"""The liveness of one connection: whether it is lost, and whom to notify."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from attrs import define, field
 __all__ = ["Lifeline"]
 
 
-def _nobody() -> None:
-    """Tell nobody."""
+def _ignore() -> None:
+    pass
 
 
 @define(eq=False)
 class Lifeline:
-    """The one place where the end of a connection is noted, shared by everything that may notice it first.
+    """The state of one connection, shared by all tasks that may notice its end first.
 
     Attributes:
-        on_lost: called synchronously, at most once, at the moment the other side is found to be gone.
-        on_exit: called synchronously when the process that was started has exited.
-        on_gap: called synchronously when what the server sends unasked may have been missed.
-        lost: the other side ended the connection while this side had not begun to.
-        exited: the process that was started has exited, and the connection may stand all the same.
-        heard_at: `trio.current_time` of the last byte from the other side; before the first, of the beginning.
-        closing: this side has begun to close; what ends from now on is no loss.
-        failure: what ended it, where more is known than that it ended.
+        on_lost: called synchronously, at most once, when the other side turns out to be gone.
+        on_exit: called synchronously when the started process has exited.
+        on_gap: called synchronously when notifications of the server may have been missed.
+        lost: True if the other side ended the connection before this side began to close it.
+        exited: True if the started process has exited. The connection may go on through a child of it.
+        heard_at: `trio.current_time` of the last byte from the other side; initially, of the start.
+        closing: True if this side has begun to close, so a later end is not a loss.
+        failure: the exception that ended the connection; None if only its end is known.
     """
 
     on_lost: Callable[[], None]
-    on_gap: Callable[[], None] = _nobody
-    on_exit: Callable[[], None] = _nobody
+    on_gap: Callable[[], None] = _ignore
+    on_exit: Callable[[], None] = _ignore
     heard_at: float = field(factory=trio.current_time, init=False)
     exited: bool = field(default=False, init=False)
     lost: bool = field(default=False, init=False)
@@ -45,7 +45,7 @@ class Lifeline:
             self.on_exit()
 
     def lose(self, failure: Exception | None = None) -> None:
-        """Note that the other side is gone; does nothing if that is known or this side is closing already."""
+        """Note that the other side is gone. Does nothing if that is known, or if this side is closing already."""
         if self.lost or self.closing:
             return
         self.lost = True

@@ -1,9 +1,8 @@
-"""The seam between a server actor and the way its server is reached.
+"""The link: an open transport to one server, as the server actor sees it.
 
-A link is an open transport to one server. The owner task of the actor enters it, enters ``mcp.Client(link.target)``
-inside it, and leaves both, in reverse order; no other task may. What a transport has to do beside that (read stderr,
-write what a full pipe did not take, keep an HTTP client open) is done by background tasks that belong to the link and
-end with it.
+The owner task of the actor enters the link, enters ``mcp.Client(link.target)`` inside it, and leaves both in reverse
+order. No other task may. The other work of a transport (reading stderr, writing to a pipe that was full, keeping an
+HTTP client open) is done by background tasks that belong to the link and end with it.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from ._obituary import Obituary
 __all__ = ["Link", "Target"]
 
 Target: TypeAlias = Transport | Server[Any] | MCPServer
-"""What `mcp.Client` takes as its server."""
+"""The argument of `mcp.Client`."""
 
 
 class Link:
-    """An open transport to one server. As far as this class goes, the server is no process of ours.
+    """An open transport to one server. The defaults are those of a server that is not a child process.
 
     Attributes:
-        target: what to give to `mcp.Client`; to be entered once, inside the link.
-        endpoint: what is at the other end, to be shown to people: a command or a URL, without any credential.
-        pid: the server's process, which also leads its own process group; None if it is not a process of ours.
+        target: the argument for `mcp.Client`, to be entered once, inside the link.
+        endpoint: the command or URL of the server, without credentials, as messages show it.
+        pid: the process of the server, which leads its own process group; None if it is not a child process.
         masker: masks the credentials of this connection in text from the server.
-        max_connections: how many connections to the server there may be at a time, where each stream takes one; None
-            if that is not bounded here.
+        max_connections: the maximum of concurrent connections to the server, of which each stream holds one; None if
+            there is no limit here.
     """
 
     target: Target
@@ -49,22 +48,22 @@ class Link:
 
     @property
     def lost(self) -> bool:
-        """The other side ended the connection, or a write to it failed, while we had not begun to close."""
+        """True if the other side ended the connection, or a write failed, before this side began to close it."""
         return self._lifeline.lost
 
     @property
     def failure(self) -> Exception | None:
-        """What ended a lost connection, where more is known than that it ended: to be used as a ``__cause__``."""
+        """The exception that ended a lost connection, for use as ``__cause__``; None if only its end is known."""
         return self._lifeline.failure
 
     @property
     def heard(self) -> bool | None:
-        """Whether something was sent, and the server has read all of it; None where the system does not tell."""
+        """True if something was sent and the server has read all of it; None if the system does not report that."""
         return None
 
     @property
     def malformed_lines(self) -> int:
-        """How much the server sent that was no message and was skipped."""
+        """The number of skipped lines or events that were not messages."""
         return 0
 
     @property
@@ -74,40 +73,40 @@ class Link:
 
     @property
     def exited(self) -> bool:
-        """The process that was started has exited. The server may be a child of it, and serve on."""
+        """True if the started process has exited. Its child may be the real server and go on serving."""
         return self._lifeline.exited
 
     @property
     def suspended(self) -> bool:
-        """The process is stopped (SIGSTOP), so that it cannot answer; False where the system does not tell."""
+        """True if the process is suspended (SIGSTOP) and cannot answer; False if the system does not report that."""
         return False
 
     async def may_serve_on(self) -> bool:
-        """Whether the server may be a child of the process that has exited; True where the system does not tell."""
+        """Return True if a child of the exited process may be the server, or if the system does not report that."""
         await trio.lowlevel.checkpoint()
         return True
 
     def lose(self) -> None:
-        """Give the connection up as lost."""
+        """Mark the connection as lost."""
         self._lifeline.lose()
 
     def hear_of_exit(self, on_exit: Callable[[], None]) -> None:
-        """Have a function called, synchronously, when the process that was started has exited."""
+        """Call a function, synchronously, when the started process has exited."""
         self._lifeline.on_exit = on_exit
 
     def hear_of_gaps(self, on_gap: Callable[[], None]) -> None:
-        """Have a function called, synchronously, whenever notifications of the server may have been missed."""
+        """Call a function, synchronously, whenever notifications of the server may have been missed."""
         self._lifeline.on_gap = on_gap
 
     def obituary(self) -> Obituary:
-        """What is known now about the end of the server. May be asked at any time, also after the link was left."""
+        """Return the known facts about the end of the server's process. Works at any time, also after the link."""
         return Obituary()
 
     async def wait_obituary(self) -> Obituary:
-        """What is known about the end of the server, after a short bounded wait for what is about to be known.
+        """Return the obituary of a lost connection, after a short wait for facts that are about to arrive.
 
-        To be asked inside the link when the connection is lost: stdout may end some milliseconds before the process
-        does, and before the last of its stderr was read. Otherwise there is no wait.
+        Call it inside the link. stdout may end some milliseconds before the process exits and before the rest of its
+        stderr is read. If the connection is not lost, there is no wait.
         """
         await trio.lowlevel.checkpoint()
         return self.obituary()

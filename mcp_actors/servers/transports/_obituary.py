@@ -1,4 +1,4 @@
-"""What a server's process left behind when it ended."""
+"""The known facts about the end of a server's process."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["Obituary"]
 
 @frozen
 class Obituary:
-    """The last words of a server, as far as they are known.
+    """The exit code and last words of a server, as far as they are known.
 
     Attributes:
-        exit_code: what the process ended with by itself, negative for a signal. None if it is not a process, still
-            runs, or ended only because this side closed the connection or killed it.
-        stderr_tail: the end of what it wrote to stderr, decoded leniently; empty if there was nothing.
-        unread: how many bytes of what was sent to it were never read; None if that is not known.
+        exit_code: the exit code of the process, negative for a signal. None if it is not a process, is still running,
+            or exited only because this side closed the connection or killed it.
+        stderr_tail: the end of its stderr, decoded leniently; empty if it wrote nothing.
+        unread: the number of bytes that were sent to it and never read; None if unknown.
     """
 
     exit_code: int | None = None
@@ -26,6 +26,6 @@ class Obituary:
 
     @property
     def last_line(self) -> str:
-        """The last line of its stderr, for people; empty if there is none."""
+        """The last line of its stderr, printable; empty if it wrote nothing."""
         lines = self.stderr_tail.splitlines()
         return plain_text(lines[-1]) if lines else ""

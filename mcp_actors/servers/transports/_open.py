@@ -1,4 +1,4 @@
-"""The door to all transports: from what is configured to an open link."""
+"""Open a link with the configured transport."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ __all__ = ["open_link"]
 
 
 def open_link(config: ServerConfig, *, on_lost: Callable[[], None]) -> AbstractAsyncContextManager[Link]:
-    """Open the transport of a configured server; close it, and everything it started, on leaving.
+    """Open the transport of a configured server; on leaving, close it and everything it started.
 
-    Credentials are resolved at each opening and not kept. Leaving is bounded by ``config.stop_timeout``, whatever the
-    server does and also when cancelled. An exception of the block leaves as itself.
+    Credentials are resolved at each opening and not kept. Leaving takes at most ``config.stop_timeout``, whatever the
+    server does and even if cancelled. An exception of the block is raised unchanged.
 
-    **Cancellation:** cancelled while opening, nothing is left behind.
+    **Cancellation:** if cancelled while opening, nothing is left behind.
 
     Args:
-        config: what to connect to.
-        on_lost: called synchronously, at most once, by whichever task notices that the other side is gone. Never
-            called once this side has begun to close, not even by closing only one of the two streams.
+        config: the configuration of the server.
+        on_lost: called synchronously, at most once, by the task that first notices that the other side is gone. It is
+            not called after this side has begun to close, not even if only one of the two streams was closed.
 
     Raises:
-        ConnectFailed: the transport cannot be opened; ``hopeless`` if it will not until something is changed.
+        ConnectFailed: the transport cannot be opened; ``hopeless`` if a retry without a change would fail too.
     """
     transport = _resolved(config)
     if isinstance(transport, Stdio):
@@ -47,7 +47,7 @@ def open_link(config: ServerConfig, *, on_lost: Callable[[], None]) -> AbstractA
 
 
 def _masker(config: ServerConfig) -> Masker:
-    """Begin with the variables that the configuration names; the link adds the values that it resolves."""
+    """Return a masker for the variables that the configuration names. The link adds the values that it resolves."""
     masker = Masker(os.environ.get(name, "") for name in INHERITED)
     for name, value in variables_of(config.transport, os.environ):
         masker.add(name, value)
@@ -55,10 +55,10 @@ def _masker(config: ServerConfig) -> Masker:
 
 
 def _resolved(config: ServerConfig) -> Stdio | Http | Sse | InProcess:
-    """Say how a server is reached in this connect, with the environment as it is now.
+    """Return the transport with its variables replaced by their current values.
 
     Raises:
-        ConnectFailed: a variable is not set, or what comes of it cannot be used. Hopeless.
+        ConnectFailed: a variable is not set, or its value cannot be used. Hopeless.
     """
     if not isinstance(config.transport, TransportTemplate):
         return config.transport

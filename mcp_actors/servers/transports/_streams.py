@@ -1,4 +1,4 @@
-"""The stream shapes that the SDK's session wants, and a transport that has them open already."""
+"""Base classes for the message streams of the SDK's session."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["MessageReader", "OpenStreams", "Stream"]
 
 
 class Stream(ABC):
-    """Something that is closed on leaving its ``async with`` block."""
+    """A stream that is closed on leaving its ``async with`` block."""
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Close it; closing twice does nothing."""
+        """Close the stream. Closing twice does nothing."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -31,14 +31,14 @@ class Stream(ABC):
 
 
 class MessageReader(Stream):
-    """A stream of incoming messages, to be iterated over."""
+    """An asynchronous iterator of incoming messages."""
 
     @abstractmethod
     async def receive(self) -> SessionMessage | Exception:
         """Return the next message.
 
         Raises:
-            anyio.EndOfStream: there is none any more.
+            anyio.EndOfStream: the other side sends no more messages.
             anyio.ClosedResourceError: this stream was closed.
         """
 
@@ -53,7 +53,7 @@ class MessageReader(Stream):
 
 
 class OpenStreams(Transport):
-    """A transport whose entering and leaving does nothing: whoever made the streams ends them."""
+    """An SDK transport of streams that are open already. Leaving it does not close them; their creator does."""
 
     def __init__(self, reader: ReadStream[SessionMessage | Exception], writer: WriteStream[SessionMessage]) -> None:
         self._streams: TransportStreams = (reader, writer)
