@@ -66,15 +66,22 @@ class Room(NamedTuple):
     """Which modules of that folder may import it; None: all of them."""
 
 
+ROOMS_OF_SERVERS: Final = {
+    # begin
+    "transports": "_background _exchange _turns",
+    "callbacks": "_background _events _exchange _incoming _record",
+    "group": "*",
+    # end
+}
+"""The rooms of `servers` from the lowest to the highest, and what each of them may import of the folder."""
+
 ROOMS: Final = {
-    "servers.transports": Room(
-        needs=frozenset({"servers._background", "servers._exchange", "servers._turns"}), known_to=None
-    ),
-    "servers.callbacks": Room(
-        needs=frozenset(f"servers.{name}" for name in ("_background", "_events", "_exchange", "_incoming", "_record")),
-        known_to=frozenset({"servers._actor"}),
-    ),
-    "servers.group": Room(needs=None, known_to=frozenset({"servers"})),
+    **{
+        f"servers.{room}": Room(
+            needs=None if needs == "*" else frozenset(f"servers.{need}" for need in needs.split()), known_to=None
+        )
+        for room, needs in ROOMS_OF_SERVERS.items()
+    },
     # ---
     "config.policies": Room(needs=frozenset({"config._validators"}), known_to=None),
     "config.values": Room(needs=frozenset({"config._validators"}), known_to=None),
@@ -202,7 +209,7 @@ def room_problem(found: Import) -> str | None:
     _, _, target = found.target.partition(".")
     if (owner := owner_of(found)) and not _is_in(found.importer, owner):
         return f"{found}: import what the room offers"
-    for name, room in ROOMS.items():
+    for name, room in sorted(ROOMS.items(), key=lambda item: -item[0].count(".")):  # an inner room before the outer
         home, _, _ = name.partition(".")
         leaves = _is_in(found.importer, name) and not _is_in(target, name)
         enters = _is_in(target, name) and not _is_in(found.importer, name)
@@ -270,6 +277,18 @@ def test_imports_go_downward_only() -> None:
 
 def test_a_room_and_the_folder_around_it_know_little_of_each_other() -> None:
     assert [problem for found in imports(PACKAGE) if (problem := room_problem(found))] == []
+
+
+def test_the_rooms_of_servers_are_listed_from_the_lowest_to_the_highest() -> None:
+    names = list(ROOMS_OF_SERVERS)
+    needs = {(room, need) for room, line in ROOMS_OF_SERVERS.items() for need in line.split() if need in names}
+    assert {(room, need) for room, need in needs if names.index(need) > names.index(room)} == set()
+
+
+def test_every_folder_in_servers_is_a_room() -> None:
+    assert {f"servers.{room}" for room in ROOMS_OF_SERVERS} == {
+        name_of(path) for path in (PACKAGE / "servers").glob("*/**/__init__.py")
+    }
 
 
 def test_foreign_imports_are_declared_and_where_they_belong() -> None:
@@ -371,7 +390,7 @@ def test_the_diagram_in_the_facade_shows_every_layer() -> None:
         ("servers/_a.py", "from .transports._b import x", "what the room offers"),
         ("servers/transports/_a.py", "from .._b import x", "does without"),
         ("servers/transports/_a.py", "if TYPE_CHECKING:\n    from .._b import x", "does without"),
-        ("servers/_a.py", "from .group import x", "which is above it"),
+        ("servers/_a.py", "from .record._b import x", "what the room offers"),
         ("servers/transports/_a.py", "from ..group import x", "does without"),
         ("config/formats/entry/_a.py", "from ..file._b import x", "what the room offers"),
         ("config/hooks/_a.py", "from ..values import x", "does without"),
@@ -398,7 +417,7 @@ def test_a_forbidden_import_is_found(tmp_path: Path, path: str, code: str, compl
         ("servers/_a.py", "from ..config.values import mask_url"),
         ("config/hooks/_a.py", "from .. import _validators\nfrom ._b import x"),
         ("servers/__init__.py", "from .group import open_servers"),
-        ("servers/group/_a.py", "from .._actor import x\nfrom ..transports import y"),
+        ("servers/group/_a.py", "from .._ref import x"),
         ("servers/transports/_a.py", "from .._exchange import x\nfrom ._b import y\nfrom ...config import z"),
         ("__init__.py", "from mcp_actors.servers import x as x"),
     ],
