@@ -68,8 +68,9 @@ class Room(NamedTuple):
 
 ROOMS_OF_SERVERS: Final = {
     # begin
-    "transports": "_background _exchange _turns",
-    "callbacks": "_background _events _exchange _incoming _record",
+    "basics": "",
+    "transports": "basics",
+    "callbacks": "_events _incoming _record basics",
     "group": "*",
     # end
 }
@@ -418,7 +419,7 @@ def test_a_forbidden_import_is_found(tmp_path: Path, path: str, code: str, compl
         ("config/hooks/_a.py", "from .. import _validators\nfrom ._b import x"),
         ("servers/__init__.py", "from .group import open_servers"),
         ("servers/group/_a.py", "from .._ref import x"),
-        ("servers/transports/_a.py", "from .._exchange import x\nfrom ._b import y\nfrom ...config import z"),
+        ("servers/transports/_a.py", "from ..basics import x\nfrom ._b import y\nfrom ...config import z"),
         ("__init__.py", "from mcp_actors.servers import x as x"),
     ],
 )

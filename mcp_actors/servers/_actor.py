@@ -26,7 +26,6 @@ from .._collapse import is_failure
 from .._errors import ConnectFailed, ConnectionLost, ConnectPhase
 from ..config import InProcess
 from ..kernel import Actor, IgnoreStart, NotSent
-from ._closing import ClosingOrder
 from ._connection_errors import (
     TimedOut,
     answer_not_understood,
@@ -39,7 +38,6 @@ from ._connection_errors import (
     unresponsive,
 )
 from ._departure import Departure
-from ._exchange import ConnectionOver, current_exchange, open_exchange
 from ._health_checks import keep_checking
 from ._incoming import NotificationsMissed, open_incoming
 from ._input_required import attend_to_questions, too_many_rounds
@@ -52,6 +50,7 @@ from ._status import ServerInfo
 from ._subscribing import subscribing
 from ._tool_requests import list_all_tools
 from ._unchecked import leave_results_unchecked
+from .basics import ClosingOrder, ConnectionOver, current_exchange, open_exchange
 from .callbacks import open_callbacks
 from .transports import Masker, open_link, refuse_unreadable
 
@@ -59,12 +58,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractContextManager
 
-    from ._exchange import Exchange
     from ._health import Verdict
     from ._incoming import ClientCallbacks, Incoming
     from ._patience import Patience
     from ._record import ServerRecord
     from ._request import Request
+    from .basics import Exchange
     from .transports import Link
 
 __all__ = ["ServerActor"]

@@ -35,7 +35,7 @@ from .._errors import (
     ServerError,
     ServerUnavailable,
 )
-from ._problems import problem_of
+from .basics import problem_of
 
 if TYPE_CHECKING:
     from datetime import datetime

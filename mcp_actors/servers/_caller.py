@@ -31,12 +31,11 @@ from .._errors import (
 )
 from ..kernel import open_actor
 from ._actor import ServerActor
-from ._background import open_background
 from ._lifecycle import Start
-from ._problems import problem_of
 from ._record import ServerRecord
 from ._retry import NoRetry, Retries
 from ._state import ACTIVE
+from .basics import open_background, problem_of
 
 if TYPE_CHECKING:
     from ..kernel import ActorRef, PendingCall

@@ -14,11 +14,10 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import ValidationError
 
 from .._errors import ActorError, HttpStatusError, RequestTimedOut
-from ._exchange import current_exchange
 from ._health import Health
-from ._problems import problem_of
 from ._request import Request
 from ._state import CONNECTED
+from .basics import current_exchange, problem_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from mcp.types import CreateMessageRequest, ElicitRequest, ErrorData, ListRootsRequest
 
 from .._errors import LimitExceeded, NotSupported
-from ._exchange import current_exchange
+from .basics import current_exchange
 
 if TYPE_CHECKING:
     from mcp import Client

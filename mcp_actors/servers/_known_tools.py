@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from attrs import field, frozen
 
 from ..catalog import CatalogTool, pin
-from ._turns import Turns
+from .basics import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

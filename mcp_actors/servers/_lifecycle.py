@@ -17,8 +17,8 @@ from attrs import field, frozen
 from .._collapse import collapse, first_of
 from .._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ConnectFailed, ServerUnavailable
 from ..kernel import Actor, Call
-from ._background import open_background
 from ._state import CONNECTED, FAILED
+from .basics import open_background
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable

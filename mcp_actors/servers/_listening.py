@@ -24,10 +24,9 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from .._backoff import Backoff
 from .._errors import HttpStatusError
-from ._exchange import ConnectionOver, open_exchange
 from ._incoming import Incoming, NotificationsMissed
-from ._problems import problem_of
 from ._retry import asked_to_wait, is_transient
+from .basics import ConnectionOver, open_exchange, problem_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

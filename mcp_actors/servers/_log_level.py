@@ -17,9 +17,9 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from .._errors import ActorCrashed, ActorStopped, NotSupported
 from ..catalog.schemas import kind_of
 from ._given import refused
-from ._problems import problem_of
 from ._request import Request, ask_from_beside
 from ._supported import require
+from .basics import problem_of
 
 if TYPE_CHECKING:
     from mcp import Client

@@ -59,10 +59,10 @@ if TYPE_CHECKING:
 
     from mcp import ClientSession
 
-    from ._background import Background
     from ._incoming import ClientCallbacks
     from ._patience import Patience
     from ._record import ServerRecord
+    from .basics import Background
     from .transports import Link
 
 __all__ = ["Negotiation"]

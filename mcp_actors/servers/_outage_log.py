@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from attrs import define, field, frozen
 
 from ._events import StateChanged
-from ._problems import problem_of
 from ._state import CONNECTED, FAILED
+from .basics import problem_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from .._errors import LimitExceeded
 from ..config import ListMeter
-from ._turns import Turns
+from .basics import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ._background import open_background
 from ._connection_errors import TimedOut, still_connecting
+from .basics import open_background
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

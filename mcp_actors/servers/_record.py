@@ -19,13 +19,13 @@ from ._deadlines import Deadlines
 from ._events import HealthChanged, PromptsChanged, Recovered, ResourcesChanged, ServerEvent, StateChanged
 from ._incoming import Listeners, NotificationsMissed
 from ._latency import LatencyCounts
-from ._problems import problem_of
 from ._reporter import CatalogReporter
 from ._retry import RetryTokens
 from ._server_health import ServerHealth
 from ._state import CONNECTED, FAILED, LISTED, SETTLED, ServerState
 from ._subscriptions import Subscriptions
 from ._transitions import next_state
+from .basics import problem_of
 from .transports import Masker
 
 if TYPE_CHECKING:

@@ -25,10 +25,10 @@ from attrs import define, field
 
 from .._backoff import Backoff
 from .._errors import ActorCrashed, ActorStopped
-from ._problems import problem_of
 from ._request import ask_from_beside
 from ._retry import asked_to_wait
 from ._tool_requests import ListTools
+from .basics import problem_of
 
 if TYPE_CHECKING:
     from ..kernel import ActorRef

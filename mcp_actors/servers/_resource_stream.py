@@ -12,15 +12,15 @@ from mcp.types import INTERNAL_ERROR
 
 from .._errors import ConnectionLost, NotSupported
 from ..config import mask_url
-from ._exchange import current_exchange, open_exchange
+from .basics import current_exchange, open_exchange
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mcp import Client
 
-    from ._exchange import Exchange
     from ._subscriptions import Subscription
+    from .basics import Exchange
 
 __all__ = ["ResourceStream"]
 

@@ -34,11 +34,11 @@ from .._backoff import Backoff
 from .._errors import ActorCrashed, ActorError, ActorStopped, LimitExceeded, MailboxFull, NotSupported
 from ..config import mask_url
 from ._listening import lists_that_change
-from ._problems import problem_of
 from ._request import Request, ask_from_beside
 from ._resource_stream import ResourceStream
 from ._retry import is_transient
 from ._supported import require
+from .basics import problem_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from mcp import Client
 
     from ..kernel import ActorRef
-    from ._background import Background
     from ._record import ServerRecord
     from ._subscriptions import Subscription
+    from .basics import Background
     from .transports import Link
 
 __all__ = ["Connection", "Subscribe", "Unsubscribe", "subscribing"]

@@ -14,13 +14,12 @@ from mcp.types import METHOD_NOT_FOUND, CallToolResult, Tool
 
 from .._errors import NotSupported, ToolNotFound
 from ..config import Middleware, ToolRequest, wrapped
-from ._background import open_background
 from ._known_tools import known_tools
 from ._pages import all_pages
 from ._progress import ProgressFeed
 from ._request import Request, meta_for
 from ._retry import is_repeatable_call
-from ._turns import Turns
+from .basics import Turns, open_background
 
 if TYPE_CHECKING:
     from mcp import Client

@@ -19,7 +19,7 @@ from mcp.types import (
 from ..._collapse import caused_by
 from ..._errors import LimitExceeded, ServerError
 from ...config import CallbackContext
-from .._exchange import current_exchange
+from ..basics import current_exchange
 from ._tasks import TookTooLong
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from contextvars import Context
 
-    from .._background import Background
+    from ..basics import Background
 
 __all__ = ["CallbackTasks", "TookTooLong"]
 

@@ -30,8 +30,7 @@ from mcp.types import (
 )
 
 from ..._errors import HttpStatusError, LimitExceeded
-from .._background import Background
-from .._exchange import ConnectionOver, Exchange, current_exchange
+from ..basics import Background, ConnectionOver, Exchange, current_exchange
 from ._events import Event, TooMuch, read_events, with_events
 from ._http_bodies import (
     OF_THE_BODY,

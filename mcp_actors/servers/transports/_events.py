@@ -17,7 +17,7 @@ import httpx2
 import trio
 from attrs import frozen
 
-from .._turns import Turns
+from ..basics import Turns
 from ._http_bodies import OF_THE_BODY, PIECE, pieces_of
 from ._lines import LongLine
 from ._pace import ReadingPace

@@ -11,7 +11,7 @@ import httpx2
 import trio
 from mcp import MCPError
 
-from .._turns import Turns
+from ..basics import Turns
 from ._http_failures import error_in
 from ._lifeline import Lifeline
 from ._values import TooManyValues, ValueCounter

@@ -24,7 +24,7 @@ from pydantic_core import from_json
 from ..._collapse import caused_by
 from ..._errors import ConnectionLost, HttpStatusError, LimitExceeded, ServerError
 from ..._plain_text import plain_text
-from .._exchange import ConnectionOver
+from ..basics import ConnectionOver
 from ._masker import Masked, Masker
 from ._messages import parse_message
 

@@ -22,7 +22,7 @@ from ..._collapse import leaves
 from ..._errors import LimitExceeded
 from ..._json_walk import measured
 from ...config import Http, Sse
-from .._background import Background, open_background
+from ..basics import Background, open_background
 from ._discretion import discreet, install_filters
 from ._http_bodies import HeardBody
 from ._http_client import bound_on_connections, make_client

@@ -18,7 +18,7 @@ import httpx2
 import trio
 
 from ..._backoff import Backoff
-from .._background import Background
+from ..basics import Background
 from ._events import Event
 from ._lifeline import Lifeline
 from ._messages import SkippedMessages, parse_message

@@ -38,7 +38,7 @@ from ._unreadable import answer_over_limit, unreadable_answer
 from ._values import MessageLimits
 
 if TYPE_CHECKING:
-    from .._background import Background
+    from ..basics import Background
     from ._lifeline import Lifeline
 
 __all__ = ["PipeReader", "PipeWriter", "read_pipe", "unread_bytes"]

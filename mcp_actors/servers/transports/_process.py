@@ -26,7 +26,7 @@ from ._exit import has_successor, is_stopped, wait_exiting
 
 if TYPE_CHECKING:
     from ...config import Stdio
-    from .._background import Background
+    from ..basics import Background
 
 __all__ = ["ServerProcess", "start_process"]
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import httpx2
 import trio
 
-from .._background import Background
+from ..basics import Background
 from ._http_bodies import is_unsent
 from ._http_failures import UNREACHED, HttpFailures, is_about
 from ._lifeline import Lifeline

@@ -35,7 +35,7 @@ from mcp.types import (
 
 from ..._errors import ServerError
 from ...config import Sse
-from .._exchange import ConnectionOver, Exchange, current_exchange
+from ..basics import ConnectionOver, Exchange, current_exchange
 from ._discretion import discreet
 from ._events import Event, TooMuch, read_events
 from ._http_bodies import WatchedRequestBody, media_type, read_short

@@ -9,7 +9,7 @@ from typing import Final
 import trio
 
 from ..._plain_text import plain_text
-from .._turns import Turns
+from ..basics import Turns
 from ._masker import Masker
 
 __all__ = ["StderrReader"]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ...config import resolve_env
-from .._background import Background, open_background
+from ..basics import Background, open_background
 from ._command import child_environment
 from ._credentials import resolve_credentials
 from ._discretion import discreet, install_filters

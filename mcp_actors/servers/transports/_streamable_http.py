@@ -17,7 +17,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCError, JSONRPCMessage
 
 from ...config import Http
-from .._exchange import current_exchange
+from ..basics import current_exchange
 from ._containment import ContainedClient, posted
 from ._discretion import discreet
 from ._http_client import real_url

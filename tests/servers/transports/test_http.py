@@ -16,7 +16,7 @@ from mcp.types import METHOD_NOT_FOUND
 
 from mcp_actors._errors import ConnectFailed, HttpStatusError
 from mcp_actors.config import Http, Secret, ServerConfig
-from mcp_actors.servers._exchange import ConnectionOver
+from mcp_actors.servers.basics._exchange import ConnectionOver
 from mcp_actors.servers.transports import Masker, Obituary, _http_link, open_link
 
 from ..groups import BOUND

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from .._errors import ServerError
-from .._plain_text import plain_text
+from ..._errors import ServerError
+from ..._plain_text import plain_text
 
 __all__ = ["problem_of"]
 
