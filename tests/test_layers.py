@@ -69,6 +69,11 @@ class Room(NamedTuple):
 ROOMS_OF_SERVERS: Final = {
     # begin
     "basics": "",
+    "transports.wire": "",
+    "transports.credentials": "",
+    "transports.stdio": "*",
+    "transports.http.streamable": "*",
+    "transports.http": "*",
     "transports": "basics",
     "callbacks": "_events _incoming _record basics",
     "group": "*",
@@ -115,8 +120,6 @@ TO_BE_REDRAWN: Final = {
     "kernel",
     # ---
     "servers",
-    # ---
-    "servers/transports",
 }
 """Folders that are larger for now."""
 

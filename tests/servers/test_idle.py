@@ -13,8 +13,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ServerGroup, open_servers
 from mcp_actors.servers._actor import ServerActor
-from mcp_actors.servers.transports._pipes import PipeReader
-from mcp_actors.servers.transports._stdio import StdioLink
+from mcp_actors.servers.transports.stdio._link import StdioLink
+from mcp_actors.servers.transports.stdio._pipes import PipeReader
 
 from ..leftovers import Snapshot
 from .fleet import http_config, http_server

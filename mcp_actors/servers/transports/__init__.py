@@ -5,14 +5,13 @@ The rest of `servers` uses only these names.
 
 from __future__ import annotations
 
-from ._http_failures import MAY_HAVE_ACTED as MAY_HAVE_ACTED
 from ._in_process import ElsewhereServer as ElsewhereServer
 from ._link import Link as Link
-from ._masker import Masker as Masker
 from ._obituary import Obituary as Obituary
 from ._open import open_link as open_link
-from ._streams import Stream as Stream
-from ._unreadable import is_unreadable as is_unreadable, refuse_unreadable as refuse_unreadable
+from .credentials import Masker as Masker
+from .http import MAY_HAVE_ACTED as MAY_HAVE_ACTED
+from .wire import Stream as Stream, is_unreadable as is_unreadable, refuse_unreadable as refuse_unreadable
 
 __all__ = [
     "MAY_HAVE_ACTED",

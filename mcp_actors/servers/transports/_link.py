@@ -16,8 +16,8 @@ from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 
 from ._lifeline import Lifeline
-from ._masker import Masker
 from ._obituary import Obituary
+from .credentials import Masker
 
 __all__ = ["Link", "Target"]
 

@@ -9,13 +9,11 @@ from contextlib import AbstractAsyncContextManager
 from ..._errors import ConfigError, ConnectFailed
 from ...config import Http, InProcess, ServerConfig, Sse, Stdio, TransportTemplate
 from ...config.transports import INHERITED, variables_of
-from ._http_link import open_link_over_http
 from ._in_process import open_in_process_link
 from ._link import Link
-from ._masker import Masker
-from ._sse import SseLink
-from ._stdio import open_stdio_link
-from ._streamable_http import StreamableHttpLink
+from .credentials import Masker
+from .http import SseLink, StreamableHttpLink, open_link_over_http
+from .stdio import open_stdio_link
 
 __all__ = ["open_link"]
 

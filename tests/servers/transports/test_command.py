@@ -13,7 +13,7 @@ import trio
 from mcp_actors._errors import ConnectFailed
 from mcp_actors.config import Secret, ServerConfig, Stdio
 from mcp_actors.servers.transports import open_link
-from mcp_actors.servers.transports._command import find_program
+from mcp_actors.servers.transports.stdio._command import find_program
 
 from ...messages import Said
 from ..links import never_lost, open_session, scripted, text_of

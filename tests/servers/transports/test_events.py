@@ -9,9 +9,9 @@ import pytest
 import trio
 from hypothesis import given, strategies as st
 
-from mcp_actors.servers.transports._events import Event, EventParser, TooMuch, read_events, with_events
-from mcp_actors.servers.transports._http_bodies import pieces_of
-from mcp_actors.servers.transports._lines import LongLine
+from mcp_actors.servers.transports.http._bodies import pieces_of
+from mcp_actors.servers.transports.http._events import Event, EventParser, TooMuch, read_events, with_events
+from mcp_actors.servers.transports.wire._lines import LongLine
 
 from ..hostile import LongestStep
 

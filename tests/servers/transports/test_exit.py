@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 import trio
 
-from mcp_actors.servers.transports._exit import has_successor, is_stopped, wait_exiting
+from mcp_actors.servers.transports.stdio._exit import has_successor, is_stopped, wait_exiting
 
 from ..groups import BOUND
 from ..processes import eventually

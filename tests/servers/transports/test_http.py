@@ -17,7 +17,8 @@ from mcp.types import METHOD_NOT_FOUND
 from mcp_actors._errors import ConnectFailed, HttpStatusError
 from mcp_actors.config import Http, Secret, ServerConfig
 from mcp_actors.servers.basics._exchange import ConnectionOver
-from mcp_actors.servers.transports import Masker, Obituary, _http_link, open_link
+from mcp_actors.servers.transports import Masker, Obituary, open_link
+from mcp_actors.servers.transports.http import _link as _http_link
 
 from ..groups import BOUND
 from ..http_server import TOOLS, Running, run_server, unused_port

@@ -33,7 +33,8 @@ from mcp_actors import (
     open_servers,
 )
 from mcp_actors.config import Secret
-from mcp_actors.servers.transports import Masker, _http_client
+from mcp_actors.servers.transports import Masker
+from mcp_actors.servers.transports.http import _client as _http_client
 
 from ...messages import Said
 from ..faults.http_faults import FaultyServer, Raw, answer, faulty_server, response, stream

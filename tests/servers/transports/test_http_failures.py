@@ -11,8 +11,8 @@ import httpx2
 import pytest
 from mcp import MCPError
 
-from mcp_actors.servers.transports import _http_failures
-from mcp_actors.servers.transports._http_failures import (
+from mcp_actors.servers.transports.http import _failures as _http_failures
+from mcp_actors.servers.transports.http._failures import (
     HttpFailures,
     NoAnswer,
     describe,
@@ -20,7 +20,7 @@ from mcp_actors.servers.transports._http_failures import (
     nameless_error,
     retry_after,
 )
-from mcp_actors.servers.transports._values import MessageLimits
+from mcp_actors.servers.transports.wire._values import MessageLimits
 
 from ...messages import Said
 

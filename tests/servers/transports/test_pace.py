@@ -14,9 +14,17 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCRequest
 
 from mcp_actors.servers.transports import open_link
-from mcp_actors.servers.transports._events import read_events
-from mcp_actors.servers.transports._pace import A_SECOND, AT_ONCE, LONGEST, MESSAGE_BYTES, NOTICED, RESTS, ReadingPace
-from mcp_actors.servers.transports._pipes import PipeReader
+from mcp_actors.servers.transports.http._events import read_events
+from mcp_actors.servers.transports.stdio._pipes import PipeReader
+from mcp_actors.servers.transports.wire._pace import (
+    A_SECOND,
+    AT_ONCE,
+    LONGEST,
+    MESSAGE_BYTES,
+    NOTICED,
+    RESTS,
+    ReadingPace,
+)
 
 from ..groups import BOUND
 from ..links import never_lost, shell, streams_of

@@ -18,8 +18,8 @@ from mcp.types import JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
 
 from mcp_actors._errors import LimitExceeded
 from mcp_actors.servers.transports import open_link
-from mcp_actors.servers.transports._messages import parse_message
-from mcp_actors.servers.transports._pipes import BACKLOG_BYTES, BURST, unread_bytes
+from mcp_actors.servers.transports.stdio._pipes import BACKLOG_BYTES, BURST, unread_bytes
+from mcp_actors.servers.transports.wire._messages import parse_message
 
 from ...messages import Said
 from ..groups import BOUND
@@ -238,7 +238,7 @@ def test_what_a_ctrl_c_hits_while_it_is_written_is_written_once(tmp_path: Path) 
             reader, writer = await streams_of(link)
             await reader.receive()
             await writer.send(notification("once"))
-            with patch("mcp_actors.servers.transports._pipes.os", wraps=os, write=write):
+            with patch("mcp_actors.servers.transports.stdio._pipes.os", wraps=os, write=write):
                 await trio.sleep(BOUND)
 
     with pytest.raises(KeyboardInterrupt):

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import trio
 
-from mcp_actors.servers.transports import _process, open_link
-from mcp_actors.servers.transports._stdio import StdioLink
+from mcp_actors.servers.transports import open_link
+from mcp_actors.servers.transports.stdio import _process
+from mcp_actors.servers.transports.stdio._link import StdioLink
 
 from ...messages import Said
 from ..links import MARGIN, never_lost, open_session, scripted, shell, streams_of, wait_for_line

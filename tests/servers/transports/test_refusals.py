@@ -10,7 +10,7 @@ import trio
 from mcp import MCPError
 
 from mcp_actors import Http, HttpStatusError, ServerConfig, open_servers
-from mcp_actors.servers.transports._refusals import Refusals
+from mcp_actors.servers.transports.http._refusals import Refusals
 
 from ..faults.http_faults import Raw, faulty_server, response
 from ..fleet import calls

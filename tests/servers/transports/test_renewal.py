@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from mcp_actors import Http, HttpStatusError, Secret, ServerConfig, ServerGroup, Sse, open_servers
-from mcp_actors.servers.transports._renewal import named_credentials
+from mcp_actors.servers.transports.credentials._renewal import named_credentials
 
 from ..faults.http_faults import Era, FaultyServer, Raw, faulty_server, response
 from ..fleet import calls

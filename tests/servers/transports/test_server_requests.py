@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from mcp.types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from mcp_actors import LimitExceeded
-from mcp_actors.servers.transports._server_requests import A_SECOND, EARNED, HELD_BYTES, ServerRequests
+from mcp_actors.servers.transports.wire._server_requests import A_SECOND, EARNED, HELD_BYTES, ServerRequests
 
 
 def asks(request_id: int | str, method: str = "ping") -> JSONRPCRequest:

@@ -8,8 +8,9 @@ import re
 import pytest
 import trio
 
-from mcp_actors.servers.transports import _stderr, open_link
-from mcp_actors.servers.transports._stderr import BYTES_A_SECOND, LINE_BYTES, LINES_A_SECOND, TAIL_BYTES
+from mcp_actors.servers.transports import open_link
+from mcp_actors.servers.transports.stdio import _stderr
+from mcp_actors.servers.transports.stdio._stderr import BYTES_A_SECOND, LINE_BYTES, LINES_A_SECOND, TAIL_BYTES
 
 from ..groups import BOUND
 from ..hostile import STEP, LongestStep

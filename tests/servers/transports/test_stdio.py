@@ -15,9 +15,10 @@ import trio
 from mcp import Client, MCPError
 
 from mcp_actors.config import ServerConfig, Stdio
-from mcp_actors.servers.transports import Link, Obituary, _stdio, open_link
-from mcp_actors.servers.transports._pipes import PipeReader, PipeWriter
-from mcp_actors.servers.transports._stdio import OBITUARY_WAIT
+from mcp_actors.servers.transports import Link, Obituary, open_link
+from mcp_actors.servers.transports.stdio import _link as _stdio
+from mcp_actors.servers.transports.stdio._link import OBITUARY_WAIT
+from mcp_actors.servers.transports.stdio._pipes import PipeReader, PipeWriter
 
 from ..fleet import PROMPT
 from ..groups import BOUND

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from mcp.types import PARSE_ERROR
 
 from mcp_actors import ConnectFailed, ConnectionLost, open_servers
-from mcp_actors.servers.transports._unreadable import unreadable_answer
+from mcp_actors.servers.transports.wire._unreadable import unreadable_answer
 
 from ...processor_time import takes_less_than
 from ..groups import BOUND, NEVER, server

@@ -33,22 +33,29 @@ from mcp.types import (
     RequestId,
 )
 
-from ..._errors import ServerError
-from ...config import Sse
-from ..basics import ConnectionOver, Exchange, current_exchange
-from ._discretion import discreet
+from ...._errors import ServerError
+from ....config import Sse
+from ...basics import ConnectionOver, Exchange, current_exchange
+from .._lifeline import Lifeline
+from ..credentials import discreet
+from ..wire import (
+    INITIALIZED,
+    MessageLimits,
+    MessageReader,
+    OpenStreams,
+    SkippedMessages,
+    Stream,
+    answer_over_limit,
+    parse_message,
+    unreadable_answer,
+)
+from ._bodies import WatchedRequestBody, media_type, read_short
+from ._client import real_url
 from ._events import Event, TooMuch, read_events
-from ._http_bodies import WatchedRequestBody, media_type, read_short
-from ._http_client import real_url
-from ._http_failures import UNREACHED
-from ._http_link import HttpLink
-from ._lifeline import Lifeline
-from ._messages import INITIALIZED, SkippedMessages, parse_message
+from ._failures import UNREACHED
+from ._link import HttpLink
 from ._reach import Reach
 from ._refusals import PING_ID, Refusals
-from ._streams import MessageReader, OpenStreams, Stream
-from ._unreadable import answer_over_limit, unreadable_answer
-from ._values import MessageLimits
 
 __all__ = ["SseLink"]
 

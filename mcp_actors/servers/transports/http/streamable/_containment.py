@@ -29,10 +29,11 @@ from mcp.types import (
     JSONRPCRequest,
 )
 
-from ..._errors import HttpStatusError, LimitExceeded
-from ..basics import Background, ConnectionOver, Exchange, current_exchange
-from ._events import Event, TooMuch, read_events, with_events
-from ._http_bodies import (
+from ....._errors import HttpStatusError, LimitExceeded
+from ....basics import Background, ConnectionOver, Exchange, current_exchange
+from ..._lifeline import Lifeline
+from ...wire import INITIALIZED, Excess, MessageLimits, TooManyValues
+from .._bodies import (
     OF_THE_BODY,
     BodyTooLong,
     WatchedRequestBody,
@@ -41,13 +42,11 @@ from ._http_bodies import (
     read_body,
     read_short,
 )
-from ._http_failures import OF_HTTP, UNREACHED, HttpFailures, NoAnswer, nameless_error
-from ._lifeline import Lifeline
-from ._messages import INITIALIZED
+from .._events import Event, TooMuch, read_events, with_events
+from .._failures import OF_HTTP, UNREACHED, HttpFailures, NoAnswer, nameless_error
+from .._reach import Reach
+from .._refusals import SESSION, Refusals
 from ._notification_stream import NotificationStream
-from ._reach import Reach
-from ._refusals import SESSION, Refusals
-from ._values import Excess, MessageLimits, TooManyValues
 
 __all__ = ["ContainedClient", "posted"]
 

@@ -20,26 +20,20 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ...config import resolve_env
-from ..basics import Background, open_background
+from ....config import resolve_env
+from ...basics import Background, open_background
+from .._lifeline import Lifeline
+from .._link import Link
+from .._obituary import Obituary
+from ..credentials import Masker, discreet, install_filters, resolve_credentials
+from ..wire import LOGGED, MessageLimits, OpenStreams, ReadingPace, ServerRequests
 from ._command import child_environment
-from ._credentials import resolve_credentials
-from ._discretion import discreet, install_filters
-from ._lifeline import Lifeline
-from ._link import Link
-from ._masker import Masker
-from ._messages import LOGGED
-from ._obituary import Obituary
-from ._pace import ReadingPace
 from ._pipes import PipeReader, PipeWriter, read_pipe, unread_bytes
 from ._process import ServerProcess, start_process
-from ._server_requests import ServerRequests
 from ._stderr import StderrReader
-from ._streams import OpenStreams
-from ._values import MessageLimits
 
 if TYPE_CHECKING:
-    from ...config import ServerConfig, Stdio
+    from ....config import ServerConfig, Stdio
 
 __all__ = ["StdioLink", "open_stdio_link"]
 

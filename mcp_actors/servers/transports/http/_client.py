@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Final
 import httpx2
 import trio
 
-from ..._errors import ConnectFailed
-from ...config import Http, Sse, is_auth_flow, is_loopback
-from ._http_bodies import note_refusal
-from ._masker import Masker
-from ._renewal import Credentials, Renewal
-from ._shortage import shortage_of
+from ...._errors import ConnectFailed
+from ....config import Http, Sse, is_auth_flow, is_loopback
+from .._shortage import shortage_of
+from ..credentials import Credentials, Masker, Renewal
+from ._bodies import note_refusal
 
 if TYPE_CHECKING:
-    from ...config import ServerConfig
+    from ....config import ServerConfig
 
 __all__ = ["bound_on_connections", "make_client", "real_url"]
 

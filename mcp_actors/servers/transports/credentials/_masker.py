@@ -21,9 +21,9 @@ import httpx2
 from mcp import MCPError
 from mcp.types import ErrorData
 
-from ..._errors import McpActorsError
-from ...config.transports import secrets_in
-from ...config.values import MASK
+from ...._errors import McpActorsError
+from ....config.transports import secrets_in
+from ....config.values import MASK
 
 __all__ = ["Masker"]
 

@@ -16,18 +16,15 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCError, JSONRPCMessage
 
-from ...config import Http
-from ..basics import current_exchange
+from .....config import Http
+from ....basics import current_exchange
+from ..._lifeline import Lifeline
+from ...credentials import Masker, discreet
+from ...wire import MessageLimits, MessageReader, OpenStreams, Stream, with_result_type
+from .._client import real_url
+from .._failures import HttpFailures
+from .._link import HttpLink
 from ._containment import ContainedClient, posted
-from ._discretion import discreet
-from ._http_client import real_url
-from ._http_failures import HttpFailures
-from ._http_link import HttpLink
-from ._lifeline import Lifeline
-from ._masker import Masker
-from ._messages import with_result_type
-from ._streams import MessageReader, OpenStreams, Stream
-from ._values import MessageLimits
 
 if TYPE_CHECKING:
     import contextvars

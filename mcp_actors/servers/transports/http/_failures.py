@@ -21,12 +21,12 @@ from mcp import MCPError
 from mcp.types import ErrorData, JSONRPCError, JSONRPCResponse, RequestId
 from pydantic_core import from_json
 
-from ..._collapse import caused_by
-from ..._errors import ConnectionLost, HttpStatusError, LimitExceeded, ServerError
-from ..._plain_text import plain_text
-from ..basics import ConnectionOver
-from ._masker import Masked, Masker
-from ._messages import parse_message
+from ...._collapse import caused_by
+from ...._errors import ConnectionLost, HttpStatusError, LimitExceeded, ServerError
+from ...._plain_text import plain_text
+from ...basics import ConnectionOver
+from ..credentials import Masked, Masker
+from ..wire import parse_message
 
 __all__ = [
     "OF_HTTP",

@@ -27,19 +27,26 @@ import trio
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCMessage
 
-from ..._errors import LimitExceeded
-from ._lines import LineSplitter, LongLine
-from ._masker import Masker
-from ._messages import SkippedMessages, parse_message, with_result_type
-from ._pace import ReadingPace
-from ._server_requests import ServerRequests
-from ._streams import MessageReader, Stream
-from ._unreadable import answer_over_limit, unreadable_answer
-from ._values import MessageLimits
+from ...._errors import LimitExceeded
+from ..credentials import Masker
+from ..wire import (
+    LineSplitter,
+    LongLine,
+    MessageLimits,
+    MessageReader,
+    ReadingPace,
+    ServerRequests,
+    SkippedMessages,
+    Stream,
+    answer_over_limit,
+    parse_message,
+    unreadable_answer,
+    with_result_type,
+)
 
 if TYPE_CHECKING:
-    from ..basics import Background
-    from ._lifeline import Lifeline
+    from ...basics import Background
+    from .._lifeline import Lifeline
 
 __all__ = ["PipeReader", "PipeWriter", "read_pipe", "unread_bytes"]
 

@@ -16,8 +16,8 @@ from typing import Final
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, RequestId
 
-from ..._errors import LimitExceeded
-from ..._plain_text import plain_text
+from ...._errors import LimitExceeded
+from ...._plain_text import plain_text
 
 __all__ = ["HELD_BYTES", "ServerRequests"]
 

@@ -18,23 +18,21 @@ import httpx2
 import trio
 from mcp.types import JSONRPCMessage, JSONRPCRequest
 
-from ..._collapse import leaves
-from ..._errors import LimitExceeded
-from ..._json_walk import measured
-from ...config import Http, Sse
-from ..basics import Background, open_background
-from ._discretion import discreet, install_filters
-from ._http_bodies import HeardBody
-from ._http_client import bound_on_connections, make_client
-from ._http_failures import HttpFailures, describe
-from ._lifeline import Lifeline
-from ._link import Link
-from ._masker import Masker
-from ._renewal import named_credentials
-from ._server_requests import HELD_BYTES, ServerRequests
+from ...._collapse import leaves
+from ...._errors import LimitExceeded
+from ...._json_walk import measured
+from ....config import Http, Sse
+from ...basics import Background, open_background
+from .._lifeline import Lifeline
+from .._link import Link
+from ..credentials import Masker, discreet, install_filters, named_credentials
+from ..wire import HELD_BYTES, ServerRequests
+from ._bodies import HeardBody
+from ._client import bound_on_connections, make_client
+from ._failures import HttpFailures, describe
 
 if TYPE_CHECKING:
-    from ...config import ServerConfig
+    from ....config import ServerConfig
 
 __all__ = ["HttpLink", "open_link_over_http"]
 

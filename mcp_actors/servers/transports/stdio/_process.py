@@ -25,8 +25,8 @@ from ._command import explain_spawn_error, find_program
 from ._exit import has_successor, is_stopped, wait_exiting
 
 if TYPE_CHECKING:
-    from ...config import Stdio
-    from ..basics import Background
+    from ....config import Stdio
+    from ...basics import Background
 
 __all__ = ["ServerProcess", "start_process"]
 

@@ -11,10 +11,10 @@ import httpx2
 import trio
 from mcp import MCPError
 
-from ..basics import Turns
-from ._http_failures import error_in
-from ._lifeline import Lifeline
-from ._values import TooManyValues, ValueCounter
+from ...basics import Turns
+from .._lifeline import Lifeline
+from ..wire import TooManyValues, ValueCounter
+from ._failures import error_in
 
 __all__ = [
     "OF_THE_BODY",

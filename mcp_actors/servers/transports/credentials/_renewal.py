@@ -17,12 +17,12 @@ import httpx2
 import trio
 from attrs import define, field
 
-from ..._errors import ConnectFailed
-from ...config import is_auth_flow, resolve_headers, resolve_token
-from ._credentials import resolve_credentials
+from ...._errors import ConnectFailed
+from ....config import is_auth_flow, resolve_headers, resolve_token
+from ._values import resolve_credentials
 
 if TYPE_CHECKING:
-    from ...config import ConfigValue, Http, Sse
+    from ....config import ConfigValue, Http, Sse
     from ._masker import Masker
 
 __all__ = ["Credentials", "Renewal", "named_credentials"]

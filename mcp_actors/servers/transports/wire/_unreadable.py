@@ -16,7 +16,7 @@ from typing import Final
 from mcp import MCPError
 from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError
 
-from ..._errors import ConnectionLost, LimitExceeded
+from ...._errors import ConnectionLost, LimitExceeded
 
 __all__ = ["LONG", "Excerpt", "answer_over_limit", "is_unreadable", "refuse_unreadable", "unreadable_answer"]
 

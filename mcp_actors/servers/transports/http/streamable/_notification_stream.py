@@ -17,12 +17,11 @@ from typing import Final
 import httpx2
 import trio
 
-from ..._backoff import Backoff
-from ..basics import Background
-from ._events import Event
-from ._lifeline import Lifeline
-from ._messages import SkippedMessages, parse_message
-from ._values import MessageLimits
+from ....._backoff import Backoff
+from ....basics import Background
+from ..._lifeline import Lifeline
+from ...wire import MessageLimits, SkippedMessages, parse_message
+from .._events import Event
 
 __all__ = ["NotificationStream"]
 

@@ -15,8 +15,8 @@ from typing import Final
 import httpx2
 from attrs import frozen
 
-from ...config import mask_url
-from ...config.values import ExpandedUrl
+from ....config import mask_url
+from ....config.values import ExpandedUrl
 from ._masker import Masker
 
 __all__ = ["discreet", "install_filters"]

@@ -12,9 +12,9 @@ import shutil
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ..._errors import ConnectFailed
-from ...config.transports import INHERITED
-from ._shortage import shortage_of
+from ...._errors import ConnectFailed
+from ....config.transports import INHERITED
+from .._shortage import shortage_of
 
 __all__ = ["child_environment", "explain_spawn_error", "find_program"]
 

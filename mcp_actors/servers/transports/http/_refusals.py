@@ -16,7 +16,7 @@ from attrs import define, field
 from mcp import MCPError
 from mcp.types import METHOD_NOT_FOUND
 
-from ._http_bodies import read_short
+from ._bodies import read_short
 
 __all__ = ["PING_ID", "SESSION", "Refusals"]
 

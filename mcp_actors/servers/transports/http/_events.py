@@ -17,11 +17,9 @@ import httpx2
 import trio
 from attrs import frozen
 
-from ..basics import Turns
-from ._http_bodies import OF_THE_BODY, PIECE, pieces_of
-from ._lines import LongLine
-from ._pace import ReadingPace
-from ._values import ValueCounter
+from ...basics import Turns
+from ..wire import LongLine, ReadingPace, ValueCounter
+from ._bodies import OF_THE_BODY, PIECE, pieces_of
 
 __all__ = ["Event", "EventParser", "TooMuch", "read_events", "with_events"]
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from ..._errors import ConfigError, ConnectFailed
+from ...._errors import ConfigError, ConnectFailed
 
 __all__ = ["resolve_credentials"]
 

@@ -8,9 +8,9 @@ from typing import Final
 
 import trio
 
-from ..._plain_text import plain_text
-from ..basics import Turns
-from ._masker import Masker
+from ...._plain_text import plain_text
+from ...basics import Turns
+from ..credentials import Masker
 
 __all__ = ["StderrReader"]
 

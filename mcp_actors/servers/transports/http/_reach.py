@@ -14,10 +14,10 @@ from typing import Any, Final
 import httpx2
 import trio
 
-from ..basics import Background
-from ._http_bodies import is_unsent
-from ._http_failures import UNREACHED, HttpFailures, is_about
-from ._lifeline import Lifeline
+from ...basics import Background
+from .._lifeline import Lifeline
+from ._bodies import is_unsent
+from ._failures import UNREACHED, HttpFailures, is_about
 
 __all__ = ["Reach"]
 

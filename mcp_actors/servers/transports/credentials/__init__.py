@@ -1,0 +1,22 @@
+"""Credentials of one connection: resolved, renewed, and masked wherever they could be shown.
+
+All transports come in. It may touch nothing else of `transports`.
+"""
+
+from __future__ import annotations
+
+from ._discretion import discreet as discreet, install_filters as install_filters
+from ._masker import Masked as Masked, Masker as Masker
+from ._renewal import Credentials as Credentials, Renewal as Renewal, named_credentials as named_credentials
+from ._values import resolve_credentials as resolve_credentials
+
+__all__ = [
+    "Credentials",
+    "Masked",
+    "Masker",
+    "Renewal",
+    "discreet",
+    "install_filters",
+    "named_credentials",
+    "resolve_credentials",
+]

@@ -1,0 +1,54 @@
+"""Messages on their way from bytes: lines, limits, pace, and the streams that the SDK reads.
+
+All transports come in. It may touch nothing else of `transports`.
+"""
+
+from __future__ import annotations
+
+from ._lines import LineSplitter as LineSplitter, LongLine as LongLine
+from ._messages import (
+    INITIALIZED as INITIALIZED,
+    LOGGED as LOGGED,
+    SkippedMessages as SkippedMessages,
+    parse_message as parse_message,
+    with_result_type as with_result_type,
+)
+from ._pace import ReadingPace as ReadingPace
+from ._server_requests import HELD_BYTES as HELD_BYTES, ServerRequests as ServerRequests
+from ._streams import MessageReader as MessageReader, OpenStreams as OpenStreams, Stream as Stream
+from ._unreadable import (
+    answer_over_limit as answer_over_limit,
+    is_unreadable as is_unreadable,
+    refuse_unreadable as refuse_unreadable,
+    unreadable_answer as unreadable_answer,
+)
+from ._values import (
+    Excess as Excess,
+    MessageLimits as MessageLimits,
+    TooManyValues as TooManyValues,
+    ValueCounter as ValueCounter,
+)
+
+__all__ = [
+    "HELD_BYTES",
+    "INITIALIZED",
+    "LOGGED",
+    "Excess",
+    "LineSplitter",
+    "LongLine",
+    "MessageLimits",
+    "MessageReader",
+    "OpenStreams",
+    "ReadingPace",
+    "ServerRequests",
+    "SkippedMessages",
+    "Stream",
+    "TooManyValues",
+    "ValueCounter",
+    "answer_over_limit",
+    "is_unreadable",
+    "parse_message",
+    "refuse_unreadable",
+    "unreadable_answer",
+    "with_result_type",
+]
