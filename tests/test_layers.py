@@ -75,6 +75,7 @@ ROOMS_OF_SERVERS: Final = {
     "transports.http.streamable": "*",
     "transports.http": "*",
     "transports": "basics",
+    "policy": "basics",
     "callbacks": "_events _incoming _record basics",
     "group": "*",
     # end

@@ -20,8 +20,6 @@ from ._events import (
     ToolsChanged as ToolsChanged,
     ToolsDiffer as ToolsDiffer,
 )
-from ._health import Health as Health, HealthStatus as HealthStatus
-from ._latency import Latency as Latency
 from ._pending import PendingRequest as PendingRequest
 from ._ref import ServerRef as ServerRef
 from ._state import ServerState as ServerState
@@ -29,6 +27,7 @@ from ._status import ServerInfo as ServerInfo, ServerStatus as ServerStatus
 from ._subscriptions import ResourceUpdated as ResourceUpdated, Subscription as Subscription
 from ._supported import Supported as Supported
 from .group import ServerGroup as ServerGroup, open_servers as open_servers
+from .policy import Health as Health, HealthStatus as HealthStatus, Latency as Latency
 
 __all__ = [
     "Flooded",

@@ -58,12 +58,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractContextManager
 
-    from ._health import Verdict
     from ._incoming import ClientCallbacks, Incoming
     from ._patience import Patience
     from ._record import ServerRecord
     from ._request import Request
     from .basics import Exchange
+    from .policy import Verdict
     from .transports import Link
 
 __all__ = ["ServerActor"]

@@ -33,15 +33,15 @@ from ..kernel import open_actor
 from ._actor import ServerActor
 from ._lifecycle import Start
 from ._record import ServerRecord
-from ._retry import NoRetry, Retries
 from ._state import ACTIVE
 from .basics import open_background, problem_of
+from .policy import NoRetry, Retries
 
 if TYPE_CHECKING:
     from ..kernel import ActorRef, PendingCall
-    from ._deadlines import Deadline
     from ._lifecycle import Supervised
     from ._request import Request
+    from .policy import Deadline
 
 __all__ = ["Caller"]
 

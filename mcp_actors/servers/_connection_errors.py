@@ -12,8 +12,8 @@ from pydantic_core import ValidationError
 from .._collapse import caused_by, collapse
 from .._errors import ConnectFailed, ConnectionLost, ConnectPhase, HttpStatusError, RequestTimedOut
 from .._plain_text import indented, plain_text
-from ._versions import incompatibility
 from .basics import ConnectionOver, problem_of
+from .policy import incompatibility
 from .transports import MAY_HAVE_ACTED, Masker, Obituary, is_unreadable
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import ValidationError
 
 from .._errors import ActorError, HttpStatusError, RequestTimedOut
-from ._health import Health
 from ._request import Request
 from ._state import CONNECTED
 from .basics import current_exchange, problem_of
+from .policy import Health
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from mcp import Client
 
     from ..kernel import ActorRef
-    from ._health import Verdict
     from ._record import ServerRecord
     from ._server_health import ServerHealth
+    from .policy import Verdict
 
 __all__ = ["check_health", "keep_checking"]
 

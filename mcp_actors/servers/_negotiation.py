@@ -48,10 +48,18 @@ from mcp.types.version import (
 from pydantic_core import ValidationError
 
 from ._connection_errors import TimedOut
-from ._era import ASK, QUIRK, era_after_failure, era_of, first_era
 from ._input_required import MAX_ROUNDS
 from ._patience import open_patience
-from ._versions import check_handshake_version, is_modern, offered_versions
+from .policy import (
+    ASK,
+    QUIRK,
+    check_handshake_version,
+    era_after_failure,
+    era_of,
+    first_era,
+    is_modern,
+    offered_versions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ._caller import Caller
-    from ._deadlines import Deadline
     from ._request import Request
+    from .policy import Deadline
 
 __all__ = ["PendingRequest"]
 

@@ -13,19 +13,16 @@ from mcp.types import PromptListChangedNotification, ResourceListChangedNotifica
 from .._errors import ServerUnavailable
 from ..config import EffectiveCallbacks
 from ..kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting
-from ._breaker import Breaker
 from ._catalog import ServerCatalog
-from ._deadlines import Deadlines
 from ._events import HealthChanged, PromptsChanged, Recovered, ResourcesChanged, ServerEvent, StateChanged
 from ._incoming import Listeners, NotificationsMissed
-from ._latency import LatencyCounts
 from ._reporter import CatalogReporter
-from ._retry import RetryTokens
 from ._server_health import ServerHealth
 from ._state import CONNECTED, FAILED, LISTED, SETTLED, ServerState
 from ._subscriptions import Subscriptions
 from ._transitions import next_state
 from .basics import problem_of
+from .policy import Breaker, Deadlines, LatencyCounts, RetryTokens
 from .transports import Masker
 
 if TYPE_CHECKING:
@@ -35,9 +32,9 @@ if TYPE_CHECKING:
 
     from ..catalog import ToolChecks
     from ..config import ServerConfig
-    from ._era import Era
     from ._known_tools import KnownTool
     from ._status import ServerInfo
+    from .policy import Era
     from .transports import Link
 
 __all__ = ["ServerRecord"]

@@ -29,11 +29,10 @@ if TYPE_CHECKING:
     from ..config import ServerConfig
     from ..kernel import ActorRef
     from ._admission import ToolChanges
-    from ._deadlines import Deadline
-    from ._health import Health
     from ._lifecycle import Supervised
     from ._state import ServerState
     from ._status import ServerInfo
+    from .policy import Deadline, Health
 
 __all__ = ["ServerRef"]
 

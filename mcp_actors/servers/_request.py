@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from mcp.types import RequestParamsMeta
 
     from ..kernel import ActorRef
-    from ._deadlines import Deadline
     from ._record import ServerRecord
+    from .policy import Deadline
 
 __all__ = ["Request", "ask_from_beside", "meta_for"]
 

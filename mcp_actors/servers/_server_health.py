@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from .._suspend import sleep_through_suspend
-from ._health import Condition, Health, HealthStatus, Ladder, Verdict
+from .policy import Condition, Health, HealthStatus, Ladder, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..config import HealthPolicy
-    from ._deadlines import Deadlines
+    from .policy import Deadlines
     from .transports import Link
 
 __all__ = ["ServerHealth"]

@@ -13,9 +13,8 @@ if TYPE_CHECKING:
 
     from mcp.types import ServerCapabilities
 
-    from ._health import HealthStatus
-    from ._latency import Latency
     from ._state import ServerState
+    from .policy import HealthStatus, Latency
 
 __all__ = ["ServerInfo", "ServerStatus"]
 

@@ -36,9 +36,9 @@ from ..config import mask_url
 from ._listening import lists_that_change
 from ._request import Request, ask_from_beside
 from ._resource_stream import ResourceStream
-from ._retry import is_transient
 from ._supported import require
 from .basics import problem_of
+from .policy import is_transient
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

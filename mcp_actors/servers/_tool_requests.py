@@ -18,8 +18,8 @@ from ._known_tools import known_tools
 from ._pages import all_pages
 from ._progress import ProgressFeed
 from ._request import Request, meta_for
-from ._retry import is_repeatable_call
 from .basics import Turns, open_background
+from .policy import is_repeatable_call
 
 if TYPE_CHECKING:
     from mcp import Client

@@ -26,7 +26,7 @@ from mcp_actors import (
     ServerUnavailable,
     ToolNotFound,
 )
-from mcp_actors.servers._breaker import Breaker, Ticket, evidence
+from mcp_actors.servers.policy._breaker import Breaker, Ticket, evidence
 
 LOST: Final = ConnectionLost("server 's': the connection ended", server="s")
 TIMED_OUT: Final = RequestTimedOut(

@@ -28,11 +28,11 @@ from pydantic_core import ValidationError
 from ...catalog import Pins
 from ...catalog.store import RememberedCatalog
 from ...kernel import Actor
-from .._era import Era
 from .._events import StateChanged, ToolsChanged
 from .._fingerprint import fingerprint
 from .._known_tools import KnownTool
 from .._state import ACTIVE
+from ..policy import Era
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping

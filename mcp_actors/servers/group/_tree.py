@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Final
 
 from ...kernel import ChildSpec, Supervisor
 from .._actor import ServerActor
-from .._deadlines import DeadlineActor
 from .._lifecycle import LifecycleActor
-from .._parking import seconds_to_retry
 from ..basics import ClosingOrder
+from ..policy import DeadlineActor, seconds_to_retry
 from ._memory import FLUSH_WAIT, MemoryActor
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from attrs import define, field
 from mcp import MCPError
 
-from .._collapse import caused_by
-from .._errors import (
+from ..._collapse import caused_by
+from ..._errors import (
     ConnectFailed,
     ConnectionLost,
     HttpStatusError,
@@ -35,12 +35,12 @@ from .._errors import (
     ServerError,
     ServerUnavailable,
 )
-from .basics import problem_of
+from ..basics import problem_of
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from ..config import BreakerPolicy
+    from ...config import BreakerPolicy
 
 __all__ = ["Breaker", "BreakerState", "Evidence", "Ticket", "evidence"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
-from .._errors import ConnectFailed
+from ..._errors import ConnectFailed
 
 if TYPE_CHECKING:
-    from ..config import RestartPolicy
+    from ...config import RestartPolicy
 
 __all__ = ["seconds_to_retry"]
 

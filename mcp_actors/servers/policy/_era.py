@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final
 from attrs import frozen
 from mcp.types import DiscoverResult
 
-from ..config import speaks_sse
+from ...config import speaks_sse
 
 if TYPE_CHECKING:
     from mcp import Client
 
-    from ..config import ServerConfig
+    from ...config import ServerConfig
 
 __all__ = ["ASK", "LEGACY", "QUIRK", "Era", "era_after_failure", "era_of", "first_era"]
 

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import trio
 from attrs import define
 
-from .._errors import RequestTimedOut
-from ..kernel import Actor
+from ..._errors import RequestTimedOut
+from ...kernel import Actor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from ..kernel import PendingCall
+    from ...kernel import PendingCall
 
 __all__ = ["Deadline", "DeadlineActor", "Deadlines"]
 

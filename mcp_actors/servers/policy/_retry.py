@@ -28,14 +28,14 @@ from attrs import define, field, frozen
 from mcp import MCPError
 from mcp.types import INTERNAL_ERROR, REQUEST_TIMEOUT
 
-from .._errors import ConnectFailed, ConnectionLost, HttpStatusError, LimitExceeded
+from ..._errors import ConnectFailed, ConnectionLost, HttpStatusError, LimitExceeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mcp.types import ToolAnnotations
 
-    from ..config import RetryBudget, RetryPolicy
+    from ...config import RetryBudget, RetryPolicy
 
 __all__ = ["NoRetry", "Retries", "Retry", "RetryTokens", "asked_to_wait", "is_repeatable_call", "is_transient"]
 

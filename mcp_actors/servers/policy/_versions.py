@@ -8,12 +8,12 @@ from mcp import MCPError
 from mcp.types import METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
-from .._plain_text import plain_text
+from ..._plain_text import plain_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..config import ServerConfig
+    from ...config import ServerConfig
 
 __all__ = ["NoCommonVersion", "check_handshake_version", "incompatibility", "is_modern", "offered_versions"]
 

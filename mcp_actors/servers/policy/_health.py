@@ -15,7 +15,7 @@ from attrs import frozen
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from ..config import HealthPolicy
+    from ...config import HealthPolicy
 
 __all__ = ["Condition", "Health", "HealthStatus", "Ladder", "Verdict"]
 

@@ -1,0 +1,71 @@
+"""Rules of one server: retries, breaker, deadlines, health, parking, eras. Decisions on plain data.
+
+Every room above may come in. It may touch `basics`, and knows no record, connection or request.
+"""
+
+from __future__ import annotations
+
+from ._breaker import Breaker as Breaker
+from ._deadlines import Deadline as Deadline, DeadlineActor as DeadlineActor, Deadlines as Deadlines
+from ._era import (
+    ASK as ASK,
+    QUIRK as QUIRK,
+    Era as Era,
+    era_after_failure as era_after_failure,
+    era_of as era_of,
+    first_era as first_era,
+)
+from ._health import (
+    Condition as Condition,
+    Health as Health,
+    HealthStatus as HealthStatus,
+    Ladder as Ladder,
+    Verdict as Verdict,
+)
+from ._latency import Latency as Latency, LatencyCounts as LatencyCounts
+from ._parking import seconds_to_retry as seconds_to_retry
+from ._retry import (
+    NoRetry as NoRetry,
+    Retries as Retries,
+    RetryTokens as RetryTokens,
+    asked_to_wait as asked_to_wait,
+    is_repeatable_call as is_repeatable_call,
+    is_transient as is_transient,
+)
+from ._versions import (
+    check_handshake_version as check_handshake_version,
+    incompatibility as incompatibility,
+    is_modern as is_modern,
+    offered_versions as offered_versions,
+)
+
+__all__ = [
+    "ASK",
+    "QUIRK",
+    "Breaker",
+    "Condition",
+    "Deadline",
+    "DeadlineActor",
+    "Deadlines",
+    "Era",
+    "Health",
+    "HealthStatus",
+    "Ladder",
+    "Latency",
+    "LatencyCounts",
+    "NoRetry",
+    "Retries",
+    "RetryTokens",
+    "Verdict",
+    "asked_to_wait",
+    "check_handshake_version",
+    "era_after_failure",
+    "era_of",
+    "first_era",
+    "incompatibility",
+    "is_modern",
+    "is_repeatable_call",
+    "is_transient",
+    "offered_versions",
+    "seconds_to_retry",
+]
