@@ -76,6 +76,7 @@ ROOMS_OF_SERVERS: Final = {
     "transports.http": "*",
     "transports": "basics",
     "policy": "basics",
+    "tools": "basics",
     "callbacks": "_events _incoming _record basics",
     "group": "*",
     # end

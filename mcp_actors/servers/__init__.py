@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from .._errors import NotSupported as NotSupported
 from .._exports import publish
-from ._admission import ToolChanges as ToolChanges
 from ._events import (
     Flooded as Flooded,
     LimitReached as LimitReached,
@@ -28,6 +27,7 @@ from ._subscriptions import ResourceUpdated as ResourceUpdated, Subscription as 
 from ._supported import Supported as Supported
 from .group import ServerGroup as ServerGroup, open_servers as open_servers
 from .policy import Health as Health, HealthStatus as HealthStatus, Latency as Latency
+from .tools import ToolChanges as ToolChanges
 
 __all__ = [
     "Flooded",

@@ -13,7 +13,6 @@ from mcp.types import PromptListChangedNotification, ResourceListChangedNotifica
 from .._errors import ServerUnavailable
 from ..config import EffectiveCallbacks
 from ..kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting
-from ._catalog import ServerCatalog
 from ._events import HealthChanged, PromptsChanged, Recovered, ResourcesChanged, ServerEvent, StateChanged
 from ._incoming import Listeners, NotificationsMissed
 from ._reporter import CatalogReporter
@@ -23,6 +22,7 @@ from ._subscriptions import Subscriptions
 from ._transitions import next_state
 from .basics import problem_of
 from .policy import Breaker, Deadlines, LatencyCounts, RetryTokens
+from .tools import ServerCatalog
 from .transports import Masker
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from ..catalog import ToolChecks
     from ..config import ServerConfig
-    from ._known_tools import KnownTool
     from ._status import ServerInfo
     from .policy import Era
+    from .tools import KnownTool
     from .transports import Link
 
 __all__ = ["ServerRecord"]

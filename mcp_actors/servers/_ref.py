@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from ..config import ServerConfig
     from ..kernel import ActorRef
-    from ._admission import ToolChanges
     from ._lifecycle import Supervised
     from ._state import ServerState
     from ._status import ServerInfo
     from .policy import Deadline, Health
+    from .tools import ToolChanges
 
 __all__ = ["ServerRef"]
 

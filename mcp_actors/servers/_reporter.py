@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .._errors import LimitExceeded
     from ..catalog import PinVerdict
     from ..config import ServerConfig
-    from ._catalog import Difference
+    from .tools import Difference
 
 __all__ = ["CatalogReporter"]
 

@@ -14,20 +14,20 @@ from mcp.types import METHOD_NOT_FOUND, CallToolResult, Tool
 
 from .._errors import NotSupported, ToolNotFound
 from ..config import Middleware, ToolRequest, wrapped
-from ._known_tools import known_tools
 from ._pages import all_pages
 from ._progress import ProgressFeed
 from ._request import Request, meta_for
 from .basics import Turns, open_background
 from .policy import is_repeatable_call
+from .tools import known_tools
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
 
     from ..catalog import ToolChecks
-    from ._known_tools import KnownTool
     from ._record import ServerRecord
+    from .tools import KnownTool
 
 __all__ = ["CallTool", "ListTools", "list_all_tools"]
 

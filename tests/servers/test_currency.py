@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcp_actors.servers._currency import PATIENCE, Currency
+from mcp_actors.servers.tools._freshness import PATIENCE, Currency
 
 
 def test_the_first_answer_is_the_newest() -> None:

@@ -29,10 +29,9 @@ from ...catalog import Pins
 from ...catalog.store import RememberedCatalog
 from ...kernel import Actor
 from .._events import StateChanged, ToolsChanged
-from .._fingerprint import fingerprint
-from .._known_tools import KnownTool
 from .._state import ACTIVE
 from ..policy import Era
+from ..tools import KnownTool, fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping

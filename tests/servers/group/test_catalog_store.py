@@ -33,9 +33,9 @@ from mcp_actors.catalog.store._store import CatalogStore
 from mcp_actors.config import ConfigValue, Secret, load_config
 from mcp_actors.kernel import Crashed
 from mcp_actors.servers import ToolsDiffer
-from mcp_actors.servers._fingerprint import fingerprint, launch_pin
 from mcp_actors.servers.group import _memory
 from mcp_actors.servers.group._memory import FLUSH_WAIT, RECALL_WAIT
+from mcp_actors.servers.tools._identity import fingerprint, launch_pin
 
 from ...messages import Said
 from ..changing import shown

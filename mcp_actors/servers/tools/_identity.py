@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ..catalog import identity_pin
-from ..catalog.values import digest
-from ..config import Http, Sse, Stdio, TransportTemplate, is_auth_flow
-from ..config.values import mask_args
+from ...catalog import identity_pin
+from ...catalog.values import digest
+from ...config import Http, Sse, Stdio, TransportTemplate, is_auth_flow
+from ...config.values import mask_args
 
 if TYPE_CHECKING:
-    from ..config import ServerConfig, Transport
+    from ...config import ServerConfig, Transport
 
 __all__ = ["fingerprint", "launch_identity", "launch_pin"]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Self
 
 from attrs import field, frozen
 
-from ..catalog import CatalogTool, pin
-from .basics import Turns
+from ...catalog import CatalogTool, pin
+from ..basics import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 from attrs import frozen
 
-from .._errors import LimitExceeded
-from ..catalog import ToolChecks
+from ..._errors import LimitExceeded
+from ...catalog import ToolChecks
 from ._admission import Admission
-from ._currency import Currency
-from ._known_tools import KnownTool
+from ._freshness import Currency
+from ._known import KnownTool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..catalog import CatalogTool, Pins, PinVerdict
-    from ..config import ServerConfig
+    from ...catalog import CatalogTool, Pins, PinVerdict
+    from ...config import ServerConfig
     from ._admission import ToolChanges
-    from ._currency import Ticket
+    from ._freshness import Ticket
 
 __all__ = ["Difference", "ServerCatalog"]
 

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
-from .._errors import ToolNotFound
-from ..catalog import Pins, PinVerdict, judge
-from ._fingerprint import launch_pin
+from ..._errors import ToolNotFound
+from ...catalog import Pins, PinVerdict, judge
+from ._identity import launch_pin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mcp.types import Tool
 
-    from ..config import ServerConfig
-    from ._known_tools import KnownTool
+    from ...config import ServerConfig
+    from ._known import KnownTool
 
 __all__ = ["Admission", "ToolChanges"]
 

@@ -1,0 +1,13 @@
+"""The catalogue of one server: which tools it has listed, and which of them may be shown and called.
+
+The record owns one; requests and the group read it. It may touch `basics` alone.
+"""
+
+from __future__ import annotations
+
+from ._admission import ToolChanges as ToolChanges
+from ._catalog import Difference as Difference, ServerCatalog as ServerCatalog
+from ._identity import fingerprint as fingerprint
+from ._known import KnownTool as KnownTool, known_tools as known_tools
+
+__all__ = ["Difference", "KnownTool", "ServerCatalog", "ToolChanges", "fingerprint", "known_tools"]
