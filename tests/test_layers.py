@@ -77,8 +77,9 @@ ROOMS_OF_SERVERS: Final = {
     "transports": "basics",
     "policy": "basics",
     "tools": "basics",
-    "callbacks": "_events _incoming _record basics",
-    "group": "*",
+    "record": "basics transports policy tools",
+    "callbacks": "basics record",
+    "group": "_actor _lifecycle _outage_log _pending _plain_logs _ref basics policy tools record",
     # end
 }
 """The rooms of `servers` from the lowest to the highest, and what each of them may import of the folder."""

@@ -9,24 +9,26 @@ from __future__ import annotations
 
 from .._errors import NotSupported as NotSupported
 from .._exports import publish
-from ._events import (
+from ._pending import PendingRequest as PendingRequest
+from ._ref import ServerRef as ServerRef
+from .group import ServerGroup as ServerGroup, open_servers as open_servers
+from .policy import Health as Health, HealthStatus as HealthStatus, Latency as Latency
+from .record import (
     Flooded as Flooded,
     LimitReached as LimitReached,
     PromptsChanged as PromptsChanged,
     ResourcesChanged as ResourcesChanged,
+    ResourceUpdated as ResourceUpdated,
     ServerEvent as ServerEvent,
+    ServerInfo as ServerInfo,
+    ServerState as ServerState,
+    ServerStatus as ServerStatus,
     StateChanged as StateChanged,
+    Subscription as Subscription,
+    Supported as Supported,
     ToolsChanged as ToolsChanged,
     ToolsDiffer as ToolsDiffer,
 )
-from ._pending import PendingRequest as PendingRequest
-from ._ref import ServerRef as ServerRef
-from ._state import ServerState as ServerState
-from ._status import ServerInfo as ServerInfo, ServerStatus as ServerStatus
-from ._subscriptions import ResourceUpdated as ResourceUpdated, Subscription as Subscription
-from ._supported import Supported as Supported
-from .group import ServerGroup as ServerGroup, open_servers as open_servers
-from .policy import Health as Health, HealthStatus as HealthStatus, Latency as Latency
 from .tools import ToolChanges as ToolChanges
 
 __all__ = [

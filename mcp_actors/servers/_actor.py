@@ -39,31 +39,29 @@ from ._connection_errors import (
 )
 from ._departure import Departure
 from ._health_checks import keep_checking
-from ._incoming import NotificationsMissed, open_incoming
 from ._input_required import attend_to_questions, too_many_rounds
 from ._listening import Listening, lists_that_change
 from ._log_level import keep_log_level
 from ._middleware import send_through
 from ._negotiation import Negotiation
 from ._refreshing import keep_refreshed
-from ._status import ServerInfo
 from ._subscribing import subscribing
 from ._tool_requests import list_all_tools
 from ._unchecked import leave_results_unchecked
 from .basics import ClosingOrder, ConnectionOver, current_exchange, open_exchange
 from .callbacks import open_callbacks
+from .record import NotificationsMissed, ServerInfo, open_incoming
 from .transports import Masker, open_link, refuse_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractContextManager
 
-    from ._incoming import ClientCallbacks, Incoming
     from ._patience import Patience
-    from ._record import ServerRecord
     from ._request import Request
     from .basics import Exchange
     from .policy import Verdict
+    from .record import ClientCallbacks, Incoming, ServerRecord
     from .transports import Link
 
 __all__ = ["ServerActor"]

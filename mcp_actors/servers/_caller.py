@@ -32,10 +32,9 @@ from .._errors import (
 from ..kernel import open_actor
 from ._actor import ServerActor
 from ._lifecycle import Start
-from ._record import ServerRecord
-from ._state import ACTIVE
 from .basics import open_background, problem_of
 from .policy import NoRetry, Retries
+from .record import ACTIVE, ServerRecord
 
 if TYPE_CHECKING:
     from ..kernel import ActorRef, PendingCall

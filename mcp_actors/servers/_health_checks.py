@@ -15,9 +15,9 @@ from pydantic_core import ValidationError
 
 from .._errors import ActorError, HttpStatusError, RequestTimedOut
 from ._request import Request
-from ._state import CONNECTED
 from .basics import current_exchange, problem_of
 from .policy import Health
+from .record import CONNECTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from mcp import Client
 
     from ..kernel import ActorRef
-    from ._record import ServerRecord
-    from ._server_health import ServerHealth
     from .policy import Verdict
+    from .record import ServerHealth, ServerRecord
 
 __all__ = ["check_health", "keep_checking"]
 

@@ -24,9 +24,9 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from .._backoff import Backoff
 from .._errors import HttpStatusError
-from ._incoming import Incoming, NotificationsMissed
 from .basics import ConnectionOver, open_exchange, problem_of
 from .policy import asked_to_wait, is_transient
+from .record import Incoming, NotificationsMissed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

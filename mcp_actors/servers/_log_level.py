@@ -18,14 +18,14 @@ from .._errors import ActorCrashed, ActorStopped, NotSupported
 from ..catalog.schemas import kind_of
 from ._given import refused
 from ._request import Request, ask_from_beside
-from ._supported import require
 from .basics import problem_of
+from .record import require
 
 if TYPE_CHECKING:
     from mcp import Client
 
     from ..kernel import ActorRef
-    from ._record import ServerRecord
+    from .record import ServerRecord
 
 __all__ = ["SetLogLevel", "given_level", "keep_log_level"]
 

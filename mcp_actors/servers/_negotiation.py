@@ -67,10 +67,9 @@ if TYPE_CHECKING:
 
     from mcp import ClientSession
 
-    from ._incoming import ClientCallbacks
     from ._patience import Patience
-    from ._record import ServerRecord
     from .basics import Background
+    from .record import ClientCallbacks, ServerRecord
     from .transports import Link
 
 __all__ = ["Negotiation"]

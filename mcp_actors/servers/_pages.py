@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from mcp.types import PaginatedResult
 
-    from ._record import ServerRecord
+    from .record import ServerRecord
 
     Page = TypeVar("Page", bound=PaginatedResult)
 

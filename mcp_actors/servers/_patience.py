@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from ._connection_errors import Limit
-    from ._record import ServerRecord
+    from .record import ServerRecord
     from .transports import Link
 
 __all__ = ["Patience", "open_patience"]

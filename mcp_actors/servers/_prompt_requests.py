@@ -23,14 +23,14 @@ from ._asking import Asking
 from ._given import given_text, given_texts, refused
 from ._pages import all_pages
 from ._request import Request, meta_for
-from ._supported import require
+from .record import require
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mcp import Client
 
-    from ._record import ServerRecord
+    from .record import ServerRecord
 
 __all__ = ["Complete", "GetPrompt", "ListPrompts", "PromptFunctions"]
 

@@ -16,9 +16,8 @@ from ._pending import PendingRequest
 from ._prompt_requests import PromptFunctions
 from ._resource_requests import ResourceFunctions
 from ._roots import TellRootsChanged
-from ._state import ACTIVE, CONNECTED, STATES
-from ._status import ServerStatus
 from ._tool_requests import CallTool, ListTools
+from .record import ACTIVE, CONNECTED, STATES, ServerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,9 +28,8 @@ if TYPE_CHECKING:
     from ..config import ServerConfig
     from ..kernel import ActorRef
     from ._lifecycle import Supervised
-    from ._state import ServerState
-    from ._status import ServerInfo
     from .policy import Deadline, Health
+    from .record import ServerInfo, ServerState
     from .tools import ToolChanges
 
 __all__ = ["ServerRef"]

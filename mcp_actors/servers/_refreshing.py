@@ -32,7 +32,7 @@ from .policy import asked_to_wait
 
 if TYPE_CHECKING:
     from ..kernel import ActorRef
-    from ._record import ServerRecord
+    from .record import ServerRecord
 
 __all__ = ["keep_refreshed"]
 

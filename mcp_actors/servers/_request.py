@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from mcp.types import RequestParamsMeta
 
     from ..kernel import ActorRef
-    from ._record import ServerRecord
     from .policy import Deadline
+    from .record import ServerRecord
 
 __all__ = ["Request", "ask_from_beside", "meta_for"]
 

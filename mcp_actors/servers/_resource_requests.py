@@ -14,15 +14,14 @@ from ._given import given_text, refused
 from ._pages import all_pages
 from ._request import Request, meta_for
 from ._subscribing import Subscribe
-from ._subscriptions import Subscription
-from ._supported import require
+from .record import Subscription, require
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from mcp import Client
 
-    from ._record import ServerRecord
+    from .record import ServerRecord
 
 __all__ = ["ListResourceTemplates", "ListResources", "ReadResource", "ResourceFunctions"]
 

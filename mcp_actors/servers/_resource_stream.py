@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from mcp import Client
 
-    from ._subscriptions import Subscription
     from .basics import Exchange
+    from .record import Subscription
 
 __all__ = ["ResourceStream"]
 

@@ -14,7 +14,7 @@ from ._request import Request
 if TYPE_CHECKING:
     from mcp import Client
 
-    from ._record import ServerRecord
+    from .record import ServerRecord
 
 __all__ = ["TellRootsChanged"]
 

@@ -36,9 +36,9 @@ from ..config import mask_url
 from ._listening import lists_that_change
 from ._request import Request, ask_from_beside
 from ._resource_stream import ResourceStream
-from ._supported import require
 from .basics import problem_of
 from .policy import is_transient
+from .record import require
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -46,9 +46,8 @@ if TYPE_CHECKING:
     from mcp import Client
 
     from ..kernel import ActorRef
-    from ._record import ServerRecord
-    from ._subscriptions import Subscription
     from .basics import Background
+    from .record import ServerRecord, Subscription
     from .transports import Link
 
 __all__ = ["Connection", "Subscribe", "Unsubscribe", "subscribing"]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT
 
     from ..catalog import ToolChecks
-    from ._record import ServerRecord
+    from .record import ServerRecord
     from .tools import KnownTool
 
 __all__ = ["CallTool", "ListTools", "list_all_tools"]

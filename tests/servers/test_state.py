@@ -23,9 +23,9 @@ from mcp_actors.kernel import (
     Stopping,
 )
 from mcp_actors.servers import ServerState
-from mcp_actors.servers._events import HealthChanged, Recovered
-from mcp_actors.servers._state import ACTIVE, CONNECTED, FAILED, LISTED
-from mcp_actors.servers._transitions import TRANSITIONS, next_state
+from mcp_actors.servers.record._events import HealthChanged, Recovered
+from mcp_actors.servers.record._state import ACTIVE, CONNECTED, FAILED, LISTED
+from mcp_actors.servers.record._transitions import TRANSITIONS, next_state
 
 STATES: Final[tuple[ServerState, ...]] = get_args(ServerState)
 

@@ -103,7 +103,7 @@ async def test_a_part_of_a_resource_is_told_to_who_has_subscribed_to_the_whole()
 
 
 async def test_more_parts_than_can_be_kept_count_as_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_actors.servers._subscriptions.MAX_PENDING", 3)
+    monkeypatch.setattr("mcp_actors.servers.record._subscriptions.MAX_PENDING", 3)
     library = Library()
     config = library.config(protocol="legacy")
     async with open_servers(config) as servers, servers["library"].subscribe(A) as changes:

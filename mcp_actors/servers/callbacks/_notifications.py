@@ -9,8 +9,7 @@ import trio
 from mcp.types import LoggingMessageNotification
 
 from ...config import CallbackContext
-from .._events import Flooded
-from .._incoming import NotificationsMissed
+from ..record import Flooded, NotificationsMissed
 from ._feed import NotificationFeed
 from ._meter import NotificationMeter
 from ._tasks import TookTooLong
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from mcp.client.session import IncomingMessage
 
-    from .._record import ServerRecord
+    from ..record import ServerRecord
     from ._tasks import CallbackTasks
 
 __all__ = ["Notifications"]

@@ -34,7 +34,7 @@ from ._tasks import CallbackTasks
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from .._record import ServerRecord
+    from ..record import ServerRecord
 
 __all__ = ["open_callbacks"]
 

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from mcp.client.session import ClientRequestContext
     from mcp.types import CreateMessageRequestParams, ElicitRequestParams
 
-    from .._incoming import ClientCallbacks
-    from .._record import ServerRecord
+    from ..record import ClientCallbacks, ServerRecord
     from ._tasks import CallbackTasks
 
 __all__ = ["MAX_QUESTIONS", "Questions"]

@@ -14,7 +14,7 @@ from ._tree import GROUP
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from .._record import ServerRecord
+    from ..record import ServerRecord
 
 
 __all__ = ["translate"]

@@ -20,7 +20,7 @@ from ..._errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .._record import ServerRecord
+    from ..record import ServerRecord
 
 __all__ = ["StartGate", "check_gate"]
 

@@ -19,7 +19,7 @@ from ...kernel import SupervisorRef
 from ...kernel._events import EVENT_BUFFER
 from .._lifecycle import Reconnect, Supervised, change
 from .._ref import ServerRef
-from .._state import ACTIVE, CONNECTED
+from ..record import ACTIVE, CONNECTED
 from ._tree import LIFECYCLE, supervisor_id
 
 if TYPE_CHECKING:
@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from ...config import ToolContext
     from ...kernel import EventHub, EventStream
     from .._pending import PendingRequest
-    from .._record import ServerRecord
-    from .._state import ServerState
-    from .._status import ServerStatus
+    from ..record import ServerRecord, ServerState, ServerStatus
 
 __all__ = ["ServerGroup"]
 

@@ -28,9 +28,8 @@ from pydantic_core import ValidationError
 from ...catalog import Pins
 from ...catalog.store import RememberedCatalog
 from ...kernel import Actor
-from .._events import StateChanged, ToolsChanged
-from .._state import ACTIVE
 from ..policy import Era
+from ..record import ACTIVE, StateChanged, ToolsChanged
 from ..tools import KnownTool, fingerprint
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
     from ...catalog.store import CatalogStore
     from ...kernel import Event
-    from .._record import ServerRecord
+    from ..record import ServerRecord
 
 __all__ = ["CatalogMemory", "MemoryActor"]
 

@@ -17,9 +17,8 @@ from ...config import Callbacks, effective_callbacks
 from ...kernel import EventHub, open_supervisor
 from .._outage_log import OutageLog
 from .._plain_logs import keep_logs_plain
-from .._record import ServerRecord
-from .._state import CONNECTED
 from ..basics import ClosingOrder
+from ..record import CONNECTED, ServerRecord
 from ._configs import Configured, read_configs
 from ._failures import translate
 from ._gate import StartGate, check_gate

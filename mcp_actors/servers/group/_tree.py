@@ -26,7 +26,7 @@ from ._memory import FLUSH_WAIT, MemoryActor
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .._record import ServerRecord
+    from ..record import ServerRecord
     from ._memory import CatalogMemory
 
 __all__ = ["GROUP", "LIFECYCLE", "group_specs", "supervisor_id"]

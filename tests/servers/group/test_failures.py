@@ -23,9 +23,9 @@ from mcp_actors import (
 )
 from mcp_actors._collapse import leaves
 from mcp_actors.kernel import ActorStartError, Restarting, RestartLimitReached
-from mcp_actors.servers._record import ServerRecord
 from mcp_actors.servers.group._failures import translate
 from mcp_actors.servers.group._tree import GROUP
+from mcp_actors.servers.record._record import ServerRecord
 
 from ...messages import Said
 from ..faults.cells import assert_plain

@@ -22,8 +22,8 @@ from mcp.types import ResourceUpdatedNotification
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .._errors import ServerUnavailable
-    from ._incoming import Listeners
+    from ..._errors import ServerUnavailable
+    from ._notifications import Listeners
 
 __all__ = ["ResourceUpdated", "Subscriber", "Subscription", "Subscriptions"]
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 
-from ..kernel import Event
+from ...kernel import Event
 
 if TYPE_CHECKING:
-    from .._errors import LimitExceeded
+    from ..._errors import LimitExceeded
     from ._state import ServerState
 
 __all__ = [

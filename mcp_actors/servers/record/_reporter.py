@@ -12,10 +12,10 @@ from ._events import LimitReached, ToolsChanged, ToolsDiffer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .._errors import LimitExceeded
-    from ..catalog import PinVerdict
-    from ..config import ServerConfig
-    from .tools import Difference
+    from ..._errors import LimitExceeded
+    from ...catalog import PinVerdict
+    from ...config import ServerConfig
+    from ..tools import Difference
 
 __all__ = ["CatalogReporter"]
 

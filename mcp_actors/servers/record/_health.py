@@ -25,15 +25,15 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from .._suspend import sleep_through_suspend
-from .policy import Condition, Health, HealthStatus, Ladder, Verdict
+from ..._suspend import sleep_through_suspend
+from ..policy import Condition, Health, HealthStatus, Ladder, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..config import HealthPolicy
-    from .policy import Deadlines
-    from .transports import Link
+    from ...config import HealthPolicy
+    from ..policy import Deadlines
+    from ..transports import Link
 
 __all__ = ["ServerHealth"]
 

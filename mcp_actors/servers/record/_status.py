@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from mcp.types import ServerCapabilities
 
+    from ..policy import HealthStatus, Latency
     from ._state import ServerState
-    from .policy import HealthStatus, Latency
 
 __all__ = ["ServerInfo", "ServerStatus"]
 

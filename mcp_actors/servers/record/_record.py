@@ -10,32 +10,32 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 from mcp.types import PromptListChangedNotification, ResourceListChangedNotification, ToolListChangedNotification
 
-from .._errors import ServerUnavailable
-from ..config import EffectiveCallbacks
-from ..kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting
+from ..._errors import ServerUnavailable
+from ...config import EffectiveCallbacks
+from ...kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting
+from ..basics import problem_of
+from ..policy import Breaker, Deadlines, LatencyCounts, RetryTokens
+from ..tools import ServerCatalog
+from ..transports import Masker
 from ._events import HealthChanged, PromptsChanged, Recovered, ResourcesChanged, ServerEvent, StateChanged
-from ._incoming import Listeners, NotificationsMissed
+from ._health import ServerHealth
+from ._notifications import Listeners, NotificationsMissed
 from ._reporter import CatalogReporter
-from ._server_health import ServerHealth
 from ._state import CONNECTED, FAILED, LISTED, SETTLED, ServerState
 from ._subscriptions import Subscriptions
 from ._transitions import next_state
-from .basics import problem_of
-from .policy import Breaker, Deadlines, LatencyCounts, RetryTokens
-from .tools import ServerCatalog
-from .transports import Masker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mcp.types import LoggingLevel
 
-    from ..catalog import ToolChecks
-    from ..config import ServerConfig
+    from ...catalog import ToolChecks
+    from ...config import ServerConfig
+    from ..policy import Era
+    from ..tools import KnownTool
+    from ..transports import Link
     from ._status import ServerInfo
-    from .policy import Era
-    from .tools import KnownTool
-    from .transports import Link
 
 __all__ = ["ServerRecord"]
 

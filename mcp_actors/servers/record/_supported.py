@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 
-from .._errors import NotSupported
+from ..._errors import NotSupported
 
 if TYPE_CHECKING:
     from mcp import Client

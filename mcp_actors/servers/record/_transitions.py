@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ..kernel import Crashed, GaveUp, Restarting, Started, Starting, Stopped, Stopping
+from ...kernel import Crashed, GaveUp, Restarting, Started, Starting, Stopped, Stopping
 from ._events import HealthChanged, Recovered
 
 if TYPE_CHECKING:
-    from ..kernel import Event
+    from ...kernel import Event
     from ._state import ServerState
 
 __all__ = ["TRANSITIONS", "next_state"]

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 
 from attrs import define, field, frozen
 
-from .basics import open_background
+from ..basics import open_background
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     )
     from mcp.types import SamplingCapability
 
-    from .basics import Background
+    from ..basics import Background
 
 __all__ = ["ClientCallbacks", "Incoming", "Listeners", "NotificationsMissed", "open_incoming"]
 

@@ -1,0 +1,64 @@
+"""What outlives the connections to one server: its state, tools, health, subscriptions and events.
+
+Everything above comes in, to read it, and to write what each attribute says. It may touch `tools`, `policy`,
+`transports` and `basics`, and never a connection or a request.
+"""
+
+from __future__ import annotations
+
+from ._events import (
+    Flooded as Flooded,
+    LimitReached as LimitReached,
+    PromptsChanged as PromptsChanged,
+    ResourcesChanged as ResourcesChanged,
+    ServerEvent as ServerEvent,
+    StateChanged as StateChanged,
+    ToolsChanged as ToolsChanged,
+    ToolsDiffer as ToolsDiffer,
+)
+from ._health import ServerHealth as ServerHealth
+from ._notifications import (
+    ClientCallbacks as ClientCallbacks,
+    Incoming as Incoming,
+    NotificationsMissed as NotificationsMissed,
+    open_incoming as open_incoming,
+)
+from ._record import ServerRecord as ServerRecord
+from ._state import (
+    ACTIVE as ACTIVE,
+    CONNECTED as CONNECTED,
+    FAILED as FAILED,
+    STATES as STATES,
+    ServerState as ServerState,
+)
+from ._status import ServerInfo as ServerInfo, ServerStatus as ServerStatus
+from ._subscriptions import ResourceUpdated as ResourceUpdated, Subscription as Subscription
+from ._supported import Supported as Supported, require as require
+
+__all__ = [
+    "ACTIVE",
+    "CONNECTED",
+    "FAILED",
+    "STATES",
+    "ClientCallbacks",
+    "Flooded",
+    "Incoming",
+    "LimitReached",
+    "NotificationsMissed",
+    "PromptsChanged",
+    "ResourceUpdated",
+    "ResourcesChanged",
+    "ServerEvent",
+    "ServerHealth",
+    "ServerInfo",
+    "ServerRecord",
+    "ServerState",
+    "ServerStatus",
+    "StateChanged",
+    "Subscription",
+    "Supported",
+    "ToolsChanged",
+    "ToolsDiffer",
+    "open_incoming",
+    "require",
+]
