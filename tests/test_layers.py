@@ -78,6 +78,7 @@ ROOMS_OF_SERVERS: Final = {
     "policy": "basics",
     "tools": "basics",
     "record": "basics transports policy tools",
+    "requests": "basics policy tools record",
     "callbacks": "basics record",
     "group": "_actor _lifecycle _outage_log _pending _plain_logs _ref basics policy tools record",
     # end

@@ -38,19 +38,16 @@ from ._connection_errors import (
     unresponsive,
 )
 from ._departure import Departure
-from ._health_checks import keep_checking
 from ._input_required import attend_to_questions, too_many_rounds
 from ._listening import Listening, lists_that_change
-from ._log_level import keep_log_level
-from ._middleware import send_through
 from ._negotiation import Negotiation
 from ._refreshing import keep_refreshed
 from ._subscribing import subscribing
-from ._tool_requests import list_all_tools
 from ._unchecked import leave_results_unchecked
 from .basics import ClosingOrder, ConnectionOver, current_exchange, open_exchange
 from .callbacks import open_callbacks
 from .record import NotificationsMissed, ServerInfo, open_incoming
+from .requests import keep_checking, keep_log_level, list_all_tools, send_through
 from .transports import Masker, open_link, refuse_unreadable
 
 if TYPE_CHECKING:
@@ -58,10 +55,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from ._patience import Patience
-    from ._request import Request
     from .basics import Exchange
     from .policy import Verdict
     from .record import ClientCallbacks, Incoming, ServerRecord
+    from .requests import Request
     from .transports import Link
 
 __all__ = ["ServerActor"]

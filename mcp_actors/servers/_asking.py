@@ -11,7 +11,7 @@ from ._caller import Caller
 if TYPE_CHECKING:
     from ..kernel import ActorRef
     from ._lifecycle import Supervised
-    from ._request import Request
+    from .requests import Request
 
 __all__ = ["Asking"]
 

@@ -39,8 +39,8 @@ from .record import ACTIVE, ServerRecord
 if TYPE_CHECKING:
     from ..kernel import ActorRef, PendingCall
     from ._lifecycle import Supervised
-    from ._request import Request
     from .policy import Deadline
+    from .requests import Request
 
 __all__ = ["Caller"]
 

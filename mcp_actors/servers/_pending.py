@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ._caller import Caller
-    from ._request import Request
     from .policy import Deadline
+    from .requests import Request
 
 __all__ = ["PendingRequest"]
 

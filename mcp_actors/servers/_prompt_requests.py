@@ -20,10 +20,8 @@ from mcp.types import (
 from ..catalog.schemas import kind_of
 from ..config import mask_url
 from ._asking import Asking
-from ._given import given_text, given_texts, refused
-from ._pages import all_pages
-from ._request import Request, meta_for
 from .record import require
+from .requests import Request, all_pages, given_text, given_texts, meta_for, refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

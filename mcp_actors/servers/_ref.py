@@ -9,15 +9,12 @@ import trio
 from .._errors import ServerUnavailable
 from .._states import check_states
 from ..config import ToolRequest
-from ._health_checks import check_health
 from ._lifecycle import Reconnect, Start, Stop, change
-from ._log_level import SetLogLevel, given_level
 from ._pending import PendingRequest
 from ._prompt_requests import PromptFunctions
 from ._resource_requests import ResourceFunctions
-from ._roots import TellRootsChanged
-from ._tool_requests import CallTool, ListTools
 from .record import ACTIVE, CONNECTED, STATES, ServerStatus
+from .requests import CallTool, ListTools, SetLogLevel, TellRootsChanged, check_health, given_level
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

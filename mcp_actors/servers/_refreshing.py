@@ -25,10 +25,9 @@ from attrs import define, field
 
 from .._backoff import Backoff
 from .._errors import ActorCrashed, ActorStopped
-from ._request import ask_from_beside
-from ._tool_requests import ListTools
 from .basics import problem_of
 from .policy import asked_to_wait
+from .requests import ListTools, ask_from_beside
 
 if TYPE_CHECKING:
     from ..kernel import ActorRef

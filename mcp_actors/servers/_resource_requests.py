@@ -10,11 +10,9 @@ from mcp.types import ReadResourceResult, Resource, ResourceTemplate
 
 from ..config import mask_url
 from ._asking import Asking
-from ._given import given_text, refused
-from ._pages import all_pages
-from ._request import Request, meta_for
 from ._subscribing import Subscribe
 from .record import Subscription, require
+from .requests import Request, all_pages, given_text, meta_for, refused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -34,11 +34,11 @@ from .._backoff import Backoff
 from .._errors import ActorCrashed, ActorError, ActorStopped, LimitExceeded, MailboxFull, NotSupported
 from ..config import mask_url
 from ._listening import lists_that_change
-from ._request import Request, ask_from_beside
 from ._resource_stream import ResourceStream
 from .basics import problem_of
 from .policy import is_transient
 from .record import require
+from .requests import Request, ask_from_beside
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import open_servers
-from mcp_actors.servers._progress import MAX_CHARACTERS, MAX_WAITING, ProgressFeed
+from mcp_actors.servers.requests._progress import MAX_CHARACTERS, MAX_WAITING, ProgressFeed
 
 from .groups import server
 from .links import text_of

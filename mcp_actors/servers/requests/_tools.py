@@ -12,22 +12,22 @@ from attrs import evolve, field, frozen
 from mcp import MCPError
 from mcp.types import METHOD_NOT_FOUND, CallToolResult, Tool
 
-from .._errors import NotSupported, ToolNotFound
-from ..config import Middleware, ToolRequest, wrapped
+from ..._errors import NotSupported, ToolNotFound
+from ...config import Middleware, ToolRequest, wrapped
+from ..basics import Turns, open_background
+from ..policy import is_repeatable_call
+from ..tools import known_tools
 from ._pages import all_pages
 from ._progress import ProgressFeed
 from ._request import Request, meta_for
-from .basics import Turns, open_background
-from .policy import is_repeatable_call
-from .tools import known_tools
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
 
-    from ..catalog import ToolChecks
-    from .record import ServerRecord
-    from .tools import KnownTool
+    from ...catalog import ToolChecks
+    from ..record import ServerRecord
+    from ..tools import KnownTool
 
 __all__ = ["CallTool", "ListTools", "list_all_tools"]
 

@@ -14,18 +14,18 @@ from mcp import MCPError
 from mcp.types import EmptyResult, LoggingLevel, SetLevelRequest, SetLevelRequestParams
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
-from .._errors import ActorCrashed, ActorStopped, NotSupported
-from ..catalog.schemas import kind_of
-from ._given import refused
+from ..._errors import ActorCrashed, ActorStopped, NotSupported
+from ...catalog.schemas import kind_of
+from ..basics import problem_of
+from ..record import require
+from ._arguments import refused
 from ._request import Request, ask_from_beside
-from .basics import problem_of
-from .record import require
 
 if TYPE_CHECKING:
     from mcp import Client
 
-    from ..kernel import ActorRef
-    from .record import ServerRecord
+    from ...kernel import ActorRef
+    from ..record import ServerRecord
 
 __all__ = ["SetLogLevel", "given_level", "keep_log_level"]
 

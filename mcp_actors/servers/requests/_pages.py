@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from .._errors import LimitExceeded
-from ..config import ListMeter
-from .basics import Turns
+from ..._errors import LimitExceeded
+from ...config import ListMeter
+from ..basics import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from mcp.types import PaginatedResult
 
-    from .record import ServerRecord
+    from ..record import ServerRecord
 
     Page = TypeVar("Page", bound=PaginatedResult)
 

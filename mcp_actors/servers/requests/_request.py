@@ -10,16 +10,16 @@ from attrs import evolve, field, frozen
 from mcp.types import LOG_LEVEL_META_KEY, CallToolRequest, GetPromptRequest, ReadResourceRequest
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
-from ..config import Middleware
-from ..kernel import Call
+from ...config import Middleware
+from ...kernel import Call
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.types import RequestParamsMeta
 
-    from ..kernel import ActorRef
-    from .policy import Deadline
-    from .record import ServerRecord
+    from ...kernel import ActorRef
+    from ..policy import Deadline
+    from ..record import ServerRecord
 
 __all__ = ["Request", "ask_from_beside", "meta_for"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from .._errors import InvalidArguments
-from ..catalog.schemas import dotted, kind_of
+from ..._errors import InvalidArguments
+from ...catalog.schemas import dotted, kind_of
 
 __all__ = ["given_text", "given_texts", "refused"]
 

@@ -8,13 +8,13 @@ from attrs import frozen
 from mcp.types import RootsListChangedNotification
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
-from .._errors import NotSupported
+from ..._errors import NotSupported
 from ._request import Request
 
 if TYPE_CHECKING:
     from mcp import Client
 
-    from .record import ServerRecord
+    from ..record import ServerRecord
 
 __all__ = ["TellRootsChanged"]
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from .._errors import ConnectionLost
-from ..kernel import NotSent
+from ..._errors import ConnectionLost
+from ...kernel import NotSent
 
 if TYPE_CHECKING:
-    from ..config import Middleware
+    from ...config import Middleware
     from ._request import Request
 
 __all__ = ["send_through"]

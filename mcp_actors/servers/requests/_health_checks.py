@@ -13,20 +13,20 @@ from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import ValidationError
 
-from .._errors import ActorError, HttpStatusError, RequestTimedOut
+from ..._errors import ActorError, HttpStatusError, RequestTimedOut
+from ..basics import current_exchange, problem_of
+from ..policy import Health
+from ..record import CONNECTED
 from ._request import Request
-from .basics import current_exchange, problem_of
-from .policy import Health
-from .record import CONNECTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mcp import Client
 
-    from ..kernel import ActorRef
-    from .policy import Verdict
-    from .record import ServerHealth, ServerRecord
+    from ...kernel import ActorRef
+    from ..policy import Verdict
+    from ..record import ServerHealth, ServerRecord
 
 __all__ = ["check_health", "keep_checking"]
 

@@ -1,0 +1,35 @@
+"""The messages to a server actor: each carries itself out on the session of the current connection.
+
+Connections and refs come in. It may touch the record and everything below.
+"""
+
+from __future__ import annotations
+
+from ._arguments import given_text as given_text, given_texts as given_texts, refused as refused
+from ._health_checks import check_health as check_health, keep_checking as keep_checking
+from ._log_level import SetLogLevel as SetLogLevel, given_level as given_level, keep_log_level as keep_log_level
+from ._middleware import send_through as send_through
+from ._pages import all_pages as all_pages
+from ._request import Request as Request, ask_from_beside as ask_from_beside, meta_for as meta_for
+from ._roots import TellRootsChanged as TellRootsChanged
+from ._tools import CallTool as CallTool, ListTools as ListTools, list_all_tools as list_all_tools
+
+__all__ = [
+    "CallTool",
+    "ListTools",
+    "Request",
+    "SetLogLevel",
+    "TellRootsChanged",
+    "all_pages",
+    "ask_from_beside",
+    "check_health",
+    "given_level",
+    "given_text",
+    "given_texts",
+    "keep_checking",
+    "keep_log_level",
+    "list_all_tools",
+    "meta_for",
+    "refused",
+    "send_through",
+]
