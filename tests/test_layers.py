@@ -79,8 +79,10 @@ ROOMS_OF_SERVERS: Final = {
     "tools": "basics",
     "record": "basics transports policy tools",
     "requests": "basics policy tools record",
-    "callbacks": "basics record",
-    "group": "_actor _lifecycle _outage_log _pending _plain_logs _ref basics policy tools record",
+    "connection.callbacks": "basics record",
+    "connection.upkeep": "basics transports policy record requests",
+    "connection": "basics transports policy record requests",
+    "group": "_lifecycle _outage_log _pending _plain_logs _ref basics policy tools record connection",
     # end
 }
 """The rooms of `servers` from the lowest to the highest, and what each of them may import of the folder."""

@@ -30,9 +30,9 @@ from .._errors import (
     ServerUnavailable,
 )
 from ..kernel import open_actor
-from ._actor import ServerActor
 from ._lifecycle import Start
 from .basics import open_background, problem_of
+from .connection import ServerActor
 from .policy import NoRetry, Retries
 from .record import ACTIVE, ServerRecord
 

@@ -10,7 +10,7 @@ from mcp.types import ReadResourceResult, Resource, ResourceTemplate
 
 from ..config import mask_url
 from ._asking import Asking
-from ._subscribing import Subscribe
+from .connection import Subscribe
 from .record import Subscription, require
 from .requests import Request, all_pages, given_text, meta_for, refused
 

@@ -12,7 +12,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ServerGroup, open_servers
-from mcp_actors.servers._actor import ServerActor
+from mcp_actors.servers.connection._actor import ServerActor
 from mcp_actors.servers.transports.stdio._link import StdioLink
 from mcp_actors.servers.transports.stdio._pipes import PipeReader
 

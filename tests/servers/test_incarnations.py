@@ -11,7 +11,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ConnectionLost, ServerConfig, ServerRef, open_servers
-from mcp_actors.servers import _actor
+from mcp_actors.servers.connection import _actor
 from mcp_actors.servers.transports import Link, open_link
 
 from .fleet import Outcome, calls, kill, pid_of, wait_calls

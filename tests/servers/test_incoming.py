@@ -119,7 +119,7 @@ def kept() -> Iterator[list[Incoming]]:
             opened.append(incoming)
             yield incoming
 
-    with patch("mcp_actors.servers._actor.open_incoming", keep):
+    with patch("mcp_actors.servers.connection._actor.open_incoming", keep):
         yield opened
 
 

@@ -15,7 +15,7 @@ from mcp.types import INTERNAL_ERROR, METHOD_NOT_FOUND, SubscriptionsListenReque
 from trio.testing import MockClock
 
 from mcp_actors import Http, ServerConfig, ServerUnavailable, Stdio, ToolsChanged, open_servers
-from mcp_actors.servers._listening import HEAD_START
+from mcp_actors.servers.connection.upkeep._notifications import HEAD_START
 
 from .changing import Changing, shown, wait_shown
 from .faults.http_faults import Raw, faulty_server, stream

@@ -14,7 +14,7 @@ from mcp import Client
 
 from mcp_actors import ConnectFailed, Http, ServerConfig, open_servers
 from mcp_actors.kernel import StopFailed
-from mcp_actors.servers import _actor, _negotiation
+from mcp_actors.servers.connection import _actor, _negotiation
 from mcp_actors.servers.transports import Link, open_link
 
 from .groups import AT_ONCE, LATER, NEVER, Events, Fault, crash, server, state

@@ -87,7 +87,7 @@ class Run:
             max_in_flight=self.program.slots,
             restart=RestartPolicy(max_restarts=1000, backoff=Backoff(first=0.1, initial=0.1)),
         )
-        with trio.fail_after(1e6), patch("mcp_actors.servers._actor.open_link", self.machine.open_link):
+        with trio.fail_after(1e6), patch("mcp_actors.servers.connection._actor.open_link", self.machine.open_link):
             async with open_servers(config, observers=[self.events]) as group, trio.open_nursery() as nursery:
                 for act in self.program.acts:
                     nursery.start_soon(self.do, act.verb, group["here"])

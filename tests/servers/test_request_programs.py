@@ -142,7 +142,7 @@ class Run:
 
     async def main(self) -> None:
         config = ServerConfig("here", Stdio("here"), protocol="legacy", **self.program.options)
-        with trio.fail_after(1e7), patch("mcp_actors.servers._actor.open_link", self.machine.open_link):
+        with trio.fail_after(1e7), patch("mcp_actors.servers.connection._actor.open_link", self.machine.open_link):
             async with open_servers(config) as servers, trio.open_nursery() as nursery:
                 for act in self.program.acts:
                     await self.do(act, servers["here"], nursery)

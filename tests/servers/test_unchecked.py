@@ -11,7 +11,7 @@ from mcp import Client
 from mcp.server.lowlevel import Server
 from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent, Tool
 
-from mcp_actors.servers._unchecked import leave_results_unchecked
+from mcp_actors.servers.connection._unchecked import leave_results_unchecked
 
 NUMBER: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 TOOLS = {

@@ -17,9 +17,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ...kernel import ChildSpec, Supervisor
-from .._actor import ServerActor
 from .._lifecycle import LifecycleActor
 from ..basics import ClosingOrder
+from ..connection import ServerActor
 from ..policy import DeadlineActor, seconds_to_retry
 from ._memory import FLUSH_WAIT, MemoryActor
 

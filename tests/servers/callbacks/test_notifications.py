@@ -15,7 +15,7 @@ from trio.testing import wait_all_tasks_blocked
 from mcp_actors import Callbacks, ConnectionLost, InProcess, ServerConfig, open_servers
 from mcp_actors.config import CallbackContext
 from mcp_actors.servers import ServerRef
-from mcp_actors.servers.callbacks._feed import MAX_BYTES, MAX_WAITING, NotificationFeed
+from mcp_actors.servers.connection.callbacks._feed import MAX_BYTES, MAX_WAITING, NotificationFeed
 
 from ..asking import ERAS, Era, Heard, asking, call, log, until
 from ..groups import BOUND

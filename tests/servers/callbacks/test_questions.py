@@ -25,7 +25,7 @@ from mcp_actors import Callbacks, ConfigError, LimitExceeded, open_servers
 from mcp_actors.config import CallbackContext, ElicitationCallback
 from mcp_actors.kernel import ActorError
 from mcp_actors.servers import NotSupported, ServerGroup
-from mcp_actors.servers.callbacks._questions import MAX_QUESTIONS
+from mcp_actors.servers.connection.callbacks._questions import MAX_QUESTIONS
 
 from ..asking import (
     ACCEPTED,

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from mcp_actors import ConfigError, ConnectFailed, LoadedConfig, ServerConfig, Stdio, load_config, open_servers
-from mcp_actors.servers import _negotiation
+from mcp_actors.servers.connection import _negotiation
 
 from ..groups import BOUND
 from ..http_server import run_server

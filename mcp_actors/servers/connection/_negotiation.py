@@ -47,10 +47,7 @@ from mcp.types.version import (
 )
 from pydantic_core import ValidationError
 
-from ._connection_errors import TimedOut
-from ._input_required import MAX_ROUNDS
-from ._patience import open_patience
-from .policy import (
+from ..policy import (
     ASK,
     QUIRK,
     check_handshake_version,
@@ -60,6 +57,9 @@ from .policy import (
     is_modern,
     offered_versions,
 )
+from ._failures import TimedOut
+from ._input_required import MAX_ROUNDS
+from ._patience import open_patience
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -67,10 +67,10 @@ if TYPE_CHECKING:
 
     from mcp import ClientSession
 
+    from ..basics import Background
+    from ..record import ClientCallbacks, ServerRecord
+    from ..transports import Link
     from ._patience import Patience
-    from .basics import Background
-    from .record import ClientCallbacks, ServerRecord
-    from .transports import Link
 
 __all__ = ["Negotiation"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from ..._json_walk import measured
+from ...._json_walk import measured
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

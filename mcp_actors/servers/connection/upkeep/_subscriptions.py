@@ -30,25 +30,25 @@ from mcp.types import (
 )
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
-from .._backoff import Backoff
-from .._errors import ActorCrashed, ActorError, ActorStopped, LimitExceeded, MailboxFull, NotSupported
-from ..config import mask_url
-from ._listening import lists_that_change
+from ...._backoff import Backoff
+from ...._errors import ActorCrashed, ActorError, ActorStopped, LimitExceeded, MailboxFull, NotSupported
+from ....config import mask_url
+from ...basics import problem_of
+from ...policy import is_transient
+from ...record import require
+from ...requests import Request, ask_from_beside
+from ._notifications import lists_that_change
 from ._resource_stream import ResourceStream
-from .basics import problem_of
-from .policy import is_transient
-from .record import require
-from .requests import Request, ask_from_beside
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from mcp import Client
 
-    from ..kernel import ActorRef
-    from .basics import Background
-    from .record import ServerRecord, Subscription
-    from .transports import Link
+    from ....kernel import ActorRef
+    from ...basics import Background
+    from ...record import ServerRecord, Subscription
+    from ...transports import Link
 
 __all__ = ["Connection", "Subscribe", "Unsubscribe", "subscribing"]
 

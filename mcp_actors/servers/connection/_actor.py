@@ -22,11 +22,16 @@ from mcp.client import InputRequiredRoundsExceededError
 from mcp.types import CONNECTION_CLOSED
 from pydantic_core import ValidationError
 
-from .._collapse import is_failure
-from .._errors import ConnectFailed, ConnectionLost, ConnectPhase
-from ..config import InProcess
-from ..kernel import Actor, IgnoreStart, NotSent
-from ._connection_errors import (
+from ..._collapse import is_failure
+from ..._errors import ConnectFailed, ConnectionLost, ConnectPhase
+from ...config import InProcess
+from ...kernel import Actor, IgnoreStart, NotSent
+from ..basics import ClosingOrder, ConnectionOver, current_exchange, open_exchange
+from ..record import NotificationsMissed, ServerInfo, open_incoming
+from ..requests import keep_checking, keep_log_level, list_all_tools, send_through
+from ..transports import Masker, open_link, refuse_unreadable
+from ._drain import Departure
+from ._failures import (
     TimedOut,
     answer_not_understood,
     connect_failed,
@@ -37,29 +42,22 @@ from ._connection_errors import (
     tools_not_listed,
     unresponsive,
 )
-from ._departure import Departure
 from ._input_required import attend_to_questions, too_many_rounds
-from ._listening import Listening, lists_that_change
 from ._negotiation import Negotiation
-from ._refreshing import keep_refreshed
-from ._subscribing import subscribing
 from ._unchecked import leave_results_unchecked
-from .basics import ClosingOrder, ConnectionOver, current_exchange, open_exchange
 from .callbacks import open_callbacks
-from .record import NotificationsMissed, ServerInfo, open_incoming
-from .requests import keep_checking, keep_log_level, list_all_tools, send_through
-from .transports import Masker, open_link, refuse_unreadable
+from .upkeep import Listening, keep_refreshed, lists_that_change, subscribing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractContextManager
 
+    from ..basics import Exchange
+    from ..policy import Verdict
+    from ..record import ClientCallbacks, Incoming, ServerRecord
+    from ..requests import Request
+    from ..transports import Link
     from ._patience import Patience
-    from .basics import Exchange
-    from .policy import Verdict
-    from .record import ClientCallbacks, Incoming, ServerRecord
-    from .requests import Request
-    from .transports import Link
 
 __all__ = ["ServerActor"]
 

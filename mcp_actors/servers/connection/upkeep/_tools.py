@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Final
 import trio
 from attrs import define, field
 
-from .._backoff import Backoff
-from .._errors import ActorCrashed, ActorStopped
-from .basics import problem_of
-from .policy import asked_to_wait
-from .requests import ListTools, ask_from_beside
+from ...._backoff import Backoff
+from ...._errors import ActorCrashed, ActorStopped
+from ...basics import problem_of
+from ...policy import asked_to_wait
+from ...requests import ListTools, ask_from_beside
 
 if TYPE_CHECKING:
-    from ..kernel import ActorRef
-    from .record import ServerRecord
+    from ....kernel import ActorRef
+    from ...record import ServerRecord
 
 __all__ = ["keep_refreshed"]
 

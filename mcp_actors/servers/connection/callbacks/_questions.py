@@ -16,10 +16,10 @@ from mcp.types import (
     ListRootsResult,
 )
 
-from ..._collapse import caused_by
-from ..._errors import LimitExceeded, ServerError
-from ...config import CallbackContext
-from ..basics import current_exchange
+from ...._collapse import caused_by
+from ...._errors import LimitExceeded, ServerError
+from ....config import CallbackContext
+from ...basics import current_exchange
 from ._tasks import TookTooLong
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mcp.client.session import ClientRequestContext
     from mcp.types import CreateMessageRequestParams, ElicitRequestParams
 
-    from ..record import ClientCallbacks, ServerRecord
+    from ...record import ClientCallbacks, ServerRecord
     from ._tasks import CallbackTasks
 
 __all__ = ["MAX_QUESTIONS", "Questions"]

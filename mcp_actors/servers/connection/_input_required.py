@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from mcp.types import CreateMessageRequest, ElicitRequest, ErrorData, ListRootsRequest
 
-from .._errors import LimitExceeded, NotSupported
-from .basics import current_exchange
+from ..._errors import LimitExceeded, NotSupported
+from ..basics import current_exchange
 
 if TYPE_CHECKING:
     from mcp import Client

@@ -22,11 +22,11 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp.types import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
-from .._backoff import Backoff
-from .._errors import HttpStatusError
-from .basics import ConnectionOver, open_exchange, problem_of
-from .policy import asked_to_wait, is_transient
-from .record import Incoming, NotificationsMissed
+from ...._backoff import Backoff
+from ...._errors import HttpStatusError
+from ...basics import ConnectionOver, open_exchange, problem_of
+from ...policy import asked_to_wait, is_transient
+from ...record import Incoming, NotificationsMissed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ._connection_errors import TimedOut, still_connecting
-from .basics import open_background
+from ..basics import open_background
+from ._failures import TimedOut, still_connecting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from ._connection_errors import Limit
-    from .record import ServerRecord
-    from .transports import Link
+    from ..record import ServerRecord
+    from ..transports import Link
+    from ._failures import Limit
 
 __all__ = ["Patience", "open_patience"]
 

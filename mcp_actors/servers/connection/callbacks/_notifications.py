@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 from mcp.types import LoggingMessageNotification
 
-from ...config import CallbackContext
-from ..record import Flooded, NotificationsMissed
+from ....config import CallbackContext
+from ...record import Flooded, NotificationsMissed
 from ._feed import NotificationFeed
 from ._meter import NotificationMeter
 from ._tasks import TookTooLong
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mcp.client.session import IncomingMessage
 
-    from ..record import ServerRecord
+    from ...record import ServerRecord
     from ._tasks import CallbackTasks
 
 __all__ = ["Notifications"]

@@ -9,16 +9,16 @@ import httpx2
 from mcp import MCPError
 from pydantic_core import ValidationError
 
-from .._collapse import caused_by, collapse
-from .._errors import ConnectFailed, ConnectionLost, ConnectPhase, HttpStatusError, RequestTimedOut
-from .._plain_text import indented, plain_text
-from .basics import ConnectionOver, problem_of
-from .policy import incompatibility
-from .transports import MAY_HAVE_ACTED, Masker, Obituary, is_unreadable
+from ..._collapse import caused_by, collapse
+from ..._errors import ConnectFailed, ConnectionLost, ConnectPhase, HttpStatusError, RequestTimedOut
+from ..._plain_text import indented, plain_text
+from ..basics import ConnectionOver, problem_of
+from ..policy import incompatibility
+from ..transports import MAY_HAVE_ACTED, Masker, Obituary, is_unreadable
 
 if TYPE_CHECKING:
-    from ..config import ServerConfig
-    from .transports import Link
+    from ...config import ServerConfig
+    from ..transports import Link
 
 __all__ = [
     "Limit",

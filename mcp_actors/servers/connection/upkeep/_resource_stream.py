@@ -10,17 +10,17 @@ from mcp import MCPError
 from mcp.client.subscriptions import ResourceUpdated
 from mcp.types import INTERNAL_ERROR
 
-from .._errors import ConnectionLost, NotSupported
-from ..config import mask_url
-from .basics import current_exchange, open_exchange
+from ...._errors import ConnectionLost, NotSupported
+from ....config import mask_url
+from ...basics import current_exchange, open_exchange
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mcp import Client
 
-    from .basics import Exchange
-    from .record import Subscription
+    from ...basics import Exchange
+    from ...record import Subscription
 
 __all__ = ["ResourceStream"]
 

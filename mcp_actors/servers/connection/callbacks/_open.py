@@ -26,7 +26,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from ..basics import open_background
+from ...basics import open_background
 from ._notifications import Notifications
 from ._questions import Questions
 from ._tasks import CallbackTasks
@@ -34,7 +34,7 @@ from ._tasks import CallbackTasks
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from ..record import ServerRecord
+    from ...record import ServerRecord
 
 __all__ = ["open_callbacks"]
 

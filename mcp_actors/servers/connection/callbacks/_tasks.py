@@ -10,13 +10,13 @@ import outcome
 import trio
 from attrs import define, field, frozen
 
-from ..._collapse import caused_by, collapse
+from ...._collapse import caused_by, collapse
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from contextvars import Context
 
-    from ..basics import Background
+    from ...basics import Background
 
 __all__ = ["CallbackTasks", "TookTooLong"]
 

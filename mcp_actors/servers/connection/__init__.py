@@ -1,0 +1,12 @@
+"""One connection to one server, from its first byte to its last: the server actor and its tasks.
+
+Refs come in for the actor and its messages, the group for the actor. It may touch requests, the record and everything
+below.
+"""
+
+from __future__ import annotations
+
+from ._actor import ServerActor as ServerActor
+from .upkeep import Subscribe as Subscribe
+
+__all__ = ["ServerActor", "Subscribe"]

@@ -1,0 +1,13 @@
+"""What a connection does by itself: keep tools fresh, listen for changes, renew subscriptions.
+
+Only the actor comes in, and refs for the message that subscribes. It may touch requests, the record and everything
+below, but not the connection around it.
+"""
+
+from __future__ import annotations
+
+from ._notifications import Listening as Listening, lists_that_change as lists_that_change
+from ._subscriptions import Subscribe as Subscribe, subscribing as subscribing
+from ._tools import keep_refreshed as keep_refreshed
+
+__all__ = ["Listening", "Subscribe", "keep_refreshed", "lists_that_change", "subscribing"]
