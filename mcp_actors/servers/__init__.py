@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from .._errors import NotSupported as NotSupported
 from .._exports import publish
-from ._pending import PendingRequest as PendingRequest
-from ._ref import ServerRef as ServerRef
 from .group import ServerGroup as ServerGroup, open_servers as open_servers
 from .policy import Health as Health, HealthStatus as HealthStatus, Latency as Latency
 from .record import (
@@ -29,6 +27,7 @@ from .record import (
     ToolsChanged as ToolsChanged,
     ToolsDiffer as ToolsDiffer,
 )
+from .ref import PendingRequest as PendingRequest, ServerRef as ServerRef
 from .tools import ToolChanges as ToolChanges
 
 __all__ = [

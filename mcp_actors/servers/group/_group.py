@@ -17,9 +17,8 @@ from ...catalog import CatalogSnapshot, Listing
 from ...config import permitted
 from ...kernel import SupervisorRef
 from ...kernel._events import EVENT_BUFFER
-from .._lifecycle import Reconnect, Supervised, change
-from .._ref import ServerRef
 from ..record import ACTIVE, CONNECTED
+from ..ref import Reconnect, ServerRef, Supervised, change
 from ._tree import LIFECYCLE, supervisor_id
 
 if TYPE_CHECKING:
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
     from ...catalog import CatalogTool
     from ...config import ToolContext
     from ...kernel import EventHub, EventStream
-    from .._pending import PendingRequest
     from ..record import ServerRecord, ServerState, ServerStatus
+    from ..ref import PendingRequest
 
 __all__ = ["ServerGroup"]
 

@@ -17,10 +17,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ...kernel import ChildSpec, Supervisor
-from .._lifecycle import LifecycleActor
 from ..basics import ClosingOrder
 from ..connection import ServerActor
 from ..policy import DeadlineActor, seconds_to_retry
+from ..ref import LifecycleActor
 from ._memory import FLUSH_WAIT, MemoryActor
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import trio
 from mcp import MCPError
 
-from .._errors import (
+from ..._errors import (
     ActorCrashed,
     ActorError,
     ActorStartError,
@@ -29,18 +29,18 @@ from .._errors import (
     ServerError,
     ServerUnavailable,
 )
-from ..kernel import open_actor
+from ...kernel import open_actor
+from ..basics import open_background, problem_of
+from ..connection import ServerActor
+from ..policy import NoRetry, Retries
+from ..record import ACTIVE, ServerRecord
 from ._lifecycle import Start
-from .basics import open_background, problem_of
-from .connection import ServerActor
-from .policy import NoRetry, Retries
-from .record import ACTIVE, ServerRecord
 
 if TYPE_CHECKING:
-    from ..kernel import ActorRef, PendingCall
+    from ...kernel import ActorRef, PendingCall
+    from ..policy import Deadline
+    from ..requests import Request
     from ._lifecycle import Supervised
-    from .policy import Deadline
-    from .requests import Request
 
 __all__ = ["Caller"]
 

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import trio
 from attrs import field, frozen
 
-from .._collapse import collapse, first_of
-from .._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ConnectFailed, ServerUnavailable
-from ..kernel import Actor, Call
-from .basics import open_background
-from .record import CONNECTED, FAILED
+from ..._collapse import collapse, first_of
+from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ConnectFailed, ServerUnavailable
+from ...kernel import Actor, Call
+from ..basics import open_background
+from ..record import CONNECTED, FAILED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
-    from ..kernel import ActorRef, SupervisorRef
-    from .record import ServerRecord
+    from ...kernel import ActorRef, SupervisorRef
+    from ..record import ServerRecord
 
 __all__ = ["LifecycleActor", "Reconnect", "Start", "Stop", "Supervised", "change"]
 

@@ -10,9 +10,9 @@ import outcome
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..policy import Deadline
+    from ..requests import Request
     from ._caller import Caller
-    from .policy import Deadline
-    from .requests import Request
 
 __all__ = ["PendingRequest"]
 

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 from mcp.types import ReadResourceResult, Resource, ResourceTemplate
 
-from ..config import mask_url
+from ...config import mask_url
+from ..connection import Subscribe
+from ..record import Subscription, require
+from ..requests import Request, all_pages, given_text, meta_for, refused
 from ._asking import Asking
-from .connection import Subscribe
-from .record import Subscription, require
-from .requests import Request, all_pages, given_text, meta_for, refused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from mcp import Client
 
-    from .record import ServerRecord
+    from ..record import ServerRecord
 
 __all__ = ["ListResourceTemplates", "ListResources", "ReadResource", "ResourceFunctions"]
 

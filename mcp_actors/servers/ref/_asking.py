@@ -9,9 +9,9 @@ from attrs import evolve
 from ._caller import Caller
 
 if TYPE_CHECKING:
-    from ..kernel import ActorRef
+    from ...kernel import ActorRef
+    from ..requests import Request
     from ._lifecycle import Supervised
-    from .requests import Request
 
 __all__ = ["Asking"]
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from .._errors import ServerUnavailable
-from .._states import check_states
-from ..config import ToolRequest
+from ..._errors import ServerUnavailable
+from ..._states import check_states
+from ...config import ToolRequest
+from ..record import ACTIVE, CONNECTED, STATES, ServerStatus
+from ..requests import CallTool, ListTools, SetLogLevel, TellRootsChanged, check_health, given_level
 from ._lifecycle import Reconnect, Start, Stop, change
 from ._pending import PendingRequest
-from ._prompt_requests import PromptFunctions
-from ._resource_requests import ResourceFunctions
-from .record import ACTIVE, CONNECTED, STATES, ServerStatus
-from .requests import CallTool, ListTools, SetLogLevel, TellRootsChanged, check_health, given_level
+from ._prompts import PromptFunctions
+from ._resources import ResourceFunctions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT
     from mcp.types import CallToolResult, LoggingLevel, Tool
 
-    from ..config import ServerConfig
-    from ..kernel import ActorRef
+    from ...config import ServerConfig
+    from ...kernel import ActorRef
+    from ..policy import Deadline, Health
+    from ..record import ServerInfo, ServerState
+    from ..tools import ToolChanges
     from ._lifecycle import Supervised
-    from .policy import Deadline, Health
-    from .record import ServerInfo, ServerState
-    from .tools import ToolChanges
 
 __all__ = ["ServerRef"]
 

@@ -17,18 +17,18 @@ from mcp.types import (
     ResourceTemplateReference,
 )
 
-from ..catalog.schemas import kind_of
-from ..config import mask_url
+from ...catalog.schemas import kind_of
+from ...config import mask_url
+from ..record import require
+from ..requests import Request, all_pages, given_text, given_texts, meta_for, refused
 from ._asking import Asking
-from .record import require
-from .requests import Request, all_pages, given_text, given_texts, meta_for, refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mcp import Client
 
-    from .record import ServerRecord
+    from ..record import ServerRecord
 
 __all__ = ["Complete", "GetPrompt", "ListPrompts", "PromptFunctions"]
 
