@@ -83,7 +83,7 @@ ROOMS_OF_SERVERS: Final = {
     "connection.upkeep": "basics transports policy record requests",
     "connection": "basics transports policy record requests",
     "ref": "basics policy tools record requests connection",
-    "group": "_outage_log _plain_logs basics policy tools record connection ref",
+    "group": "basics policy tools record connection ref",
     # end
 }
 """The rooms of `servers` from the lowest to the highest, and what each of them may import of the folder."""

@@ -15,8 +15,8 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult, TextConten
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import Callbacks, InvalidArguments, McpActorsError, StateChanged, ToolNotFound, open_servers
-from mcp_actors.servers._plain_logs import keep_logs_plain
 from mcp_actors.servers.basics._problems import problem_of
+from mcp_actors.servers.group._plain_logs import keep_logs_plain
 from mcp_actors.servers.transports.http._failures import HttpFailures
 
 from .asking import ELICIT, ask, asking

@@ -15,8 +15,6 @@ from ...catalog.names import DEFAULT_NAMING
 from ...catalog.store import CatalogStore, default_directory
 from ...config import Callbacks, effective_callbacks
 from ...kernel import EventHub, open_supervisor
-from .._outage_log import OutageLog
-from .._plain_logs import keep_logs_plain
 from ..basics import ClosingOrder
 from ..record import CONNECTED, ServerRecord
 from ._configs import Configured, read_configs
@@ -24,6 +22,8 @@ from ._failures import translate
 from ._gate import StartGate, check_gate
 from ._group import ServerGroup
 from ._memory import CatalogMemory
+from ._outage_log import OutageLog
+from ._plain_logs import keep_logs_plain
 from ._tree import GROUP, group_specs
 
 if TYPE_CHECKING:

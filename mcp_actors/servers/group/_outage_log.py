@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from attrs import define, field, frozen
 
-from .basics import problem_of
-from .record import CONNECTED, FAILED, StateChanged
+from ..basics import problem_of
+from ..record import CONNECTED, FAILED, StateChanged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from ..kernel import Event
-    from .record import ServerRecord
+    from ...kernel import Event
+    from ..record import ServerRecord
 
 __all__ = ["OutageLog"]
 

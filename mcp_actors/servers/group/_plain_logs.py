@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator
 from typing import Final
 
-from .._plain_text import indented, plain_text
+from ..._plain_text import indented, plain_text
 
 __all__ = ["keep_logs_plain"]
 
