@@ -67,13 +67,14 @@ class Room(NamedTuple):
 
 
 ROOMS_OF_SERVERS: Final = {
-    # begin
     "basics": "",
     "transports.wire": "",
     "transports.credentials": "",
-    "transports.stdio": "*",
-    "transports.http.streamable": "*",
-    "transports.http": "*",
+    "transports.stdio": "basics transports._link transports._lifeline transports._obituary transports._shortage "
+    "transports.wire transports.credentials",
+    "transports.http": "basics transports._link transports._lifeline transports._shortage "
+    "transports.wire transports.credentials",
+    "transports.http.streamable": "basics transports._lifeline transports.wire transports.credentials transports.http",
     "transports": "basics",
     "policy": "basics",
     "tools": "basics",
@@ -84,15 +85,12 @@ ROOMS_OF_SERVERS: Final = {
     "connection": "basics transports policy record requests",
     "ref": "basics policy tools record requests connection",
     "group": "basics policy tools record connection ref",
-    # end
 }
 """The rooms of `servers` from the lowest to the highest, and what each of them may import of the folder."""
 
 ROOMS: Final = {
     **{
-        f"servers.{room}": Room(
-            needs=None if needs == "*" else frozenset(f"servers.{need}" for need in needs.split()), known_to=None
-        )
+        f"servers.{room}": Room(needs=frozenset(f"servers.{need}" for need in needs.split()), known_to=None)
         for room, needs in ROOMS_OF_SERVERS.items()
     },
     # ---
@@ -399,7 +397,9 @@ def test_the_diagram_in_the_facade_shows_every_layer() -> None:
         ("servers/_a.py", "from .transports._b import x", "what the room offers"),
         ("servers/transports/_a.py", "from .._b import x", "does without"),
         ("servers/transports/_a.py", "if TYPE_CHECKING:\n    from .._b import x", "does without"),
-        ("servers/_a.py", "from .record._b import x", "what the room offers"),
+        ("servers/policy/_a.py", "from ..record import x", "does without"),
+        ("servers/transports/stdio/_a.py", "from ..http import x", "does without"),
+        ("servers/ref/_a.py", "from ..record._b import x", "what the room offers"),
         ("servers/transports/_a.py", "from ..group import x", "does without"),
         ("config/formats/entry/_a.py", "from ..file._b import x", "what the room offers"),
         ("config/hooks/_a.py", "from ..values import x", "does without"),

@@ -1,7 +1,8 @@
 """MCP servers as supervised actors: one server = one actor; groups of them.
 
-Where to begin reading: ``_actor`` is one connection, ``_record`` what outlives it, ``_caller`` the way of a request.
-Below is ``transports``, how a server is reached; above is ``group``. All files are on the map in
+Begin with the way of a request: ``ref`` is what users hold, ``requests`` are its messages, ``connection`` is the
+actor that carries them out, ``record`` outlives connections. ``transports`` reach the server, ``policy`` has the
+rules, ``tools`` the catalogue, and ``group`` makes one of many servers. All files are on the map in
 ``docs/design/index.md``.
 """
 

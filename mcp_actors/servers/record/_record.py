@@ -65,7 +65,7 @@ class ServerRecord:
         masker: masks the credentials of the current connection. Written by it, and dropped with it.
         catalog: its tools; see ``_catalog``. Written by the connection and by requests for them.
         era: what the next connect begins with, as far as ``protocol="auto"`` has found out; None: it asks.
-        listeners: who hears of what it sends unasked; see ``_incoming``. Written by whoever wants to.
+        listeners: who hears of what it sends unasked; see ``_notifications``. Written by whoever wants to.
         subscriptions: who wants to hear of changes of its resources. Written by who subscribes; see there.
         log_level: from which level on it is to send log messages; None: as it likes. Written by the request for it.
         deadlines: those of its requests, which are kept while it is down too. Written by its callers, as are the next

@@ -4,7 +4,7 @@ Theory of operation
 -------------------
 A subscription is a place for what has changed and was not taken yet, at most one entry for each resource: a change is
 no more than a reason to read the resource again. It belongs to whoever has asked for it, and stands in the registry of
-its server (`Subscriptions`) from then on. Each connection makes good for all that stand there (``_subscribing``).
+its server (`Subscriptions`) from then on. Each connection makes good for all that stand there (``connection.upkeep``).
 
 For as long as a server is being connected anew, or does not hold on to a stream that it should send changes over, it
 tells nobody of changes, and it does not tell later. So once it is subscribed to again, its resources count as changed:

@@ -54,7 +54,7 @@ class Notifications:
         return feed
 
     def hear(self, message: object) -> None:
-        """Take what the server tells; a listener (see ``_incoming``)."""
+        """Take what the server tells; a listener (see `Listeners`)."""
         if isinstance(message, NotificationsMissed):
             return  # no message of its
         if not self._meter.admit(trio.current_time()):

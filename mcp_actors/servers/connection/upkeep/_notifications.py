@@ -2,7 +2,7 @@
 
 One task for each connection, in the tree of the actor's owner, keeps that stream open for the lists that the server
 says can change. What comes over it reaches the listeners in the same way as an older server's notifications do (see
-`_incoming`), for the SDK passes on both alike; here they are only counted off. Nothing is sent again that was sent
+`Listeners`), for the SDK passes on both alike; here they are only counted off. Nothing is sent again that was sent
 while there was no stream, so whenever one is opened anew, listeners are told that they may have missed something.
 
 A server that does not let anybody listen is quietly done without. It would be asked for its tools at every connect.

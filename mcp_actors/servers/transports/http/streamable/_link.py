@@ -1,6 +1,6 @@
 """Servers that are reached over streamable HTTP.
 
-The SDK's transport speaks MCP here. It lives in the task of the link (see `_http_link`), because it answers what it
+The SDK's transport speaks MCP here. It lives in the task of the link (see `HttpLink`), because it answers what it
 cannot bear by cancelling everything inside it. Most of that is kept from it (see `_containment`), so a request that
 fails, fails alone. The connection is lost when the server cannot be reached any more (see `_reach`).
 """
