@@ -11,7 +11,6 @@ import ast
 import doctest
 import os
 import re
-import subprocess
 import sys
 import textwrap
 from importlib.util import find_spec
@@ -20,6 +19,7 @@ from typing import Final
 
 import pytest
 
+from .forkserver import run_python
 from .source import EXAMPLES, parse, python_files
 
 SCRIPTS: Final = Path(sys.executable).parent
@@ -99,13 +99,8 @@ def test_an_example_prints_what_its_docstring_says(path: str, tmp_path: Path) ->
         pytest.skip(lacking)
     expected = expected_output(ast.get_docstring(parse(EXAMPLES / path)))
     assert expected is not None, f"{path}: the docstring does not end with a block 'Prints::'"
-    finished = subprocess.run(
-        [sys.executable, "-W", "error", EXAMPLES / path],
-        cwd=tmp_path,
-        env=readers_environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
+    finished = run_python(
+        *("-W", "error", EXAMPLES / path), cwd=tmp_path, env=readers_environment(tmp_path), timeout=TIMEOUT
     )
     assert finished.returncode == 0, finished.stderr
     assert agrees(finished.stdout, expected), finished.stdout

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import stat
-import subprocess
 import textwrap
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -20,8 +21,9 @@ import pytest
 
 from mcp_actors import ConnectFailed, load_config, open_servers
 
+from .forkserver import start_python
 from .source import EXAMPLES, FENCE, PACKAGE, PAGES, Block, blocks, parse, project, python_files
-from .test_examples import agrees, examples, missing, readers_environment
+from .test_examples import SCRIPTS, TIMEOUT, agrees, examples, missing, readers_environment
 
 BLOCKS: Final = blocks(*PAGES)
 RUN: Final = {"python", "text", "json", "toml", "console", "bash"}
@@ -132,18 +134,13 @@ def test_what_is_typed_in_a_terminal_shows_what_the_page_says(block: Block, tmp_
     (tmp_path / ".mcp.json").chmod(stat.S_IRUSR | stat.S_IWUSR)
     shown = []
     for command in re.findall(r"^\$ (.*)$", block.text, re.MULTILINE):
-        finished = subprocess.run(
-            command,
-            shell=True,
-            cwd=tmp_path,
-            env=readers_environment(tmp_path),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=60,
-        )
-        shown.append(f"$ {command}\n{finished.stdout}")
+        script, *words = shlex.split(command)
+        with (tmp_path / "shown").open("w+") as file:
+            run = partial(start_python, cwd=tmp_path, env=readers_environment(tmp_path), stdout=file, stderr=file)
+            with run(SCRIPTS / script, *words) as program:
+                program.wait(TIMEOUT)
+            file.seek(0)
+            shown.append(f"$ {command}\n{file.read()}")
     assert agrees("".join(shown), f"{block.text}\n"), "".join(shown)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import uvloop
 
+from tests.forkserver import run_python
 from tests.source import ROOT
 
 from .hosts import on_asyncio, on_trio
@@ -34,8 +34,7 @@ def test_scenario(scenario: str, host: str, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def ends_on_trio_asyncio(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """How each scenario ended there. One process for all: trio-asyncio changes asyncio for the process it is in."""
-    command = [sys.executable, "-m", "tests.bridge.hosts", str(tmp_path_factory.mktemp("trio_asyncio"))]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    finished = run_python("-m", "tests.bridge.hosts", tmp_path_factory.mktemp("trio_asyncio"), cwd=ROOT, timeout=300)
     assert finished.returncode == 0, finished.stderr
     ends: dict[str, str] = json.loads(finished.stdout)
     return ends

@@ -5,8 +5,6 @@ Each test is about a real process, and about both places in which Trio may run.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.forkserver import run_python
 from tests.servers.fleet import wait_calls
 from tests.servers.groups import BOUND, pids_in
 from tests.servers.interruptible import SLOW_TO_STOP
@@ -73,7 +72,7 @@ async def test_ctrl_c_and_a_server_that_does_not_want_to_stop(host: str, tmp_pat
 async def test_an_event_loop_that_ends_while_a_call_is_pending(host: str, runner: str, tmp_path: Path) -> None:
     async with asyncio_program(tmp_path, host, runner, "call", *SLOW_TO_STOP) as it:
         with trio.fail_after(BOUND):
-            code = await it.process.wait()
+            code = await it.ended()
         assert code == 0, it.complained.read_text()
         await wait_ended(pids_in(it.pids))
         assert "eof" in it.log.read_text().splitlines()
@@ -81,8 +80,7 @@ async def test_an_event_loop_that_ends_while_a_call_is_pending(host: str, runner
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_the_death_of_trio_ends_the_block_and_all_that_waits(host: str) -> None:
-    command = [sys.executable, "-m", "tests.bridge.trio_dies", host]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=BOUND)
+    finished = run_python("-m", "tests.bridge.trio_dies", host, cwd=ROOT, timeout=BOUND)
     assert finished.stdout.splitlines() == [
         "a call ends, and says why: True",
         "a call ends, and says why: True",
@@ -93,8 +91,7 @@ def test_the_death_of_trio_ends_the_block_and_all_that_waits(host: str) -> None:
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_a_fork_is_refused_and_its_end_leaves_the_servers_of_the_program_alone(host: str) -> None:
-    command = [sys.executable, "-m", "tests.bridge.forked", host]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=BOUND)
+    finished = run_python("-m", "tests.bridge.forked", host, cwd=ROOT, timeout=BOUND)
     assert finished.stdout.splitlines() == [
         "the fork is refused: server 'a': was opened by the process that this one was forked from, and serves only "
         "there; open it in this process too",

@@ -14,7 +14,8 @@ import trio
 from mcp_actors import ConfigError, ServerUnavailable, kernel, servers
 from mcp_actors.bridge import Host, _asyncio_loop, open_asyncio_loop, open_servers, open_supervisor
 from mcp_actors.kernel import ActorStopped, ChildSpec
-from tests.servers.groups import server
+from tests.forkserver import run_python
+from tests.servers.groups import BOUND, server
 from tests.source import ROOT
 
 from .actors import Count, Echo, Worker
@@ -187,13 +188,7 @@ def test_a_trio_door_in_a_console_of_asyncio_names_the_import_to_use() -> None:
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="trio-asyncio does not work there")
 def test_a_trio_door_in_asyncio_code_of_a_trio_program_is_refused() -> None:
     """B-23: such code runs inside a Trio task, and a nursery that is opened there ends the whole run."""
-    finished = subprocess.run(
-        [sys.executable, "-m", "tests.bridge.trio_door_on_asyncio"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    finished = run_python("-m", "tests.bridge.trio_door_on_asyncio", cwd=ROOT, timeout=BOUND)
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.splitlines() == [f"{name} refused" for name in TRIO_DOORS] + ["went on"]
 
@@ -208,8 +203,7 @@ async def test_there_is_no_trio_asyncio_on_python_3_14(monkeypatch: pytest.Monke
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="trio-asyncio does not work there")
 def test_what_fails_or_is_left_behind_on_the_event_loop_of_a_trio_program() -> None:
-    command = [sys.executable, "-m", "tests.bridge.loop_fails"]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
+    finished = run_python("-m", "tests.bridge.loop_fails", cwd=ROOT, timeout=BOUND)
     assert finished.stdout.splitlines() == [
         "here is stopped",
         "Boom alone",
@@ -221,8 +215,7 @@ def test_what_fails_or_is_left_behind_on_the_event_loop_of_a_trio_program() -> N
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="trio-asyncio does not work there")
 def test_of_calls_that_cross_the_bridge_only_those_are_refused_that_would_deadlock() -> None:
     """B-35: code on asyncio may call the actor that runs it, but not while that waits for it."""
-    command = [sys.executable, "-m", "tests.bridge.circles"]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
+    finished = run_python("-m", "tests.bridge.circles", cwd=ROOT, timeout=BOUND)
     another, later, tell, back = finished.stdout.splitlines()
     assert (another, later) == ("another: answered", "later: answered"), finished.stderr
     assert tell == "tell: MailboxFull"

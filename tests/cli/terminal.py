@@ -20,9 +20,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from ..forkserver import Program, run_python, start_python
 from ..servers.scripted_server import command
 
-PROGRAM: Final = (sys.executable, "-m", "mcp_actors")
+COMMAND: Final = ("-m", "mcp_actors")
+PROGRAM: Final = (sys.executable, *COMMAND)
 PATIENCE: Final = 90.0
 """Seconds for what takes one or two: it is for a machine that is busy with other things."""
 
@@ -43,16 +45,9 @@ def write(folder: Path, servers: dict[str, Any], **more: Any) -> None:
     (folder / ".mcp.json").write_text(json.dumps({"mcpServers": servers, **more}))
 
 
-def piped(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in a process of its own, with pipes."""
-    done = subprocess.run(
-        [*PROGRAM, *words],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
+def piped(folder: Path, *words: str, cold: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own without a terminal; in a new interpreter if it is to be `cold`."""
+    done = run_python(*COMMAND, *words, cwd=folder, timeout=PATIENCE, cold=cold)
     done.stderr = done.stderr.removeprefix(NAMED)
     return done
 
@@ -77,7 +72,7 @@ def is_running(pid: int) -> bool:
 class Terminal:
     """A command in a terminal. `text` is what it has shown, without colours."""
 
-    def __init__(self, master: int, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, master: int, process: Program) -> None:
         self._master = master
         self.process = process
         self.raw = b""
@@ -135,8 +130,8 @@ def terminal(
     environment.pop("NO_COLOR", None)
     environment |= variables
     try:
-        with subprocess.Popen(
-            [*PROGRAM, *words, *([] if found else ["--config", ".mcp.json"])],
+        with start_python(
+            *(*COMMAND, *words, *([] if found else ["--config", ".mcp.json"])),
             cwd=folder,
             env=environment,
             stdin=slave,

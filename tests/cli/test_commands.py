@@ -150,8 +150,7 @@ class TestCheck:
     def test_what_it_prints_is_not_logged_too(self, tmp_path: Path) -> None:
         """B-22: a terminal shows each failure once."""
         write(tmp_path, {"bad": {"command": "no-such-program"}})
-        words = [sys.executable, "-m", "mcp_actors", "check"]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        done = piped(tmp_path, "check")
         assert (done.stdout + done.stderr).count("not found") == 1, done
 
     def test_only_the_servers_that_are_named_are_checked(self, tmp_path: Path, run: Run) -> None:
@@ -218,7 +217,7 @@ class TestCall:
     ) -> None:
         write(tmp_path, {"a": scripted()})
         monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-        done = piped(tmp_path, "call", "a", "echo", "text=é")
+        done = piped(tmp_path, "call", "a", "echo", "text=é", cold=True)
         assert (done.returncode, done.stdout, done.stderr) == (0, "\\xe9\n", "")
 
     def test_arguments_may_be_json_and_so_may_the_result(self, tmp_path: Path, run: Run) -> None:
@@ -320,7 +319,7 @@ class TestSignals:
             "import signal\ntry:\n    signal.raise_signal(signal.SIGINT)\nexcept BaseException:\n    raise ValueError"
         )
         (tmp_path / f"{imported}.py").write_text(swallows)
-        done = piped(tmp_path, "check")  # python -m looks into the current folder first
+        done = piped(tmp_path, "check", cold=True)  # python -m looks into the current folder first
         assert (done.returncode, done.stdout, done.stderr) == (130, "", "cancelled\n")
 
     def test_a_signal_that_is_ignored_stays_so(self, tmp_path: Path) -> None:

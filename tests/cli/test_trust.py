@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import stat
-import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from .terminal import NAMED, PATIENCE, PROGRAM, piped, scripted, terminal, write
+from ..forkserver import run_python
+from .terminal import COMMAND, NAMED, PATIENCE, piped, scripted, terminal, write
 
 pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
 
@@ -113,12 +114,12 @@ def test_a_group_of_others_counts_and_that_of_root_does_not(folder: Path) -> Non
 
 def test_without_a_terminal_a_file_that_was_found_is_named_and_run(folder: Path) -> None:
     """B-20: on stderr, and only if it was found."""
-    run = [*PROGRAM, "check", "--json"]
-    done = subprocess.run(run, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
+    run = partial(run_python, *COMMAND, "check", "--json", cwd=folder, timeout=PATIENCE)
+    done = run()
     assert done.stderr.startswith(NAMED)
     assert json.loads(done.stdout)[0]["name"] == "a"
     assert (folder / "started").exists()
-    named = subprocess.run([*run, "-c", ".mcp.json"], cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
+    named = run("-c", ".mcp.json")
     assert NAMED not in named.stderr
 
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 import trio
 
 from mcp_actors import open_servers
+from tests.forkserver import Forked, start_python
 from tests.interrupter import run_interrupted_at
 from tests.source import ROOT
 
 from .fleet import wait_calls
-from .groups import BOUND, LATER, pids_in, server
+from .groups import LATER, pids_in, server
 from .interruptible import SLOW_TO_STOP
 from .links import MARGIN, wait_for_line
 from .processes import eventually, wait_ended
@@ -33,7 +33,7 @@ class Program:
 
     def __init__(self, folder: Path) -> None:
         self.pids, self.log, self.said, self.complained = (folder / name for name in ("pids", "log", "out", "err"))
-        self.process: trio.Process
+        self.process: subprocess.Popen[bytes] | Forked
 
     async def wait_said(self, word: str) -> None:
         """Wait until it has said something."""
@@ -43,14 +43,18 @@ class Program:
         """Do what a terminal does at Ctrl-C."""
         os.killpg(self.process.pid, signal.SIGINT)
 
+    async def ended(self) -> int:
+        """Wait for its end, and return its exit code."""
+        await eventually(lambda: self.process.poll() is not None)
+        return self.process.wait()
+
     async def ends_as_interrupted(self, *, short: bool = True) -> None:
         """Wait for its end, which must be that of any Python program at Ctrl-C.
 
         Where tasks of ours compute, the interrupt may come out of one of them, and its traceback tells of that. Where
         all of them wait, it is as `short` as it would be without us.
         """
-        with trio.fail_after(BOUND):
-            code = await self.process.wait()
+        code = await self.ended()
         stderr = self.complained.read_text()
         assert code == -signal.SIGINT, stderr
         assert stderr.rstrip().endswith("KeyboardInterrupt")
@@ -62,18 +66,16 @@ class Program:
 async def program(folder: Path, *arguments: str, module: str = "tests.servers.interruptible") -> AsyncIterator[Program]:
     """Run the program in a process group of its own."""
     it = Program(folder)
-    command = [sys.executable, "-m", module, *arguments]
-    paths = ["--pid-file", str(it.pids), "--log-file", str(it.log)]
-    with it.said.open("w") as said, it.complained.open("w") as complained:
-        options: dict[str, Any] = {"stdout": said, "stderr": complained, "cwd": ROOT, "start_new_session": True}
-        it.process = await trio.lowlevel.open_process([*command, *paths], stdin=subprocess.DEVNULL, **options)
+    command = ["-m", module, *arguments, "--pid-file", str(it.pids), "--log-file", str(it.log)]
+    with (
+        it.said.open("w") as said,
+        it.complained.open("w") as complained,
+        start_python(*command, cwd=ROOT, stdout=said, stderr=complained, start_new_session=True) as it.process,
+    ):
         try:
             yield it
         finally:
-            if it.process.poll() is None:
-                it.process.kill()
-            with trio.CancelScope(shield=True):
-                await it.process.wait()
+            it.process.kill()
 
 
 async def test_ctrl_c_while_a_server_starts(tmp_path: Path) -> None:
