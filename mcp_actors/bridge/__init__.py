@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from .._exports import publish
 from ._asyncio_loop import AsyncioLoop as AsyncioLoop, open_asyncio_loop as open_asyncio_loop
-from ._hosts import Host as Host
 from ._open import open_servers as open_servers, open_supervisor as open_supervisor
-from ._streams import AsyncioStream as AsyncioStream
-from ._views import (
+from .block import Host as Host
+from .views import (
     AsyncioActorRef as AsyncioActorRef,
     AsyncioServerGroup as AsyncioServerGroup,
     AsyncioServerRef as AsyncioServerRef,
+    AsyncioStream as AsyncioStream,
     AsyncioSupervisorRef as AsyncioSupervisorRef,
 )
 

@@ -16,7 +16,7 @@ from ..kernel import ActorRef, SupervisorRef
 from ..servers import ServerGroup, ServerRef
 from ._bridge import Bridge
 from ._lane import at_once
-from ._views import AsyncioActorRef, AsyncioServerGroup, AsyncioServerRef, AsyncioSupervisorRef, view_of
+from .views import AsyncioActorRef, AsyncioServerGroup, AsyncioServerRef, AsyncioSupervisorRef, view_of
 
 __all__ = ["AsyncioLoop", "open_asyncio_loop"]
 

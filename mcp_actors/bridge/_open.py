@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Literal
 
 from .. import kernel, servers
 from ..catalog.names import DEFAULT_NAMING
-from ._asyncio_side import callbacks_from_loop, config_from_loop, observers_from_loop
-from ._door import Door
-from ._views import AsyncioServerGroup, AsyncioSupervisorRef
+from .block import Door
+from .callbacks import callbacks_from_loop, config_from_loop, observers_from_loop
+from .views import AsyncioServerGroup, AsyncioSupervisorRef
 
 if TYPE_CHECKING:
     import os
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..servers import ServerGroup
     from ..servers.group import Configured
     from ._bridge import Bridge
-    from ._hosts import Host
+    from .block import Host
 
 __all__ = ["open_servers", "open_supervisor"]
 

@@ -1,6 +1,6 @@
 """What asyncio programs hold: the refs and groups of `mcp_actors`, awaitable from asyncio.
 
-Each method is that of the Trio object of the same name; see ``_crossing`` for the rules.
+Each method is that of the Trio object of the same name; see ``_rules`` for the rules.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 import trio
 
-from .._errors import ActorStopped, ServerUnavailable
-from ..config import permitted
-from ..kernel import ActorRef, SupervisorRef
-from ..servers import ServerGroup, ServerRef
-from ._crossing import View, awaited, awaited_step, looking, sent, streaming
+from ..._errors import ActorStopped, ServerUnavailable
+from ...config import permitted
+from ...kernel import ActorRef, SupervisorRef
+from ...servers import ServerGroup, ServerRef
+from ._rules import View, awaited, awaited_step, looking, sent, streaming
 
 if TYPE_CHECKING:
-    from ..catalog import CatalogSnapshot, CatalogTool
-    from ..config import ServerConfig, ToolContext
-    from ..kernel import ActorState, Call, ChildSpec
-    from ..servers import ServerInfo, ServerState, ToolChanges
-    from ._bridge import Bridge
+    from ...catalog import CatalogSnapshot, CatalogTool
+    from ...config import ServerConfig, ToolContext
+    from ...kernel import ActorState, Call, ChildSpec
+    from ...servers import ServerInfo, ServerState, ToolChanges
+    from .._bridge import Bridge
 
 __all__ = ["AsyncioActorRef", "AsyncioServerGroup", "AsyncioServerRef", "AsyncioSupervisorRef", "view_of"]
 

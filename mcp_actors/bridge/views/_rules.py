@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec
 
 import trio
 
-from ._callbacks import called_on_loop
+from ..callbacks import called_on_loop
 from ._streams import AsyncioStream, open_stream
 
 if TYPE_CHECKING:
-    from ..servers import PendingRequest
-    from ._bridge import Bridge
+    from ...servers import PendingRequest
+    from .._bridge import Bridge
 
 __all__ = ["View", "awaited", "awaited_step", "looking", "sent", "streaming"]
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 import outcome
 from attrs import frozen
 
-from .._errors import ServerUnavailable
-from ..kernel._reply import Reply
+from ..._errors import ServerUnavailable
+from ...kernel._reply import Reply
 
 if TYPE_CHECKING:
     import asyncio
 
-    from ._bridge import Bridge
+    from .._bridge import Bridge
 
 __all__ = ["OfServer", "called_on_loop"]
 

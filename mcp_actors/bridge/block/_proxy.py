@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import trio
 
-from .._collapse import collapse
+from ..._collapse import collapse
 
 if TYPE_CHECKING:
-    from ._bridge import Bridge
+    from .._bridge import Bridge
 
 __all__ = ["BlockOwner", "BlockProxy"]
 

@@ -13,7 +13,7 @@ from attrs import frozen
 if TYPE_CHECKING:
     import asyncio
 
-    from ._bridge import Asker, Bridge
+    from .._bridge import Asker, Bridge
 
 __all__ = ["AsyncioStream", "open_stream"]
 

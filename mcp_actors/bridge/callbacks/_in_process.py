@@ -20,15 +20,15 @@ from mcp.server.mcpserver import MCPServer
 from mcp.shared._context_streams import ContextReceiveStream
 from mcp.shared.message import SessionMessage
 
-from ..servers.transports import ElsewhereServer, Stream
-from ._callbacks import called_on_loop
+from ...servers.transports import ElsewhereServer, Stream
+from ._functions import called_on_loop
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
     from mcp.server import Server
 
-    from ._bridge import Bridge
-    from ._lane import Step
+    from .._bridge import Bridge
+    from .._lane import Step
 
 __all__ = ["LoopServer"]
 

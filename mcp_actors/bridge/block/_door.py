@@ -8,10 +8,10 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from .._flavor import check_flavor
-from ._block import BlockProxy
-from ._bridge import Bridge
+from ..._flavor import check_flavor
+from .._bridge import Bridge
 from ._hosts import Host, TrioRun, trio_run
+from ._proxy import BlockProxy
 
 if TYPE_CHECKING:
     import asyncio

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import outcome
 import trio
 
+from .._lane import Lane, at_once
 from ._interrupts import InterruptGuard
-from ._lane import Lane, at_once
 
 if TYPE_CHECKING:
-    from ._block import BlockProxy
-    from ._bridge import Bridge
+    from .._bridge import Bridge
+    from ._proxy import BlockProxy
 
 __all__ = ["Host", "TrioRun", "trio_run"]
 

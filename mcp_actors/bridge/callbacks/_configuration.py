@@ -16,17 +16,17 @@ from attrs import frozen
 from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 
-from ..config import Callbacks, Http, InProcess, ServerConfig, Sse, Stdio
-from ._callbacks import OfServer, called_on_loop
+from ...config import Callbacks, Http, InProcess, ServerConfig, Sse, Stdio
 from ._extensions import LoopExtension
+from ._functions import OfServer, called_on_loop
 from ._in_process import LoopServer
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
 
-    from ..config import CallNext, ConfigValue, Middleware, ToolRequest
-    from ..kernel import Event, Observer
-    from ._bridge import Bridge
+    from ...config import CallNext, ConfigValue, Middleware, ToolRequest
+    from ...kernel import Event, Observer
+    from .._bridge import Bridge
 
 __all__ = ["callbacks_from_loop", "config_from_loop", "observers_from_loop"]
 

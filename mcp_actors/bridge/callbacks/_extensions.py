@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from mcp.client import ClaimContext, ClientExtension, NotificationBinding, ResultClaim
 
-from ._callbacks import OfServer, called_on_loop
+from ._functions import OfServer, called_on_loop
 
 if TYPE_CHECKING:
     from mcp import ClientSession
     from mcp.types import CallToolResult, Result
 
-    from ._bridge import Bridge
+    from .._bridge import Bridge
 
 __all__ = ["LoopExtension"]
 
