@@ -15,11 +15,11 @@ from cyclopts import App, CycloptsError, UnknownOptionError
 
 from .._collapse import collapse
 from .._errors import InvalidArguments, McpActorsError
-from ._commands import EXAMPLES, call, check
 from ._interrupt import INTERRUPTED
 from ._output import Output
 from ._problems import Failure, Misuse
 from ._signals import Told
+from .commands import EXAMPLES, call, check
 
 __all__ = ["run"]
 

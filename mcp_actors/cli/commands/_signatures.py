@@ -8,14 +8,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
-from ._interrupt import leaving_at_once
-from ._options import AsJson, ConfigFile
-from ._output import Output
-from ._problems import Misuse
+from cyclopts import Parameter
+
+from .._interrupt import leaving_at_once
+from .._output import Output
+from .._problems import Misuse
 
 __all__ = ["EXAMPLES", "call", "check"]
+
+ConfigFile: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name=["--config", "-c"],
+        help="The configuration file. Default: .mcp.json, mcp.json, .vscode/mcp.json or .cursor/mcp.json, "
+        "whichever is there first.",
+        show_default=False,
+    ),
+]
+
+AsJson: TypeAlias = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.", show_default=False)]
 
 
 async def check(*servers: str, config: ConfigFile = None, json: AsJson = False) -> int:

@@ -7,12 +7,12 @@ from typing import Any
 
 from attrs import asdict, field, frozen
 
-from ..config import LoadedConfig, ServerConfig
-from ..kernel import Event
-from ..servers import ServerGroup, StateChanged
-from ._configuration import load
-from ._output import Output
-from ._session import describe, masker_of, open_once
+from ...config import LoadedConfig, ServerConfig
+from ...kernel import Event
+from ...servers import ServerGroup, StateChanged
+from .._configuration import load
+from .._output import Output
+from .._session import describe, masker_of, open_once
 
 __all__ = ["check_servers"]
 

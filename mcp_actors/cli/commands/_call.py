@@ -14,13 +14,13 @@ from mcp.types import CallToolResult, EmbeddedResource, TextContent, TextResourc
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
-from .._plain_text import plain_text
-from ..catalog import CatalogTool
+from ..._plain_text import plain_text
+from ...catalog import CatalogTool
+from .._configuration import load
+from .._output import Output
+from .._problems import Failure, Misuse
+from .._session import masker_of, open_once
 from ._arguments import parse_arguments
-from ._configuration import load
-from ._output import Output
-from ._problems import Failure, Misuse
-from ._session import masker_of, open_once
 
 __all__ = ["call_tool"]
 

@@ -15,13 +15,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from .._plain_text import plain_text
-from ..kernel import Event
-from ..servers import ServerGroup, ServerStatus, StateChanged, open_servers
-from ._configuration import load
-from ._output import Output
-from ._session import connecting
-from ._signals import Told, until_told
+from ..._plain_text import plain_text
+from ...kernel import Event
+from ...servers import ServerGroup, ServerStatus, StateChanged, open_servers
+from .._configuration import load
+from .._output import Output
+from .._session import connecting
+from .._signals import Told, until_told
 
 __all__ = ["watch_servers"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ._configuration import load
-from ._output import Output
-from ._session import masker_of, open_once
+from .._configuration import load
+from .._output import Output
+from .._session import masker_of, open_once
 
 __all__ = ["list_tools"]
 

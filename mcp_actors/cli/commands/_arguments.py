@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ._problems import Misuse
+from .._problems import Misuse
 
 __all__ = ["parse_arguments"]
 
