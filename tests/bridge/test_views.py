@@ -41,7 +41,7 @@ METHODS = [
 
 @pytest.mark.parametrize(("original", "view", "name"), METHODS)
 def test_a_view_offers_all_that_the_object_offers(original: type, view: type, name: str) -> None:
-    """If this fails, a method is new: add ``name: Final = awaited(Class.name)`` to its view, see ``_crossing``."""
+    """If this fails, a method is new: add ``name: Final = awaited(Class.name)`` to its view, see ``bridge.views._rules``."""
     ours = inspect.getattr_static(view, name)
     theirs = inspect.getattr_static(original, name)
     assert isinstance(ours, property) == isinstance(theirs, property)
