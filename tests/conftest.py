@@ -1,4 +1,4 @@
-"""What holds for every test: nothing is left behind, and hypothesis has no deadline of its own."""
+"""Fixtures and settings for every test: nothing is left behind, and hypothesis has no deadline."""
 
 from __future__ import annotations
 

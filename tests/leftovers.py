@@ -1,4 +1,4 @@
-"""What a test may not leave behind: child processes, open file descriptors, busy threads.
+"""Find child processes, open file descriptors and busy threads that a test has left behind.
 
 Take a `Snapshot` before a test and ask it for `leftovers` after; `tests/conftest.py` does so around every test.
 """
@@ -44,7 +44,7 @@ class Descriptor(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What this process has at one moment."""
+    """The children, descriptors and threads of this process at one moment."""
 
     children: frozenset[tuple[int, str]]
     descriptors: frozenset[Descriptor]

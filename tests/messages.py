@@ -1,9 +1,9 @@
-"""The messages of a folder, in one table that people read at review: ``tests/<folder>/messages.toml``.
+"""Check messages against the table of their folder, ``tests/<folder>/messages.toml``.
 
-A whole sentence is pinned there and nowhere else, so a better sentence changes one file. A test names its row:
-``said("unknown server", str(error), name=name)``; the facts that differ from run to run stand in the row as ``{name}``.
-``MESSAGES=write python -m pytest -n 0 tests/<folder>`` writes what the code says now; read the difference before you
-commit it.
+People read the table at review. A whole sentence is pinned there and nowhere else, so a better sentence changes one
+file. A test names its row: ``said("unknown server", str(error), name=name)``; facts that differ from run to run are
+written ``{name}`` in the row. ``MESSAGES=write python -m pytest -n 0 tests/<folder>`` writes the current messages; read
+the difference before you commit it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the tests share that draw programs at random: how many, from which seed, and under which clock they run.
+"""Draw random programs for a test: how many, from which seed, on which clock.
 
 The seed is printed with every run, and ``PROGRAMS_SEED`` repeats one. If ``CI`` is set there are more programs, and a
 second process runs half of them: ``python -m tests.programs MODULE NUMBER SEED``, for a module that has the strategy

@@ -1,7 +1,7 @@
-"""Every example is run, and prints what its docstring says.
+"""Run every example, and compare its output with its docstring.
 
 An example's module docstring ends with a line ``Prints::`` and, indented below it, the lines of its standard output.
-``...`` stands for any text, as in `doctest.ELLIPSIS`. What the pages show stands in ``examples/pages/`` or in another
+``...`` stands for any text, as in `doctest.ELLIPSIS`. Code that the pages show is in ``examples/pages/`` or in another
 example, as ``test_pages.py`` checks.
 """
 
@@ -50,7 +50,7 @@ def expected_output(docstring: str | None) -> str | None:
 
 
 def agrees(output: str, expected: str) -> bool:
-    """Whether an output is the expected one, with ``...`` for any text."""
+    """Return True if an output is the expected one, with ``...`` for any text."""
     return doctest.OutputChecker().check_output(expected, output, doctest.ELLIPSIS)
 
 
@@ -80,7 +80,7 @@ CONNECTED: Final = re.compile(r"^\[.*\] INFO +server '\w+': connected, .*\n(?: {
 
 
 def only_outages(stderr: str) -> bool:
-    """Whether nothing was written to stderr but what is logged by default of servers that fail on purpose.
+    """Return True if stderr has only the log lines of servers that fail on purpose.
 
     A program that makes a server object of the SDK has configured logging with that, and sees who is connected, too.
     """

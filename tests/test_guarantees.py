@@ -1,4 +1,4 @@
-"""Nothing is guaranteed that no test proves, and nothing is proven that is not told."""
+"""Every guarantee has a test, and every test of a guarantee has its sentence."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def page_of_guarantees() -> ModuleType:
 
 def test_each_guarantee_has_a_test_and_each_id_in_a_test_is_a_guarantee() -> None:
     guarantees = page_of_guarantees()
-    told = [each for held in guarantees.sentences().values() for each in held]
-    assert sorted(told) == sorted(guarantees.proofs())
+    listed = [each for held in guarantees.sentences().values() for each in held]
+    assert sorted(listed) == sorted(guarantees.proofs())
 
 
-def test_the_page_tells_them_all_with_their_tests() -> None:
+def test_the_page_lists_every_guarantee_with_its_tests() -> None:
     guarantees = page_of_guarantees()
     page = guarantees.page()
     for held in guarantees.sentences().values():
@@ -32,6 +32,6 @@ def test_the_page_tells_them_all_with_their_tests() -> None:
     assert guarantees.PLACE in (ROOT / "docs" / "guarantees.md").read_text()
 
 
-def test_no_sentence_is_told_twice() -> None:
-    told = [sentence for held in page_of_guarantees().sentences().values() for sentence in held.values()]
-    assert len(set(told)) == len(told)
+def test_no_guarantee_is_listed_twice() -> None:
+    sentences = [sentence for held in page_of_guarantees().sentences().values() for sentence in held.values()]
+    assert len(set(sentences)) == len(sentences)

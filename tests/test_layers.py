@@ -58,7 +58,7 @@ For type checkers only, the bridge may import them anywhere.
 
 
 class Room(NamedTuple):
-    """A folder within a folder that stands for itself: whoever imports it imports what its ``__init__`` offers."""
+    """A folder within a folder. Its importers import only the names that its ``__init__`` offers."""
 
     needs: frozenset[str] | None
     """What it may import of the folder around it; None: all of that."""
@@ -118,14 +118,14 @@ ROOMS: Final = {
     "bridge.callbacks": Room(needs=frozenset({"bridge._bridge", "bridge._lane"}), known_to=None),
     "cli.commands": Room(needs=None, known_to=frozenset({"cli._app"})),
 }
-"""What lies below the rest of its folder, what beside it, and what above."""
+"""The rooms: below the rest of their folder, next to it, or above it."""
 
 WITHOUT_A_WALL: Final = {"kernel"}
 """Folders whose private files others still import, instead of what their ``__init__`` offers."""
 
 
 FOLDER_SIZE: Final = 12
-"""How many files and rooms a folder has at most, beside its face. Nine are the aim."""
+"""How many files and rooms a folder has at most, its face aside. Nine are the aim."""
 
 TO_BE_REDRAWN: Final = {
     "kernel",
@@ -234,7 +234,7 @@ def room_problem(found: Import) -> str | None:
 
 
 def owner_of(found: Import) -> str | None:
-    """Return the folder whose private file is imported; None if it is none, or a file of layer 0."""
+    """Return the folder whose private file is imported; None for a public one, or a file of layer 0."""
     owner = re.match(r"((?!_)\w+(?:\.(?!_)\w+)*)\._", found.target.partition(".")[2])
     return owner[1] if found.goes_to is not None and owner and owner[1] not in WITHOUT_A_WALL else None
 

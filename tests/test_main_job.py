@@ -87,9 +87,7 @@ def zombie(sleeper: subprocess.Popen[bytes]) -> int:
     return sleeper.pid
 
 
-async def test_a_process_that_nobody_has_taken_notice_of_fails_the_demo(
-    zombie: int, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_an_unnoticed_process_fails_the_demo(zombie: int, autojump_clock: trio.testing.MockClock) -> None:
     with pytest.raises(StepFailed, match=rf"^left behind: process {zombie} \(zombie\)$"):
         await Show().wait_nothing_left()
 

@@ -13,7 +13,7 @@ from .source import ROOT
 TABLES = sorted((ROOT / "tests").rglob("messages.toml"))
 
 
-def test_every_row_of_a_table_is_checked_by_a_test_beside_it() -> None:
+def test_every_row_of_a_table_is_checked_by_a_test_in_its_folder() -> None:
     unused = {
         f"{table.relative_to(ROOT)}: {row}"
         for table in TABLES

@@ -1,8 +1,8 @@
 """Every block of code on a page is run: in the README, in the documentation, and in the docstrings that it shows.
 
-Pages hold their code themselves, so that they can be read anywhere. A block of Python, and what it prints, stands word
-for word in an example, which ``test_examples.py`` runs. Configurations are loaded, and what is typed in a terminal is
-typed here.
+Pages hold their code themselves, so that they can be read anywhere. A block of Python, and the text that it prints, is
+part of an example, word for word, which ``test_examples.py`` runs. Configurations are loaded, and commands for a
+terminal are run here.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def above(block: Block, language: str) -> Block:
     return [each for each in blocks(block.page) if each.language == language and each.line < block.line][-1]
 
 
-def stands_in(text: str, source: str) -> bool:
-    """Whether a text stands word for word in a source, whole lines of it, indented or not."""
+def is_part_of(text: str, source: str) -> bool:
+    """Return True if a source has these whole lines, indented or not."""
     return any(f"\n{textwrap.indent(text, ' ' * depth)}\n" in f"\n{source}\n" for depth in (0, 4, 8, 12))
 
 
@@ -79,32 +79,32 @@ def test_there_is_no_code_in_blocks_of_another_kind() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_there_is_no_code_beside_the_blocks(page: Path) -> None:
-    """Neither indented nor in fences that stand in a list or are made of something else."""
+def test_there_is_no_code_outside_the_blocks(page: Path) -> None:
+    """Neither indented, nor in a fence within a list or of tildes."""
     prose = FENCE.sub("", page.read_text())
     assert re.findall(r"^~~~.*|^ +```.*|^\n {4}.*", prose, re.MULTILINE) == []
 
 
 @pytest.mark.parametrize("block", marked("python"))
-def test_a_block_of_python_stands_in_an_example(block: Block) -> None:
-    assert any(stands_in(block.text, program) for program in PROGRAMS), f"{block}: no example has this:\n{block.text}"
+def test_a_block_of_python_is_part_of_an_example(block: Block) -> None:
+    assert any(is_part_of(block.text, program) for program in PROGRAMS), f"{block}: no example has this:\n{block.text}"
 
 
 @pytest.mark.parametrize("block", marked("text"))
 def test_a_block_of_text_is_what_the_example_with_the_code_above_it_prints(block: Block) -> None:
     code = above(block, "python").text
-    assert any(stands_in(block.text, program) for program in PROGRAMS if stands_in(code, program)), block.text
+    assert any(is_part_of(block.text, program) for program in PROGRAMS if is_part_of(code, program)), block.text
 
 
 @pytest.mark.parametrize("literal", list(literals()))
-def test_a_block_in_a_docstring_of_the_reference_stands_in_an_example(literal: str) -> None:
-    assert any(stands_in(literal, program) for program in PROGRAMS), f"no example has this:\n{literal}"
+def test_a_block_in_a_docstring_of_the_reference_is_part_of_an_example(literal: str) -> None:
+    assert any(is_part_of(literal, program) for program in PROGRAMS), f"no example has this:\n{literal}"
 
 
 @pytest.mark.parametrize("program", sorted((EXAMPLES / "pages").glob("*.py")), ids=lambda path: path.name)
 def test_a_program_for_the_pages_is_shown_on_one(program: Path) -> None:
     source = program.read_text()
-    assert any(stands_in(block.text, source) for block in BLOCKS if block.language == "python")
+    assert any(is_part_of(block.text, source) for block in BLOCKS if block.language == "python")
 
 
 def test_every_other_example_is_linked_to_by_a_page() -> None:
@@ -145,7 +145,7 @@ def test_what_is_typed_in_a_terminal_shows_what_the_page_says(block: Block, tmp_
 
 
 @pytest.mark.parametrize("block", marked("bash"))
-def test_what_is_only_typed_is_run_by_somebody_and_installs_what_there_is(block: Block) -> None:
+def test_a_command_to_type_is_run_by_another_test_or_installs_an_extra_of_the_project(block: Block) -> None:
     for command in re.split(r" && |\n", block.text):
         if found := INSTALL.fullmatch(command):
             assert found[1] in project()["optional-dependencies"]

@@ -1,4 +1,4 @@
-"""What a server writes, as it may be shown in a log and on a terminal: words, and nothing that acts."""
+"""Text of a server, made safe for logs and terminals."""
 
 from __future__ import annotations
 

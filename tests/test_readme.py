@@ -1,4 +1,4 @@
-"""The README keeps its word: its commands, its promises and its links; and the reference has every public name."""
+"""The README's commands, promises and links hold, and the reference has every public name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_ci_runs_the_readmes_test_command_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("module", PUBLIC)
 def test_every_public_name_has_an_entry_in_the_reference(module: str) -> None:
-    """What a folder offers that is the façade's has its entry there."""
+    """A name that a folder shares with the façade has its entry there."""
     reference = (ROOT / "docs" / "reference.md").read_text()
     entries = re.findall(r"^\.\. (?:py:data|auto\w+):: (\S+)$", reference, re.MULTILINE)
     public = import_module(module)

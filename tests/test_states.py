@@ -1,4 +1,4 @@
-"""Who waits for a state that there is not is told so, and does not wait."""
+"""Waiting for an unknown state fails at once."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class Idle(Actor):
 
 
 @pytest.mark.parametrize(
-    ("states", "told"),
+    ("states", "message"),
     [
         (("redy",), "there is no state 'redy'; did you mean 'ready'?"),
         (("ready", "up"), "there is no state 'up'; give one of 'pending', 'connecting', "),
         ((), "wait_state() was given no state, and would wait for ever; give one of 'pending', "),
     ],
 )
-async def test_a_state_of_a_server(states: tuple[Any, ...], told: str) -> None:
+async def test_a_state_of_a_server(states: tuple[Any, ...], message: str) -> None:
     async with open_servers(server("a")) as servers:
         with pytest.raises(ValueError, match="server 'a'") as refused:
             await servers["a"].wait_state(*states)
-    assert str(refused.value).startswith(f"server 'a': {told}")
+    assert str(refused.value).startswith(f"server 'a': {message}")
 
 
 async def test_a_state_of_an_actor() -> None:

@@ -41,7 +41,10 @@ METHODS = [
 
 @pytest.mark.parametrize(("original", "view", "name"), METHODS)
 def test_a_view_offers_all_that_the_object_offers(original: type, view: type, name: str) -> None:
-    """If this fails, a method is new: add ``name: Final = awaited(Class.name)`` to its view, see ``bridge.views._rules``."""
+    """If this fails, a method is new: add ``name: Final = awaited(Class.name)`` to its view.
+
+    The rules are in ``mcp_actors/bridge/views/_rules.py``.
+    """
     ours = inspect.getattr_static(view, name)
     theirs = inspect.getattr_static(original, name)
     assert isinstance(ours, property) == isinstance(theirs, property)
