@@ -1,8 +1,8 @@
 """Watch a child process without reaping it: its exit, its suspension, its successor.
 
 Linux reports an exit through a file descriptor (pidfd), macOS through an event (kqueue), so no thread has to wait. A
-process that has exited and is not reaped keeps its pid and its process group, so the group can still be signaled: see
-`_process`.
+process that has exited keeps its pid and its process group until it is reaped, so the group can still be signaled (see
+`_process`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ if sys.platform == "linux":
 elif sys.platform == "darwin":
 
     async def _wait_kqueue(pid: int) -> bool:
-        """Wait as `trio.Process.wait` does. Only one task may wait for a process."""
+        # In Trio only one task may wait for the kqueue events of a process, and `trio.Process.wait` would be another.
+        # So `ServerProcess.wait` waits for the end of this task first.
         queue = trio.lowlevel.current_kqueue()
 
         def event(flags: int) -> select.kevent:
@@ -75,10 +76,10 @@ def is_stopped(pid: int) -> bool:
 
 
 def has_successor(leader: int, written: int) -> bool:
-    """Return True if another process of a leader's session has written so many bytes, or if that cannot be found out.
+    """Return True if another process of the leader's session has written so many bytes, or if that is unknown.
 
-    After the exit of the leader this distinguishes a server that was its child from a helper that only holds its pipes:
-    the server has written everything that was read. Blocks, because it reads the status of every process.
+    After the exit of the leader, this distinguishes a server that was its child from a helper that merely inherited its
+    pipes: the server wrote all bytes that were read. Blocks, because it reads the status of every process.
     """
     if sys.platform == "linux":
         return any(_succeeds(process, leader, written) for process in Path("/proc").iterdir())

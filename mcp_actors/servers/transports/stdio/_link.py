@@ -1,13 +1,15 @@
-"""Servers that are processes and speak over their stdin and stdout.
+"""The link to a server process that speaks over stdin and stdout.
 
-Who owns what. The actor's owner task enters `open_stdio_link` and leaves it; the process lives exactly that long. Three
-background tasks, and a fourth during the stop, belong to the link and end with it: one reads stderr until it ends; one
-waits for the process to exit; one writes what was collected for stdin, or a full one did not take, only while there is
-something; one empties stdout while the server is being stopped. stdout is otherwise read, and stdin written, by whoever
-uses the streams. A cancellation of the owner reaches none of them before the process is gone.
+Ownership: the owner task of the actor enters `open_stdio_link` and leaves it; the process lives exactly that long. The
+background tasks of the link are not cancelled with the owner, and end with the link:
 
-The connection ends where stdout ends. That the process has exited proves nothing: the server may be the child of a
-wrapper that died. So it only asks for a health check (`_probing`), and a server that answers it serves on.
+- one reads stderr until it ends
+- one waits for the process to exit
+- one writes the backlog of stdin, while there is any
+- one drains stdout while the server is being stopped; before that, stdout is read by the task that receives
+
+The connection ends when stdout ends. The exit of the process does not end it, because the real server may be the child
+of a wrapper that exited. It triggers a health check (see `_probing`), and a server that passes goes on serving.
 """
 
 from __future__ import annotations
@@ -40,19 +42,20 @@ __all__ = ["StdioLink", "open_stdio_link"]
 logger = logging.getLogger("mcp_actors.servers")
 
 EXIT_WAIT: Final = 0.05
-"""Seconds that a process whose stdout has ended has to exit before the connection is said to be lost, so that the first
-error can say how it ended. One that is killed needs microseconds; a server that only closed its stdout costs this."""
+"""Seconds for a process to exit after its stdout ended, before the connection counts as lost, so that the first error
+can say how it ended. A killed process needs microseconds; only a server that merely closed its stdout takes all of it.
+"""
 
 OBITUARY_WAIT: Final = 0.5
-"""Seconds that it has to exit, and to end its stderr, before the error of a failed connect is made: that one holds its
-last words too, and nobody waits for it who could have gone on."""
+"""Seconds for it to exit and end its stderr, before the error of a failed connect is built. The error quotes its
+stderr, and delays no request."""
 
 STDERR_WAIT: Final = 0.25
-"""Seconds after the death of the group for the rest of stderr. It has ended by then, unless a daemon holds it."""
+"""Seconds for the rest of stderr after the process group was killed. Only a daemon can keep stderr open longer."""
 
 
 class StdioLink(Link):
-    """A link to a server process. Nothing of it, and nothing the server started, is left when the link was left."""
+    """A link to a server process. On leaving, the process and everything it started has been stopped."""
 
     target: OpenStreams
     pid: int
@@ -101,37 +104,37 @@ class StdioLink(Link):
 
     @property
     def malformed_lines(self) -> int:
-        """Lines that were no messages and were skipped."""
+        """The number of skipped lines that were not messages."""
         return self._reader.malformed_lines
 
     def obituary(self) -> Obituary:
-        """What is known now about the end of the process. May be asked at any time."""
+        """Return the known facts about the end of the process, at any time."""
         if self.lost and not self._stopping:
             self._look()
         return Obituary(self._exit_code, self._stderr.tail(), self._unread)
 
     @property
     def heard(self) -> bool | None:
-        """Whether something was sent, and the server has read all of it; None where the system does not tell."""
+        """True if something was sent and the server has read all of it; None if the system does not report that."""
         unread = self._unread if self._stopping else unread_bytes(self._process.stdin)
         return None if unread is None else self._writer.sent and unread == 0
 
     @property
     def suspended(self) -> bool:
-        """The process is stopped (SIGSTOP), so that it cannot answer; False where the system does not tell."""
+        """True if the process is suspended (SIGSTOP) and cannot answer; False if the system does not report that."""
         return self._process.stopped
 
     async def may_serve_on(self) -> bool:
-        """Whether the server may be a child of the process that has exited; True where the system does not tell."""
+        """Return True if a child of the exited process may be the server, or if the system does not report that."""
         return await trio.to_thread.run_sync(self._process.has_successor, self._reader.received)
 
     def _look(self) -> None:
-        """See what has become of the process so far."""
+        """Note the exit code and the unread bytes of the process."""
         self._exit_code = self._process.poll()
         self._unread = unread_bytes(self._process.stdin)
 
     async def wait_obituary(self) -> Obituary:
-        """What is known about the end of the process; waits up to `OBITUARY_WAIT` if its stdout has ended."""
+        """Return the obituary; wait for it up to `OBITUARY_WAIT` if stdout has ended."""
         await trio.lowlevel.checkpoint()
         if self.lost and self.failure is None and not self._stopping:
             with trio.move_on_after(OBITUARY_WAIT):
@@ -140,17 +143,20 @@ class StdioLink(Link):
         return self.obituary()
 
     async def close(self) -> None:
-        """End the process and its group, whatever it does, within ``stop_timeout`` (but see `ServerProcess.stop`).
+        """Stop the process and its group within ``stop_timeout``, whatever it does (but see `ServerProcess.stop`).
 
         **Cancellation**: does not interrupt it; a process that is half stopped would be left behind.
         """
         self._stopping = True
-        self._look()  # what happens to it from now on is our doing
+        # Take the exit code before stdin is closed: a code that comes later is caused by this stop, and must not be
+        # reported as the way the server ended.
+        self._look()
         await self._reader.aclose()
         await self._writer.aclose()
+        # Drain stdout from here on, or a server that blocks on a full pipe would never notice that stdin was closed.
         self._background.start_soon(self._drain, name=f"{self._name}:stdout")
         deadline = trio.current_time() + self._stop_timeout
-        with trio.CancelScope(shield=True):  # bounded by `stop` and by the deadline below
+        with trio.CancelScope(shield=True):  # bounded by `stop`, and by the deadline below
             await self._process.stop(self._stop_timeout)
             with trio.move_on_at(min(trio.current_time() + STDERR_WAIT, deadline)):
                 await self._stderr.wait_ended()
@@ -169,18 +175,18 @@ class StdioLink(Link):
 
 
 @asynccontextmanager
-@trio.lowlevel.enable_ki_protection  # a Ctrl-C between the start of the process and the `try` would leak it
+@trio.lowlevel.enable_ki_protection  # a Ctrl-C between the start of the process and the `try` would leak the process
 async def open_stdio_link(
     config: ServerConfig, transport: Stdio, masker: Masker, *, on_lost: Callable[[], None]
 ) -> AsyncIterator[StdioLink]:
-    """Start the server's process and, on leaving, end it and everything it started.
+    """Start the server's process; on leaving, stop it and everything it started.
 
     Raises:
         ConnectFailed: it cannot be started, or a value of its ``env`` cannot be resolved.
     """
     async with open_background() as background:
         process = await _start(config, transport, masker)
-        # No checkpoint between here and the `try`.
+        # No checkpoint between here and the `try`: a cancellation delivered there would leak the process.
         link = StdioLink(config, transport, process, background, Lifeline(on_lost), masker)
         install_filters()
         try:

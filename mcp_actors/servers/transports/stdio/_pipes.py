@@ -1,12 +1,12 @@
-"""Message streams that are the pipes of a process: no task, no channel and no copy in between.
+"""Message streams directly over the pipes of a process, without a task or channel in between.
 
-`PipeReader` reads in the task that wants the message, `PipeWriter` writes in the task that has it. That takes a
-quarter to a third off the cost of a small request, at the price of two duties that a task in between would have
-had: a writer that is cancelled must never leave half a line in the pipe, and a reader that always finds data must let
-other tasks run.
+`PipeReader` reads in the task that receives, `PipeWriter` writes in the task that sends. This saves a quarter to a
+third of the cost of a small request. In return both have a duty: a writer that is cancelled must never leave half a
+line in the pipe, and a reader that always finds data must let other tasks run.
 
-A write wakes a process, which takes a tenth of what a small request takes in all. So while answers come several at a
-time, and several requests are likely to follow, the writer collects what is sent in a tick and writes it in the next.
+Each write wakes the server's process, which is a tenth of the cost of a small request. So while responses arrive
+several at a time, and several requests are likely to follow, the writer collects the messages of one tick of the event
+loop and writes them in the next.
 """
 
 from __future__ import annotations
@@ -51,36 +51,39 @@ if TYPE_CHECKING:
 __all__ = ["PipeReader", "PipeWriter", "read_pipe", "unread_bytes"]
 
 WaitExit: TypeAlias = Callable[[], Awaitable[None]]
-"""Gives a server whose pipe has ended a moment to exit, so that whoever hears of the end first hears why."""
+"""Gives a server whose pipe has ended a moment to exit, so that the first error can say how it ended."""
 
 logger = logging.getLogger("mcp_actors.servers")
 
 READ_BYTES: Final = 64 * 1024
-"""What a Linux pipe holds: more cannot come at once."""
+"""Bytes per read: the capacity of a Linux pipe."""
 
 BACKLOG_BYTES: Final = 1024 * 1024
-"""How much may wait for a full pipe before senders wait too. One message may exceed it, so that any can be sent."""
+"""Bytes that may wait for a full pipe before senders wait too. One message may exceed it, so that any can be sent."""
 
 BURST: Final = 16
-"""Messages handed out without a checkpoint between. One costs 3.5 µs, a third of parsing a small message; sixteen small
-messages delay other tasks by less than a millisecond."""
+"""Messages returned without a checkpoint in between. A checkpoint costs 3.5 µs, a third of parsing a small message;
+sixteen small messages delay other tasks by less than a millisecond."""
 
 SKIPPED: Final = 16
-"""Maximum size of a skipped answer, as a multiple of the limit. One that never ends must not be read for ever."""
-
+"""Maximum size of a skipped response, as a multiple of the limit. One without an end must not be read for ever."""
 
 SHOWN_BYTES: Final = 80
-"""How much of a malformed line is logged: enough to recognize a banner."""
+"""Bytes of a malformed line that are logged: enough to recognize a banner."""
 
 
 async def read_pipe(stream: trio.lowlevel.FdStream) -> bytes:
-    """Wait for something and read it; empty at the end. Always a checkpoint; cancelled, it read nothing.
+    """Wait for data and read it; return empty bytes at the end. Always a checkpoint.
+
+    **Cancellation:** nothing was read.
 
     Raises:
         trio.ClosedResourceError: our end was closed.
     """
     while stream.fileno() != -1:
-        # To wait comes first, as there is nearly always nothing to read yet, and to find that out would cost more.
+        # Wait before the first read, although Trio's own streams read first: the pipe is nearly always empty here, and
+        # a read that finds nothing costs more than the wait. So nothing is lost on cancellation either: between the
+        # read and the return there is no checkpoint.
         await trio.lowlevel.wait_readable(stream.fileno())
         try:
             return os.read(stream.fileno(), READ_BYTES)
@@ -93,7 +96,7 @@ async def read_pipe(stream: trio.lowlevel.FdStream) -> bytes:
 
 
 def unread_bytes(stream: trio.lowlevel.FdStream) -> int | None:
-    """How much of what was written to a pipe was not read so far; None where the system does not tell."""
+    """Return the bytes in a pipe that were not read yet; None if the system does not report that."""
     if sys.platform != "linux":
         return None
     count = array("i", [0])
@@ -102,11 +105,11 @@ def unread_bytes(stream: trio.lowlevel.FdStream) -> int | None:
 
 
 class PipeReader(MessageReader):
-    """The messages that a server writes to its stdout. One task reads; the SDK's read loop does, all the time.
+    """The messages that a server writes to stdout. A single task reads them: the SDK's read loop.
 
     Attributes:
-        crowded: whether several messages came with the last read.
-        received: how many bytes have come.
+        crowded: True if several messages arrived with the last read.
+        received: the number of bytes that arrived.
     """
 
     def __init__(
@@ -140,18 +143,21 @@ class PipeReader(MessageReader):
         self.received = 0
         self._skipped_lines = SkippedMessages(server, logger)
 
-    @trio.lowlevel.enable_ki_protection  # or else a Ctrl-C could lose a message, or leave a lock of Trio's held
+    @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C could lose a message, or leave a lock of Trio held
     async def receive(self) -> SessionMessage:
-        """Return the next message. A checkpoint every `BURST` messages at least; cancelled, it loses none.
+        """Return the next message. A checkpoint at least every `BURST` messages.
 
-        There is one after every notification or request: the SDK starts a task for it, and without that the tasks of
-        several would run in any order, and all in one step of the event loop. After many of these, or after lines that
-        take time and come to nothing, it rests (see ``_pace``).
+        After many unsolicited messages, and after long work on malformed lines, it pauses (see ``_pace``).
+
+        **Cancellation:** no message is lost.
 
         Raises:
-            anyio.EndOfStream: the server closed its stdout, or sent what is over a limit and no answer.
+            anyio.EndOfStream: the server closed its stdout, or exceeded a limit with a message that is not a response.
             anyio.ClosedResourceError: this stream, or the link it belongs to, was closed.
         """
+        # The SDK starts a task for each notification and request. The pause lets that task run before the next message
+        # is returned: tasks of one tick run in any order, so notifications would be handled out of order, and a flood
+        # of them in a single step of the event loop.
         if self._lines.whole or self._rest:
             await self._pause()
         while True:
@@ -218,7 +224,7 @@ class PipeReader(MessageReader):
         self._skipped_lines.add(f"{what}; make the server log to stderr")
 
     def _excerpt(self, line: bytes) -> bytes:
-        """Return the beginning of a line, without a credential and without a piece of one."""
+        """Return the beginning of a line, masked. It does not end within a credential."""
         text = line[: SHOWN_BYTES + 4 * self._masker.longest].decode("utf-8", "replace")
         return self._masker(text[: self._masker.place_to_cut(text, SHOWN_BYTES)]).encode()
 
@@ -227,7 +233,7 @@ class PipeReader(MessageReader):
         return self._end(LimitExceeded(f"server {self._server!r}: {reason}", server=self._server))
 
     async def _read_more(self) -> JSONRPCMessage | None:
-        """Read the next bytes; at the end, return the last message if it has no line end."""
+        """Read the next bytes. At the end of the stream, return the last message if its newline is missing."""
         try:
             data = await read_pipe(self._stream)
         except trio.ClosedResourceError:
@@ -250,25 +256,27 @@ class PipeReader(MessageReader):
         return None
 
     async def _at_end(self) -> JSONRPCMessage | None:
-        # The rest of a killed server may be half a message, which does not parse and answers no request.
+        # A server that was killed may leave half a message, which does not parse.
         with suppress(ValueError):
             return parse_message(self._lines.take_rest())
-        await self._wait_exit()  # cancelled here, the next call finds the end again
+        # Wait before the connection is marked as lost: callers fail in that step, and their errors should say how the
+        # process ended. If cancelled here, the next call finds the end of the stream again.
+        await self._wait_exit()
         raise self._end()
 
-    def _end(self, failure: Exception | None = None) -> anyio.EndOfStream:
+    def _end(self, error: Exception | None = None) -> anyio.EndOfStream:
         self._ended = True
-        self._lifeline.lose(failure)
+        self._lifeline.lose(error)
         return anyio.EndOfStream()
 
     async def aclose(self) -> None:
-        """Stop reading; the pipe stays, the link still has to empty it. No checkpoint: this is part of clean-ups."""
+        """Stop reading. The pipe stays open, because the link still drains it. Not a checkpoint: clean-up uses it."""
         self._closed = True
         self._lifeline.closing = True
 
 
 class PipeWriter(Stream):
-    """The messages that a server reads from its stdin. Any number of tasks may send."""
+    """The messages that a server reads from stdin. Any number of tasks may send."""
 
     def __init__(
         self,
@@ -288,8 +296,8 @@ class PipeWriter(Stream):
         self._background = background
         self._requests = requests
         self._server = server
-        # What was collected, or the pipe did not take. While it holds anything, one background task writes it and
-        # nobody else writes.
+        # Bytes that were collected, or did not fit into the pipe. While there are any, a single background task writes
+        # them and all senders append here. Otherwise messages would overtake each other, or split a line.
         self._backlog = bytearray()
         self._waiting = trio.lowlevel.ParkingLot()
         self._begun = False
@@ -297,23 +305,22 @@ class PipeWriter(Stream):
 
     @property
     def sent(self) -> bool:
-        """Whether something was sent, and nothing of that is still here."""
+        """True if something was sent, and all of it was written to the pipe."""
         return self._begun and not self._backlog
 
-    @trio.lowlevel.enable_ki_protection  # or else a Ctrl-C could leave half a line, or a backlog that nobody writes
+    @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C could leave half a line, or a backlog without its task
     async def send(self, item: SessionMessage, /) -> None:
         """Send one message, whole.
-
-        Usually the pipe takes all of it at once, and then this is no checkpoint: what was taken cannot be taken back,
-        and a cancellation must not look as if it could. What is collected, and what the pipe does not take, is written
-        by a background task that the sender's cancellation does not reach.
 
         **Cancellation:** nothing was sent.
 
         Raises:
-            anyio.BrokenResourceError: the server is gone; nothing, or a useless part of the message, was sent.
+            anyio.BrokenResourceError: the server is gone; nothing was sent, or an incomplete line that it cannot read.
             anyio.ClosedResourceError: this stream, or the link it belongs to, was closed; nothing was sent.
         """
+        # All checkpoints come before the first byte is written. After it this method must not raise Cancelled: the
+        # caller would believe that nothing was sent. Usually the pipe takes the whole line at once; the rest is written
+        # by a background task that the cancellation of the sender does not reach.
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         with self._requests.sending(item.message):
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -341,7 +348,7 @@ class PipeWriter(Stream):
         return len(self._backlog) >= BACKLOG_BYTES
 
     def _let_in(self) -> None:
-        # Wake one sender at a time; it wakes the next if there is still room. If all were woken, each of thousands
+        # Wake one sender at a time; it wakes the next if there is still room. If all of thousands were woken, each
         # would take a step for each line that is written.
         if not self._full:
             self._waiting.unpark()
@@ -353,12 +360,14 @@ class PipeWriter(Stream):
             raise anyio.BrokenResourceError
 
     async def _write(self, data: bytes | bytearray) -> int:
-        """Write what the pipe takes at once, and return how much that was. No checkpoint unless the server is gone."""
+        """Write the bytes that the pipe takes at once; return their number. A checkpoint only if the server is gone."""
         try:
             return os.write(self._stream.fileno(), data)
         except BlockingIOError:
             return 0
         except OSError as error:
+            # The `finally` covers a sender that is cancelled while it waits here. The connection is lost all the same,
+            # and the parked senders would wait for room for ever.
             try:
                 await self._wait_exit()
             finally:
@@ -366,7 +375,7 @@ class PipeWriter(Stream):
                 self._waiting.unpark_all()
             raise anyio.BrokenResourceError from error
 
-    @trio.lowlevel.enable_ki_protection  # or else a Ctrl-C could have something written twice
+    @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C between the write and the `del` would write bytes twice
     async def _write_backlog(self) -> None:
         try:
             while True:
@@ -376,15 +385,16 @@ class PipeWriter(Stream):
                     return
                 await trio.lowlevel.wait_writable(self._stream.fileno())
         except (anyio.BrokenResourceError, trio.ClosedResourceError):
-            # Noted where it was found, or our own doing. The backlog stays: nobody may write behind half a line.
+            # The loss is noted in `_write`, or this side closed the pipe. The backlog stays, so no sender can write
+            # behind half a line.
             pass
 
     async def aclose(self) -> None:
-        """Take no more messages; senders that wait for room leave. No checkpoint: this is part of clean-ups.
+        """Take no more messages; senders that wait for room raise. Not a checkpoint: clean-up uses it.
 
-        What was collected goes out first, as the end of the input may follow at once.
+        Collected messages are written first, because the link closes stdin soon after.
         """
-        with suppress(OSError):  # it is full, or gone
+        with suppress(OSError):  # the pipe is full, or the server is gone
             del self._backlog[: os.write(self._stream.fileno(), self._backlog)]
         self._closed = True
         self._lifeline.closing = True

@@ -1,4 +1,4 @@
-"""What a server writes to stderr: always read, logged by the line, its end kept."""
+"""Read the stderr of a server, log it line by line, and keep its end for errors."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ logger = logging.getLogger("mcp_actors.servers.stderr")
 logger per server would be a global that is never freed."""
 
 TAIL_BYTES: Final = 64 * 1024
-"""How much of the end is kept: room for a long traceback, and also what a pipe holds."""
+"""Bytes of the end that are kept: a long traceback fits, and so does the content of a pipe."""
 
 LINE_BYTES: Final = 8 * 1024
-"""A longer line is logged in pieces: a progress bar may never write a newline."""
+"""Longer lines are logged in pieces, because a progress bar may never write a newline."""
 
 LINES_A_SECOND: Final = 200
-"""Lines that are logged per second; the rest is counted. Several long tracebacks fit."""
+"""Lines that are logged per second; others are only counted. Several long tracebacks fit."""
 
 BYTES_A_SECOND: Final = 256 * 1024
 """Bytes that are logged per second. In the worst case, cleaning so many takes a tenth of a second."""
@@ -35,7 +35,7 @@ PAUSE: Final = 0.01
 
 
 class StderrReader:
-    """Reads one server's stderr until it ends, because a server that nobody reads stops at 64 KiB."""
+    """Reads the stderr of one server until it ends. A server whose stderr is not read blocks after 64 KiB."""
 
     def __init__(self, stream: trio.lowlevel.FdStream, server: str, masker: Masker) -> None:
         self._stream = stream
@@ -66,11 +66,11 @@ class StderrReader:
             self._ended.set()
 
     async def wait_ended(self) -> None:
-        """Wait until everything was read."""
+        """Wait until stderr has ended and everything was read."""
         await self._ended.wait()
 
     def tail(self) -> str:
-        """Return the end of what was read so far."""
+        """Return the end of the text so far, masked."""
         text = self._tail.decode("utf-8", "replace")
         # More than the tail is kept, so that a credential that begins before it is still recognized and masked.
         begin = self._masker.place_to_cut(text, len(self._tail[:-TAIL_BYTES].decode("utf-8", "replace")))
@@ -135,7 +135,7 @@ class StderrReader:
     def _report(self) -> None:
         if self._left_out:
             logger.info(
-                "%s: %d more lines on stderr were not logged (limit: %d lines or %d bytes a second)",
+                "%s: %d more lines on stderr were not logged (limit: %d lines or %d bytes per second)",
                 self._server,
                 self._left_out,
                 LINES_A_SECOND,

@@ -1,4 +1,7 @@
-"""Cuts a stream of bytes into lines, each byte looked at once; of a line over a limit it keeps the two ends."""
+"""Split a stream of bytes into lines, and keep only the two ends of a line over a limit.
+
+Each byte is looked at once, so a long line in small pieces does not take quadratic time.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ __all__ = ["LineSplitter", "LongLine"]
 
 
 class LongLine(Excerpt):
-    """A line that exceeds a limit: what is kept of it.
+    """The beginning and the end of a line that exceeds a limit.
 
     Attributes:
         excess: the limit that it exceeds.
@@ -24,14 +27,14 @@ class LongLine(Excerpt):
 
 
 class LineSplitter:
-    """Takes bytes as they come and gives whole lines, without their newline.
+    """Takes bytes as they arrive and returns whole lines, without their newline.
 
     Args:
-        max_line_bytes: how long a line may be.
-        max_values: how many values of JSON a line may have, if it comes in several pieces. (One piece holds few.)
+        max_line_bytes: the maximum size of a line.
+        max_values: the maximum number of JSON values of a line that arrives in several pieces. (One piece holds few.)
 
     Attributes:
-        whole: the lines that have come; to be taken with `pop`.
+        whole: the lines that have arrived; take them with `pop`.
         coming: the beginning of the line that is still arriving, if it is long.
         skipped: the same, once that line is over a limit.
     """
@@ -43,7 +46,7 @@ class LineSplitter:
         self._max_line_bytes = max_line_bytes
         self._max_values = max_values
         self._counter = ValueCounter()
-        # Its `getvalue` gives what was written without another copy, and as `bytes`, which parsers do not copy either.
+        # `BytesIO.getvalue` returns the bytes without a copy, and parsers do not copy `bytes` either.
         self._begun = BytesIO()
 
     def feed(self, data: bytes) -> None:
@@ -76,13 +79,13 @@ class LineSplitter:
         self._begun = BytesIO()
 
     def pop(self) -> bytes | LongLine | None:
-        """Return the next whole line, or None if it has not all come yet."""
+        """Return the next whole line; None if it has not arrived yet."""
         if not self.whole:
             return None
         line = self.whole.popleft()
         return LongLine(line, "bytes") if isinstance(line, bytes) and len(line) > self._max_line_bytes else line
 
     def take_rest(self) -> bytes:
-        """Return what came after the last newline, once; nothing if it is over a limit."""
+        """Return the bytes after the last newline, once; empty if they exceed a limit."""
         rest, self._begun = self._begun.getvalue(), BytesIO()
         return rest

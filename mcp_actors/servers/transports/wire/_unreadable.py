@@ -1,9 +1,9 @@
-"""Find the request id of an answer that cannot be parsed, so that its caller fails at once and not by a time-out.
+"""Find the request id of a response that cannot be parsed, so that its caller fails at once and not by a timeout.
 
-A server can send JSON that is nested too deeply, an answer above a limit, or an answer that is not a valid MCP message.
-Where each answer has a connection of its own, the connection identifies the request. Where all share one, the id must
-be found without parsing the text. It is a member at the top level, before or after the long one. So only two short
-excerpts of the text are searched, its beginning and its end.
+A server may send JSON that is nested too deeply, a response over a limit, or a response that is not a valid MCP
+message. If each response has a connection of its own, the connection identifies the request. If all share one, the id
+must be found without parsing the text. It is a member at the top level, before or after the long one. So only two
+short excerpts of the text are searched, its beginning and its end.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ TAIL_BYTES: Final = 1024
 """Bytes of the end that are searched. After a long result there is an id and a version, of a few dozen bytes."""
 
 _UNREADABLE: Final = "mcp_actors: not what the server sent"
-"""Marks, in ``data``, the errors that are made here. A server that sends it only changes the text of its own error."""
+"""Marks, in ``data``, the errors built here. A server that sends the mark only changes the text of its own error."""
 
 _OVER_LIMIT: Final = "mcp_actors: more than the server may send"
-"""Likewise."""
+"""Marks errors about limits in the same way."""
 
 # An unterminated string matches up to the end of the text. If it did not match, the search would begin again at each of
 # its characters, in quadratic time.
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[{}\[\]:,]|[^\s"{}\[\]:,]++', re.DOTALL)
 
-# For a text that is read backwards: the end of an object, and a member with a plain value before it.
+# For text that is read backwards: the end of an object, and a member with a plain value before it.
 _END: Final = re.compile(rb"\s*+\}")
 _MEMBER: Final = re.compile(rb'\s*+(?P<value>"[^"\\]*+"|[^\s"{}\[\]:,\\]++)\s*+:\s*+(?P<name>"[^"\\]*+")\s*+,')
 
@@ -67,13 +67,13 @@ class Excerpt:
 
     @property
     def may_be_answer(self) -> bool:
-        """Whether the text may be an answer, judged by its beginning."""
+        """True if the text may be a response, judged by its beginning."""
         members = self._first_members
         return self._head.lstrip().startswith(b"{") and not members.keys() & {b'"method"', b'"params"'}
 
     @property
     def request_id(self) -> int | str | None:
-        """The id of the answered request; None if this is not an answer or the id cannot be found."""
+        """The id of the request; None if this is not a response or the id cannot be found."""
         if not self.may_be_answer:
             return None
         members = self._first_members
