@@ -25,8 +25,8 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -40,7 +40,7 @@ from .source import ROOT
 
 COLD: Final = bool(os.environ.get("COLD")) or sys.platform != "linux"
 
-IMPORTED: Final = ("mcp.server", "mcp_actors.bridge", "mcp_actors.cli._app", "mcp_actors.kernel")
+IMPORTED: Final = ("mcp.server", "mcp_actors.bridge", "mcp_actors.cli._app", "mcp_actors.kernel", "uvicorn")
 """What every fork has imported, beside all that `mcp_actors` offers. None of it changes anything else by that."""
 
 LONGEST: Final = 2**20
@@ -164,6 +164,22 @@ def run_python(
         stdout.seek(0)
         stderr.seek(0)
         return subprocess.CompletedProcess(arguments, code, stdout.read(), stderr.read())
+
+
+@contextmanager
+def serve_python(*arguments: str | Path) -> Iterator[tuple[Program, int]]:
+    """Run a server as ``python *arguments`` does until the block ends; yield it and its port, which it prints."""
+    said, say = os.pipe()
+    with open(said) as printed:
+        try:
+            program = start_python(*arguments, cwd=ROOT, stdout=say, stderr=2)
+        finally:
+            os.close(say)
+        with program:
+            try:
+                yield program, int(printed.readline())
+            finally:
+                program.kill()
 
 
 @cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, Final
 import trio
 
 from mcp_actors import Http, ServerConfig, ServerRef
+from tests.forkserver import Program
 
 from .http_server import run_server
 from .processes import eventually
@@ -30,7 +30,7 @@ def http_config(port: int, name: str = "web", **options: Any) -> ServerConfig:
 
 
 @contextmanager
-def http_server(port: int = 0) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+def http_server(port: int = 0) -> Iterator[tuple[int, Program]]:
     """Run the HTTP server, and give its port and its process."""
     with run_server("--port", str(port)) as server:
         yield server.port, server.process

@@ -9,8 +9,6 @@ from __future__ import annotations
 import argparse
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Final
@@ -20,22 +18,18 @@ import uvicorn
 from mcp.server.mcpserver import Context, Elicit, MCPServer, Resolve
 from pydantic import BaseModel
 
+from tests.forkserver import Program, serve_python
+
 TOOLS: Final = {"add", "echo", "grow", "meet", "pid", "sleep"}
-
-
-def command(*flags: str) -> list[str]:
-    """Return the command line that runs this server with `flags`."""
-    return [sys.executable, __file__, *flags]
 
 
 class Running:
     """This server, in a process of its own."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
+    def __init__(self, process: Program, port: int) -> None:
         self.pid = process.pid
         self.process = process
-        self.port = int(process.stdout.readline())
+        self.port = port
 
     @property
     def url(self) -> str:
@@ -51,11 +45,8 @@ class Running:
 @contextmanager
 def run_server(*flags: str) -> Iterator[Running]:
     """Run this server with `flags` beside a block."""
-    with subprocess.Popen(command(*flags), stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield Running(process)
-        finally:
-            process.kill()
+    with serve_python("-m", __name__, *flags) as (process, port):
+        yield Running(process, port)
 
 
 def unused_port() -> int:

@@ -238,9 +238,9 @@ class Library:
         return await self.listening(ctx, params)
 
 
-def command(*flags: str) -> tuple[str, tuple[str, ...]]:
-    """Return the command and the arguments that run this server in a process."""
-    return sys.executable, ("-m", "tests.servers.library", *flags)
+def command() -> tuple[str, tuple[str, ...]]:
+    """Return the command and the arguments that run this server in a process, over stdio."""
+    return sys.executable, ("-m", "tests.servers.library")
 
 
 def main() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +12,8 @@ import trio
 from trio.testing import MockClock
 
 from mcp_actors import Backoff, ConnectFailed, RestartPolicy, ServerConfig, ServerUnavailable, Stdio, open_servers
+from tests.forkserver import run_python
+from tests.source import ROOT
 
 from .fleet import http_config, http_server
 from .groups import NEVER, Fault, crash, reach, server, shell
@@ -180,9 +180,7 @@ else:
 @pytest.mark.parametrize("flavor", ["trio", "asyncio"])
 def test_a_program_that_does_not_configure_logging_shows_it(flavor: str) -> None:
     """B-22: on stderr, by Python's own last resort."""
-    finished = subprocess.run(
-        [sys.executable, "-c", PROGRAM, flavor], capture_output=True, text=True, timeout=60, check=True
-    )
+    finished = run_python("-c", PROGRAM, flavor, cwd=ROOT, timeout=60)
     assert finished.stderr.count("\n") == 1
     assert finished.stderr.startswith("server 'a': has failed")
     assert "exited with code 3" in finished.stderr

@@ -6,8 +6,6 @@ The waits are scaled down; ``tests/slow`` has the same at the default values.
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +29,8 @@ from mcp_actors import (
 from mcp_actors.kernel import Event, GaveUp, Restarting, Starting
 from mcp_actors.servers import ServerGroup
 from mcp_actors.servers.policy._parking import seconds_to_retry
+from tests.forkserver import run_python
+from tests.source import ROOT
 
 from .fleet import STARTED, http_config, http_server
 from .groups import AT_ONCE, FOR_A_WHILE, Events, Fault, after, command_with, crash, reach, server, shell, state, until
@@ -100,13 +100,8 @@ class Loopback(trio.abc.HostnameResolver):
 def test_a_program_that_ran_out_of_files_connects_once_it_has_some(what: str) -> None:
     """B-08: EMFILE, of a real limit."""
     with http_server() as (port, _):
-        finished = subprocess.run(
-            [sys.executable, "-m", "tests.servers.out_of_files", what if what == "stdio" else str(port)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        arguments = ("-m", "tests.servers.out_of_files", what if what == "stdio" else str(port))
+        finished = run_python(*arguments, cwd=ROOT, timeout=60)
     failed, retry, ready = finished.stdout.splitlines()
     assert failed.startswith("failed: server 'a': "), finished.stderr
     assert "too many open files" in failed.lower()

@@ -6,7 +6,6 @@ import logging
 import math
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any, Literal
@@ -42,6 +41,7 @@ from mcp_actors import (
     open_servers,
 )
 from mcp_actors.servers import NotSupported, ResourceUpdated, ServerRef, Subscription
+from tests.forkserver import serve_python
 
 from .fleet import Outcome
 from .groups import AT_ONCE, BOUND
@@ -618,13 +618,8 @@ async def test_over_stdio_it_survives_the_death_of_the_process(era: Protocol) ->
 @contextmanager
 def library_over_http(port: int = 0) -> Iterator[int]:
     """Run the library in a process, and give its port."""
-    program, args = command(str(port))
-    with subprocess.Popen([program, *args], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield int(process.stdout.readline())
-        finally:
-            process.kill()
+    with serve_python("-m", "tests.servers.library", str(port)) as (_, port):
+        yield port
 
 
 @both_eras
