@@ -5,7 +5,7 @@ Every room above may come in. It may touch `basics`, and knows no record, connec
 
 from __future__ import annotations
 
-from ._breaker import Breaker as Breaker
+from ._breaker import Breaker as Breaker, Ticket as Ticket
 from ._deadlines import Deadline as Deadline, DeadlineActor as DeadlineActor, Deadlines as Deadlines
 from ._era import (
     ASK as ASK,
@@ -56,6 +56,7 @@ __all__ = [
     "NoRetry",
     "Retries",
     "RetryTokens",
+    "Ticket",
     "Verdict",
     "asked_to_wait",
     "check_handshake_version",

@@ -38,7 +38,7 @@ from ._lifecycle import Start
 
 if TYPE_CHECKING:
     from ...kernel import ActorRef, PendingCall
-    from ..policy import Deadline
+    from ..policy import Deadline, Ticket
     from ..requests import Request
     from ._lifecycle import Supervised
 
@@ -63,30 +63,49 @@ class Caller:
         self._lifecycle = lifecycle
 
     async def ask(self, request: Request[T], deadline: Deadline, failure: Exception | None = None) -> T:
-        """Have a request answered, in as many attempts as its policy allows.
+        """Send a request, again if that fails and the policy allows it, and return its result.
 
-        **Cancellation**: leaves at once, and nothing is tried again.
+        **Cancellation**: leaves at once, and ends the attempts.
 
         Args:
-            request: what is asked.
-            deadline: its deadline, which whoever asks ends.
-            failure: what a first attempt has failed with, if somebody made one.
+            request: the request.
+            deadline: its deadline, which the caller of this function ends.
+            failure: the translated failure of the first attempt, if that was made already.
 
         Raises:
-            ServerError, mcp.MCPError: what the last attempt failed with, or why none was made.
-            Exception: what a middleware raised.
+            ServerError, mcp.MCPError: the last attempt failed, or none was made.
+            Exception: a middleware raised it.
         """
+        retries: Retries | None = None
         try:
-            result = await self._attempts(request, deadline, failure)
-        except Exception as exc:
-            self._record.latency.failed()
-            if isinstance(exc, MCPError) and self._record.health.failing:
-                self._record.health.answered()
-            raise
+            while True:
+                if failure is None:
+                    ticket: Ticket | None = None
+                    try:
+                        ticket = self._admit(deadline)
+                        if retries is None or not self._is_isolated(request):
+                            await trio.lowlevel.checkpoint_if_cancelled()
+                            result = await self.send(request, deadline).wait()
+                        else:
+                            result = await self._send_isolated(request, deadline)
+                    except Exception as exc:
+                        failure = self.translate(exc, request)
+                        self._settle(ticket, failure)
+                    except BaseException as exc:
+                        self._settle(ticket, exc)  # else a cancelled probe would keep the breaker half open for ever
+                        raise
+                    else:
+                        self._settle(ticket, None)
+                        self.succeeded(deadline)
+                        return result
+                # Outside the handlers, so that no failure becomes the context of another.
+                if retries is None:
+                    repeatable = request.repeatable(self._record)
+                    retries = Retries(self._config.retry, self._record.tokens, repeatable, deadline.at)
+                await self._wait_to_retry(retries, deadline, failure)
+                failure = None
         finally:
-            del failure  # whose traceback may refer to this frame
-        self.succeeded(deadline)
-        return result
+            del failure  # whose traceback refers to this frame
 
     def succeeded(self, deadline: Deadline) -> None:
         """A request was answered."""
@@ -95,70 +114,59 @@ class Caller:
             self._record.health.answered()
         self._record.latency.done(trio.current_time() - deadline.began)
 
-    async def _attempts(self, request: Request[T], deadline: Deadline, error: Exception | None) -> T:
-        """Make one attempt, and others only if that failed: nearly all requests need no more."""
-        if error is None:
-            try:
-                return await self._attempt(request, deadline)
-            except Exception as exc:
-                error = exc
-        # Outside the handler, so that no failure becomes the context of another.
+    async def _wait_to_retry(self, retries: Retries, deadline: Deadline, failure: Exception) -> None:
+        """Wait until the next attempt is due, or raise the failure of the last one if that is final."""
         try:
-            return await self._retry(request, deadline, error)
-        finally:
-            del error  # whose traceback refers to this frame
-
-    async def _retry(self, request: Request[T], deadline: Deadline, error: Exception) -> T:
-        """An attempt has failed: make others, or raise what the last one failed with."""
-        policy = self._config.retry
-        if isinstance(error, ServerError) and error.server != self._config.name:
-            raise error  # a middleware's, about another server
-        retries = Retries(policy, self._record.tokens, request.repeatable(self._record), deadline.at)
-        while True:
-            # What fails before there is a connection was not sent: only a connection of one's own fails so.
-            sent = not isinstance(error, ConnectFailed)
-            verdict = retries.failed(error, trio.current_time(), sent=sent, random=random.random)
+            if isinstance(failure, ServerError) and failure.server != self._config.name:
+                raise failure  # a middleware's, about another server
+            # A failure to connect is that of an attempt on a connection of its own, which did not send anything.
+            sent = not isinstance(failure, ConnectFailed)
+            verdict = retries.failed(failure, trio.current_time(), sent=sent, random=random.random)
             if isinstance(verdict, NoRetry):
                 if retries.attempts > 1:
-                    error.add_note(f"this was attempt {retries.attempts}; there is no other ({verdict.reason})")
-                    if isinstance(error, ServerUnavailable):
-                        error.outcome = "unknown"  # this attempt was not sent, but an earlier one was
-                try:
-                    raise error
-                finally:
-                    del error  # whose traceback refers to this frame
+                    failure.add_note(f"this was attempt {retries.attempts}; there is no other ({verdict.reason})")
+                    if isinstance(failure, ServerUnavailable):
+                        failure.outcome = "unknown"  # this attempt was not sent, but an earlier one was
+                raise failure
             deadline.again = True
             await self._pause(verdict.delay)
             if deadline.expired:
-                raise deadline.keeper.failure(deadline) from error
-            try:
-                return await self._attempt(request, deadline, isolated=policy.isolated and not request.of_the_session)
-            except Exception as again:
-                error = again
+                raise deadline.keeper.failure(deadline) from failure
+        except Exception as exc:
+            self._record.latency.failed()
+            if isinstance(exc, MCPError) and self._record.health.failing:
+                self._record.health.answered()
+            raise
+        finally:
+            del failure  # whose traceback refers to this frame
 
     async def _pause(self, seconds: float) -> None:
         """Wait before another attempt; not for the time of a server that was stopped, which the attempt then says."""
         with trio.move_on_after(seconds):
-            await self._wait_fallen()
+            await self._wait_unwanted()
 
-    async def _attempt(self, request: Request[T], deadline: Deadline, *, isolated: bool = False) -> T:
-        """Send a request, unless the breaker is open."""
-        send = self._send_isolated if isolated else self._send
+    def _admit(self, deadline: Deadline) -> Ticket | None:
+        """Ask the breaker, if there is one, for a ticket to send a request.
+
+        Raises:
+            ServerUnavailable: the breaker is open.
+        """
         breaker = self._record.breaker
         if breaker is None:
-            return await send(request, deadline)
+            return None
         ticket = breaker.admit(trio.current_time())
         if ticket is None:
             raise breaker.refusal(self._record.state, trio.current_time(), datetime.now(UTC), again=deadline.again)
-        outcome: BaseException | None = None
-        try:
-            return await send(request, deadline)
-        except BaseException as exc:
-            outcome = exc
-            raise
-        finally:
-            breaker.settle(ticket, trio.current_time(), outcome)
-            del outcome  # whose traceback refers to this frame
+        return ticket
+
+    def _settle(self, ticket: Ticket | None, error: BaseException | None) -> None:
+        """Tell the breaker how an attempt ended."""
+        if ticket is not None and self._record.breaker is not None:
+            self._record.breaker.settle(ticket, trio.current_time(), error)
+
+    def _is_isolated(self, request: Request[Any]) -> bool:
+        """Return True if a retry of the request gets a connection of its own."""
+        return self._config.retry.isolated and not request.of_the_session
 
     @property
     def guarded(self) -> bool:
@@ -174,24 +182,12 @@ class Caller:
         if deadline.expired:  # there was no message yet that could have been answered so
             raise deadline.keeper.failure(deadline)
         if self._record.state not in ACTIVE:
-            self._see_whether_to_wait()
+            self._fail_or_wake()
         deadline.call = call = self._actor.send_request(request)
         return call
 
-    async def _send(self, request: Request[T], deadline: Deadline) -> T:
-        """Send a message to the actor and wait for its answer; tell its failures in terms of servers."""
-        await trio.lowlevel.checkpoint_if_cancelled()
-        try:
-            return await self.send(request, deadline).wait()
-        except ActorError as exc:
-            failure = self.in_terms_of_servers(exc, request)
-        try:
-            raise failure
-        finally:
-            del failure  # whose traceback refers to this frame
-
-    def in_terms_of_servers(self, exc: Exception, request: Request[Any]) -> Exception:
-        """What a failure of the actor means for a request; other exceptions mean what they are."""
+    def translate(self, exc: Exception, request: Request[Any]) -> Exception:
+        """Return the error of a request that failed with an error of the actor, or any other exception as it is."""
         if not isinstance(exc, ActorError) or exc.actor != self._actor.name:
             return exc  # or it is about an actor that a middleware has called
         reason: BaseException | None = self._record.error
@@ -217,7 +213,7 @@ class Caller:
         The caller waits for that too: whoever wants a connection to himself takes it down. It ends with the server:
         when that is stopped by hand, or its group is left.
         """
-        if not self._stands():
+        if not self._is_wanted():
             raise self.unavailable() from self._record.error
         record = ServerRecord(self._config, _unheard, required=True, callbacks=self._record.callbacks)
         record.wanted, record.era, record.deadlines = True, self._record.era, self._record.deadlines
@@ -234,7 +230,7 @@ class Caller:
                         deadline.call = call = actor.send_request(request)
                         background.start_soon(self._end_with_server, request, call, name=f"{name}:end")
                         return await call.wait()
-            if not self._stands():
+            if not self._is_wanted():
                 raise self.unavailable() from self._record.error
             raise deadline.keeper.failure(deadline)
         except ActorStartError as exc:
@@ -247,29 +243,29 @@ class Caller:
             reason = _root_of(exc.__cause__)
         raise self._lost(request, reason) from reason
 
-    def _stands(self) -> bool:
+    def _is_wanted(self) -> bool:
         """Whether nobody has stopped the server by hand or left its group."""
         return self._record.wanted and self._lifecycle.state == "running"
 
-    async def _wait_fallen(self) -> None:
+    async def _wait_unwanted(self) -> None:
         """Wait until it does not stand any more."""
         with suppress(ServerUnavailable):  # its group was left
-            while self._stands():
+            while self._is_wanted():
                 await self._record.wait_change()
 
     async def _cancel_with_server(self, connecting: trio.CancelScope) -> None:
         """End the connect of an isolated attempt with the server."""
-        await self._wait_fallen()
+        await self._wait_unwanted()
         connecting.cancel("the server was stopped, or its group was left")
 
     async def _end_with_server(self, request: Request[Any], call: PendingCall[Any]) -> None:
         """End an isolated attempt with the server."""
-        await self._wait_fallen()
+        await self._wait_unwanted()
         call.expire(self._stopped_under(request))
 
     # --- a server that does not serve -------------------------------------------------------------------------------
 
-    def _see_whether_to_wait(self) -> None:
+    def _fail_or_wake(self) -> None:
         """The server is down: wake it if it is lazy, or fail if that is what is wanted. Otherwise the request waits."""
         if self._record.dormant:
             self.wake()

@@ -82,7 +82,7 @@ class PendingRequest(Generic[T]):
             failure, self._failure = self._failure, None
             if failure is not None:
                 # Translate here, not in `_take`: only after that step do the records know why the connection was lost.
-                failure = self._caller.in_terms_of_servers(failure, self._request)
+                failure = self._caller.translate(failure, self._request)
             try:
                 return await self._caller.ask(self._request, self._deadline, failure)
             finally:
