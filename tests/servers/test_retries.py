@@ -132,6 +132,22 @@ async def test_what_will_be_the_same_again_is_not_tried_again(autojump_clock: Mo
             await servers["here"].call_tool("plain", {"text": object()}, idempotent=True)
 
 
+async def test_failure_of_another_server_is_not_retried(autojump_clock: MockClock) -> None:
+    """A middleware may call another server; neither the first attempt nor a later one fails for this server then."""
+
+    async def asks_elsewhere(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        await call_next(request)
+        raise ConnectionLost("server 'elsewhere': connection lost", server="elsewhere")
+
+    for failures in (0, 1):
+        here = Moody(*trouble(failures))
+        async with open_servers(moody(here, retry=SOON, middleware=(asks_elsewhere,))) as servers:
+            with pytest.raises(ConnectionLost, match="elsewhere") as caught:
+                await servers["here"].call_tool("plain", idempotent=True)
+        assert len(here.began) == failures + 1
+        assert not hasattr(caught.value, "__notes__")
+
+
 async def test_no_retry_begins_after_the_time_of_the_request(autojump_clock: MockClock) -> None:
     """A-17: one time for all attempts."""
     here = Moody(*trouble(100))
