@@ -1,4 +1,4 @@
-"""Connect to a server: a child process, an HTTP endpoint or an object in this process.
+"""Connect to a server over stdio, over HTTP or in this process.
 
 The rest of `servers` uses only these names.
 """

@@ -1,6 +1,7 @@
-"""The link to a server object in this process, which the SDK's client calls directly.
+"""The link to a server object in this process.
 
-It owns nothing: the tasks of the server belong to the `mcp.Client` that the owner enters.
+The SDK's client calls the object directly. The link owns nothing: the tasks of the server belong to the `mcp.Client`
+that the owner enters.
 """
 
 from __future__ import annotations

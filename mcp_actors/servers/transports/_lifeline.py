@@ -1,4 +1,4 @@
-"""The liveness of one connection: whether it is lost, and whom to notify."""
+"""The state of one connection: open, lost or closing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The link: an open transport to one server, as the server actor sees it.
+"""The link: an open transport to one server.
 
 The owner task of the actor enters the link, enters ``mcp.Client(link.target)`` inside it, and leaves both in reverse
 order. No other task may. The other work of a transport (reading stderr, writing to a pipe that was full, keeping an

@@ -1,4 +1,4 @@
-"""Distinguish a temporary shortage, such as too many open files, from a permanent error."""
+"""Recognize temporary shortages, such as too many open files."""
 
 from __future__ import annotations
 

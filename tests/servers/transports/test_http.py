@@ -218,7 +218,7 @@ def test_several_failures_at_once_are_the_first_with_notes() -> None:
     first, second = httpx2.ConnectError("refused"), httpx2.ReadError("cut off")
     group = ExceptionGroup("", [ExceptionGroup("", [first]), second])
     assert _http_link.first_failure(group, Masker()) is first
-    assert first.__notes__ == ["at the same time: ReadError: cut off"]
+    assert first.__notes__ == ["also: ReadError: cut off"]
 
 
 async def test_an_unknown_method_is_no_loss(server: Running) -> None:

@@ -1,6 +1,6 @@
-"""Credentials of one connection: resolved, renewed, and masked wherever they could be shown.
+"""Resolve, renew and mask the credentials of one connection.
 
-All transports come in. It may touch nothing else of `transports`.
+For all transports. It uses nothing else of `transports`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Mask credentials in the logs of this package, of the SDK and of the HTTP libraries.
+"""Mask credentials in logs, including those of the SDK and of httpx2.
 
-A filter of a logger sees the records of the whole program. Records about a connection of ours are made in its context,
-which distinguishes them from others.
+A filter of a logger sees the records of the whole program. Those about our connections are logged in the context of the
+connection, which distinguishes them from others.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class _MaskUrls(logging.Filter):
 
 
 def _shown(url: httpx2.URL, ours: str) -> str:
-    # What came of variables may be a credential anywhere in it, so what was written is shown in its place.
+    # The value of a variable may be a credential anywhere in the URL, so the configured text is shown instead.
     return mask_url(ours if isinstance(ours, ExpandedUrl) else str(url))
 
 
 class _DropSessions(logging.Filter):
-    """Drops the records in which the SDK tells a URL or session id of ours: all that a stranger needs to join in."""
+    """Drops the records of the SDK with our URL or session id, which are all that a stranger needs to join in."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Drop those records, and no others."""
@@ -76,7 +76,7 @@ class _DropSessions(logging.Filter):
 
 
 class _DropHeaders(logging.Filter):
-    """Drops the records with headers of ours: a session id, a cookie, or a token that was not fit to be sent."""
+    """Drops the records with our headers: a session id, a cookie, or a token that could not be sent."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Drop those records, and no others."""
@@ -106,7 +106,7 @@ _FILTERS: Final = (
 
 
 def install_filters() -> None:
-    """Add the filters. They stay, and do nothing but for what is `discreet`; adding them again changes nothing."""
+    """Add the filters to the loggers. They stay, and only affect `discreet` blocks. Adding them twice does nothing."""
     for name, each in _FILTERS:
         logging.getLogger(name).addFilter(each)
 

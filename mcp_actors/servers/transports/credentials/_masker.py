@@ -1,4 +1,4 @@
-"""Mask the credentials of a connection in the text that its server sends.
+"""Mask the credentials of a connection in text from its server.
 
 Servers repeat their credentials: a 401 quotes the token, a process prints its environment when it cannot start. Such
 text ends up in errors, events and logs. So all code that quotes a server passes the text through the `Masker` of the

@@ -31,7 +31,7 @@ VARIABLE: Final = re.compile(r"\$\{\w+")
 
 
 def named_credentials(transport: Http | Sse) -> str:
-    """Return the sources of the credentials, without any value; empty if there are none."""
+    """Return the sources of the credentials, without any value; empty without credentials."""
     named = []
     if transport.auth is not None:
         named.append("auth" if is_auth_flow(transport.auth) else f"auth{_source(transport.auth)}")
@@ -66,7 +66,7 @@ class Credentials:
 
     @property
     def renewable(self) -> bool:
-        """Whether resolving them again may return other values."""
+        """True if resolving them again may return other values."""
         values: list[ConfigValue | httpx2.Auth | None] = [self.transport.auth, *self.transport.headers.values()]
         return not is_auth_flow(self.transport.auth) and any(map(_source, values))
 

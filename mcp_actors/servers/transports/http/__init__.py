@@ -1,6 +1,6 @@
-"""Servers that are HTTP endpoints, over streamable HTTP or over SSE.
+"""Connect to an HTTP endpoint, over streamable HTTP or SSE.
 
-Only the door of `transports` comes in. It may touch the link, `wire` and `credentials`, but nothing of processes.
+Only `transports` itself uses it. It uses the link, `wire` and `credentials`, but nothing of `stdio`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The bodies of HTTP requests and responses: how far they came, how they end, how long they may be."""
+"""Watch the bodies of HTTP requests and responses, and limit their size."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ __all__ = [
 ]
 
 SHORT: Final = 64 * 1024
-"""Bytes of a body that are read where little can be meant: what MCP says beside an error status is short."""
+"""Bytes of a body that are read if little is expected, as with the MCP error of an error status."""
 
 SHORT_WAIT: Final = 1.0
-"""Seconds for such a body. The status that it explains is there already."""
+"""Seconds to wait for such a body. The status is known already, and matters more."""
 
 PIECE: Final = 64 * 1024
 """Bytes of a decoded body that are processed in one step."""
@@ -44,21 +44,22 @@ ENCODED_PIECE: Final = 8 * 1024
 """Bytes that are decoded in one step. A few compressed bytes can expand to very many."""
 
 OF_THE_BODY: Final = frozenset({"content-encoding", "content-length", "transfer-encoding"})
-"""Headers that are about a body as it came over the wire, not about the decoded one."""
+"""Headers that describe a body as it was sent, not the decoded one."""
 
-WHO_ARE_YOU: Final = frozenset({401, 403, 407})
-"""Statuses to which an auth flow may answer."""
+CHALLENGES: Final = frozenset({401, 403, 407})
+"""Statuses to which an auth flow may react by sending the request again."""
 
 
 class BodyTooLong(Exception):
-    """A body is longer than allowed."""
+    """A body exceeds the limit on bytes."""
 
 
 class WatchedRequestBody(httpx2.AsyncByteStream):
     """The body of a request.
 
     Attributes:
-        offered: it was asked for, so the server may have acted on it; but not if the server asked who we are.
+        offered: True if the HTTP library read the body, so the request may have taken effect; False again after a
+            challenge for credentials.
     """
 
     def __init__(self, inner: httpx2.AsyncByteStream) -> None:
@@ -72,24 +73,24 @@ class WatchedRequestBody(httpx2.AsyncByteStream):
 
 
 def is_unsent(request: httpx2.Request) -> bool:
-    """Whether it is known that nothing of the body of a request was offered to the server."""
+    """Return True if certainly nothing of the body of a request was sent."""
     return isinstance(request.stream, WatchedRequestBody) and not request.stream.offered
 
 
 async def note_refusal(response: httpx2.Response) -> None:
-    """A hook for a client: what was answered with 401 was not acted upon, whatever its auth flow does next."""
+    """Note that a refused request had no effect, whatever its auth flow does next. A response hook."""
     body = response.request.stream
-    if response.status_code in WHO_ARE_YOU and isinstance(body, WatchedRequestBody):
+    if response.status_code in CHALLENGES and isinstance(body, WatchedRequestBody):
         body.offered = False
 
 
 class WatchedResponseBody(httpx2.AsyncByteStream):
-    """The body of a response, while others read it.
+    """The body of a response, whose end is reported.
 
     Args:
         inner: the body.
-        on_end: called when it has ended by itself, with the failure if it was one.
-        on_close: called when nobody reads it any more, whatever the reason; possibly more than once.
+        on_end: called when the body ends by itself, with the exception if it broke.
+        on_close: called when the body is closed, for any reason; possibly more than once.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class HeardBody(httpx2.AsyncByteStream):
 
 
 class _InTurns(httpx2.AsyncByteStream):
-    """An encoded body in small pieces, with a checkpoint in between even if all of it has arrived."""
+    """An encoded body in small pieces, with checkpoints in between even if all of it has arrived."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, size: int, turns: Turns) -> None:
         self._inner = inner
@@ -211,10 +212,7 @@ async def read_body(response: httpx2.Response, limit: int, *, max_values: float 
 
 
 async def read_short(response: httpx2.Response) -> tuple[bytes, MCPError | None]:
-    """Read a body that may say little: itself, and the error of MCP in it.
-
-    One that is long, broken or slow counts as empty.
-    """
+    """Read a short body; return it and the MCP error in it. A body that is long, broken or slow counts as empty."""
     body = b""
     try:
         with trio.move_on_after(SHORT_WAIT):
@@ -225,6 +223,6 @@ async def read_short(response: httpx2.Response) -> tuple[bytes, MCPError | None]
 
 
 def media_type(response: httpx2.Response) -> str:
-    """The ``Content-Type`` of a response, without its parameters, in lower case."""
+    """Return the ``Content-Type`` of a response in lower case, without parameters."""
     kind: str = response.headers.get("content-type", "")
     return kind.partition(";")[0].strip().lower()

@@ -122,7 +122,7 @@ def nameless_error(body: bytes, request: RequestId) -> ErrorData | None:
 
 
 def error_in(body: bytes) -> MCPError | None:
-    """Return the MCP error in the body of an error status; None if there is none.
+    """Return the MCP error in the body of an error status; None if it has no such error.
 
     It may have no ``id``, because servers refuse requests before they have parsed them.
     """

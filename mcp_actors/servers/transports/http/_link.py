@@ -1,9 +1,9 @@
-"""What the two ways of speaking MCP over HTTP have in common: a task that owns a client, and its bounded end.
+"""The base of links over HTTP: a task that owns the client.
 
-Who owns what. The actor's owner task enters `open_link_over_http` and leaves it. Between, one background task of the
-link owns the HTTP client and what speaks through it: it enters both, waits until the link is left, and leaves both. It
-is a task of its own, so that whatever fails in there ends this task; the session above reads the end of its stream, and
-the owner gets no `Cancelled` that nobody asked for.
+Ownership: the owner task of the actor enters `open_link_over_http` and leaves it. In between, a background task of the
+link owns the HTTP client and the SDK's transport: it enters both, waits until the link is left, and leaves both. The
+SDK reacts to some errors by cancelling everything around it. In a task of its own that ends only this task: the session
+reads the end of its stream, and the owner task is not cancelled.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
         """Count a message of the server before the session sees it.
 
         Raises:
-            anyio.EndOfStream: it is one request too many, so the connection is lost.
+            anyio.EndOfStream: the server has sent too many requests, so the connection is lost.
         """
         size = measured(message, HELD_BYTES)[0] if isinstance(message, JSONRPCRequest) else 0
         try:
@@ -91,19 +91,19 @@ class HttpLink(Link, ABC, Generic[Configured]):
             raise anyio.EndOfStream from None
 
     async def _hear(self, response: httpx2.Response) -> None:
-        """Note the signs of life in a response: that it comes, and each piece of its body."""
+        """Note when the server was last heard: at the response, and at each piece of its body. A response hook."""
         self._lifeline.heard_at = trio.current_time()
         response.stream = HeardBody(response.stream, self._lifeline)  # type: ignore[arg-type]  # an AsyncClient's is
 
     @abstractmethod
     async def live(self) -> None:
-        """Be connected, in the task of the link, until the link is left or the connection has ended.
+        """Stay connected, in the task of the link, until ``_left`` is set or the connection ends.
 
-        There must be a `target` when it sets ``_opened``; when to leave is said by ``_left``.
+        An implementation sets `target`, then ``_opened``.
         """
 
     async def run(self) -> None:
-        """Own the client and the connection, from here until the link is left or something fails."""
+        """Own the client and the connection until the link is left or the connection fails."""
         try:
             with discreet(self.masker, self.configured_url):
                 async with self._client, open_background() as self._background:
@@ -115,32 +115,32 @@ class HttpLink(Link, ABC, Generic[Configured]):
             self._ended.set()
 
     async def wait_open(self) -> None:
-        """Wait until there is a target.
+        """Wait until `target` is set.
 
         Raises:
-            Exception: there will be none; as `failure`.
+            Exception: the connection failed before; the exception is `failure`.
         """
         await self._opened.wait()
         if self.failure is not None:
             raise self.failure
 
     async def close(self) -> None:
-        """Say good-bye to the server, if it listens within ``stop_timeout``, and end all connections.
+        """End the session within ``stop_timeout``, if the server reacts, and close all connections.
 
-        **Cancellation**: does not interrupt it; the server would keep a session that nobody uses. When the time is
-        over, the task that owns the connections is cancelled (see `open_background`).
+        **Cancellation**: does not interrupt it, because the server would keep an unused session.
         """
         self._lifeline.closing = True
         self._left.set()
+        # Shielded and bounded. When the time is over, leaving `open_background` cancels the task that owns the client.
         with trio.move_on_after(self._stop_timeout, shield=True):
             await self._ended.wait()
 
 
 def first_failure(error: Exception, masker: Masker) -> Exception:
-    """Take the first failure out of the groups that task groups wrap it in; later ones become notes."""
+    """Return the first exception in nested groups; the others become its notes."""
     first, *others = (leaf for leaf in leaves(error) if isinstance(leaf, Exception))
     for other in others:
-        first.add_note(f"at the same time: {describe(other, masker)}")
+        first.add_note(f"also: {describe(other, masker)}")
     return first
 
 
@@ -153,10 +153,10 @@ async def open_link_over_http(
     *,
     on_lost: Callable[[], None],
 ) -> AsyncIterator[HttpLink[Configured]]:
-    """Make the client, and let a link of some kind live until the block is left.
+    """Create the client, and keep a link of the given class open until the block is left.
 
     Raises:
-        ConnectFailed: a credential cannot be resolved, or the client cannot be made.
+        ConnectFailed: a credential cannot be resolved, or the client cannot be created.
         Exception: the link could not be opened.
     """
     client = await make_client(config, transport, masker)

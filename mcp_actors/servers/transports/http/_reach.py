@@ -1,9 +1,9 @@
-"""Whether an HTTP server can still be reached, and what follows if not.
+"""Send HTTP requests, and notice a server that is gone.
 
-A connection that is refused is the sign that a server is gone. But requests that are with it may still be answered: a
-server that shuts down politely refuses new connections before it has finished. So a refused request is tried again as
-long as other requests are with the server, and gives up when there are none. After a request was lost on its way, the
-server is asked for a sign of life, so that the end of a server is noticed without further traffic.
+A refused connection is the sign that a server is gone. But its requests in flight may still be answered: a server that
+shuts down gracefully refuses new connections before it has finished. So a refused request is retried as long as other
+requests are in flight, and fails when there are no more. After a connection broke during a request, a probe is sent to
+the server, so that its end is noticed without further traffic.
 """
 
 from __future__ import annotations
@@ -24,31 +24,32 @@ __all__ = ["Reach"]
 logger = logging.getLogger("mcp_actors.servers.http")
 
 RETRY: Final = 0.25
-"""Seconds between attempts to reach a server that refuses connections while other requests are with it."""
+"""Seconds between attempts to connect to a server that refuses connections while other requests are in flight."""
 
 RETRY_FOR: Final = 60.0
-"""Seconds that such attempts go on. Few requests take longer, and one that is never answered must not keep us here."""
+"""Seconds until these attempts end. Few requests take longer, and one that is never answered must not keep them up."""
 
 STALE: Final = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
-"""How a kept connection fails that the server has closed in the meantime. If that is noticed before the body of the
-request was offered to it, the next connection will do."""
+"""Errors of a kept connection that the server has closed meanwhile. If nothing of the request was sent, it is sent
+again over the next connection."""
 
 STALE_CONNECTIONS: Final = 100
-"""So many in a row at most: more are hardly kept, and a server that closes every connection is told as what it is."""
+"""Maximum of such attempts in a row. Pools hardly hold more, and the error of a server that closes every connection
+must be raised."""
 
-LOOK_TIMEOUT: Final = 10.0
-"""Seconds for a sign of life. A server that gives none is slow, or frozen, but not known to be gone."""
+PROBE_TIMEOUT: Final = 10.0
+"""Seconds for the response to a probe. A server without one is slow or frozen, but not known to be gone."""
 
 
 class Reach:
-    """Sends requests through a client, and knows which of them are with the server.
+    """Sends requests through a client, and knows which of them are in flight.
 
     Args:
-        client: what sends.
+        client: sends the requests.
         url: the endpoint.
-        failures: makes the errors.
-        lifeline: told when the server is gone and no request is left to tell it.
-        background: runs what looks after the server.
+        failures: builds the errors.
+        lifeline: is notified if the server is gone and no request is left to fail.
+        background: runs the probe.
     """
 
     def __init__(
@@ -67,24 +68,24 @@ class Reach:
         self._sent: set[httpx2.Request] = set()
         self._refused: set[httpx2.Request] = set()
         self._gone = trio.Event()
-        self._looking = False
+        self._probing = False
 
     @property
     def gone(self) -> bool:
-        """Whether the server could not be reached by the last request that there was."""
+        """True if the last request in flight could not reach the server."""
         return self._gone.is_set()
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Send a request, which counts as being with the server until it is `finished`.
+        """Send a request, which counts as in flight until it is `finished`.
 
-        **Cancellation**: ends this request and touches no other.
+        **Cancellation**: ends this request and affects no other.
 
         Args:
-            request: what to send.
-            options: more for `httpx2.AsyncClient.send`.
+            request: the request.
+            options: further arguments of `httpx2.AsyncClient.send`.
 
         Raises:
-            httpx2.ConnectError, httpx2.ConnectTimeout: the server could not be reached, and no request is with it.
+            httpx2.ConnectError, httpx2.ConnectTimeout: the server could not be reached, and no request is in flight.
         """
         self._sent.add(request)
         give_up = trio.current_time() + RETRY_FOR
@@ -95,9 +96,11 @@ class Reach:
             except UNREACHED as error:
                 if not is_about(error, request) or trio.current_time() > give_up:
                     raise
+                # The refused requests wait as long as one request in flight may still be answered. The last one that
+                # is refused sets the event, so all of them fail in the same step and one reconnect serves all.
                 self._refused.add(request)
                 if self._sent > self._refused:
-                    logger.debug("%s: refuses a connection; trying again", self._failures.server)
+                    logger.debug("server %r: connection refused; trying again", self._failures.server)
                     with trio.move_on_after(RETRY):
                         await self._gone.wait()
                 else:
@@ -113,35 +116,36 @@ class Reach:
                 return response
 
     def finished(self, request: httpx2.Request) -> None:
-        """A request is not with the server any more, whatever came of it."""
+        """Note that a request is no longer in flight, whatever its outcome."""
         self._sent.discard(request)
         self._refused.discard(request)
 
     def refused(self, error: Exception) -> None:
-        """The server could not be reached by something that is no request. Those would find out by themselves."""
+        """Note that a notification or a probe could not reach the server. Requests in flight notice that themselves."""
         if not self._sent:
             self._lifeline.lose(self._failures.unreached(error))
 
     def look(self) -> None:
-        """Find out soon whether the server is still there."""
-        if not self._looking and not self._lifeline.lost and not self._lifeline.closing:
-            self._looking = True
-            self._background.start_soon(self._look, name=f"{self._failures.server}:look")
+        """Start a probe that notices if the server is gone."""
+        if not self._probing and not self._lifeline.lost and not self._lifeline.closing:
+            self._probing = True
+            self._background.start_soon(self._probe, name=f"{self._failures.server}:probe")
 
-    async def _look(self) -> None:
+    async def _probe(self) -> None:
         request = self._client.build_request("OPTIONS", self._url)
-        failure: Exception | None = None
+        unreached: Exception | None = None
         try:
-            with trio.move_on_after(LOOK_TIMEOUT):
-                # Without the auth flow: it might ask the user for a password, only because of this.
+            with trio.move_on_after(PROBE_TIMEOUT):
+                # Without the auth flow: it might ask the user for a password only because of this probe.
                 response = await self.send(request, auth=None)
                 await response.aclose()
         except UNREACHED as error:
-            failure = error
+            unreached = error
         except Exception:
-            pass  # whatever it is, something is there
+            pass  # any other error proves that something listens there
         finally:
-            self._looking = False
+            self._probing = False
             self.finished(request)
-        if failure is not None:
-            self.refused(failure)
+        # After `finished`: the probe itself must not count as a request in flight.
+        if unreached is not None:
+            self.refused(unreached)

@@ -1,8 +1,8 @@
-"""Decide whether a refusal is about one request, or about its session or credentials.
+"""Decide whether a refusal concerns one request, its session or its credentials.
 
-The HTTP status alone does not tell: servers answer 400 to an unknown session as to a bad argument, with all kinds of
-texts. So the server is sent a ping, which needs nothing but the session and the credentials. If the ping is refused in
-the same way, so will be every other request.
+The HTTP status alone does not say: servers answer 400 both to an unknown session and to a bad argument, with all kinds
+of texts. So a ping is sent to the server, which needs only the session and the credentials. If the ping is refused in
+the same way, every other request would be refused too.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ __all__ = ["PING_ID", "SESSION", "Refusals"]
 SESSION: Final = "mcp-session-id"
 
 PING_ID: Final = "mcp_actors:ping"
-"""An id that no request of the SDK has, so the answer cannot be taken for another."""
+"""An id that no request of the SDK has, so the response cannot be mistaken for another."""
 
 PING: Final[dict[str, Any]] = {"jsonrpc": "2.0", "id": PING_ID, "method": "ping"}
 
-PATIENCE: Final = 5.0
-"""Seconds to wait for the ping. A server refuses at once; without an answer the refusal is about the request alone."""
+PING_TIMEOUT: Final = 5.0
+"""Seconds to wait for the ping. A refusal comes at once; without a response, it concerned the request alone."""
 
-OF_THE_SESSION: Final = (SESSION, "mcp-protocol-version", "accept")
+SESSION_HEADERS: Final = (SESSION, "mcp-protocol-version", "accept")
 """Headers that the ping copies from the refused request."""
 
 
@@ -40,7 +40,7 @@ class Refusals:
 
     Attributes:
         client: sends the ping.
-        forgotten: True once the server does not know the session any more.
+        forgotten: True once the server no longer knows the session.
     """
 
     client: httpx2.AsyncClient
@@ -48,20 +48,20 @@ class Refusals:
     _turn: trio.Lock = field(factory=trio.Lock, init=False)
 
     async def is_forgotten(self, response: httpx2.Response, error: MCPError | None) -> bool:
-        """Return True if a refusal means that the server does not know the session of the request.
+        """Return True if a refusal means that the server no longer knows the session of the request.
 
         The specification requires 404 for that. Many servers answer 400 instead, some of them with an MCP error.
 
         Args:
             response: the refusal; it may be closed.
-            error: the MCP error in it; None if there is none.
+            error: the MCP error in it, if any.
         """
         if response.status_code == HTTPStatus.NOT_FOUND:
             self.forgotten = self.forgotten or error is None or error.code != METHOD_NOT_FOUND
             return self.forgotten
         if response.status_code != HTTPStatus.BAD_REQUEST:
             return False
-        async with self._turn:  # many requests are refused at the same time; one ping decides for all
+        async with self._turn:  # many requests are refused at the same time, and one ping decides for all
             self.forgotten = self.forgotten or await self.meets_all(response, error)
         return self.forgotten
 
@@ -78,18 +78,18 @@ class Refusals:
         **Cancellation**: leaves at once and affects no other request.
         """
         refused = response.request
-        headers = {name: refused.headers[name] for name in OF_THE_SESSION if name in refused.headers}
+        headers = {name: refused.headers[name] for name in SESSION_HEADERS if name in refused.headers}
         ping = self.client.build_request("POST", refused.url, headers=headers, json=PING)
         try:
-            with trio.move_on_after(PATIENCE):
+            with trio.move_on_after(PING_TIMEOUT):
                 answer = await self.client.send(ping, stream=True, follow_redirects=False)
                 if answer.status_code != response.status_code:
                     await answer.aclose()
                     return False
-                _, said = await read_short(answer)
-                return _code(said) == _code(error) and _code(said) != METHOD_NOT_FOUND
+                _, pinged = await read_short(answer)
+                return _code(pinged) == _code(error) and _code(pinged) != METHOD_NOT_FOUND
         except Exception:
-            pass  # this says nothing about the refusal; if the server is gone, other requests find that out
+            pass  # this proves nothing about the refusal; if the server is gone, other requests notice that
         return False
 
 

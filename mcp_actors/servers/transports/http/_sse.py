@@ -1,10 +1,10 @@
-"""Servers that are reached over HTTP with SSE, the transport of 2024-11-05.
+"""The link over HTTP with SSE, the transport of 2024-11-05.
 
-One stream of events brings everything that the server says; its first event names the endpoint to which everything is
-posted. The SDK has a client for this. It waits for ever when a message cannot be posted, when the endpoint is not where
-it may be, and for the answer to one POST before the next: so what follows is our own, on the SDK's messages.
+A single event stream carries all messages of the server. Its first event names the endpoint to which all messages are
+posted. The SDK's own client waits for ever if a message cannot be posted or the endpoint is not allowed, and posts one
+message after the other. So this is an implementation of its own, based on the SDK's messages.
 
-A message that cannot be posted fails alone. The connection ends where the stream ends.
+A message that cannot be posted fails alone. The connection ends when the event stream ends.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ __all__ = ["SseLink"]
 logger = logging.getLogger("mcp_actors.servers.http")
 
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
-"""The longest message, as for stdio."""
+"""Maximum bytes of one message: the default of stdio."""
 
 
 MAX_REDIRECTS: Final = 5
-"""Redirects of one request, all within the origin: more is a circle."""
+"""Maximum of redirects of one request, all within the origin. More are a loop."""
 
 Send: TypeAlias = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 
@@ -74,7 +74,7 @@ CANCELLED: Final = "notifications/cancelled"
 
 
 class _Reader(MessageReader):
-    """The messages that have come."""
+    """The messages that have arrived."""
 
     def __init__(self, inner: trio.MemoryReceiveChannel[SessionMessage], link: SseLink, lifeline: Lifeline) -> None:
         self._inner = inner
@@ -99,19 +99,20 @@ class _Reader(MessageReader):
 
 
 class _Writer(Stream):
-    """Posts messages, all at the same time; but none before the server was told that the session is initialized."""
+    """Posts messages concurrently."""
 
     def __init__(self, link: SseLink, lifeline: Lifeline) -> None:
         self._link = link
         self._lifeline = lifeline
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Post a message, or begin to."""
+        """Post a message, usually in the background."""
         if self._lifeline.closing or self._lifeline.lost:
             raise anyio.ClosedResourceError
         await trio.lowlevel.checkpoint()
         message = item.message
         with discreet(self._link.masker, self._link.configured_url):
+            # Servers refuse every request that overtakes the end of the handshake, so wait until that is posted.
             if isinstance(message, JSONRPCNotification) and message.method == INITIALIZED:
                 await self._link.post(message, current_exchange())
             else:
@@ -136,11 +137,11 @@ class SseLink(HttpLink[Sse]):
 
     @cached_property
     def _listening(self) -> trio.CancelScope:
-        """Around the reading of the stream of events. The link may be closed before that has begun."""
+        """The scope around reading the event stream. It exists early, because the link may be closed before that."""
         return trio.CancelScope()
 
     async def live(self) -> None:
-        """Open the stream of events, and pass on what it brings until it ends or the link is left."""
+        """Open the event stream, and pass on its messages until it ends or the link is left."""
         self._url = real_url(self._transport)
         self._limits = MessageLimits(MAX_EVENT_BYTES, self._max_values)
         self._reach = Reach(self._client, self._url, self._failures, self._lifeline, self._background)
@@ -154,11 +155,12 @@ class SseLink(HttpLink[Sse]):
                     await self._listen()
                 self._lifeline.lose(self._failures.ended())
             except Exception as error:
-                # Before the session reads the end of its stream.
+                # This must come before leaving `self._inbox`, which ends the stream of the session: its callers fail in
+                # that step, and their errors should name this one.
                 self._lifeline.lose(self._meaning(error))
 
     async def close(self) -> None:
-        """End the stream of events; there is no good-bye in this protocol."""
+        """End the event stream. This protocol has no message for the end of a session."""
         self._lifeline.closing = True
         self._listening.cancel("the link is left")
         await super().close()
@@ -170,10 +172,10 @@ class SseLink(HttpLink[Sse]):
             return self._failures.too_large(self._limits.message_too_large(error.data.excess))
         return self._failures.unreached(error) if isinstance(error, UNREACHED) else self._failures.ended(error)
 
-    # --- what comes -------------------------------------------------------------------------------------------------
+    # --- incoming ---------------------------------------------------------------------------------------------------
 
     async def _listen(self) -> None:
-        """Read the stream of events to its end."""
+        """Read the event stream to its end."""
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
         response = await self._sent(self._client.build_request("GET", self._url, headers=headers), self._open)
         try:
@@ -186,7 +188,7 @@ class SseLink(HttpLink[Sse]):
             await response.aclose()
 
     async def _take(self, event: Event) -> None:
-        """Deal with one event."""
+        """Handle one event."""
         if event.name == b"endpoint":
             self._endpoint = self._checked(event.data.decode(errors="replace"))
             self._opened.set()
@@ -198,7 +200,7 @@ class SseLink(HttpLink[Sse]):
             await self._inbox.send(SessionMessage(message))
 
     def _message_in(self, event: Event) -> JSONRPCMessage | None:
-        """Return the message in an event, or the error that stands for an answer that is not read; None to skip it."""
+        """Return the message in an event, or an error in place of an unreadable response; None to skip the event."""
         if event.skipped is not None:
             answer = answer_over_limit(event.skipped, self._limits.response_too_large(event.skipped.excess))
             if answer is None:
@@ -213,26 +215,26 @@ class SseLink(HttpLink[Sse]):
             return unreadable_answer(event.data)
 
     def _checked(self, endpoint: str) -> httpx2.URL:
-        """Where to post to; it must be where the stream is, as the credentials go there too."""
+        """Return the endpoint as a URL. It must have the origin of the stream, because it receives the credentials."""
         url, base = httpx2.URL(urljoin(self._url, endpoint.strip())), httpx2.URL(self._url)
         if (url.scheme, url.host, url.port) != (base.scheme, base.host, base.port) or url.userinfo:
             raise self._failures.endpoint_elsewhere(url)
         return url
 
     def _answered(self, id: RequestId | None) -> None:
-        """A request is not with the server any more."""
+        """Note that a request is no longer in flight."""
         request = self._unanswered.pop(id, None) if id is not None else None
         if request is not None:
             self._reach.finished(request)
 
-    # --- what goes --------------------------------------------------------------------------------------------------
+    # --- outgoing ---------------------------------------------------------------------------------------------------
 
     def post_soon(self, message: JSONRPCMessage, exchange: Exchange) -> None:
-        """Post a message in a task of its own, which no caller's cancellation reaches."""
+        """Post a message in a task of its own, which the cancellation of a caller does not reach."""
         self._background.start_soon(self.post, message, exchange, name=f"{self._name}:post")
 
     async def post(self, message: JSONRPCMessage, exchange: Exchange) -> None:
-        """Post a message. If that fails, and it is a request, it is answered with the failure."""
+        """Post a message. A request that cannot be posted is answered with an error."""
         content = message.model_dump(by_alias=True, mode="json", exclude_unset=True)
         request = self._client.build_request("POST", self._endpoint, json=content)
         request.stream = body = WatchedRequestBody(request.stream)  # type: ignore[arg-type]  # an AsyncClient's is
@@ -240,26 +242,26 @@ class SseLink(HttpLink[Sse]):
             exchange.failure = None
             self._unanswered[message.id] = request
         elif isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
-            self._answered((message.params or {}).get("requestId"))  # nobody waits for it any more
+            self._answered((message.params or {}).get("requestId"))  # its caller has left
         try:
             with self._requests.sending(message):
                 response = await self._sent(request, self._reach.send)
                 exchange.begun = True
                 await read_short(response)  # so that the connection can be used again
-        except Exception as error:
-            failure = self._failures.of(error, request, sent=body.offered)
-            exchange.begun = exchange.begun or (body.offered and not isinstance(failure, ConnectionOver))
+        except Exception as exc:
+            error = self._failures.of(exc, request, sent=body.offered)
+            exchange.begun = exchange.begun or (body.offered and not isinstance(error, ConnectionOver))
             if isinstance(message, JSONRPCRequest):
-                exchange.failure = failure
+                exchange.failure = error
                 await self._answer(message.id)
             else:
-                logger.debug("%s: a message to it was lost", self._name, exc_info=error)
+                logger.debug("server %r: a message could not be sent", self._name, exc_info=exc)
         finally:
             if not isinstance(message, JSONRPCRequest):
                 self._reach.finished(request)
 
     async def _answer(self, id: RequestId) -> None:
-        """Let the session believe that a request was answered. What it reads does not matter: the exchange does."""
+        """Answer a request with an error of our own. Its text does not matter: the exchange has the real error."""
         self._answered(id)
         failed = JSONRPCError(jsonrpc="2.0", id=id, error=ErrorData(code=INTERNAL_ERROR, message="not posted"))
         with suppress(trio.ClosedResourceError, trio.BrokenResourceError):
@@ -272,8 +274,8 @@ class SseLink(HttpLink[Sse]):
         """Send a request, and follow redirects within the origin.
 
         Raises:
-            HttpStatusError: the status of the response is no success.
-            ConnectionOver: the server does not know the session.
+            HttpStatusError: the response has an error status.
+            ConnectionOver: the server no longer knows the session.
         """
         response = await send(request)
         for _ in range(MAX_REDIRECTS):
@@ -282,17 +284,17 @@ class SseLink(HttpLink[Sse]):
                 break
             await response.aclose()
             response = await send(following)
-            self._reach.finished(following)  # the first one goes on to stand for it
+            self._reach.finished(following)  # the original request still counts as in flight
         if response.is_success:
             return response
         if response.next_request is not None:
             await response.aclose()
             raise self._failures.redirected(response)
         _, error = await read_short(response)
-        failure = self._failures.status(response, datetime.now(UTC), error)
+        refusal = self._failures.status(response, datetime.now(UTC), error)
         if request.method == "POST":
             if await self._refusals.is_forgotten(response, error):
                 raise self._failures.forgotten(error)
             if await self._refusals.are_of_credentials(response, error):
-                self._lifeline.lose(failure)
-        raise failure
+                self._lifeline.lose(refusal)
+        raise refusal

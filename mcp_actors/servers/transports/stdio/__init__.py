@@ -1,6 +1,6 @@
-"""Servers that are processes: started, watched, read, written to and ended.
+"""Start a server process, and talk to it over its pipes.
 
-Only the door of `transports` comes in. It may touch the link, `wire` and `credentials`, but nothing of HTTP.
+Only `transports` itself uses it. It uses the link, `wire` and `credentials`, but nothing of `http`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Watch a child process without reaping it: its exit, its suspension, its successor.
+"""Watch the exit and suspension of a child process without reaping it.
 
 Linux reports an exit through a file descriptor (pidfd), macOS through an event (kqueue), so no thread has to wait. A
 process that has exited keeps its pid and its process group until it is reaped, so the group can still be signaled (see

@@ -1,8 +1,8 @@
-"""Message streams directly over the pipes of a process, without a task or channel in between.
+"""Message streams over the pipes of a process.
 
-`PipeReader` reads in the task that receives, `PipeWriter` writes in the task that sends. This saves a quarter to a
-third of the cost of a small request. In return both have a duty: a writer that is cancelled must never leave half a
-line in the pipe, and a reader that always finds data must let other tasks run.
+There is no task or channel in between: `PipeReader` reads in the task that receives, `PipeWriter` writes in the task
+that sends. This saves a quarter to a third of the cost of a small request. In return both have a duty: a writer that is
+cancelled must never leave half a line in the pipe, and a reader that always finds data must let other tasks run.
 
 Each write wakes the server's process, which is a tenth of the cost of a small request. So while responses arrive
 several at a time, and several requests are likely to follow, the writer collects the messages of one tick of the event

@@ -1,4 +1,4 @@
-"""Start the process of a stdio server, and stop it together with everything it started.
+"""Start the process of a stdio server, and stop its process group.
 
 Theory of operation. The process leads a process group of its own, and signals go to the group, because a wrapper such
 as ``npx`` or ``uv run`` is only the leader of the real server. A group can be signaled safely until its leader is

@@ -1,4 +1,4 @@
-"""Read the stderr of a server, log it line by line, and keep its end for errors."""
+"""Read and log the stderr of a server, and keep its end."""
 
 from __future__ import annotations
 

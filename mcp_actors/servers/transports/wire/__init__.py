@@ -1,6 +1,6 @@
-"""Messages on their way from bytes: lines, limits, pace, and the streams that the SDK reads.
+"""From bytes to messages: lines, limits, pace and streams.
 
-All transports come in. It may touch nothing else of `transports`.
+For all transports. It uses nothing else of `transports`.
 """
 
 from __future__ import annotations

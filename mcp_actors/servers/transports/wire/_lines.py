@@ -1,6 +1,7 @@
-"""Split a stream of bytes into lines, and keep only the two ends of a line over a limit.
+"""Split a stream of bytes into lines of limited length.
 
-Each byte is looked at once, so a long line in small pieces does not take quadratic time.
+Of a line over a limit only the two ends are kept. Each byte is looked at once, so a long line in small pieces does not
+take quadratic time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parse the messages of a server, and log what is not a message."""
+"""Parse the messages of a server, and log malformed ones."""
 
 from __future__ import annotations
 

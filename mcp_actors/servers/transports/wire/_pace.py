@@ -1,8 +1,8 @@
-"""Limit how fast a server is read, so that a flood from it hardly delays other servers.
+"""Limit how fast the messages of a server are read.
 
 All servers share one event loop. Each message takes a short step, but a server that writes without pause would take one
-in every turn of the loop. Pauses lose nothing: unread bytes wait in the pipe, and then the server waits. Pure
-decisions: no clock, no tasks.
+in every turn of the loop, and delay all others. Pauses lose nothing: unread bytes wait in the pipe, and then the server
+waits. Pure decisions: no clock, no tasks.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Limit the requests of a server: the SDK starts a task for each of them.
+"""Limit the requests that a server makes.
 
-Each connection has one counter, whatever its transport. The reading stream passes it every request and notification
-before the session sees them; the writing stream passes it every request and answer. A server that exceeds a limit loses
-its connection. Reading more slowly would delay the answers to our own requests, which arrive in the same stream.
-Refusing each request would mean to write to a server that may not read.
+The SDK starts a task for each of them. Each connection has one counter, whatever its transport. The reading stream
+passes it every request and notification before the session sees them; the writing stream passes it every request and
+response. A server that exceeds a limit loses its connection. Reading more slowly would delay the responses to our own
+requests, which arrive in the same stream. Refusing each request would mean to write to a server that may not read.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class ServerRequests:
         )
 
     def _forget(self, request_id: RequestId) -> int:
-        """Remove an unanswered request and return its size; 0 if there is none with this id."""
+        """Remove an unanswered request and return its size; 0 if the id is unknown."""
         key = coerce_request_id(request_id)  # as the SDK compares them
         sizes = self._unanswered.get(key)
         if sizes is None:

@@ -1,9 +1,9 @@
-"""Find the request id of a response that cannot be parsed, so that its caller fails at once and not by a timeout.
+"""Find the request id of a response that cannot be parsed.
 
-A server may send JSON that is nested too deeply, a response over a limit, or a response that is not a valid MCP
-message. If each response has a connection of its own, the connection identifies the request. If all share one, the id
-must be found without parsing the text. It is a member at the top level, before or after the long one. So only two
-short excerpts of the text are searched, its beginning and its end.
+Its caller then fails at once and not by a timeout. A server may send JSON that is nested too deeply, a response over a
+limit, or a response that is not a valid MCP message. If each response has a connection of its own, the connection
+identifies the request. If all share one, the id must be found without parsing the text. It is a member at the top
+level, before or after the long one. So only two short excerpts of the text are searched, its beginning and its end.
 """
 
 from __future__ import annotations

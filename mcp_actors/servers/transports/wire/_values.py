@@ -1,7 +1,7 @@
-"""Limit the bytes and JSON values of one message, before it is parsed.
+"""Limit the bytes and JSON values of one message.
 
-Parsing a message is a single step in which no other task runs. Millions of small numbers take seconds; so values are
-counted while the bytes arrive.
+Parsing a message is a single step in which no other task runs, and millions of small numbers take seconds. So values
+are counted before, while the bytes arrive.
 """
 
 from __future__ import annotations

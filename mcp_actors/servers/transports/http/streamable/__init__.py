@@ -1,6 +1,6 @@
 """Streamable HTTP: each request is a POST, which fails alone.
 
-Only the rest of `http` and its door come in. It may touch all that HTTP transports have in common.
+Only `http` itself uses it. It uses what all transports over HTTP have in common.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""Containment: an HTTP request that fails, fails alone.
+"""Contain the failure of an HTTP request, so no other request fails.
 
-The SDK's transport answers one failed request by cancelling everything inside it: other requests, the session, the
-connection. So it is given a client that never lets a request fail. It sends through the real client, turns whatever
-goes wrong into an answer to that one message, and leaves what really happened in the request's `Exchange`.
+The SDK's transport reacts to a failed request by cancelling everything inside it: other requests, the session, the
+connection. So it gets a client that never lets a request fail. This client sends through the real one, turns any
+failure into a response to that one message, and leaves the real error in the request's `Exchange`.
 
-Three things are let through. While the protocol is negotiated a failure ends the connect, because an outage says
-nothing about what the server speaks. The stream of the server's notifications is the SDK's to reopen. And what a server
-says in terms of MCP is its answer, whatever the status.
+Three things pass unchanged:
+
+- failures while the protocol is negotiated. They end the connect, because an outage says nothing about the protocol.
+- the end of the notification stream, which the SDK opens again.
+- MCP errors in a body. They are the server's response, whatever the status.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ __all__ = ["ContainedClient", "posted"]
 logger = logging.getLogger("mcp_actors.servers.http")
 
 posted: Final[ContextVar[JSONRPCMessage | None]] = ContextVar("posted", default=None)
-"""The message that an HTTP request is sent for: the SDK posts in the context in which a message was written."""
+"""The message that an HTTP request carries. The SDK posts a message in the context in which it was written."""
 
 RESUMED: Final = "last-event-id"
 HANDSHAKE: Final = frozenset({"server/discover", "initialize"})
@@ -61,24 +63,24 @@ LISTEN: Final = "subscriptions/listen"
 EVENTS: Final = "text/event-stream"
 
 POSTS: Final = 8
-"""Messages without an answer that are posted at the same time. A server may send hundreds of requests at once; if as
+"""Maximum of concurrent posts of messages without a response. A server may send hundreds of requests at once. If as
 many tasks answered them, the tasks of other servers would wait for all of them at each step."""
 
 NOTIFICATION_TIMEOUT: Final = 10.0
-"""Seconds for a message that has no answer: it is accepted at once, or something is wrong."""
+"""Seconds for a message without a response. A server accepts it at once, or something is wrong."""
 
 
 class ContainedClient(httpx2.AsyncClient):
-    """The client that the SDK is given. It has no connections of its own, and lets no request fail.
+    """The client for the SDK. It has no connections of its own, and lets no request fail.
 
     Args:
-        inner: the client that does the work; whoever made it closes it.
-        url: where requests go. The SDK, which logs what it is told, is told `shown`.
-        shown: the same without its query.
-        failures: makes the errors.
+        inner: the client that sends the requests. Its creator closes it.
+        url: the URL of the endpoint.
+        shown: the same without its query. The SDK gets this one, because it logs it.
+        failures: builds the errors.
         limits: the maximum size of one response, decoded.
-        lifeline: where it is noted that the server is gone.
-        background: runs what must not hold up the SDK.
+        lifeline: is notified if the server is gone.
+        background: runs the tasks that must not delay the SDK.
     """
 
     def __init__(
@@ -107,13 +109,13 @@ class ContainedClient(httpx2.AsyncClient):
         self._notifications = NotificationStream(failures.server, limits, lifeline, background)
 
     def build_request(self, method: str, url: httpx2.URL | str, **options: Any) -> httpx2.Request:
-        """Build a request as the real client does, to where it really goes."""
+        """Build a request as the real client does, to the real URL."""
         return self._inner.build_request(method, self._url if url == self._shown else url, **options)
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Send a request for the SDK. What comes back for a message is a response that it can handle.
+        """Send a request of the SDK. For a message, return a response that the SDK can handle.
 
-        **Cancellation**: ends this request and touches no other.
+        **Cancellation**: ends this request and affects no other.
         """
         message = posted.get()
         if request.method == "POST" and isinstance(message, JSONRPCRequest):
@@ -121,25 +123,27 @@ class ContainedClient(httpx2.AsyncClient):
         if request.method == "POST" and message is not None:
             return await self._tell(request, message)
         if request.method == "DELETE" and (self._lifeline.lost or self._reach.gone or self._refusals.forgotten):
-            return httpx2.Response(204, request=request)  # nobody is there, or knows the session
+            return httpx2.Response(204, request=request)  # the server is gone, or does not know the session
         return await self._stream(request, message, options)
 
     async def _stream(
         self, request: httpx2.Request, message: JSONRPCMessage | None, options: dict[str, Any]
     ) -> httpx2.Response:
-        """Open a stream of events, or end the session. The SDK bears it if that fails."""
+        """Open an event stream, or end the session. The SDK tolerates failures of these."""
         try:
             response = await self._inner.send(request, **options)
-        except UNREACHED as error:
-            self._reach.refused(error)
+        except UNREACHED as exc:
+            self._reach.refused(exc)
             raise
         if response.is_error:
-            if request.method == "GET" and self._notifications.opened:  # else it may say that there is no such stream
-                _, said = await read_short(response)
-                if SESSION in request.headers and await self._refusals.is_forgotten(response, said):
-                    self._lifeline.lose(self._failures.forgotten(said))
-                elif await self._refusals.are_of_credentials(response, said):
-                    self._lifeline.lose(self._failures.status(response, datetime.now(UTC), said))
+            # A server without a notification stream answers 404 or 405 to the first GET. After a stream was open, a
+            # refusal means that the server was restarted; no other request may come to notice that.
+            if request.method == "GET" and self._notifications.opened:
+                _, error = await read_short(response)
+                if SESSION in request.headers and await self._refusals.is_forgotten(response, error):
+                    self._lifeline.lose(self._failures.forgotten(error))
+                elif await self._refusals.are_of_credentials(response, error):
+                    self._lifeline.lose(self._failures.status(response, datetime.now(UTC), error))
             response.request = httpx2.Request(request.method, self._shown)  # the SDK logs its URL
         elif isinstance(message, JSONRPCRequest) and RESUMED in request.headers:
             return self._watch(request, response, current_exchange())
@@ -148,12 +152,12 @@ class ContainedClient(httpx2.AsyncClient):
             self._notifications.open(response)  # a server without such a stream may answer 404 too
         return response
 
-    # --- messages without an answer ---------------------------------------------------------------------------------
+    # --- messages without a response --------------------------------------------------------------------------------
 
     async def _tell(self, request: httpx2.Request, message: JSONRPCMessage) -> httpx2.Response:
-        """Send a message that is not answered. The SDK sends nothing else before this returns."""
+        """Send a message without a response, usually in the background: the SDK sends nothing until this returns."""
         if isinstance(message, JSONRPCNotification) and message.method == INITIALIZED:
-            await self._notify(request)  # before it the server takes no request
+            await self._notify(request)  # the server refuses any request that overtakes this one
         else:
             self._background.start_soon(self._notify, request, name=f"{self._failures.server}:notify")
         return httpx2.Response(202, request=request)
@@ -167,12 +171,12 @@ class ContainedClient(httpx2.AsyncClient):
         except UNREACHED as error:
             self._reach.refused(error)
         except Exception as error:
-            logger.debug("%s: a message to it was lost", self._failures.server, exc_info=error)
+            logger.debug("server %r: a message could not be sent", self._failures.server, exc_info=error)
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
     async def _ask(self, request: httpx2.Request, message: JSONRPCRequest) -> httpx2.Response:
-        """Send a request, and return its answer or one that says that there is none."""
+        """Send a request; return its response, or an error in its place."""
         exchange = current_exchange()
         exchange.failure = None
         self._negotiated = self._negotiated or message.method not in HANDSHAKE
@@ -185,23 +189,25 @@ class ContainedClient(httpx2.AsyncClient):
                 return await _bare(response)
             goes_on = response.is_success and media_type(response) == EVENTS
             if goes_on and message.method == LISTEN:
-                self._reach.finished(request)  # the stream that it opens is no answer that is being waited for
+                # The notification stream does not count as a request in flight: refused requests would wait for its
+                # end, while a server that shuts down gracefully waits for its listeners.
+                self._reach.finished(request)
             return self._watch(request, response, exchange) if goes_on else await self._read(response, message)
-        except Exception as error:
-            exchange.failure = failure = self._failures.of(error, request, sent=body.offered)
-            if body.offered and isinstance(error, httpx2.TransportError):
+        except Exception as exc:
+            exchange.failure = error = self._failures.of(exc, request, sent=body.offered)
+            if body.offered and isinstance(exc, httpx2.TransportError):
                 self._reach.look()
         finally:
             exchange.begun = exchange.begun or (body.offered and not isinstance(exchange.failure, ConnectionOver))
             if not goes_on:
                 self._reach.finished(request)
-        if not self._negotiated and not _tells_the_era(failure):
-            raise failure
-        # What this says does not matter: the exchange has the failure.
-        return _answer(request, message, ErrorData(code=INTERNAL_ERROR, message=str(failure)))
+        if not self._negotiated and not _may_be_other_era(error):
+            raise error
+        # The text does not matter to the caller, who gets the error of the exchange.
+        return _answer(request, message, ErrorData(code=INTERNAL_ERROR, message=str(error)))
 
     def _watch(self, request: httpx2.Request, response: httpx2.Response, exchange: Exchange) -> httpx2.Response:
-        """Let the SDK read a stream of events, and note if it ends before it was closed."""
+        """Let the SDK read an event stream, and note if it ends before the SDK has closed it."""
 
         def ended(error: Exception | None) -> None:
             if error is None:
@@ -222,17 +228,17 @@ class ContainedClient(httpx2.AsyncClient):
         return response
 
     def _events(self, response: httpx2.Response, admit: Callable[[Event], bool]) -> httpx2.Response:
-        """Let the SDK read those events of a stream that are within the limits."""
+        """Let the SDK read the events of a stream that `admit` accepts."""
         return with_events(response, read_events(response, self._limits.bytes, self._limits.values), admit)
 
     def _too_large(self, excess: Excess) -> LimitExceeded:
         return self._failures.too_large(self._limits.response_too_large(excess))
 
     async def _read(self, response: httpx2.Response, message: JSONRPCRequest) -> httpx2.Response:
-        """Read an answer that comes as a whole, and return it if it is one.
+        """Read a response that is not an event stream, and return it if it answers the request.
 
         Raises:
-            ServerError, ConnectionOver: it is none.
+            ServerError, ConnectionOver: it does not answer the request.
         """
         try:
             if not response.is_success:
@@ -251,44 +257,44 @@ class ContainedClient(httpx2.AsyncClient):
             await response.aclose()
         try:
             nameless = nameless_error(body, message.id)
-        except NoAnswer as problem:
-            raise self._failures.no_answer(str(problem)) from None
+        except NoAnswer as reason:
+            raise self._failures.no_answer(str(reason)) from None
         return _with_body(response, body) if nameless is None else _answer(response.request, message, nameless)
 
     async def _refused(self, response: httpx2.Response, message: JSONRPCRequest) -> httpx2.Response:
-        """What a status that is no success means."""
+        """Return the MCP error of a response with an error status, or raise an error for the status."""
         _, error = await read_short(response)
         status = response.status_code
         if SESSION in response.request.headers and await self._refusals.is_forgotten(response, error):
             raise self._failures.forgotten(error)
         if error is not None and status not in OF_HTTP:
             return _answer(response.request, message, error.error)
-        failure = self._failures.status(response, datetime.now(UTC), error)
+        refusal = self._failures.status(response, datetime.now(UTC), error)
         if self._negotiated and await self._refusals.are_of_credentials(response, error):
-            self._lifeline.lose(failure)
-        raise failure
+            self._lifeline.lose(refusal)
+        raise refusal
 
 
-def _tells_the_era(failure: Exception) -> bool:
-    """Whether a refusal of the handshake may mean that the server speaks an older protocol."""
-    return isinstance(failure, HttpStatusError) and 400 <= failure.status < 500 and failure.status not in OF_HTTP
+def _may_be_other_era(error: Exception) -> bool:
+    """Return True if a refusal of the handshake may mean that the server speaks an older protocol."""
+    return isinstance(error, HttpStatusError) and 400 <= error.status < 500 and error.status not in OF_HTTP
 
 
 def _within_limits(event: Event) -> bool:
-    """Admit an event of the stream that answers a request; one that exceeds a limit ends it."""
+    """Admit an event of the response to a request. One that exceeds a limit ends the stream."""
     if event.skipped is not None:
         raise TooMuch(event.skipped)
     return True
 
 
 def _with_body(response: httpx2.Response, body: bytes) -> httpx2.Response:
-    """A response whose body was read."""
+    """Return a response with a body that was read."""
     headers = [(name, value) for name, value in response.headers.multi_items() if name not in OF_THE_BODY]
     return httpx2.Response(response.status_code, headers=headers, content=body, request=response.request)
 
 
 async def _bare(response: httpx2.Response) -> httpx2.Response:
-    """A redirect without its body, which says nothing."""
+    """Return a redirect without its body."""
     await response.aclose()
     bare = _with_body(response, b"")
     bare.next_request = response.next_request
@@ -296,6 +302,6 @@ async def _bare(response: httpx2.Response) -> httpx2.Response:
 
 
 def _answer(request: httpx2.Request, message: JSONRPCRequest, error: ErrorData) -> httpx2.Response:
-    """An answer to a message, made up here."""
+    """Return a response of our own to a message."""
     answer = JSONRPCError(jsonrpc="2.0", id=message.id, error=error)
     return httpx2.Response(200, json=answer.model_dump(mode="json", exclude_none=True), request=request)

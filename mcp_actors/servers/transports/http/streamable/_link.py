@@ -1,8 +1,8 @@
-"""Servers that are reached over streamable HTTP.
+"""The link over streamable HTTP, around the SDK's transport.
 
-The SDK's transport speaks MCP here. It lives in the task of the link (see `HttpLink`), because it answers what it
-cannot bear by cancelling everything inside it. Most of that is kept from it (see `_containment`), so a request that
-fails, fails alone. The connection is lost when the server cannot be reached any more (see `_reach`).
+The SDK's transport runs in the task of the link (see `HttpLink`), because it reacts to some errors by cancelling
+everything inside it. `_containment` keeps most errors from it, so a request that fails, fails alone. The connection is
+lost when the server can no longer be reached (see `_reach`).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 __all__ = ["StreamableHttpLink"]
 
 CAUSE_WAIT: Final = 0.5
-"""Seconds from the end of the stream to the end of the SDK's transport, which brings the cause. Usually no time."""
+"""Seconds between the end of the stream and the end of the SDK's transport, which brings the cause. Usually none."""
 
 BAD_EVENT: Final = "Failed to parse SSE message: "
-"""How the error begins that the SDK makes up for an event it cannot read. A server has no reason to say this."""
+"""The beginning of the SDK's error for an event that it cannot parse. A server has no reason to send this."""
 
 
 class _WatchedReader(MessageReader):
-    """The SDK's stream of messages, which also notes its end, and what only the SDK can see of a bad answer."""
+    """The SDK's stream of messages, which notes its end and responses that only the SDK recognizes as malformed."""
 
     def __init__(
         self,
@@ -69,7 +69,8 @@ class _WatchedReader(MessageReader):
         try:
             item = await self._inner.receive()
         except (anyio.EndOfStream, anyio.ClosedResourceError):
-            # The SDK ends this stream, or closes it under its reader, before it raises what ended it.
+            # The SDK ends this stream, or closes it under its reader, before it raises the cause. Wait for the cause:
+            # `lose` takes the first exception only, and callers fail as soon as this method has raised.
             if not self._lifeline.closing:
                 with trio.move_on_after(CAUSE_WAIT):
                     await self._transport_ended.wait()
@@ -82,9 +83,9 @@ class _WatchedReader(MessageReader):
             with_result_type(item.message)
         return item
 
-    def _note_bad_event(self, words: str) -> None:
-        """See whether an error is the SDK's own, about an event it could not read; runs in the request's context."""
-        if words.startswith(BAD_EVENT):
+    def _note_bad_event(self, message: str) -> None:
+        """Note an error of the SDK about an event that it could not parse. Runs in the context of the request."""
+        if message.startswith(BAD_EVENT):
             current_exchange().failure = self._failures.lost("it sent an event that is not an MCP message")
 
     async def aclose(self) -> None:
@@ -94,7 +95,7 @@ class _WatchedReader(MessageReader):
 
 
 class _WatchedWriter(Stream):
-    """The SDK's stream of outgoing messages, which also notes that this side has begun to close."""
+    """The SDK's stream of outgoing messages, which notes when this side begins to close."""
 
     def __init__(self, inner: WriteStream[SessionMessage], lifeline: Lifeline, masker: Masker, url: str) -> None:
         self._inner = inner
@@ -103,7 +104,7 @@ class _WatchedWriter(Stream):
         self._url = url
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Hand one message to the SDK's transport, and let the context in which it posts know what it is."""
+        """Pass one message to the SDK's transport. `posted` holds it in the context in which the SDK posts."""
         token = posted.set(item.message)
         try:
             with discreet(self._masker, self._url):
@@ -112,7 +113,7 @@ class _WatchedWriter(Stream):
             posted.reset(token)
 
     async def aclose(self) -> None:
-        """Take no more messages. The SDK's transport ends its other stream in turn, which is no loss."""
+        """Take no more messages. The SDK's transport then ends its other stream, which does not count as a loss."""
         self._lifeline.closing = True
         await self._inner.aclose()
 
@@ -121,7 +122,7 @@ class StreamableHttpLink(HttpLink[Http]):
     """A link over streamable HTTP."""
 
     async def live(self) -> None:
-        """Let the SDK's transport speak through a client that lets no request fail. Nothing is sent yet."""
+        """Run the SDK's transport with a client that lets no request fail. Nothing is sent yet."""
         url = real_url(self._transport)
         shown = str(httpx2.URL(url).copy_with(query=None))
         contained = ContainedClient(

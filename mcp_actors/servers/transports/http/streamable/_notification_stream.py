@@ -1,4 +1,4 @@
-"""Keep the notification stream of a legacy HTTP server open, and report the gaps in it.
+"""Keep the notification stream of a legacy HTTP server open.
 
 The SDK opens this stream, and opens it again a second after it ended. But after it broke twice, the SDK gives up for
 the rest of the session. Streams break often, because proxies close idle ones. So a stream that breaks is shown to the
