@@ -219,14 +219,12 @@ class PipeReader(MessageReader):
         return self._skipped_lines.count
 
     def _note_malformed(self, line: bytes) -> None:
-        # Without the text of the error: it repeats the line, which may be long and contain credentials.
-        what = f"a line on stdout that is not an MCP message ({len(line)} bytes: {self._excerpt(line)!r})"
-        self._skipped_lines.add(f"{what}; make the server log to stderr")
-
-    def _excerpt(self, line: bytes) -> bytes:
-        """Return the beginning of a line, masked. It does not end within a credential."""
+        # Without the text of the error: it repeats the line, which may be long. The excerpt is cut before or after a
+        # credential and not within one, because the masker would not recognize a part of it.
         text = line[: SHOWN_BYTES + 4 * self._masker.longest].decode("utf-8", "replace")
-        return self._masker(text[: self._masker.place_to_cut(text, SHOWN_BYTES)]).encode()
+        shown = self._masker(text[: self._masker.place_to_cut(text, SHOWN_BYTES)]).encode()
+        what = f"a line on stdout that is not an MCP message ({len(line)} bytes: {shown!r})"
+        self._skipped_lines.add(f"{what}; make the server log to stderr")
 
     def _too_large(self, line: LongLine) -> anyio.EndOfStream:
         reason = self._limits.message_too_large(line.excess)
