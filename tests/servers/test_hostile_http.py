@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import logging
+from itertools import product
 from typing import Any
 
+import attrs
 import pytest
 import trio
+from mcp.client import streamable_http
+from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
 
-from mcp_actors import ConnectionLost, LimitExceeded, open_servers
+from mcp_actors import ConnectionLost, Http, LimitExceeded, open_servers
+from mcp_actors.servers.transports.http import _sse
+from mcp_actors.servers.transports.wire import ReadingPace
 
-from .groups import LATER, server as scripted
+from .groups import BOUND, LATER, reach, server as scripted
 from .hostile import STEP, LongestStep
 from .hostile_http import Over, hostile_http
 from .links import text_of
+from .processes import eventually
+from .test_request_floods import suffer
 
 MEGABYTE = 1_000_000
 
@@ -83,3 +91,96 @@ async def test_a_flood_of_nothing_takes_short_steps(what: str, over: Over, caplo
                     assert text_of(await servers["good"].call_tool("add", {"a": 1, "b": 2})) == "3"
             assert steps.seconds < STEP, steps.task
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) <= 20
+
+
+@pytest.fixture
+def rests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of what a reader has rested after, an hour each time."""
+    sizes: list[int] = []
+
+    def rest(self: ReadingPace, now: float, size: int = 0) -> float:
+        sizes.append(size)
+        return 3600.0
+
+    monkeypatch.setattr(ReadingPace, "unasked", rest)
+    monkeypatch.setattr(ReadingPace, "unasked_part", rest)
+    return sizes
+
+
+UNASKED = ("notifications/message", "ping", "tiny", "unknown", "malformed")
+
+
+@pytest.mark.parametrize(
+    ("what", "over", "on"),
+    [
+        *product(UNASKED, ["http", "sse"], ["stream"]),
+        *product(UNASKED[:-1], ["http"], ["answer"]),  # a malformed event is an answer there, and ends the request
+    ],
+)
+async def test_a_reader_of_events_rests_after_what_nobody_asked_for(
+    what: str, over: Over, on: str, rests: list[int]
+) -> None:
+    """B-13: over streamable HTTP nothing but that stream has to wait."""
+    with hostile_http(over, restart=LATER, stop_timeout=0.1) as config:
+        async with open_servers(config) as servers, trio.open_nursery() as nursery:
+            nursery.start_soon(suffer, servers["evil"], {"what": what, "on": on})
+            await eventually(lambda: bool(rests))
+            await trio.sleep(0.2)
+            assert len(rests) == 1
+            assert rests[0] < 200_000
+            if over == "http":
+                assert text_of(await servers["evil"].call_tool("fine")) == "fine"
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("over", "kind"), [("http", {}), ("http", EVENT), ("sse", {})], ids=["body", "event", "sse"])
+async def test_a_reader_of_events_does_not_rest_after_answers(
+    over: Over, kind: dict[str, str], rests: list[int]
+) -> None:
+    """However long they are."""
+    with hostile_http(over) as config:
+        async with open_servers(config) as servers:
+            rests.clear()
+            for size in (1, MEGABYTE):
+                result = await servers["evil"].call_tool("answer", {"what": "text", "size": size, **kind})
+                assert text_of(result) == "fine"
+            assert rests == []
+
+
+@pytest.mark.parametrize("kind", [{}, EVENT], ids=["body", "event"])
+async def test_the_sdk_parses_nothing_that_a_server_sends(
+    kind: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B-12: it would parse a message several times, and format it for its log, in one step."""
+    sizes: list[int] = []
+
+    class Adapter:
+        def validate_json(self, data: str | bytes, *, by_name: bool) -> JSONRPCMessage:
+            sizes.append(len(data))
+            return jsonrpc_message_adapter.validate_json(data, by_name=by_name)
+
+    monkeypatch.setattr(streamable_http, "jsonrpc_message_adapter", Adapter())
+    with hostile_http() as config:
+        async with open_servers(config) as servers:
+            result = await servers["evil"].call_tool("answer", {"what": "text", "size": MEGABYTE, **kind})
+            assert result.structured_content == {"x": "x" * MEGABYTE}
+    assert len(sizes) >= 3
+    assert max(sizes) < 100
+
+
+@pytest.mark.parametrize("over", ["http", "sse"])
+async def test_an_event_that_never_ends_loses_the_connection(over: Over, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B-14: the error names the limit; an end that never comes is not waited for."""
+    limit = 100_000
+    monkeypatch.setattr(_sse, "MAX_EVENT_BYTES", limit)
+    with hostile_http(over, restart=LATER) as config:
+        if isinstance(config.transport, Http):
+            config = attrs.evolve(config, transport=attrs.evolve(config.transport, max_body_bytes=limit))
+        async with open_servers(config) as servers, trio.open_nursery() as nursery:
+            nursery.start_soon(suffer, servers["evil"], {"what": "endless"})
+            with trio.fail_after(BOUND):
+                await reach(servers, "evil", "backoff")
+            error = servers.errors["evil"]
+    assert isinstance(error, ConnectionLost)
+    assert isinstance(error.__cause__, LimitExceeded)
+    assert f"{limit} bytes" in str(error.__cause__)

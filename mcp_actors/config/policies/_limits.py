@@ -38,8 +38,8 @@ class Limits:
         max_message_values: about how many JSON values one message may have (commas, brackets and braces outside of
             strings are counted). An answer that has more fails its request; over stdio, and HTTP with
             SSE, any other message of a server that has more ends the connection. Default 250000.
-        max_notifications: how many notifications a second are taken from it. Over stdio a server that sends more than
-            six times as many is read no faster than that. Default 500.
+        max_notifications: how many notifications a second are taken from it. A server that sends more than six
+            times as many is read no faster than that, nor faster than 12 KiB a second for each. Default 500.
         max_requests: how many of its own requests (sampling, elicitation, roots, pings) may be unanswered, and how many
             it may send at once. It earns thirty more per second, and ten for each request that it is sent. A server
             that sends more loses its connection. Default 500.

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextvars import copy_context
 from typing import Self
 
 import httpx2
 import pytest
 import trio
 from hypothesis import given, strategies as st
+from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCResponse
 
 from mcp_actors.servers.transports.http._bodies import pieces_of
-from mcp_actors.servers.transports.http._events import Event, EventParser, TooMuch, read_events, with_events
+from mcp_actors.servers.transports.http._events import Event, EventParser, TooMuch, read_events
+from mcp_actors.servers.transports.http.streamable._stubs import make_stub, replace_stub, with_stubs
+from mcp_actors.servers.transports.wire import MessageLimits, ReadingPace, parse_message
 from mcp_actors.servers.transports.wire._lines import LongLine
 
 from ..hostile import LongestStep
 
 ANY = 1 << 30
+LIMITS = MessageLimits(ANY, ANY)
 
 lines = st.sampled_from(
     ["data: {}", "data:x", "data", "data:", "data:  y", ": comment", "id: 7", "id", "retry: 10", "event: endpoint"]
@@ -103,25 +109,71 @@ def test_of_a_line_that_is_no_data_little_is_kept() -> None:
     assert list(parser.feed(b"\ndata: x\n\n")) == [Event(data=b"x")]
 
 
-async def test_the_sdk_reads_messages_only_in_utf_8_and_decoded() -> None:
-    """Neither an encoding nor a charset of the server's is left for anybody to decode in one step."""
-    response = stream_of(b"event: other\ndata: 1\n\nid: 1\ndata:\n\nevent: message\ndata: \xc3\xa9\ndata: 2\n\n")
+def stubs_of(response: httpx2.Response, read: Callable[[Event], JSONRPCMessage | None]) -> httpx2.Response:
+    """Return what the SDK is given to read of a stream."""
+    pace = ReadingPace()
+    return with_stubs(response, read_events(response, LIMITS, pace), read, pace, answers=True)
+
+
+async def test_the_sdk_reads_stubs_only_in_utf_8_and_decoded() -> None:
+    """Neither an encoding nor a charset of the server's is left for anybody to decode in one step, nor a message."""
+    answer = JSONRPCResponse(jsonrpc="2.0", id=7, result={"x": "y"})
+    notice = JSONRPCNotification(jsonrpc="2.0", method="x", params={"x": "y"})
+    data = [message.model_dump_json(exclude_none=True).encode() for message in (notice, answer)]
+    text = b"event: other\ndata: 1\n\nid: 1\ndata:\n\nid: 2\nevent: message\ndata: %s\n\ndata: no\n\ndata: %s\n\n"
+    response = stream_of(text % tuple(data))
     response.headers["mcp-session-id"] = "5"
-    written = with_events(response, read_events(response, ANY, ANY), lambda event: event.data != b"2")
+    written = stubs_of(response, lambda event: parse_message(event.data) if event.data != b"no" else None)
     assert written.headers == {"content-type": "text/event-stream", "mcp-session-id": "5"}
-    assert [(event.id, event.data) async for event in httpx2.EventSource(written)] == [("1", ""), ("1", "é\n2")]
+    found: list[tuple[str, str, JSONRPCMessage | None]] = []
+    async for event in httpx2.EventSource(written):
+        assert "y" not in event.data
+        stub = parse_message(event.data.encode()) if event.data else None
+        found.append((event.id, event.event, stub and replace_stub(stub, copy_context())))
+    assert found == [("1", "message", None), ("2", "message", notice), ("2", "message", answer)]
     await written.aclose()
+
+
+async def test_what_the_sdk_has_made_up_is_no_stub() -> None:
+    """It answers a request that it gives up in the task that read the last message."""
+    error = JSONRPCError(jsonrpc="2.0", id=7, error=ErrorData(code=1, message="the stream ended"))
+    make_stub(JSONRPCNotification(jsonrpc="2.0", method="x"))
+    assert replace_stub(error, copy_context()) is error
+
+
+async def test_an_answer_is_to_the_request_whose_stream_it_came_in() -> None:
+    """A server may have lost its id; the SDK knows it and corrects the stub."""
+    for answer in (
+        JSONRPCResponse(jsonrpc="2.0", id="?", result={}),
+        JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=1, message="no")),
+    ):
+        stub = parse_message(make_stub(answer))
+        assert isinstance(stub, JSONRPCResponse)
+        stub.id = 7
+        assert replace_stub(stub, copy_context()) is answer
+        assert answer.id == 7
 
 
 async def test_what_refuses_an_event_ends_the_stream() -> None:
-    def refuse(event: Event) -> bool:
+    def refuse(event: Event) -> None:
         raise TooMuch(LongLine(b"", "bytes"))
 
-    response = stream_of(b"data: 1\n\n")
-    written = with_events(response, read_events(response, ANY, ANY), refuse)
+    written = stubs_of(stream_of(b"data: 1\n\n"), refuse)
     with pytest.raises(httpx2.SSEError, match="too many bytes"):
         await anext(aiter(httpx2.EventSource(written)))
     await written.aclose()
+
+
+@pytest.mark.parametrize("skipped", [0, 3])
+async def test_an_event_over_the_limit_is_not_read_for_ever(skipped: int) -> None:
+    """B-14: how far depends on whether its end could tell anything."""
+    limits, parts = MessageLimits(1000, ANY), (b"data: ", *[b"x" * 100] * 100)
+    body = Body(*parts)
+    response = httpx2.Response(200, stream=body)
+    with pytest.raises(TooMuch) as caught:
+        await anext(read_events(response, limits, ReadingPace(), skipped=skipped))
+    assert caught.value.data.size == max(1000 * skipped, 1000) + 100
+    assert len(list(body.parts)) > 0
 
 
 @pytest.mark.parametrize(
@@ -142,7 +194,7 @@ async def test_other_tasks_run_while_a_stream_is_read_that_is_there_already(part
     async with trio.open_nursery() as nursery:
         nursery.start_soon(count)
         with LongestStep() as steps:
-            async for _ in read_events(stream_of(*parts), ANY, ANY):
+            async for _ in read_events(stream_of(*parts), LIMITS, ReadingPace()):
                 pass
         nursery.cancel_scope.cancel()
     assert rounds > 10

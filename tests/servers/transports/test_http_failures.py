@@ -10,14 +10,15 @@ from email.utils import format_datetime
 import httpx2
 import pytest
 from mcp import MCPError
+from mcp.types import JSONRPCError
 
 from mcp_actors.servers.transports.http import _failures as _http_failures
 from mcp_actors.servers.transports.http._failures import (
     HttpFailures,
     NoAnswer,
+    answer_in,
     describe,
     error_in,
-    nameless_error,
     retry_after,
 )
 from mcp_actors.servers.transports.wire._values import MessageLimits
@@ -159,16 +160,16 @@ def test_a_limit_that_cannot_be_raised_names_no_option(said: Said) -> None:
 )
 def test_a_body_that_does_not_answer_the_request_is_refused(body: bytes, reason: str) -> None:
     with pytest.raises(NoAnswer) as caught:
-        nameless_error(body, 7)
+        answer_in(body, 7)
     assert str(caught.value) == reason
 
 
 def test_an_error_in_the_body_may_lack_the_id_of_the_request() -> None:
-    assert nameless_error(b'{"jsonrpc": "2.0", "id": 7, "result": {}}', 7) is None
-    assert nameless_error(b'{"jsonrpc": "2.0", "id": 7, "error": {"code": 1, "message": "no"}}', 7) is None
-    error = nameless_error(b'{"jsonrpc": "2.0", "id": null, "error": {"code": 1, "message": "no"}}', 7)
-    assert error is not None
-    assert error.message == "no"
+    for request_id in (b"7", b"null"):
+        error = answer_in(b'{"jsonrpc": "2.0", "id": %s, "error": {"code": 1, "message": "no"}}' % request_id, 7)
+        assert isinstance(error, JSONRPCError)
+        assert (error.id, error.error.message) == (7, "no")
+    assert answer_in(b'{"jsonrpc": "2.0", "id": 7, "result": {}}', 7).id == 7
 
 
 def test_an_mcp_error_in_a_body_is_found() -> None:

@@ -98,7 +98,7 @@ class WatchedResponseBody(httpx2.AsyncByteStream):
         inner: httpx2.AsyncByteStream,
         *,
         on_end: Callable[[Exception | None], None],
-        on_close: Callable[[], None],
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
         self._inner = inner
         self._on_end = on_end

@@ -7,7 +7,7 @@ events are serialized again, each of them complete and within the limits.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from io import BytesIO
 from time import perf_counter
@@ -15,13 +15,13 @@ from typing import Final, Literal
 
 import httpx2
 import trio
-from attrs import frozen
+from attrs import evolve, field, frozen
 
 from ...basics import Turns
-from ..wire import LongLine, ReadingPace, ValueCounter
-from ._bodies import OF_THE_BODY, PIECE, pieces_of
+from ..wire import LONG, Excerpt, LongLine, MessageLimits, ReadingPace, ValueCounter
+from ._bodies import PIECE, pieces_of
 
-__all__ = ["Event", "EventParser", "TooMuch", "read_events", "with_events"]
+__all__ = ["Event", "EventParser", "TooMuch", "read_events"]
 
 MAX_FIELD: Final = 16 * 1024
 """Bytes kept of a line other than data, such as an id or a comment. The rest is dropped."""
@@ -31,6 +31,9 @@ LINES: Final = 1024
 
 FEW: Final = 64
 """Lines in a piece that is split in one step. A message of any length is one line."""
+
+SKIPPED: Final = 16
+"""Maximum size of a skipped answer, as a multiple of the limit. One that never ends must not be read for ever."""
 
 DATA: Final = b"data:"
 
@@ -57,6 +60,7 @@ class Event:
         id: its id; None if it has none.
         retry: its ``retry`` field; None if it has none.
         skipped: an excerpt of data that exceeds a limit; then `data` is empty.
+        unpaced: the bytes that arrived with it and have caused no pause so far.
     """
 
     name: bytes = b"message"
@@ -64,6 +68,7 @@ class Event:
     id: bytes | None = None
     retry: bytes | None = None
     skipped: LongLine | None = None
+    unpaced: int = field(default=0, eq=False)
 
     def written(self) -> bytes:
         """Serialize the event as a server does."""
@@ -79,6 +84,10 @@ class EventParser:
     Args:
         max_bytes: the maximum size of the data of one event.
         max_values: the maximum number of JSON values in it.
+
+    Attributes:
+        coming: the beginning of the data that is still arriving, if it is long.
+        skipped: the same, once that data is over a limit.
     """
 
     def __init__(self, max_bytes: float, max_values: float) -> None:
@@ -98,7 +107,8 @@ class EventParser:
         self._fields: dict[bytes, bytes] = {}
         self._data: BytesIO | None = None
         self._counter = ValueCounter()
-        self._skipped: LongLine | None = None
+        self.coming: Excerpt | None = None
+        self.skipped: LongLine | None = None
 
     def feed(self, piece: bytes) -> Iterator[Event]:
         """Take the next bytes of the stream, which may begin and end anywhere; yield the events that they complete."""
@@ -151,8 +161,8 @@ class EventParser:
     def _add(self, part: bytes) -> None:
         """Append to the data. Above a limit only its two ends are kept."""
         assert self._data is not None
-        if self._skipped is not None:
-            self._skipped.extend(part)
+        if self.skipped is not None:
+            self.skipped.extend(part)
             return
         self._data.write(part)
         self._counter.feed(part)
@@ -160,10 +170,12 @@ class EventParser:
             self._skip("bytes")
         elif self._counter.values > self._max_values:
             self._skip("values")
+        elif self.coming is None and self._data.tell() > LONG:
+            self.coming = Excerpt(self._data.getbuffer())
 
     def _skip(self, excess: Literal["bytes", "values"]) -> None:
         assert self._data is not None
-        self._skipped = LongLine(self._data.getvalue(), excess)
+        self.coming = self.skipped = LongLine(self._data.getvalue(), excess)
         self._data = BytesIO()
 
     def _event(self) -> Event:
@@ -172,7 +184,7 @@ class EventParser:
             b"" if self._data is None else self._data.getvalue(),
             self._fields.get(b"id"),
             self._fields.get(b"retry"),
-            self._skipped,
+            self.skipped,
         )
         self._begin_event()
         return event
@@ -185,66 +197,44 @@ def _parts(piece: bytes) -> Iterator[bytes]:
         yield piece[begin : begin + size]
 
 
-async def read_events(response: httpx2.Response, max_bytes: float, max_values: float) -> AsyncGenerator[Event, None]:
+async def read_events(
+    response: httpx2.Response,
+    limits: MessageLimits,
+    pace: ReadingPace,
+    *,
+    is_expected: Callable[[Excerpt], bool] = lambda _: False,
+    skipped: int = SKIPPED,
+) -> AsyncGenerator[Event, None]:
     """Read a stream of events to its end, and yield to the event loop often, whatever the server sends.
 
-    Lines that belong to no event, such as comments, slow the reading down (see ``_pace``).
+    Lines that belong to no event, such as comments, slow the reading down (see ``_pace``), and so does a long event
+    that nobody asked for, while it arrives.
+
+    Args:
+        response: the response to read.
+        limits: the limits of each event.
+        pace: the reading speed of the connection.
+        is_expected: returns True if a long event, judged by its beginning, may be an awaited answer.
+        skipped: how far an event over a limit is read, as a multiple of the limit: its end may tell what it answers.
+
+    Raises:
+        TooMuch: an event is even longer than that.
     """
-    parser, turns, pace = EventParser(max_bytes, max_values), Turns(), ReadingPace()
+    parser, turns, size = EventParser(limits.bytes, limits.values), Turns(), 0
     async with aclosing(pieces_of(response)) as pieces:
         async for piece in pieces:
             for part in _parts(piece):
                 await turns.take()
-                began, idle = perf_counter(), True
+                began, idle, size = perf_counter(), True, size + len(part)
                 for event in parser.feed(part):
                     idle = False
-                    yield event
+                    yield evolve(event, unpaced=size)
+                    size = 0
                     await turns.take()
                 if idle and not parser.begun:
                     await trio.sleep(pace.wasted(perf_counter() - began) or 0)
-
-
-class _Written(httpx2.AsyncByteStream):
-    """A body of events that are serialized again."""
-
-    def __init__(
-        self, response: httpx2.Response, events: AsyncGenerator[Event, None], admit: Callable[[Event], bool]
-    ) -> None:
-        self._response = response
-        self._events = events
-        self._admit = admit
-        self._pieces = self._write()
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._pieces
-
-    async def _write(self) -> AsyncGenerator[bytes, None]:
-        async with aclosing(self._events) as events:
-            async for event in events:
-                # The SDK knows no other type and would log a warning for each.
-                if event.name == b"message" and self._admit(event):
-                    written = event.written()
-                    for begin in range(0, len(written), PIECE):
-                        yield written[begin : begin + PIECE]
-
-    async def aclose(self) -> None:
-        await self._pieces.aclose()  # older versions of httpx2 leave that to the garbage collector
-        await self._response.aclose()
-
-
-def with_events(
-    response: httpx2.Response, events: AsyncGenerator[Event, None], admit: Callable[[Event], bool]
-) -> httpx2.Response:
-    """Return a response from which the SDK can read the events: UTF-8, not compressed.
-
-    Args:
-        response: the response that the events come from.
-        events: the iterator of `read_events`.
-        admit: called with each event. An event is dropped if it returns False; an exception ends the stream.
-    """
-    headers = [(name, value) for name, value in response.headers.multi_items() if name not in OF_THE_BODY]
-    written = httpx2.Response(
-        response.status_code, headers=headers, stream=_Written(response, events, admit), request=response.request
-    )
-    written.headers["content-type"] = "text/event-stream"
-    return written
+                elif parser.coming is not None and not is_expected(parser.coming):
+                    await trio.sleep(pace.unasked_part(trio.current_time(), size))
+                    size = 0
+                if parser.skipped is not None and parser.skipped.size > skipped * limits.bytes:
+                    raise TooMuch(parser.skipped)

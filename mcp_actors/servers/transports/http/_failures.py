@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 import httpx2
 from attrs import field, frozen
 from mcp import MCPError
-from mcp.types import ErrorData, JSONRPCError, JSONRPCResponse, RequestId
+from mcp.types import JSONRPCError, JSONRPCResponse, RequestId
 from pydantic_core import from_json
 
 from ...._collapse import caused_by
@@ -33,10 +33,10 @@ __all__ = [
     "UNREACHED",
     "HttpFailures",
     "NoAnswer",
+    "answer_in",
     "describe",
     "error_in",
     "is_about",
-    "nameless_error",
     "retry_after",
 ]
 
@@ -102,8 +102,8 @@ class NoAnswer(Exception):
     """A body is not the response to a request."""
 
 
-def nameless_error(body: bytes, request: RequestId) -> ErrorData | None:
-    """Check that `body` is the response to a request; return its error if it has one without an id.
+def answer_in(body: bytes, request: RequestId) -> JSONRPCResponse | JSONRPCError:
+    """Return the response in a body; an error without an id counts as the response to this request.
 
     Raises:
         NoAnswer: it is something else. The text follows the URL of the server.
@@ -115,10 +115,10 @@ def nameless_error(body: bytes, request: RequestId) -> ErrorData | None:
     if not isinstance(message, JSONRPCResponse | JSONRPCError):
         raise NoAnswer("the body is an MCP message, but not a response")
     if isinstance(message, JSONRPCError) and message.id is None:
-        return message.error
+        message.id = request
     if message.id != request:
         raise NoAnswer(f"the response is to request {plain_text(repr(message.id), limit=SHOWN)}, not to {request!r}")
-    return None
+    return message
 
 
 def error_in(body: bytes) -> MCPError | None:

@@ -26,7 +26,7 @@ from ...basics import Background, open_background
 from .._lifeline import Lifeline
 from .._link import Link
 from ..credentials import Masker, discreet, install_filters, named_credentials
-from ..wire import HELD_BYTES, ServerRequests
+from ..wire import HELD_BYTES, ReadingPace, ServerRequests
 from ._bodies import HeardBody
 from ._client import bound_on_connections, make_client
 from ._failures import HttpFailures, describe
@@ -59,6 +59,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
         self._name = config.name
         self._stop_timeout = config.stop_timeout
         self._max_values = config.limits.max_message_values
+        self._pace = ReadingPace(config.limits.max_notifications)
         self._requests = ServerRequests(config.name, config.limits.max_requests)
         self._transport: Configured = transport
         self._client = client

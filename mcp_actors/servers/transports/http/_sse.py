@@ -40,6 +40,7 @@ from .._lifeline import Lifeline
 from ..credentials import discreet
 from ..wire import (
     INITIALIZED,
+    Excerpt,
     MessageLimits,
     MessageReader,
     OpenStreams,
@@ -181,23 +182,33 @@ class SseLink(HttpLink[Sse]):
         try:
             if media_type(response) != "text/event-stream":
                 raise self._failures.no_stream(media_type(response))
-            async with aclosing(read_events(response, self._limits.bytes, self._limits.values)) as events:
+            events = read_events(response, self._limits, self._pace, is_expected=self._is_expected)
+            async with aclosing(events):
                 async for event in events:
-                    await self._take(event)
+                    if not await self._take(event):
+                        await trio.sleep(self._pace.unasked(trio.current_time(), event.unpaced))
         finally:
             await response.aclose()
 
-    async def _take(self, event: Event) -> None:
-        """Handle one event."""
+    def _is_expected(self, excerpt: Excerpt) -> bool:
+        return self._requests.awaits_answer and excerpt.may_be_answer
+
+    async def _take(self, event: Event) -> bool:
+        """Handle one event; return True if somebody waited for it."""
         if event.name == b"endpoint":
+            begins = not self._opened.is_set()
             self._endpoint = self._checked(event.data.decode(errors="replace"))
             self._opened.set()
-        elif event.name == b"message" and (message := self._message_in(event)) is not None:
+            return begins
+        if event.name == b"message" and (message := self._message_in(event)) is not None:
             if isinstance(message, JSONRPCResponse | JSONRPCError):
                 if message.id == PING_ID:
-                    return
+                    return True
                 self._answered(message.id)
+            is_answer = self._requests.is_answer(message)
             await self._inbox.send(SessionMessage(message))
+            return is_answer
+        return False
 
     def _message_in(self, event: Event) -> JSONRPCMessage | None:
         """Return the message in an event, or an error in place of an unreadable response; None to skip the event."""

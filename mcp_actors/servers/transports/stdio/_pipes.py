@@ -208,8 +208,7 @@ class PipeReader(MessageReader):
             return answer
 
     def _skipped(self, line: LongLine) -> JSONRPCMessage:
-        answer = answer_over_limit(line, self._limits.response_too_large(line.excess))
-        if answer is None:
+        if (answer := answer_over_limit(line, self._limits.response_too_large(line.excess))) is None:
             raise self._too_large(line)
         return answer
 

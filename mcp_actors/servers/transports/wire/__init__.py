@@ -17,6 +17,8 @@ from ._pace import ReadingPace as ReadingPace
 from ._server_requests import HELD_BYTES as HELD_BYTES, ServerRequests as ServerRequests
 from ._streams import MessageReader as MessageReader, OpenStreams as OpenStreams, Stream as Stream
 from ._unreadable import (
+    LONG as LONG,
+    Excerpt as Excerpt,
     answer_over_limit as answer_over_limit,
     is_unreadable as is_unreadable,
     refuse_unreadable as refuse_unreadable,
@@ -33,6 +35,8 @@ __all__ = [
     "HELD_BYTES",
     "INITIALIZED",
     "LOGGED",
+    "LONG",
+    "Excerpt",
     "Excess",
     "LineSplitter",
     "LongLine",

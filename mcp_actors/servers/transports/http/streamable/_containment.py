@@ -14,7 +14,6 @@ Three things pass unchanged:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import partial
@@ -34,7 +33,7 @@ from mcp.types import (
 from ....._errors import HttpStatusError, LimitExceeded
 from ....basics import Background, ConnectionOver, Exchange, current_exchange
 from ..._lifeline import Lifeline
-from ...wire import INITIALIZED, Excess, MessageLimits, TooManyValues
+from ...wire import INITIALIZED, Excerpt, Excess, MessageLimits, ReadingPace, TooManyValues, parse_message
 from .._bodies import (
     OF_THE_BODY,
     BodyTooLong,
@@ -44,11 +43,12 @@ from .._bodies import (
     read_body,
     read_short,
 )
-from .._events import Event, TooMuch, read_events, with_events
-from .._failures import OF_HTTP, UNREACHED, HttpFailures, NoAnswer, nameless_error
+from .._events import Event, TooMuch, read_events
+from .._failures import OF_HTTP, UNREACHED, HttpFailures, NoAnswer, answer_in
 from .._reach import Reach
 from .._refusals import SESSION, Refusals
 from ._notification_stream import NotificationStream
+from ._stubs import make_stub, with_stubs
 
 __all__ = ["ContainedClient", "posted"]
 
@@ -79,6 +79,7 @@ class ContainedClient(httpx2.AsyncClient):
         shown: the same without its query. The SDK gets this one, because it logs it.
         failures: builds the errors.
         limits: the maximum size of one response, decoded.
+        pace: limits how fast unsolicited messages are read.
         lifeline: is notified if the server is gone.
         background: runs the tasks that must not delay the SDK.
     """
@@ -91,6 +92,7 @@ class ContainedClient(httpx2.AsyncClient):
         shown: str,
         failures: HttpFailures,
         limits: MessageLimits,
+        pace: ReadingPace,
         lifeline: Lifeline,
         background: Background,
     ) -> None:
@@ -100,6 +102,7 @@ class ContainedClient(httpx2.AsyncClient):
         self._shown = shown
         self._failures = failures
         self._limits = limits
+        self._pace = pace
         self._lifeline = lifeline
         self._background = background
         self._reach = Reach(inner, url, failures, lifeline, background)
@@ -148,8 +151,20 @@ class ContainedClient(httpx2.AsyncClient):
         elif isinstance(message, JSONRPCRequest) and RESUMED in request.headers:
             return self._watch(request, response, current_exchange())
         elif request.method == "GET" and media_type(response) == EVENTS:
-            response = self._events(response, self._notifications.admit)
+            response = self._listen(response)
             self._notifications.open(response)  # a server without such a stream may answer 404 too
+        return response
+
+    def _listen(self, response: httpx2.Response) -> httpx2.Response:
+        """Let the SDK read the stream of notifications. An event that never ends loses the connection."""
+
+        def ended(error: Exception | None) -> None:
+            if isinstance(error, TooMuch):
+                self._lifeline.lose(self._failures.too_large(self._limits.message_too_large(error.data.excess)))
+
+        events = read_events(response, self._limits, self._pace)
+        response = with_stubs(response, events, self._notifications.read, self._pace, answers=False)
+        response.stream = WatchedResponseBody(response.stream, on_end=ended)  # type: ignore[arg-type]  # it is async
         return response
 
     # --- messages without a response --------------------------------------------------------------------------------
@@ -214,22 +229,22 @@ class ContainedClient(httpx2.AsyncClient):
                 exchange.failure = self._failures.lost("the event stream ended before the response")
             elif isinstance(error, TooMuch):
                 exchange.failure = self._too_large(error.data.excess)
+            elif isinstance(error, NotMessage):
+                exchange.failure = self._failures.lost(str(error))
             else:
                 exchange.failure = self._failures.broken(error)
                 self._reach.look()
 
         exchange.failure = None
-        response = self._events(response, _within_limits)
+        # Nobody needs the end of an event over a limit: it is the request of this stream that it fails.
+        events = read_events(response, self._limits, self._pace, is_expected=_may_be_answer, skipped=0)
+        response = with_stubs(response, events, _read_event, self._pace, answers=True)
         response.stream = WatchedResponseBody(
             response.stream,  # type: ignore[arg-type]  # an AsyncClient's are async
             on_end=ended,
             on_close=partial(self._reach.finished, request),
         )
         return response
-
-    def _events(self, response: httpx2.Response, admit: Callable[[Event], bool]) -> httpx2.Response:
-        """Let the SDK read the events of a stream that `admit` accepts."""
-        return with_events(response, read_events(response, self._limits.bytes, self._limits.values), admit)
 
     def _too_large(self, excess: Excess) -> LimitExceeded:
         return self._failures.too_large(self._limits.response_too_large(excess))
@@ -256,10 +271,9 @@ class ContainedClient(httpx2.AsyncClient):
         finally:
             await response.aclose()
         try:
-            nameless = nameless_error(body, message.id)
+            return _with_body(response, make_stub(answer_in(body, message.id)))
         except NoAnswer as reason:
             raise self._failures.no_answer(str(reason)) from None
-        return _with_body(response, body) if nameless is None else _answer(response.request, message, nameless)
 
     async def _refused(self, response: httpx2.Response, message: JSONRPCRequest) -> httpx2.Response:
         """Return the MCP error of a response with an error status, or raise an error for the status."""
@@ -280,11 +294,26 @@ def _may_be_other_era(error: Exception) -> bool:
     return isinstance(error, HttpStatusError) and 400 <= error.status < 500 and error.status not in OF_HTTP
 
 
-def _within_limits(event: Event) -> bool:
-    """Admit an event of the response to a request. One that exceeds a limit ends the stream."""
+class NotMessage(httpx2.SSEError):
+    """An event is not an MCP message."""
+
+
+def _read_event(event: Event) -> JSONRPCMessage:
+    """Return the message in an event of a stream that answers a request.
+
+    Raises:
+        TooMuch, NotMessage: there is none, which ends the stream.
+    """
     if event.skipped is not None:
         raise TooMuch(event.skipped)
-    return True
+    try:
+        return parse_message(event.data)
+    except ValueError:
+        raise NotMessage("it sent an event that is not an MCP message") from None
+
+
+def _may_be_answer(excerpt: Excerpt) -> bool:
+    return excerpt.may_be_answer
 
 
 def _with_body(response: httpx2.Response, body: bytes) -> httpx2.Response:

@@ -14,17 +14,16 @@ import httpx2
 import trio
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCError, JSONRPCMessage
+from mcp.types import JSONRPCMessage
 
 from .....config import Http
-from ....basics import current_exchange
 from ..._lifeline import Lifeline
 from ...credentials import Masker, discreet
 from ...wire import MessageLimits, MessageReader, OpenStreams, Stream, with_result_type
 from .._client import real_url
-from .._failures import HttpFailures
 from .._link import HttpLink
 from ._containment import ContainedClient, posted
+from ._stubs import replace_stub
 
 if TYPE_CHECKING:
     import contextvars
@@ -37,24 +36,19 @@ __all__ = ["StreamableHttpLink"]
 CAUSE_WAIT: Final = 0.5
 """Seconds between the end of the stream and the end of the SDK's transport, which brings the cause. Usually none."""
 
-BAD_EVENT: Final = "Failed to parse SSE message: "
-"""The beginning of the SDK's error for an event that it cannot parse. A server has no reason to send this."""
-
 
 class _WatchedReader(MessageReader):
-    """The SDK's stream of messages, which notes its end and responses that only the SDK recognizes as malformed."""
+    """The SDK's stream of messages: exchanges stubs for messages, and notes its end."""
 
     def __init__(
         self,
         inner: ReadStream[SessionMessage | Exception],
         lifeline: Lifeline,
-        failures: HttpFailures,
         admit: Callable[[JSONRPCMessage], None],
         transport_ended: trio.Event,
     ) -> None:
         self._inner = inner
         self._lifeline = lifeline
-        self._failures = failures
         self._admit = admit
         self._transport_ended = transport_ended
 
@@ -77,16 +71,10 @@ class _WatchedReader(MessageReader):
                 self._lifeline.lose()
             raise
         if isinstance(item, SessionMessage):
-            self._admit(item.message)
-            if isinstance(item.message, JSONRPCError) and self.last_context:
-                self.last_context.run(self._note_bad_event, item.message.error.message)
-            with_result_type(item.message)
+            message = replace_stub(item.message, self.last_context)
+            self._admit(message)
+            item.message = with_result_type(message)
         return item
-
-    def _note_bad_event(self, message: str) -> None:
-        """Note an error of the SDK about an event that it could not parse. Runs in the context of the request."""
-        if message.startswith(BAD_EVENT):
-            current_exchange().failure = self._failures.lost("it sent an event that is not an MCP message")
 
     async def aclose(self) -> None:
         """Stop reading."""
@@ -131,6 +119,7 @@ class StreamableHttpLink(HttpLink[Http]):
             shown=shown,
             failures=self._failures,
             limits=MessageLimits(self._transport.max_body_bytes, self._max_values, "max_body_bytes"),
+            pace=self._pace,
             lifeline=self._lifeline,
             background=self._background,
         )
@@ -143,4 +132,4 @@ class StreamableHttpLink(HttpLink[Http]):
             await self._left.wait()
 
     def _watched(self, reader: ReadStream[SessionMessage | Exception]) -> _WatchedReader:
-        return _WatchedReader(reader, self._lifeline, self._failures, self.admit, self._ended)
+        return _WatchedReader(reader, self._lifeline, self.admit, self._ended)

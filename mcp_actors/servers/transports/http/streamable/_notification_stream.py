@@ -16,6 +16,7 @@ from typing import Final
 
 import httpx2
 import trio
+from mcp.types import JSONRPCMessage
 
 from ....._backoff import Backoff
 from ....basics import Background
@@ -72,17 +73,16 @@ class NotificationStream:
         self._opened_at = now
         response.stream = _Ending(response.stream, self._server)  # type: ignore[arg-type]  # an AsyncClient's are async
 
-    def admit(self, event: Event) -> bool:
-        """Return True if an event is a message that the SDK can read; it would log others with a traceback."""
+    def read(self, event: Event) -> JSONRPCMessage | None:
+        """Return the message in an event; log and return None if there is none."""
         if event.skipped is None:
             with suppress(ValueError):
-                # An event without data has nothing but an id.
-                return not event.data or parse_message(event.data) is not None
+                return parse_message(event.data)
             self._skipped.add("an event that is not an MCP message; fix the server")
         else:
             limit, remedy = self._limits.exceeded(event.skipped.excess)
             self._skipped.add(f"an event that is too large ({limit}); {remedy}")
-        return False
+        return None
 
     async def _report_gap(self, delay: float) -> None:
         await trio.sleep(delay)
