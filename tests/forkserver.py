@@ -41,7 +41,7 @@ from .source import ROOT
 COLD: Final = bool(os.environ.get("COLD")) or sys.platform != "linux"
 
 IMPORTED: Final = ("mcp.server", "mcp_actors.bridge", "mcp_actors.cli._app", "mcp_actors.kernel", "uvicorn")
-"""What every fork has imported, beside all that `mcp_actors` offers. None of it changes anything else by that."""
+"""Modules that every fork has imported, besides all names of `mcp_actors`. Importing them has no side effects."""
 
 LONGEST: Final = 2**20
 """Bytes that a request, most of which is the environment, may have."""
@@ -49,7 +49,7 @@ LONGEST: Final = 2**20
 
 @frozen(kw_only=True)
 class Request:
-    """A program to run: its arguments are those of an interpreter, its files are sent beside it."""
+    """A program to run: its arguments are those of an interpreter, its files are sent along with it."""
 
     arguments: tuple[str, ...]
     folder: str
@@ -236,7 +236,7 @@ class Server:
         pid, client = self._forks.pop(ended)
         os.close(ended)
         _, status = os.waitpid(pid, 0)
-        with client, suppress(OSError):  # nobody waits for it any more
+        with client, suppress(OSError):  # the client has gone
             client.send(b"%d" % os.waitstatus_to_exitcode(status))
 
     def _close(self, client: socket.socket, *files: int) -> None:

@@ -1,6 +1,6 @@
-"""Actors and servers for programs on asyncio, and asyncio code in programs on Trio.
+"""Use actors and servers from asyncio, and asyncio from Trio.
 
-Nothing of asyncio is imported before it is needed.
+Importing this package does not import asyncio or trio-asyncio; a function imports what it needs when it is called.
 """
 
 from __future__ import annotations

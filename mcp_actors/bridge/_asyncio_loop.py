@@ -1,4 +1,4 @@
-"""asyncio code inside a Trio program, in the same thread: an event loop on trio-asyncio."""
+"""Run asyncio code in a Trio program, on trio-asyncio."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .._flavor import check_flavor
 from ..kernel import ActorRef, SupervisorRef
 from ..servers import ServerGroup, ServerRef
 from ._bridge import Bridge
-from ._lane import at_once
+from ._lane import run_now
 from .views import AsyncioActorRef, AsyncioServerGroup, AsyncioServerRef, AsyncioSupervisorRef, view_of
 
 __all__ = ["AsyncioLoop", "open_asyncio_loop"]
@@ -33,12 +33,12 @@ class AsyncioLoop:
     async def run(self, async_fn: Callable[[*Ts], Awaitable[R]], *args: *Ts) -> R:
         """Run an async function that is written for asyncio, in a task of the event loop, and wait for its result.
 
-        Any task of Trio's may, as many at a time as one likes.
+        Any number of Trio tasks may do so at the same time.
 
         **Cancellation**: cancels the asyncio task, and waits until it has ended.
 
         Raises:
-            Exception: what the function raised.
+            Exception: an exception of the function.
         """
         loop: Any = self._bridge.loop
         result: R = await loop.run_aio_coroutine(_awaited(async_fn, *args))
@@ -53,10 +53,10 @@ class AsyncioLoop:
     @overload
     def view(self, thing: ActorRef) -> AsyncioActorRef: ...
     def view(self, thing: Any) -> Any:
-        """The asyncio side of a group, a server or an actor, to be used by what runs on this event loop.
+        """Return the asyncio view of a group, a server or an actor, for use on this event loop.
 
         Raises:
-            TypeError: it is none of these.
+            TypeError: the object has no view.
         """
         return view_of(self._bridge, thing)
 
@@ -67,10 +67,10 @@ async def _awaited(async_fn: Callable[[*Ts], Awaitable[R]], *args: *Ts) -> R:
 
 @asynccontextmanager
 async def open_asyncio_loop() -> AsyncIterator[AsyncioLoop]:
-    """Have an asyncio event loop in a Trio program, in the same thread, around a block of code.
+    """Open an asyncio event loop around a block of a Trio program, in the same thread.
 
-    It runs on trio-asyncio, whose import changes asyncio for the whole process; so that is imported here, and only when
-    this is called. It needs Python 3.13 or older.
+    The loop runs on trio-asyncio, which changes asyncio for the whole process when it is imported. So it is imported
+    only when this is called. It needs Python 3.13 or older.
 
     **Cancellation**: reaches the block. Tasks that still run on the event loop when the block ends are cancelled and
     awaited.
@@ -79,26 +79,28 @@ async def open_asyncio_loop() -> AsyncIterator[AsyncioLoop]:
         The event loop.
 
     Raises:
-        RuntimeError: Python is too new, or this is not Trio.
-        Exception: what an asyncio callback raised, which ends the block.
+        RuntimeError: Python is too new, or Trio is not running.
+        Exception: an exception of an asyncio callback, which ends the block.
     """
     check_flavor(
         "mcp_actors.bridge.open_asyncio_loop()",
         "trio",
-        "on asyncio, an event loop runs already: use mcp_actors.bridge.open_servers() or open_supervisor()",
+        "on asyncio use mcp_actors.bridge.open_servers() or open_supervisor()",
     )
     if sys.version_info >= (3, 14):
         raise RuntimeError(
-            "open_asyncio_loop needs trio-asyncio, which does not work on Python 3.14 or newer; let asyncio be the "
-            "outer one: asyncio.run, and in it mcp_actors.bridge.open_servers or open_supervisor"
+            "open_asyncio_loop(): trio-asyncio does not support Python 3.14 or newer; start the program with "
+            "asyncio.run(), and use mcp_actors.bridge.open_servers() or open_supervisor() there"
         )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # it uses what goes with Python 3.14, as it does itself
+        warnings.simplefilter("ignore", DeprecationWarning)  # it uses names that Python 3.14 removes
         import trio_asyncio
 
     from_block: BaseException | None = None
     try:
-        # Requests outlive the event loop, so that what cleans up there is still answered.
+        # The nursery of the requests encloses the event loop, so the clean-up code of asyncio tasks, which runs while
+        # the loop closes, still gets its answers. `abandon` comes between the two ends: then no caller can withdraw any
+        # more.
         async with trio.open_nursery() as nursery:
             with ExitStack() as after_loop:
                 async with trio_asyncio.open_loop() as loop:
@@ -109,6 +111,7 @@ async def open_asyncio_loop() -> AsyncIterator[AsyncioLoop]:
                     except trio.Cancelled:
                         raise
                     except BaseException as exc:
+                        # Kept from trio-asyncio and the nursery, which would wrap it; it leaves as itself, below.
                         from_block = exc
             nursery.cancel_scope.cancel("the event loop has ended")
     except BaseExceptionGroup as group:
@@ -127,9 +130,9 @@ async def open_asyncio_loop() -> AsyncIterator[AsyncioLoop]:
 
 
 def _bridge(loop: Any, nursery: trio.Nursery) -> Bridge:
-    """Both sides are in one thread, and in one Trio run, so nothing needs to be handed over."""
+    """Return a bridge whose two sides share a thread and a Trio run."""
     bridge = Bridge(loop)
     bridge.nursery = nursery
-    bridge.to_loop = bridge.to_trio = at_once
+    bridge.to_loop = bridge.to_trio = run_now
     bridge.serving = True
     return bridge

@@ -1,20 +1,20 @@
-"""What goes between one Trio run and one event loop: requests, and their answers.
+"""Carry requests and answers between an event loop and a Trio run.
 
-Who owns what
--------------
-*On the event loop's side* the task of each caller owns the future that it waits for; nobody else sets or cancels it.
-The callbacks of callers run in tasks of their own there, which whoever opened the bridge cancels and awaits at its end.
+Who owns what ------------- *On the event loop's side* each caller's task waits for a future of its own, which only
+steps on that side set or cancel. Callbacks of the program run there in tasks that the block cancels and awaits at its
+end.
 
-*On Trio's side* a message to an actor is nobody's: its answer posts the way back. A call of a tool is such a message
-too, until it fails. Any other request is a task in `Bridge.nursery`, which encloses whatever the requests are for. So
-it outlives that, and every request is answered by whom it asked; what would wait for ever even then is cancelled.
+*On Trio's side* a message to an actor needs no task: its answer posts the way back. A tool call is such a message too,
+until it fails. Any other request is a task in `Bridge.nursery`, which encloses the actors and servers that the requests
+are for. It outlives them, so every request is answered by the actor or server it was sent to; a request that still
+waits after that is cancelled.
 
-Nothing is touched from the wrong side. What one side wants of the other is a function that it posts: ``to_trio`` and
-``to_loop``. Between threads these are lanes, which wake the other side; where both sides share a thread (a guest run, a
-loop on trio-asyncio) the function is just called. A request is one function posted each way.
+Neither side touches an object of the other. It posts a function instead, through ``to_trio`` or ``to_loop``. Between
+threads these are lanes; where both sides share a thread (a guest run, a loop on trio-asyncio) the function is called
+directly. A request is one function posted each way.
 
-A caller that is cancelled leaves at once, and its request is told so by another function. An answer that still comes
-finds the future done and is dropped.
+A cancelled caller leaves at once and posts a function that withdraws its request. An answer that arrives later finds
+the future done and is dropped.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ T = TypeVar("T")
 
 
 class Asker(Protocol):
-    """On whose behalf a request is made."""
+    """The actor, server or group that a request is made for, as errors name it."""
 
     @property
     def _who(self) -> str:
-        """Whom errors are about: ``"server 'github'"``."""
+        """The subject of errors: ``"server 'github'"``."""
 
-    def _over(self) -> Exception:
-        """Make the error for a request that comes to nothing because Trio's side has ended."""
+    def _ended_error(self) -> Exception:
+        """Return a new error for a request that fails because Trio's side has ended."""
 
 
 class Bridge:
@@ -62,12 +62,12 @@ class Bridge:
     Attributes:
         loop: the event loop.
         nursery: where requests run.
-        to_trio: has a function called on Trio's side, in a step of no particular task.
-        to_loop: has a function called on the event loop's side.
+        to_trio: schedules a function on Trio's side, outside any task.
+        to_loop: schedules a function on the event loop's side.
         callbacks: the tasks in which callbacks run. Event loop's side only.
         serving: True while Trio's side takes requests. Written there only.
-        over: True once nothing comes from Trio's side any more. Written on the event loop's side only.
-        why_over: the failure that ended it, if one did.
+        ended: True once Trio's side has ended. Written on the event loop's side only.
+        failure: the exception that ended Trio's side, if one did.
     """
 
     nursery: trio.Nursery
@@ -80,47 +80,47 @@ class Bridge:
         self.loop: Final = loop
         self.callbacks: Final[set[asyncio.Task[Any]]] = set()
         self.serving: bool = False
-        self.over: bool = False
-        self.why_over: BaseException | None = None
+        self.ended: bool = False
+        self.failure: BaseException | None = None
         self._running_loop = asyncio.get_running_loop
         self._process = os.getpid()
         self._waiting: set[_Request[Any]] = set()
 
     @property
     def is_copy(self) -> bool:
-        """Whether this is a fork's copy. Nothing behind it is the fork's own: no task, no process, no pipe."""
+        """Whether this is the copy of a forked process, which has none of the tasks and processes behind it."""
         return os.getpid() != self._process
 
     async def call(self, asker: Asker, fn: Callable[[], Awaitable[T]]) -> T:
-        """Have an async function called on Trio's side, in the context of the calling task, and wait for its result.
+        """Call an async function on Trio's side, in the context of the calling task, and wait for its result.
 
         **Cancellation**: the caller leaves at once, and the function is cancelled.
 
         Args:
-            asker: on whose behalf.
-            fn: what is called.
+            asker: the subject of errors.
+            fn: the function.
 
         Raises:
-            Exception: what the function raised, or what `asker` says about Trio's side having ended.
+            Exception: an exception of the function, or the error of `asker` if Trio's side has ended.
             RuntimeError: this is not the event loop of the bridge.
         """
-        return await self._answer_to(_Task(self, asker, fn))
+        return await self._wait_for(_TaskRequest(self, asker, fn))
 
     async def send(self, asker: Asker, fn: Callable[[], PendingCall[T]]) -> T:
-        """Have a message sent on Trio's side, in the context of the calling task, and wait for its answer.
+        """Send a message on Trio's side, in the context of the calling task, and wait for its answer.
 
-        As `call`, with a function that sends at once: it takes no task, and half the time.
+        Like `call`, with a function that sends without waiting: it needs no task on Trio's side, and half the time.
         """
-        return await self._answer_to(_Message(self, asker, fn))
+        return await self._wait_for(_MessageRequest(self, asker, fn))
 
     async def ask(self, asker: Asker, fn: Callable[[], PendingRequest[T]]) -> T:
-        """Have a server asked on Trio's side, in the context of the calling task, and wait for its answer.
+        """Send a request to a server on Trio's side, in the context of the calling task, and wait for its answer.
 
-        As `call`, with a function that prepares the request: it takes no task unless it fails.
+        Like `call`, with a function that prepares the request: it needs a task on Trio's side only if it fails.
         """
-        return await self._answer_to(_Pending(self, asker, fn))
+        return await self._wait_for(_ServerRequest(self, asker, fn))
 
-    async def _answer_to(self, request: _Request[T]) -> T:
+    async def _wait_for(self, request: _Request[T]) -> T:
         self.check_loop(request.asker)
         self._waiting.add(request)
         try:
@@ -136,42 +136,42 @@ class Bridge:
 
     def _post(self, request: _Request[Any]) -> None:
         try:
-            if self.over:
+            if self.ended:
                 raise RuntimeError
             self.to_trio(request.begin)
         except RuntimeError:
-            request.fail(request.failure())
+            request.fail(request.ended_error())
 
     def check_loop(self, asker: Asker) -> None:
-        """Refuse whoever is not on the event loop of the bridge."""
+        """Raise an error unless this is the event loop of the bridge."""
         if self.is_copy:
             raise RuntimeError(
-                f"{asker._who}: was opened by the process that this one was forked from, and serves only there; "
-                "open it in this process too"
+                f"{asker._who}: cannot be used in a forked process, because its connections belong to the parent; "
+                "open it again in this process"
             )
         try:
             running = self._running_loop()
         except RuntimeError:
             raise RuntimeError(
-                f"{asker._who}: was opened on an asyncio event loop, and is used from where none runs; from a thread "
-                "use asyncio.run_coroutine_threadsafe(..., loop), and from Trio what mcp_actors itself offers"
+                f"{asker._who}: belongs to an asyncio event loop and none is running here; from a thread use "
+                "asyncio.run_coroutine_threadsafe(..., loop), on Trio use mcp_actors instead of mcp_actors.bridge"
             ) from None
         if running is not self.loop:
             raise RuntimeError(
-                f"{asker._who}: was opened on another event loop than the one it is used from; hand the call over with "
-                "asyncio.run_coroutine_threadsafe(..., loop), or open it on this one too"
+                f"{asker._who}: belongs to another event loop; call it with "
+                "asyncio.run_coroutine_threadsafe(..., loop), or open it on this loop too"
             )
 
-    def end(self, why: BaseException | None) -> None:
-        """Nothing comes from Trio's side any more: fail what still waits. Called on the event loop's side."""
-        self.over = True
-        self.why_over = why
+    def end(self, failure: BaseException | None) -> None:
+        """Fail all waiting requests, because Trio's side has ended. Called on the event loop's side."""
+        self.ended = True
+        self.failure = failure
         for request in tuple(self._waiting):
             if not request.answered:
-                request.fail(request.failure())
+                request.fail(request.ended_error())
 
     def abandon(self) -> None:
-        """Nothing comes from the event loop any more: withdraw what still waits, as nobody there can be told.
+        """Withdraw all waiting requests, because the event loop has ended and their callers cannot do so.
 
         Called where both sides share a thread.
         """
@@ -184,8 +184,8 @@ class _Request(ABC, Generic[T]):
     """One request: made in its caller's task, answered once.
 
     Attributes:
-        asker: on whose behalf it is made.
-        future: what the caller waits for.
+        asker: the subject of errors.
+        future: the answer, for the caller.
         answered: True once it was answered. Event loop's side only.
     """
 
@@ -193,31 +193,31 @@ class _Request(ABC, Generic[T]):
 
     def __init__(self, bridge: Bridge, asker: Asker) -> None:
         self._bridge = bridge
-        self._context = contextvars.copy_context()  # posting a function loses it
+        self._context = contextvars.copy_context()  # which posting a function does not carry along
         self.asker: Asker = asker
         self.future: asyncio.Future[T] = bridge.loop.create_future()
         self.answered: bool = False
 
-    def failure(self) -> Exception:
-        """The error for a request that comes to nothing because Trio's side has ended."""
-        return caused_by(self.asker._over(), self._bridge.why_over)
+    def ended_error(self) -> Exception:
+        """Return the error for a request that fails because Trio's side has ended, with the cause of that."""
+        return caused_by(self.asker._ended_error(), self._bridge.failure)
 
     # --- on the event loop's side -----------------------------------------------------------------------------------
 
     def succeed(self, value: T) -> None:
-        """Give the caller the result, if it has not left."""
+        """Set the result, unless the caller has left."""
         self.answered = True
         if not self.future.done():
             self.future.set_result(value)
 
     def fail(self, error: BaseException) -> None:
-        """Give the caller an exception, if it has not left."""
+        """Set an exception, unless the caller has left."""
         self.answered = True
         if not self.future.done():
             self.future.set_exception(error)
 
     def withdraw(self) -> None:
-        """The caller leaves without an answer."""
+        """Cancel the request, because its caller leaves without an answer."""
         with suppress(RuntimeError):  # the event loop is closed
             self.future.cancel()
         with suppress(RuntimeError):  # Trio's side has ended, and the request with it
@@ -226,29 +226,31 @@ class _Request(ABC, Generic[T]):
     # --- on Trio's side ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """See to it that there will be an answer."""
+        """Start the request. From here on it is answered exactly once."""
         try:
+            # `serving` is read on the side that writes it: a request that was posted just before the end either gets
+            # into the nursery while that is open or is answered here. `Bridge.ended` alone would leave a gap.
             if not self._bridge.serving:
-                raise self.failure()
+                raise self.ended_error()
             self._context.run(self._begin)
         except Exception as exc:
             self._answer(partial(self.fail, exc))
 
     @abstractmethod
     def _begin(self) -> None:
-        """The same, in the caller's context, while Trio's side takes requests. What it raises is the answer."""
+        """Start the request, in the caller's context. An exception is the answer."""
 
     @abstractmethod
     def cancel(self) -> None:
-        """The caller has left."""
+        """Stop the request, because its caller has left."""
 
     def _answer(self, step: Step) -> None:
-        with suppress(RuntimeError):  # the event loop is closed, and nobody waits there
+        with suppress(RuntimeError):  # the event loop is closed, and its callers are gone
             self._bridge.to_loop(step)
 
 
 class _WithTask(_Request[T]):
-    """A request that is a task, or may become one."""
+    """A request that is a task on Trio's side, or may become one."""
 
     __slots__ = ("_scope",)
 
@@ -272,13 +274,14 @@ class _WithTask(_Request[T]):
             except Exception as exc:
                 self._answer(partial(self.fail, exc))
             except BaseException:
-                # Its caller has left, or the bridge is taken down.
-                self._answer(partial(self.fail, self.failure()))
+                # Cancelled or interrupted. Either the caller has left and drops this answer, or the nursery ends with
+                # the block and the caller would wait for ever without one. The exception itself belongs to this side.
+                self._answer(partial(self.fail, self.ended_error()))
                 raise
 
 
-class _Task(_WithTask[T]):
-    """A request that is a task: an async function."""
+class _TaskRequest(_WithTask[T]):
+    """A request that is carried out by an async function in a task."""
 
     __slots__ = ("_fn",)
 
@@ -290,8 +293,8 @@ class _Task(_WithTask[T]):
         self._start(self._fn)
 
 
-class _Message(_Request[T]):
-    """A request that is a message to an actor, which answers it."""
+class _MessageRequest(_Request[T]):
+    """A request that is a message to an actor. It needs no task."""
 
     __slots__ = ("_call", "_fn")
 
@@ -305,7 +308,7 @@ class _Message(_Request[T]):
         self._call.on_answer(self._on_answer)
 
     def _on_answer(self, answer: outcome.Value[T] | outcome.Error) -> None:
-        self._call = None  # which refers to this request
+        self._call = None  # it refers to this request, which would be a cycle
         if isinstance(answer, outcome.Value):
             self._answer(partial(self.succeed, answer.value))
         else:
@@ -317,8 +320,8 @@ class _Message(_Request[T]):
             self._call = None
 
 
-class _Pending(_WithTask[T]):
-    """A request to a server: a message, and a task only if there is more to it."""
+class _ServerRequest(_WithTask[T]):
+    """A request to a server: a message first, and a task only if that fails."""
 
     __slots__ = ("_pending", "_prepare")
 
@@ -333,9 +336,9 @@ class _Pending(_WithTask[T]):
 
     def _on_answer(self, answer: outcome.Value[T] | None) -> None:
         assert self._pending is not None
-        pending, self._pending = self._pending, None  # which refers to this request
+        pending, self._pending = self._pending, None  # it refers to this request
         if answer is None:
-            # In a copy, as this may be a step within the context.
+            # A context cannot be entered twice, and this may be called synchronously from `_begin`, which runs in it.
             self._context.copy().run(self._start, pending.finish)
         else:
             self._answer(partial(self.succeed, answer.value))

@@ -1,4 +1,4 @@
-"""The doors for asyncio programs: the same as for Trio programs, and where Trio is to run."""
+"""Open servers and supervisors in asyncio programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["open_servers", "open_supervisor"]
 
 
-def open_supervisor(  # noqa: PLR0913 - the arguments of the kernel's door, and one
+def open_supervisor(  # noqa: PLR0913 - the arguments of the kernel's function, and one
     *specs: ChildSpec,
     name: str = "supervisor",
     strategy: Strategy = "one_for_one",
@@ -41,22 +41,22 @@ def open_supervisor(  # noqa: PLR0913 - the arguments of the kernel's door, and 
     observers: Iterable[Observer] = (),
     host: Host = "thread",
 ) -> AbstractAsyncContextManager[AsyncioSupervisorRef]:
-    """`mcp_actors.kernel.open_supervisor` for asyncio programs: ``async with`` on an event loop gives the supervisor.
+    """Run a supervisor around a block of asyncio code; see `mcp_actors.kernel.open_supervisor`.
 
-    The actors run on Trio, and are written for Trio. Which task enters or leaves the block does not matter.
+    The actors run on Trio, and are written for Trio. Any task may enter the block, and any may leave it.
 
-    **Cancellation**: as in Trio programs: while the children start, a cancellation ends that at once; afterwards it
-    reaches the block. That everything stops is waited for in any case.
+    **Cancellation**: as in Trio programs. It ends the start of the children at once; later it reaches the block. In
+    either case the block waits until everything has stopped.
 
-    All arguments are as there, but for:
+    Arguments are those of `mcp_actors.kernel.open_supervisor`, except:
 
-    - ``observers`` are called on the event loop, in order, a little after the event;
-    - ``host``: where Trio runs: in a ``"thread"`` of its own, or as a ``"guest"`` in the thread of the event loop,
+    - ``observers`` are called on the event loop, in order, a little after the event.
+    - ``host`` says where Trio runs: in a ``"thread"`` of its own, or as a ``"guest"`` in the thread of the event loop,
       which has room for one.
 
     Raises:
-        Exception: as there.
-        RuntimeError: this is not asyncio; or ``host="guest"``, and there is a guest already.
+        Exception: see `mcp_actors.kernel.open_supervisor`.
+        RuntimeError: asyncio is not running; or ``host="guest"``, and the thread has a guest already.
     """
 
     def open_on_trio(bridge: Bridge) -> AbstractAsyncContextManager[SupervisorRef]:
@@ -89,23 +89,23 @@ def open_servers(
     observers: Iterable[Observer] = (),
     host: Host = "thread",
 ) -> AbstractAsyncContextManager[AsyncioServerGroup]:
-    """`mcp_actors.open_servers` for asyncio programs: ``async with`` on an event loop gives the group.
+    """Connect to servers around a block of asyncio code; see `mcp_actors.open_servers`.
 
-    The connections run on Trio. What the configuration holds of the program's functions (middleware, callbacks,
-    functions that give a value) is called on the event loop. Which task enters or leaves the block does not matter.
+    The connections run on Trio. Functions in the configuration (middleware, callbacks, functions that return a value)
+    are called on the event loop. Any task may enter the block, and any may leave it.
 
-    **Cancellation**: as in Trio programs: while the servers connect, a cancellation ends that at once; afterwards it
-    reaches the block. That the servers are disconnected is waited for in any case, at most their ``stop_timeout``.
+    **Cancellation**: as in Trio programs. It ends the connecting at once; later it reaches the block. In either case
+    the block waits until the servers are disconnected, at most their ``stop_timeout``.
 
-    All arguments are as there, but for:
+    Arguments are those of `mcp_actors.open_servers`, except:
 
-    - ``observers`` are called on the event loop, in order, a little after the event;
-    - ``host``: where Trio runs: in a ``"thread"`` of its own, or as a ``"guest"`` in the thread of the event loop,
+    - ``observers`` are called on the event loop, in order, a little after the event.
+    - ``host`` says where Trio runs: in a ``"thread"`` of its own, or as a ``"guest"`` in the thread of the event loop,
       which has room for one.
 
     Raises:
-        Exception: as there.
-        RuntimeError: this is not asyncio; or ``host="guest"``, and there is a guest already.
+        Exception: see `mcp_actors.open_servers`.
+        RuntimeError: asyncio is not running; or ``host="guest"``, and the thread has a guest already.
     """
 
     def open_on_trio(bridge: Bridge) -> AbstractAsyncContextManager[ServerGroup]:

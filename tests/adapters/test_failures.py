@@ -269,7 +269,7 @@ def test_an_adapter_is_used_on_the_event_loop_of_its_group() -> None:
     kept: list[AsyncioServerGroup] = []
 
     async def elsewhere() -> None:
-        with pytest.raises(RuntimeError, match="was opened on another event loop"):
+        with pytest.raises(RuntimeError, match="belongs to another event loop"):
             await langchain_tools(kept[0])
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""The actors of these tests. Their messages are data: who sends them may be on another loop, or in another thread."""
+"""The actors of these tests. Their messages are data, which may come from another loop or thread."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Echo(Call[int]):
 
 @frozen
 class Nap(Call[None]):
-    """Is handled until somebody cancels that."""
+    """Is handled until it is cancelled."""
 
 
 @frozen

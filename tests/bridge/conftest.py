@@ -1,4 +1,4 @@
-"""What is there once per process, and so is not left behind by the test that happens to be the first."""
+"""Create what exists once per process, so that no test seems to have left it behind."""
 
 from __future__ import annotations
 

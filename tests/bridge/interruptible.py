@@ -44,7 +44,7 @@ async def main(host: Host, what: str, *flags: str) -> None:
 
 
 def run_bare(main: Main) -> None:
-    """As programs did before there was `asyncio.run`: nobody cancels anything."""
+    """Run a program as before there was `asyncio.run`, without cancelling its tasks."""
     asyncio.new_event_loop().run_until_complete(main)
 
 
@@ -81,6 +81,6 @@ RUNNERS: dict[str, Callable[[Main], None]] = {
 }
 
 if __name__ == "__main__":
-    logging.getLogger("mcp_actors").addHandler(logging.NullHandler())  # a warning is no part of what is looked at
+    logging.getLogger("mcp_actors").addHandler(logging.NullHandler())  # the tests look at stderr
     host, runner, *rest = sys.argv[1:]
     RUNNERS[runner](main(cast("Host", host), *rest))

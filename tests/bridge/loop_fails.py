@@ -38,7 +38,7 @@ async def fail(*, block_too: bool) -> None:
 
 
 async def leave_a_call_behind() -> None:
-    """Leave the event loop with a call that nobody there waits for, and that no end of a task withdraws."""
+    """Leave the event loop with a call that no task there waits for or withdraws."""
     here, begun, withdrawn = MCPServer("here"), trio.Event(), trio.Event()
 
     async def nap() -> None:
@@ -66,7 +66,7 @@ async def leave_a_call_behind() -> None:
 
 
 async def main() -> None:
-    """One after the other."""
+    """Run the programs one after the other."""
     await leave_a_call_behind()
     for block_too in (False, True):
         try:
@@ -85,5 +85,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    logging.disable()  # what asyncio says of the callback is no part of what is looked at
+    logging.disable()  # asyncio logs the failed callback
     trio.run(main)

@@ -1,4 +1,4 @@
-"""What holds for every program, wherever it and Trio run. Written on anyio, so that one text is run on all hosts."""
+"""Scenarios for programs on every host, written on anyio so that each runs on all of them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def expect(error: type[E], fn: Callable[..., Awaitable[object]], *args: ob
 
 
 async def concurrent_callers_get_their_own_answers(program: Program) -> None:
-    """S4-18: each its own, whoever else calls."""
+    """S4-18: each its own, at any number of callers."""
     async with program.open_supervisor(spec()) as supervisor:
         worker = supervisor.child("worker")
         got: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""What a program on asyncio hands over is called on its event loop, in a task of its own."""
+"""Functions of an asyncio program run on its event loop, each call in a task of its own."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ CallNext = Callable[[ToolRequest], Awaitable[CallToolResult]]
 
 
 def test_middleware_runs_on_the_event_loop_in_the_callers_context(host: Host) -> None:
-    """And so does what it awaits; what it lets go on reaches the server."""
+    """And so do the functions that it awaits. A request that it passes on reaches the server."""
     heard: list[str] = []
     loops: list[asyncio.AbstractEventLoop] = []
 
@@ -80,7 +80,7 @@ def test_middleware_runs_on_the_event_loop_in_the_callers_context(host: Host) ->
     asyncio.run(main())
 
 
-def test_what_a_server_asks_is_answered_on_the_event_loop(host: Host) -> None:
+def test_questions_of_a_server_are_answered_on_the_event_loop(host: Host) -> None:
     """Callbacks of the group and of one server alike."""
     threads: list[str] = []
 
@@ -118,7 +118,7 @@ def test_changes_of_resources_are_an_async_iterator(host: Host) -> None:
     asyncio.run(main())
 
 
-def test_what_middleware_raises_reaches_the_caller(host: Host) -> None:
+def test_an_exception_of_middleware_reaches_the_caller(host: Host) -> None:
     async def refuse(request: ToolRequest, call_next: CallNext) -> CallToolResult:
         raise PermissionError(request.name)
 
@@ -140,7 +140,7 @@ def test_middleware_is_cancelled_with_its_request(host: Host) -> None:
             await asyncio.Event().wait()
         finally:
             ended.append(request.name)
-        raise AssertionError("nobody lets it go on")
+        raise AssertionError("unreachable")
 
     async def main() -> None:
         async with open_servers(server("a", middleware=[dawdle], request_timeout=0.05), host=host) as servers:
@@ -158,7 +158,7 @@ def test_middleware_is_cancelled_with_its_request(host: Host) -> None:
     asyncio.run(main())
 
 
-def test_functions_that_give_a_value_are_called_on_the_event_loop(host: Host) -> None:
+def test_functions_that_return_a_value_are_called_on_the_event_loop(host: Host) -> None:
     asked: list[bool] = []
     loops: list[asyncio.AbstractEventLoop] = []
 
@@ -223,7 +223,7 @@ class Uninterested:
         self.seen.append(event)
 
 
-def test_an_observer_that_wants_no_requests_hears_of_none(host: Host) -> None:
+def test_an_observer_that_wants_no_requests_gets_no_events_of_requests(host: Host) -> None:
     observer = Uninterested()
 
     async def main() -> None:
@@ -241,7 +241,7 @@ def test_a_callback_that_ends_as_cancelled_fails_the_request(host: Host) -> None
 
     async def main() -> None:
         async with open_servers(server("a", middleware=[give_up]), host=host) as servers:
-            with pytest.raises(RuntimeError, match=r"give_up was cancelled on its event loop"):
+            with pytest.raises(RuntimeError, match=r"give_up: was cancelled on its event loop"):
                 await servers["a"].call_tool("echo", {"text": "hi"})
 
     asyncio.run(main())
@@ -260,7 +260,7 @@ def test_the_predicate_of_a_filter_is_asked_on_the_event_loop(host: Host) -> Non
         async with open_servers(server("a", tools=ToolFilter(predicate=predicate)), host=host) as servers:
             assert [tool.name for tool in await servers.list_tools(ToolContext("echo"))] == ["echo"]
         assert set(asked) == {f"{threading.current_thread().name} ann"}
-        with pytest.raises(ServerUnavailable, match="this group of servers was left"):
+        with pytest.raises(ServerUnavailable, match="this group of servers: is stopped"):
             await servers.list_tools(ToolContext("echo"))
 
     asyncio.run(main())
@@ -343,7 +343,7 @@ def test_extensions_run_on_the_event_loop(host: Host) -> None:
 
 
 class Notes(list[str]):
-    """What a server did, where, and for whom."""
+    """The actions of a server, each with its thread and its caller."""
 
     def __init__(self) -> None:
         self.hanging, self.cancelled = asyncio.Event(), asyncio.Event()

@@ -1,4 +1,4 @@
-"""The block: what leaves it, how it is cancelled, and which task may enter and leave it."""
+"""The block: its exceptions, its cancellation, and the tasks that enter and leave it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ShortLived(Worker):
 
 
 class Made(Actor):
-    """Knows who had it made."""
+    """Returns the value of `caller` at its construction."""
 
     def __init__(self) -> None:
         self.maker = caller.get()
@@ -57,7 +57,7 @@ class Made(Actor):
 
 
 class SlowToStart(Actor):
-    """Takes for ever to start, and tells when that was cancelled."""
+    """Takes for ever to start, and sets an event when the start is cancelled."""
 
     def __init__(self, cancelled: threading.Event) -> None:
         self.cancelled = cancelled
@@ -77,7 +77,7 @@ class SlowToStart(Actor):
 
 
 class SlowToStop(Worker):
-    """Stops when it is told to by another thread."""
+    """Stops when another thread allows it."""
 
     def __init__(self, may_stop: threading.Event, stopping: threading.Event) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ def test_a_cancellation_while_it_opens_ends_that_at_once(host: Host) -> None:
     asyncio.run(main())
 
 
-def test_a_task_that_is_cancelled_before_it_has_begun_to_open_opens_nothing(host: Host) -> None:
+def test_a_task_that_is_cancelled_before_it_opens_anything_opens_nothing(host: Host) -> None:
     async def main() -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -143,13 +143,13 @@ def test_a_failure_while_the_block_runs_cancels_it_and_leaves_alone(host: Host) 
         task = asyncio.current_task()
         assert task is not None
         assert task.cancelling() == 0
-        await asyncio.sleep(0)  # nobody is cancelled any more
+        await asyncio.sleep(0)  # the task is not cancelled any more
 
     asyncio.run(main())
 
 
-def test_a_failure_in_the_very_moment_of_the_start_leaves_alone_too(host: Host) -> None:
-    """Whether the block has begun by then or not."""
+def test_a_failure_right_after_the_start_leaves_alone_too(host: Host) -> None:
+    """It does not matter if the block has begun by then."""
 
     async def main() -> None:
         for _ in range(20):
@@ -167,7 +167,7 @@ def test_a_server_that_ends_its_group(host: Host) -> None:
     config = server("a", on_failure="raise", restart=NEVER)
 
     async def main() -> None:
-        with leaving(ServerUnavailable, match="server 'a': has failed for good"):
+        with leaving(ServerUnavailable, match="server 'a' failed for good"):
             async with open_servers(config, host=host) as servers:
                 pid = servers["a"].statistics().pid
                 assert pid is not None
@@ -204,7 +204,7 @@ def test_a_cancellation_from_outside_is_not_taken_for_our_own(host: Host) -> Non
     asyncio.run(main())
 
 
-def test_a_stop_is_not_cut_short_by_a_cancellation_which_comes_after_it(host: Host) -> None:
+def test_a_later_cancellation_does_not_shorten_a_stop(host: Host) -> None:
     may_stop, stopping = threading.Event(), threading.Event()
 
     async def block() -> None:
@@ -274,7 +274,7 @@ def test_calls_that_wait_when_the_block_ends_get_one_outcome_each(host: Host) ->
     asyncio.run(main())
 
 
-def test_a_start_of_a_child_that_fails_is_told(host: Host) -> None:
+def test_a_child_that_fails_to_start_raises_in_start_child(host: Host) -> None:
     def broken() -> Actor:
         raise Boom("no")
 
@@ -310,7 +310,7 @@ def test_an_interrupt_that_hits_a_request_leaves_as_itself(host: Host) -> None:
         asyncio.run(main())
 
 
-def test_what_is_opened_finds_the_context_of_who_opens_it(host: Host) -> None:
+def test_an_actor_has_the_context_of_the_task_that_opens_its_supervisor(host: Host) -> None:
     async def main() -> None:
         caller.set("ann")
         async with open_supervisor(ChildSpec("made", Made), host=host) as supervisor:

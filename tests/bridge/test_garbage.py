@@ -1,4 +1,4 @@
-"""What a request leaves behind: nothing that only the garbage collector would find."""
+"""A request leaves no reference cycle behind."""
 
 from __future__ import annotations
 
@@ -190,8 +190,10 @@ class Held:
 
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("error", [Boom, asyncio.CancelledError, None])
-def test_what_leaves_a_block_keeps_nothing_of_the_program(host: Host, error: type[BaseException] | None) -> None:
-    """Neither the bridge nor Trio remembers it, so what the frames on its way held is gone with it."""
+def test_an_exception_that_leaves_a_block_keeps_no_frames_of_the_program_alive(
+    host: Host, error: type[BaseException] | None
+) -> None:
+    """Neither the bridge nor Trio keeps it, so the objects in its frames are freed with it."""
 
     async def use() -> None:
         held = Held()

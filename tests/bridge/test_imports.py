@@ -1,4 +1,4 @@
-"""Importing this package changes nothing: what does is imported when it is asked for."""
+"""Importing this package leaves asyncio as it is."""
 
 from __future__ import annotations
 

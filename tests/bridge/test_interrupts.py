@@ -1,4 +1,4 @@
-"""Ctrl-C while Trio is a guest: it waits where Trio protects its code, and nowhere else."""
+"""Ctrl-C while Trio is a guest is delayed in protected code, and nowhere else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .actors import Echo, Worker
 
 
 class Host:
-    """What handles the signal in a program: it notes where that was, and raises as that of asyncio's runner may."""
+    """A handler of the host that records its calls, and may raise like the one of `asyncio.run`."""
 
     def __init__(self) -> None:
         self.steps: list[str] = []
@@ -70,7 +70,7 @@ def unprotected(fn: Callable[[], Any]) -> Callable[[], Any]:
     return call
 
 
-def test_what_trio_protects_ends_first(host: Host, guard: InterruptGuard) -> None:
+def test_protected_code_ends_before_the_interrupt(host: Host, guard: InterruptGuard) -> None:
     guard.take(protected(host.step))
     assert host.steps == ["before", "after"]
     with pytest.raises(KeyboardInterrupt):
@@ -79,21 +79,21 @@ def test_what_trio_protects_ends_first(host: Host, guard: InterruptGuard) -> Non
     assert host.steps == ["before", "after", "signal"]
 
 
-def test_what_trio_does_not_protect_is_interrupted_at_once(host: Host, guard: InterruptGuard) -> None:
-    """Who computes for ever in a handler can still be stopped."""
+def test_unprotected_code_is_interrupted_at_once(host: Host, guard: InterruptGuard) -> None:
+    """A handler that computes for ever can still be interrupted."""
     with pytest.raises(KeyboardInterrupt):
         guard.take(protected(unprotected(host.step)))
     assert host.steps == ["before", "signal"]
 
 
-def test_between_the_turns_the_host_is_interrupted_as_ever(host: Host, guard: InterruptGuard) -> None:
+def test_between_turns_the_host_is_interrupted_as_usual(host: Host, guard: InterruptGuard) -> None:
     guard.take(lambda: None)
     with pytest.raises(KeyboardInterrupt):
         protected(host.step)()
     assert host.steps == ["before", "signal"]
 
 
-def test_it_takes_itself_away(host: Host) -> None:
+def test_the_previous_handler_is_restored(host: Host) -> None:
     guard = InterruptGuard()
     guard.install()
     assert signal.getsignal(signal.SIGINT) is not host
@@ -101,7 +101,7 @@ def test_it_takes_itself_away(host: Host) -> None:
     assert signal.getsignal(signal.SIGINT) is host
 
 
-def test_it_leaves_a_handler_that_came_later(host: Host) -> None:
+def test_a_handler_that_was_installed_later_is_kept(host: Host) -> None:
     guard = InterruptGuard()
     guard.install()
     later = Host()
@@ -110,7 +110,7 @@ def test_it_leaves_a_handler_that_came_later(host: Host) -> None:
     assert signal.getsignal(signal.SIGINT) is later
 
 
-def test_where_no_function_handles_the_signal_it_does_nothing(host: Host) -> None:
+def test_an_ignored_signal_stays_ignored(host: Host) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     guard = InterruptGuard()
     guard.install()
@@ -118,7 +118,7 @@ def test_where_no_function_handles_the_signal_it_does_nothing(host: Host) -> Non
     guard.uninstall()
 
 
-def test_in_another_thread_it_does_nothing(host: Host) -> None:
+def test_nothing_is_installed_outside_the_main_thread(host: Host) -> None:
     def use() -> None:
         guard = InterruptGuard()
         guard.install()
@@ -133,7 +133,7 @@ def test_in_another_thread_it_does_nothing(host: Host) -> None:
 
 
 @pytest.mark.parametrize("where", ["thread", "guest"])
-def test_a_signal_in_the_midst_of_the_kernel_waits_until_that_is_done(host: Host, where: bridge.Host) -> None:
+def test_a_signal_during_a_step_of_the_kernel_is_handled_after_it(host: Host, where: bridge.Host) -> None:
     """The kernel's tasks are protected, as in a program on Trio; here one makes an actor."""
 
     def factory() -> Worker:

@@ -1,4 +1,4 @@
-"""Streams, and who reads them, when, and until when."""
+"""Streams: several readers, and the end of the group or of the reader."""
 
 from __future__ import annotations
 
@@ -60,9 +60,7 @@ def test_a_stream_that_outlives_its_group_ends_like_any_other(host: Host) -> Non
     asyncio.run(main())
 
 
-def test_nothing_is_said_about_failures_that_nobody_wants_to_hear_of(
-    host: Host, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_asyncio_logs_no_lost_exception_of_a_stream(host: Host, caplog: pytest.LogCaptureFixture) -> None:
     def boom(_: object) -> None:
         raise Boom
 

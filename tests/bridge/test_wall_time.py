@@ -1,4 +1,4 @@
-"""Times that mean the same on Trio, on asyncio, and on the clock on the wall."""
+"""Times of day that mean the same on Trio and on asyncio."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.servers.groups import FOR_A_WHILE, server
 
 
 @pytest.mark.parametrize("host", ["thread", "guest"])
-def test_what_an_asyncio_program_is_told_is_on_its_clock(host: Host) -> None:
+def test_asyncio_programs_get_times_of_day(host: Host) -> None:
     """B-25: ``changed_at``, ``retry_at`` and ``at`` are times of day, and need no clock of Trio's to be read."""
     events: list[Event] = []
 

@@ -1,6 +1,6 @@
-"""An asyncio program whose Trio dies: ``python -m tests.bridge.trio_dies HOST``. What is left of Trio makes some noise.
+"""An asyncio program whose Trio run crashes: ``python -m tests.bridge.trio_dies HOST``.
 
-There is no decent way to kill it, so it loses what tells it of input and output.
+There is no decent way to crash it, so its I/O manager is made to raise. The wreck of Trio writes to stderr.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from mcp_actors.kernel import ActorStopped, ChildSpec
 from .actors import Count, Echo, Nap, Worker
 
 DEATH = (OSError, trio.TrioInternalError)
-"""How Trio tells it: a guest as an error of its own."""
+"""The error of a crashed run; a guest run wraps it."""
 
 
 def kill_trio() -> None:
-    """Have its next turn fail."""
+    """Make the next turn of Trio fail."""
 
     def get_events(self: object, timeout: float) -> None:
         raise OSError("the system is gone")
@@ -31,7 +31,7 @@ def kill_trio() -> None:
 
 
 async def main(host: Host) -> None:
-    """Have calls that wait, and a block that waits for something else."""
+    """Crash Trio while calls wait, and while the block waits for something else."""
     ref: AsyncioActorRef | None = None
     try:
         async with open_supervisor(ChildSpec("worker", Worker), host=host) as supervisor:

@@ -1,4 +1,4 @@
-"""The asyncio side of a block: entered by one task, left by the same or another, and nothing is left after it."""
+"""The ``async with`` that an asyncio program enters."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ V_co = TypeVar("V_co", covariant=True)
 class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
     """Starts a Trio run, opens something in it around a block, and ends both with the block.
 
-    The Trio run is owned by this object, and ends before ``__aexit__`` (or an ``__aenter__`` that fails) returns. That
-    it does is waited for without being cancelled; the cancellation is raised after it.
+    One task may enter the block and another leave it. The Trio run ends before ``__aexit__`` (or an ``__aenter__`` that
+    fails) returns. A cancellation does not shorten this wait; it is raised after it.
 
     Args:
-        name: of the function that gives it: ``"open_servers"``.
-        on_trio: the package that has that function for programs on Trio.
-        open_: returns what opens it on Trio's side. It is called on the event loop.
-        view: what the block gets of it.
+        name: the function that returns this: ``"open_servers"``.
+        on_trio: the package that has this function for programs on Trio.
+        open_: returns the context manager that opens the thing on Trio's side. It is called on the event loop.
+        view: makes the view of the thing that the block gets.
         host: where Trio runs.
     """
 
@@ -71,7 +71,7 @@ class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
         )
         if self._entered:
             raise RuntimeError(
-                "this block was entered before; call the function that gave it once for each 'async with'"
+                f"{self._name}(): this block was already entered; call {self._name}() for each 'async with'"
             )
         self._entered = True
         self._start()
@@ -79,13 +79,15 @@ class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
         try:
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         except GeneratorExit:
-            self._run.abandon()
+            self._run.abandon()  # the event loop has dropped this task, so nothing can be awaited
             raise
         except BaseException as exc:
             self._run.abort()
             error, _ = await self._wait_ended()
+            # The thing may have opened and failed at once, before this task ran again: then `on_failing` has cancelled
+            # a block that never began, and the failure is raised in place of that cancellation.
             if self._is_ours(exc):
-                self._raise(error)  # it failed when it had just been opened
+                self._raise(error)
             raise
         if not self._opened.done():
             error, _ = await self._wait_ended()
@@ -109,18 +111,18 @@ class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         if self._bridge.is_copy:
-            return False  # the block is left by the process that this one was forked from
+            return False  # the process that this one was forked from leaves the block
         if isinstance(exc, GeneratorExit):
             self._run.abandon()  # the event loop has dropped this task, so nothing can be awaited
             return False
         ours = self._is_ours(exc)
-        with suppress(RuntimeError):  # it has ended by itself
+        with suppress(RuntimeError):  # Trio's side has ended by itself
             self._bridge.to_trio(partial(self._block.leave, None if ours else exc))
         error, interruption = await self._wait_ended()
         if exc is not None:
-            exc.__traceback__ = traceback  # without its way through Trio's side
+            exc.__traceback__ = traceback  # without the frames of Trio's side
         if error is exc:
-            self._bridge.why_over = None  # the program's own exception, whose frames hold what was opened
+            self._bridge.failure = None  # the program's own exception, whose frames hold the opened thing
         elif error is not None:
             self._raise(error)
         if exc is None and interruption is not None and not self._is_ours(interruption):
@@ -128,23 +130,27 @@ class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
         return False
 
     def _is_ours(self, exc: BaseException | None) -> bool:
-        """Whether this is our own cancellation of the block, and nobody else has cancelled its task."""
+        """Return True if `on_failing` has cancelled the block, and no other code has cancelled its task."""
         import asyncio
 
         task = _current_task()
         if not self._cancelled_block or task is not self._task:
             return False
+        # asyncio counts the cancellations of a task. Ours is taken back, exactly once, or else an `asyncio.timeout` or
+        # a task group around the block would miscount. A count above that at the start was requested by other code.
         if not self._uncancelled:
             self._uncancelled = True
             task.uncancel()
         return isinstance(exc, asyncio.CancelledError) and task.cancelling() <= self._cancels
 
     async def _wait_ended(self) -> tuple[BaseException | None, asyncio.CancelledError | None]:
-        """Wait until nothing is left, whatever happens meanwhile; return what left, and a cancellation."""
+        """Wait until the Trio run and all callbacks have ended; return its exception, and a cancellation meanwhile."""
         import asyncio
 
         self._leaving = True
         interruption = None
+        # asyncio has no shield, so a cancellation is kept for later and the wait goes on: to leave now would leave
+        # server processes behind. The wait is bounded, because stopping is (`stop_timeout`, `shutdown`).
         while not self._ended.done() or self._bridge.callbacks:
             try:
                 await asyncio.wait([self._ended] if not self._ended.done() else self._bridge.callbacks)
@@ -152,7 +158,7 @@ class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
                 interruption = exc
         self._run.finish()
         ended = self._ended
-        del self._ended  # so that nothing here keeps the exception, and with it the frames of the program
+        del self._ended  # it would keep the exception, and with that the frames of the program
         return ended.result(), interruption
 
     @staticmethod
@@ -163,23 +169,23 @@ class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
         finally:
             del error  # whose traceback refers to this frame
 
-    # --- what Trio's side tells -------------------------------------------------------------------------------------
+    # --- steps that Trio's side posts -------------------------------------------------------------------------------
 
     def on_opened(self, thing: T) -> None:
-        """It is open."""
+        """Let ``__aenter__`` return."""
         self._opened.set_result(thing)
 
     def on_failing(self) -> None:
-        """It fails while the block runs."""
+        """Cancel the block, unless it has not begun or is being left."""
         if self._opened.done() and not self._leaving and not self._cancelled_block:
             self._cancelled_block = self._task.cancel("what this block uses has failed")
 
     def on_ended(self, error: BaseException | None) -> None:
-        """The Trio run has ended; if the block still runs, by an accident of Trio's."""
-        self.on_failing()
+        """Fail the waiting requests and cancel the callbacks, because the Trio run has ended."""
+        self.on_failing()  # in case Trio itself has failed while the block runs
         self._bridge.end(error)
         for task in self._bridge.callbacks:
-            task.cancel("nobody waits for it any more")
+            task.cancel("the Trio run has ended")
         self._ended.set_result(error)
 
 
@@ -187,5 +193,5 @@ def _current_task() -> asyncio.Task[Any]:
     import asyncio
 
     task = asyncio.current_task()
-    assert task is not None  # sniffio looks for one, too
+    assert task is not None  # `check_flavor` has found one
     return task

@@ -1,4 +1,4 @@
-"""Where Trio runs when a program runs on asyncio: in a thread of its own, or as a guest of the event loop."""
+"""Run Trio next to an event loop: threaded, or as a guest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import outcome
 import trio
 
-from .._lane import Lane, at_once
+from .._lane import Lane, run_now
 from ._interrupts import InterruptGuard
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ OnEnded = Callable[[BaseException | None], None]
 
 
 class TrioRun(ABC):
-    """A Trio run beside an event loop.
+    """A Trio run that goes on while an event loop runs.
 
     Args:
-        bridge: what goes between the two; its ways are made here.
-        block: what is run.
-        on_ended: called on the event loop's side when it has ended, with the exception that left it, if one did.
+        bridge: the bridge between the two, whose ``to_trio`` and ``to_loop`` are set here.
+        block: the main task.
+        on_ended: called on the event loop's side when the run has ended, with the exception that left it, if any.
     """
 
     def __init__(self, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> None:
@@ -48,47 +48,47 @@ class TrioRun(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Begin, and do not wait."""
+        """Start, without waiting."""
 
     @abstractmethod
     def abort(self) -> None:
-        """Have it end although its block has not begun. Called on the event loop's side."""
+        """End the run before its block has begun. Called on the event loop's side."""
 
     def abandon(self) -> None:
-        """Have it end although the event loop does not run any more. Any thread may call it."""
+        """End the run after its event loop has stopped. Any thread may call this."""
         if not self.bridge.is_copy:
             self._abandon()
 
     @abstractmethod
     def _abandon(self) -> None:
-        """The same, in the process that has started it."""
+        """End the run, in the process that has started it."""
 
     def at_exit(self) -> None:
-        """The program ends, and it has not ended yet: see to it that it does."""
+        """End the run, because the program exits."""
         self.abandon()
 
-    def say_ended(self) -> None:
-        """Tell that it has ended. Called on the event loop's side."""
+    def report_end(self) -> None:
+        """Call `on_ended`. Called on the event loop's side."""
         failure, self.failure = self.failure, None
         self.on_ended(failure)
         del failure  # whose traceback may refer to this frame
 
     def finish(self) -> None:
-        """It has ended."""
+        """Clean up after the end of the run."""
         atexit.unregister(self.at_exit)
 
 
 class ThreadRun(TrioRun):
     """A Trio run in a thread of its own.
 
-    The thread is a daemon, because for others Python waits before anybody can tell them that the program ends. It is
-    waited for all the same: by whoever opened the block, or at exit.
+    The thread is a daemon, because Python joins other threads before it runs the exit handlers that end this run. It is
+    joined all the same, by the block or by the exit handler.
     """
 
     def __init__(self, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> None:
         super().__init__(bridge, block, on_ended)
         self._token: trio.lowlevel.TrioToken | None = None
-        run = partial(contextvars.copy_context().run, self._run)  # what it runs finds the context of who opens it
+        run = partial(contextvars.copy_context().run, self._run)  # actors find the context of the opening task
         self._thread = threading.Thread(target=run, name="mcp_actors: Trio", daemon=True)
 
     def start(self) -> None:
@@ -97,7 +97,10 @@ class ThreadRun(TrioRun):
         atexit.register(self.at_exit)
 
     def abort(self) -> None:
-        self.block.unwanted = True  # before the token is looked at: whoever has none yet will see this
+        # The thread sets its token first and reads `unwanted` later. So either the token is here and the step is
+        # posted, or the thread will find the flag. In the opposite order an abort between the two would be lost, and
+        # the block would open although its task has left.
+        self.block.unwanted = True
         if self._token is not None:
             with suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(self.block.abort)
@@ -121,7 +124,7 @@ class ThreadRun(TrioRun):
         except BaseException as exc:
             self.failure = exc  # Trio itself has failed
         with suppress(RuntimeError):  # the event loop is closed
-            self.bridge.to_loop(self.say_ended)
+            self.bridge.to_loop(self.report_end)
 
     async def _main(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
@@ -130,9 +133,10 @@ class ThreadRun(TrioRun):
 
 
 class GuestRun(TrioRun):
-    """A Trio run in the thread of an event loop, which gives it its turns.
+    """A Trio run in the thread of an event loop, as one callback of the loop for each turn.
 
-    If the event loop ends first, whoever notices that gives it the turns that it still needs.
+    If the event loop ends first, the run still needs turns to stop its servers. It gets them from the block when that
+    is dropped, or from the exit handler.
     """
 
     def __init__(self, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> None:
@@ -146,10 +150,10 @@ class GuestRun(TrioRun):
     def start(self) -> None:
         if trio.lowlevel.in_trio_run():
             raise RuntimeError(
-                "host='guest': another Trio run is a guest of this thread already, and there is room for one; "
+                "host='guest': this thread has a Trio guest run already, and Trio allows one per thread; "
                 "use host='thread', or open everything in one block"
             )
-        self.bridge.to_loop = self.bridge.to_trio = at_once
+        self.bridge.to_loop = self.bridge.to_trio = run_now
         self._interrupts.install()
         loop = self.bridge.loop
         trio.lowlevel.start_guest_run(
@@ -157,7 +161,7 @@ class GuestRun(TrioRun):
             run_sync_soon_threadsafe=partial(self._schedule, loop.call_soon_threadsafe),
             run_sync_soon_not_threadsafe=partial(self._schedule, loop.call_soon),
             done_callback=self._done,
-            # Or else Trio would take from asyncio what it needs to hear of signals.
+            # Otherwise Trio would replace the wake-up descriptor through which asyncio notices signals.
             host_uses_signal_set_wakeup_fd=True,
         )
         atexit.register(self.at_exit)
@@ -167,7 +171,7 @@ class GuestRun(TrioRun):
 
     def _abandon(self) -> None:
         if threading.get_ident() != self._thread:
-            return  # only its own thread can give it turns, at the latest when the program ends
+            return  # only its own thread can run its turns, at the latest when the program exits
         self.block.abort()
         if not self.bridge.loop.is_running():
             self._take_all_turns()
@@ -180,11 +184,12 @@ class GuestRun(TrioRun):
 
     def _take_turn(self) -> None:
         if not self._turns:
-            return  # what the event loop left behind when it stopped was taken since
+            return  # `_take_all_turns` has run it since, while the event loop was stopped
         try:
             self._interrupts.take(self._turns.popleft())
         except BaseException as exc:
-            # Trio itself has failed, or was interrupted: it gets no turn any more, and would never say that it is done.
+            # Trio itself has failed, or was interrupted in the midst of a turn. It will schedule no further turn, so
+            # its done callback would never be called, and the block would wait for ever.
             self._done(outcome.Error(exc))
             if not isinstance(exc, Exception):
                 raise
@@ -193,6 +198,8 @@ class GuestRun(TrioRun):
     def _take_all_turns(self) -> None:
         while not self._ended:
             self._turn_due.wait()
+            # Cleared before the turns are counted, since Trio's I/O thread may schedule one at any moment: its turn is
+            # either found by the loop below or sets the event again.
             self._turn_due.clear()
             while self._turns:
                 self._take_turn()
@@ -204,17 +211,17 @@ class GuestRun(TrioRun):
         if isinstance(result, outcome.Error):
             self.failure = result.error  # Trio itself has failed
         with suppress(RuntimeError):  # the event loop is closed
-            self.say_ended()
+            self.report_end()
 
     async def _main(self) -> None:
         self.failure = await self.block.run()
 
 
 def trio_run(host: Host, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> TrioRun:
-    """A Trio run of the kind that is asked for.
+    """Return a Trio run on a host, not started yet.
 
     Raises:
-        ValueError: there is no such kind.
+        ValueError: the host is not valid.
     """
     match host:
         case "thread":
@@ -222,4 +229,4 @@ def trio_run(host: Host, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnd
         case "guest":
             return GuestRun(bridge, block, on_ended)
         case _:
-            raise ValueError(f"host={host!r}: Trio runs in a 'thread' of its own, or as a 'guest' of the event loop")
+            raise ValueError(f"host={host!r} is not a valid host; give 'thread' or 'guest'")

@@ -1,8 +1,8 @@
-"""Ctrl-C in a program that has Trio as a guest: what must not be interrupted is not.
+"""Delay Ctrl-C while a guest run of Trio is in protected code.
 
-In a program of its own Trio handles the signal, and raises `KeyboardInterrupt` only where a task is not protected from
-it. A guest leaves the signal to the host, whose handler may raise anywhere: also in the midst of Trio's scheduler, or
-of an actor's loop, which would then never stop.
+In `trio.run` Trio handles SIGINT itself, and raises `KeyboardInterrupt` only in code that is not protected from it. A
+guest run leaves the signal to the host, whose handler may raise anywhere: in Trio's scheduler too, or in the loop of an
+actor, which would then never stop.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ __all__ = ["InterruptGuard"]
 
 
 class InterruptGuard:
-    """Around each turn of the guest: a SIGINT that comes where Trio protects its code is handled after the turn.
+    """A handler for SIGINT that runs the previous handler after the guest's turn if Trio protects the current code.
 
-    It stands before the handler that it finds, and takes itself away again. Outside of the main thread, and where no
-    function handles the signal, it does nothing.
+    Outside the main thread, and where SIGINT is ignored or has its default action, nothing is installed.
     """
 
     def __init__(self) -> None:
@@ -32,20 +31,20 @@ class InterruptGuard:
         self._late = False
 
     def install(self) -> None:
-        """Begin."""
+        """Put this handler before the current one."""
         found: Any = signal.getsignal(signal.SIGINT)
         if threading.current_thread() is threading.main_thread() and callable(found):
             self._found = found
             signal.signal(signal.SIGINT, self._handler)
 
     def uninstall(self) -> None:
-        """End, if nobody else handles the signal by now."""
+        """Restore the previous handler, unless another one has replaced this handler."""
         if self._found is not None and signal.getsignal(signal.SIGINT) is self._handler:
             signal.signal(signal.SIGINT, self._found)
         self._found = None
 
     def take(self, turn: Callable[[], object]) -> None:
-        """Let the guest take a turn."""
+        """Run a turn of the guest."""
         self._in_turn = True
         try:
             turn()
@@ -53,13 +52,14 @@ class InterruptGuard:
             self._in_turn = False
 
     def catch_up(self) -> None:
-        """Handle the signal, if it came during the turn."""
+        """Run the previous handler if the signal came in protected code during the turn."""
         if self._late:
             self._late = False
             self._pass_on(signal.SIGINT, None)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        # It looks at the frames that called this one: those of what was interrupted.
+        # Trio decides by the frames below this one, which are those of the interrupted code, so it must be asked here
+        # and not after the turn. Outside a turn nothing would run a delayed handler soon, so the signal is passed on.
         if self._in_turn and trio.lowlevel.currently_ki_protected():
             self._late = True
         else:

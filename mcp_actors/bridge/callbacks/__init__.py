@@ -11,6 +11,6 @@ from ._configuration import (
     config_from_loop as config_from_loop,
     observers_from_loop as observers_from_loop,
 )
-from ._functions import called_on_loop as called_on_loop
+from ._functions import ServerAsker as ServerAsker, on_loop as on_loop
 
-__all__ = ["callbacks_from_loop", "called_on_loop", "config_from_loop", "observers_from_loop"]
+__all__ = ["ServerAsker", "callbacks_from_loop", "config_from_loop", "observers_from_loop", "on_loop"]

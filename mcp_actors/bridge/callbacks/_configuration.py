@@ -1,7 +1,4 @@
-"""What an asyncio program hands over and Trio's side calls: observers, middleware, functions that give a value.
-
-They are made for the event loop, so they are called there.
-"""
+"""Adapt observers, callbacks and configurations of an asyncio program to Trio's side."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from mcp.server.mcpserver import MCPServer
 
 from ...config import Callbacks, Http, InProcess, ServerConfig, Sse, Stdio
 from ._extensions import LoopExtension
-from ._functions import OfServer, called_on_loop
+from ._functions import ServerAsker, on_loop
 from ._in_process import LoopServer
 
 if TYPE_CHECKING:
@@ -34,7 +31,7 @@ logger = logging.getLogger("mcp_actors.bridge")
 
 
 def observers_from_loop(bridge: Bridge, observers: Iterable[Observer]) -> tuple[Observer, ...]:
-    """Make observers for Trio's side from some of the event loop's, which see every event in order, a little later."""
+    """Return observers for Trio's side that pass every event on to these, in order, on the event loop."""
     return tuple(_Observer(bridge, observer) for observer in observers)
 
 
@@ -45,15 +42,16 @@ class _Observer:
 
     @property
     def wants_requests(self) -> bool:
-        """As the observer has it."""
+        """Whether the observer wants the events of single requests."""
         return bool(getattr(self.observer, "wants_requests", True))
 
     def __call__(self, event: Event, /) -> None:
-        # Not at once: the event may come out of the midst of something that the observer asks for.
+        # `call_soon`, because a guest run shares the thread: there `to_loop` calls at once, and the observer would run
+        # in the midst of a step of the kernel, whose state it may ask for.
         with suppress(RuntimeError):  # the event loop is closed
-            self.bridge.to_loop(partial(self.bridge.loop.call_soon, self._tell, event))
+            self.bridge.to_loop(partial(self.bridge.loop.call_soon, self._notify, event))
 
-    def _tell(self, event: Event) -> None:
+    def _notify(self, event: Event) -> None:
         try:
             self.observer(event)
         except Exception:
@@ -61,7 +59,7 @@ class _Observer:
 
 
 def config_from_loop(bridge: Bridge, config: Any) -> Any:
-    """Make a configuration for Trio's side from one of an asyncio program. Anything else is left, to be refused."""
+    """Return a configuration for Trio's side. Anything but a `ServerConfig` is returned as it is, and refused later."""
     if not isinstance(config, ServerConfig):
         return config
     return attrs.evolve(
@@ -74,12 +72,12 @@ def config_from_loop(bridge: Bridge, config: Any) -> Any:
 
 
 def callbacks_from_loop(bridge: Bridge, callbacks: Any) -> Any:
-    """Make callbacks for Trio's side from those of an asyncio program. Anything else is left."""
+    """Return callbacks for Trio's side. Anything but `Callbacks` is returned as it is, and refused later."""
     if not isinstance(callbacks, Callbacks):
         return callbacks
-    given = {each.name: getattr(callbacks, each.name) for each in attrs.fields(Callbacks)}
-    crossed: dict[str, Any] = {name: called_on_loop(bridge, fn) for name, fn in given.items() if callable(fn)}
-    return attrs.evolve(callbacks, **crossed)
+    fields = {each.name: getattr(callbacks, each.name) for each in attrs.fields(Callbacks)}
+    adapted: dict[str, Any] = {name: on_loop(bridge, fn) for name, fn in fields.items() if callable(fn)}
+    return attrs.evolve(callbacks, **adapted)
 
 
 def _transport(bridge: Bridge, transport: Any) -> Any:
@@ -101,18 +99,18 @@ def _values(bridge: Bridge, values: Mapping[str, ConfigValue]) -> dict[str, Any]
 
 
 def _value(bridge: Bridge, value: Any) -> Any:
-    return called_on_loop(bridge, value) if callable(value) else value
+    return on_loop(bridge, value) if callable(value) else value
 
 
 def _middleware(bridge: Bridge, middleware: Middleware) -> Middleware:
-    on_loop: Callable[..., Awaitable[CallToolResult]] = called_on_loop(bridge, middleware)
+    middleware_on_loop: Callable[..., Awaitable[CallToolResult]] = on_loop(bridge, middleware)
 
     async def call(request: ToolRequest, call_next: CallNext) -> CallToolResult:
-        asker = OfServer(request.server)
+        asker = ServerAsker(request.server)
 
         async def call_next_from_loop(request: ToolRequest) -> CallToolResult:
             return await bridge.call(asker, partial(call_next, request))
 
-        return await on_loop(request, call_next_from_loop)
+        return await middleware_on_loop(request, call_next_from_loop)
 
     return call

@@ -1,4 +1,4 @@
-"""Run the handlers of an asyncio program's extensions on its event loop, like all of its callbacks.
+"""Run the extensions of an asyncio program on its event loop.
 
 The handler of a claimed result may send further requests through the SDK's session, which lives on Trio. So it gets a
 view of the session whose methods are awaited on the event loop.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from mcp.client import ClaimContext, ClientExtension, NotificationBinding, ResultClaim
 
-from ._functions import OfServer, called_on_loop
+from ._functions import ServerAsker, on_loop
 
 if TYPE_CHECKING:
     from mcp import ClientSession
@@ -42,7 +42,7 @@ class LoopExtension(ClientExtension):
         self._settings = extension.settings()
         self._claims = [_claim(bridge, server, claim) for claim in extension.claims()]
         self._notifications = [
-            replace(binding, handler=called_on_loop(bridge, binding.handler)) for binding in extension.notifications()
+            replace(binding, handler=on_loop(bridge, binding.handler)) for binding in extension.notifications()
         ]
 
     def settings(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class LoopExtension(ClientExtension):
 
 
 def _claim(bridge: Bridge, server: str, claim: ResultClaim[Any]) -> ResultClaim[Any]:
-    resolve_on_loop = called_on_loop(bridge, claim.resolve)
+    resolve_on_loop = on_loop(bridge, claim.resolve)
 
     async def resolve(result: Result, context: ClaimContext) -> CallToolResult:
         session = cast("ClientSession", SessionView(bridge, server, context.session))
@@ -73,7 +73,7 @@ class SessionView:
 
     def __init__(self, bridge: Bridge, server: str, session: ClientSession) -> None:
         self._bridge = bridge
-        self._asker = OfServer(server)
+        self._asker = ServerAsker(server)
         self._session = session
 
     def __getattr__(self, name: str) -> Any:
@@ -84,10 +84,10 @@ class SessionView:
 
         @wraps(attribute)
         async def call(*args: Any, **kwargs: Any) -> Any:
-            given = signature.bind(*args, **kwargs)
-            for parameter, value in given.arguments.items():
+            bound = signature.bind(*args, **kwargs)
+            for parameter, value in bound.arguments.items():
                 if callable(value) and not isinstance(value, type):
-                    given.arguments[parameter] = called_on_loop(self._bridge, value)
-            return await self._bridge.call(self._asker, partial(attribute, *given.args, **given.kwargs))
+                    bound.arguments[parameter] = on_loop(self._bridge, value)
+            return await self._bridge.call(self._asker, partial(attribute, *bound.args, **bound.kwargs))
 
         return call

@@ -1,7 +1,7 @@
-"""Functions of asyncio programs that are called from Trio's side: on the event loop, in a task of their own there.
+"""Call functions of an asyncio program from Trio's side.
 
-The task on Trio's side owns the wait, the one on the event loop the work. If the former is cancelled it leaves at once,
-and the latter is cancelled; whoever opened the bridge awaits it.
+A task on Trio's side waits; a task on the event loop does the work. If the former is cancelled it leaves at once, and
+the latter is cancelled too. The block awaits it at its end.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
     from .._bridge import Bridge
 
-__all__ = ["OfServer", "called_on_loop"]
+__all__ = ["ServerAsker", "on_loop"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def called_on_loop(bridge: Bridge, fn: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """Make an async function for Trio's side from one of the event loop's, async or not.
+def on_loop(bridge: Bridge, fn: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Return an async function for Trio's side that calls `fn`, async or not, on the event loop.
 
-    It is called in the context of the task that calls it.
+    It runs in the context of its caller.
     """
 
     @wraps(fn)
@@ -41,14 +41,14 @@ def called_on_loop(bridge: Bridge, fn: Callable[P, Awaitable[R]]) -> Callable[P,
         try:
             bridge.to_loop(partial(bridge.loop.call_soon, callback.start, contextvars.copy_context()))
         except RuntimeError as exc:
-            raise RuntimeError(f"{_name(fn)} cannot be called: the event loop that it belongs to is closed") from exc
+            raise RuntimeError(f"{_name(fn)}: cannot be called, because its event loop is closed") from exc
         return await callback.wait()
 
     return call
 
 
 class _Callback(Reply[R], Generic[R]):
-    """One call: made by a task of Trio's, which waits for it; carried out by one of the event loop's."""
+    """One call: a task on Trio's side waits for it, a task on the event loop carries it out."""
 
     __slots__ = ("_bridge", "_fn", "_task")
 
@@ -59,7 +59,7 @@ class _Callback(Reply[R], Generic[R]):
         self._task: asyncio.Task[R] | None = None
 
     def abandoned(self) -> None:
-        """On Trio's side: the waiting task was cancelled."""
+        """Cancel the task on the event loop, because the waiting task was cancelled. Called on Trio's side."""
         with suppress(RuntimeError):  # a closed event loop has nothing to cancel
             self._bridge.to_loop(partial(self._bridge.loop.call_soon, self._cancel))
 
@@ -77,25 +77,25 @@ class _Callback(Reply[R], Generic[R]):
 
     def _cancel(self) -> None:
         if self._task is not None:
-            self._task.cancel("whoever called back has left")
+            self._task.cancel("the caller on Trio's side has left")
 
     def _done(self, task: asyncio.Task[R]) -> None:
         self._bridge.callbacks.discard(task)
-        self._task = None  # whose exception may refer to frames that refer to this
+        self._task = None  # its exception may refer to frames that refer to this
         answer: outcome.Value[R] | outcome.Error
         if task.cancelled():
-            answer = outcome.Error(RuntimeError(f"{_name(self._fn)} was cancelled on its event loop"))
+            answer = outcome.Error(RuntimeError(f"{_name(self._fn)}: was cancelled on its event loop"))
         elif (error := task.exception()) is not None:
             answer = outcome.Error(error)
         else:
             answer = outcome.Value(task.result())
-        with suppress(RuntimeError):  # Trio's side has ended, and whoever waited with it
+        with suppress(RuntimeError):  # Trio's side has ended, and the waiting task with it
             self._bridge.to_trio(partial(self.settle, answer))
 
 
 @frozen
-class OfServer:
-    """Asks on behalf of a callback of one server: middleware that lets a call go on, an extension that sends more."""
+class ServerAsker:
+    """One server, as the asker of a bridge."""
 
     server: str
 
@@ -103,8 +103,9 @@ class OfServer:
     def _who(self) -> str:
         return f"server {self.server!r}"
 
-    def _over(self) -> Exception:
-        return ServerUnavailable(f"{self._who}: its group was left", server=self.server, state="stopped")
+    def _ended_error(self) -> Exception:
+        message = f"{self._who}: is stopped because its open_servers() block has exited; open it again"
+        return ServerUnavailable(message, server=self.server, state="stopped")
 
 
 def _name(fn: object) -> str:

@@ -1,4 +1,4 @@
-"""Connect Trio to an in-process server that runs on the event loop of an asyncio program.
+"""Serve an in-process server on the event loop of an asyncio program.
 
 The SDK's messages cross between the two, each with the context variables of its sender. Each direction is a memory
 stream. The writing side posts a function to the reading side, so no stream is touched from the wrong event loop.
@@ -21,7 +21,7 @@ from mcp.shared._context_streams import ContextReceiveStream
 from mcp.shared.message import SessionMessage
 
 from ...servers.transports import ElsewhereServer, Stream
-from ._functions import called_on_loop
+from ._functions import on_loop
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
@@ -87,7 +87,7 @@ class LoopServer(ElsewhereServer):
                 await self._server.run(reader, writer, self._server.create_initialization_options())
 
         try:
-            await called_on_loop(self._bridge, run)()
+            await on_loop(self._bridge, run)()
         finally:
             to_client.close()
             served.set()

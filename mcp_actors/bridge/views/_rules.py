@@ -1,13 +1,16 @@
-"""The rules by which what a Trio object offers is offered to asyncio programs: one line per method.
+"""Make a view's methods from those of the Trio object.
 
-A view is the asyncio side of one object. Its methods are made from that object's own, so they take the same arguments,
-have the same documentation, and have the same types, also for type checkers:
+One line per method is enough, and it keeps the arguments, the documentation and the types, for type checkers too:
 
-- what is awaited on Trio's side is awaited here (`awaited`); so is what acts without waiting (`awaited_step`), and what
-  asks a server (`sent`);
-- what gives a stream there gives one here (`streaming`);
-- what only looks (`looking`) is done in the thread of whoever asks. Everything that a ref shows without being awaited
-  is either one value, or is copied in one step, so it may be asked for in any thread.
+| method on Trio's side | rule | method of the view |
+|---|---|---|
+| async | `async_view` | async; called on Trio's side |
+| async, sends a request to a server | `request_view` | the same, without a task on Trio's side |
+| sync, acts | `step_view` | async; called on Trio's side, where nothing else acts at the same time |
+| sync, only reads | `sync_view` | sync; called in the thread of its caller |
+| ``async with`` of a stream | `stream_view` | the same, with an `AsyncioStream` |
+
+A ref can be read in any thread, because each of its reading methods reads one value or makes its copy in one step.
 """
 
 from __future__ import annotations
@@ -20,14 +23,14 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec
 
 import trio
 
-from ..callbacks import called_on_loop
+from ..callbacks import on_loop
 from ._streams import AsyncioStream, open_stream
 
 if TYPE_CHECKING:
     from ...servers import PendingRequest
     from .._bridge import Bridge
 
-__all__ = ["View", "awaited", "awaited_step", "looking", "sent", "streaming"]
+__all__ = ["View", "async_view", "request_view", "step_view", "stream_view", "sync_view"]
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -36,7 +39,7 @@ R = TypeVar("R")
 
 
 class View(ABC, Generic[T_co]):
-    """What asyncio programs hold of one object on Trio's side. Two views of the same object are equal."""
+    """The asyncio side of one object on Trio's side. Two views of the same object are equal."""
 
     __slots__ = ("_bridge", "_target")
 
@@ -53,7 +56,7 @@ class View(ABC, Generic[T_co]):
     def __hash__(self) -> int:
         return hash(self._target)
 
-    # Frameworks copy the agents that hold one.
+    # Frameworks copy agents, and with them the views that these hold.
 
     def __copy__(self) -> Self:
         return self
@@ -63,23 +66,23 @@ class View(ABC, Generic[T_co]):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"{self._who}: cannot be pickled, because it serves only in its own process; open it where it is used"
+            f"{self._who}: cannot be pickled, because it works only in its own process; open it in the other process"
         )
 
     @property
     @abstractmethod
     def _who(self) -> str:
-        """Whom errors are about: ``"server 'github'"``."""
+        """The subject of errors: ``"server 'github'"``."""
 
     @abstractmethod
-    def _over(self) -> Exception:
-        """Make the error for a request that comes when Trio's side has ended."""
+    def _ended_error(self) -> Exception:
+        """Return a new error for a request that fails because Trio's side has ended."""
 
 
-def awaited(
+def async_view(
     method: Callable[Concatenate[T, P], Awaitable[R]],
 ) -> Callable[Concatenate[View[Any], P], Coroutine[Any, Any, R]]:
-    """Make a view's method from one that is awaited."""
+    """Make a view's method from an async one."""
 
     @wraps(method)
     async def crossed(view: View[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -88,39 +91,38 @@ def awaited(
     return crossed
 
 
-def sent(
+def request_view(
     method: Callable[Concatenate[T, P], Awaitable[R]],
     send: Callable[Concatenate[T, P], PendingRequest[R]],
     *,
     callbacks: tuple[str, ...] = (),
 ) -> Callable[Concatenate[View[Any], P], Coroutine[Any, Any, R]]:
-    """Make a view's method from one that asks a server.
+    """Make a view's method from an async one that sends a request to a server.
 
     Args:
-        method: the object's.
-        send: what prepares the same request for callers that are no tasks of Trio's.
-        callbacks: which of its named arguments are async functions, which are then called on the event loop.
+        method: the method of the object.
+        send: prepares the same request, for callers that are not Trio tasks.
+        callbacks: the keyword arguments that are async functions of the program; they are called on the event loop.
     """
 
     @wraps(method)
     async def crossed(view: View[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        _call_on_loop(view._bridge, callbacks, kwargs)
+        _adapt_callbacks(view._bridge, callbacks, kwargs)
         return await view._bridge.ask(view, partial(send, view._target, *args, **kwargs))
 
     return crossed
 
 
-def _call_on_loop(bridge: Bridge, callbacks: tuple[str, ...], kwargs: dict[str, Any]) -> None:
-    """Have those of the arguments that are callbacks called on the event loop."""
-    for name in callbacks:
+def _adapt_callbacks(bridge: Bridge, names: tuple[str, ...], kwargs: dict[str, Any]) -> None:
+    for name in names:
         if (callback := kwargs.get(name)) is not None:
-            kwargs[name] = called_on_loop(bridge, callback)
+            kwargs[name] = on_loop(bridge, callback)
 
 
-def awaited_step(
+def step_view(
     method: Callable[Concatenate[T, P], R],
 ) -> Callable[Concatenate[View[Any], P], Coroutine[Any, Any, R]]:
-    """Make a view's method from one that acts and does not wait, so that nobody else acts at the same time."""
+    """Make an async method of a view from a sync one that changes something."""
 
     @wraps(method)
     async def crossed(view: View[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -133,20 +135,20 @@ def awaited_step(
     return crossed
 
 
-def looking(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[View[Any], P], R]:
-    """Make a view's method from one that only looks."""
+def sync_view(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[View[Any], P], R]:
+    """Make a sync method of a view from one that only reads."""
 
     @wraps(method)
-    def look(view: View[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def read(view: View[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
         return method(view._target, *args, **kwargs)
 
-    return look
+    return read
 
 
-def streaming(
+def stream_view(
     method: Callable[Concatenate[T, P], AbstractAsyncContextManager[AsyncIterator[R]]],
 ) -> Callable[Concatenate[View[Any], P], AbstractAsyncContextManager[AsyncioStream[R]]]:
-    """Make a view's method from one whose ``async with`` gives a stream."""
+    """Make a view's method from one that opens a stream in an ``async with``."""
 
     @wraps(method)
     def subscribe(

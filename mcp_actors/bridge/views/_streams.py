@@ -1,4 +1,4 @@
-"""Streams of Trio's side, read on the event loop's."""
+"""Read streams of Trio's side on the event loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ T = TypeVar("T")
 class AsyncioStream(Generic[T]):
     """A stream as an async iterator for one reader on an asyncio event loop.
 
-    It ends when the block that opened it does, or with what it tells of. Of several readers, each gets some items.
+    It ends with the block that opened it, or with the group or supervisor that it reports on. Several readers share the
+    items.
     """
 
     def __init__(self, bridge: Bridge, opener: Asker, stream: AsyncIterator[T]) -> None:
@@ -36,20 +37,23 @@ class AsyncioStream(Generic[T]):
         return self
 
     async def __anext__(self) -> T:
-        """The next item. **Cancellation**: no item is lost, so ``asyncio.wait_for(anext(stream), seconds)`` is safe."""
+        """Return the next item.
+
+        **Cancellation**: no item is lost, so ``asyncio.wait_for(anext(stream), seconds)`` is safe.
+        """
         import asyncio
 
-        # What Trio's side has already given away must not be lost if this task is cancelled in that moment; so it is
-        # another task that reads, and the next call finds what that has read.
+        # Trio's side may have handed over an item just when this task is cancelled, and it cannot take the item back.
+        # So a task of its own reads, which the cancellation does not reach, and the next call finds the item there.
         self._bridge.check_loop(self._asker)
         while True:
             if self._next is None:
                 self._next = self._bridge.loop.create_task(self._read())
-                self._next.add_done_callback(_look_at)
+                self._next.add_done_callback(_retrieve_exception)
             read = self._next
             if not read.done():
                 await asyncio.wait([read])
-            if read is self._next:  # and no other reader has taken it
+            if read is self._next:  # no other reader has taken the item
                 self._next = None
                 return read.result()
 
@@ -64,12 +68,12 @@ class AsyncioStream(Generic[T]):
 
     def _close(self) -> None:
         if self._next is not None:
-            self._next.cancel("the stream is left")
+            self._next.cancel("the stream is closed")
 
 
 @frozen
 class _Reader:
-    """Who reads a stream. When Trio's side has ended, so has the stream."""
+    """The reader of a stream, as the asker of a bridge: for it the end of Trio's side is the end of the stream."""
 
     opener: Asker
 
@@ -77,7 +81,7 @@ class _Reader:
     def _who(self) -> str:
         return self.opener._who
 
-    def _over(self) -> Exception:
+    def _ended_error(self) -> Exception:
         return StopAsyncIteration()
 
 
@@ -85,10 +89,10 @@ class _Reader:
 async def open_stream(
     bridge: Bridge, opener: Asker, open_: Callable[[], AbstractAsyncContextManager[AsyncIterator[T]]]
 ) -> AsyncIterator[AsyncioStream[T]]:
-    """Have a stream of Trio's side around a block of asyncio code.
+    """Open a stream of Trio's side around a block of asyncio code.
 
-    One task on Trio's side enters what gives the stream, and leaves it; it is a request like any other, which a task on
-    the event loop waits for.
+    One task on Trio's side enters the stream's ``async with`` and leaves it, as a cancel scope requires. It is a
+    request like any other, for which a task on the event loop waits.
     """
     import asyncio
 
@@ -98,17 +102,17 @@ async def open_stream(
 
     async def hold() -> None:
         async with open_() as stream:
-            bridge.to_loop(partial(_tell, opened, stream))
+            bridge.to_loop(partial(_set_result, opened, stream))
             await leave.wait()
 
     holding = bridge.loop.create_task(bridge.call(opener, hold), name=f"{opener._who}: a stream")
-    holding.add_done_callback(_look_at)
+    holding.add_done_callback(_retrieve_exception)
     first: list[asyncio.Future[Any]] = [opened, holding]
     try:
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
         opened.cancel()
-        holding.cancel("whoever opened the stream has left")
+        holding.cancel("the task that opened the stream has left")
         raise
     if opened.done():
         stream = AsyncioStream(bridge, opener, opened.result())
@@ -120,16 +124,16 @@ async def open_stream(
                 bridge.to_trio(leave.set)
             await asyncio.wait([holding])
         if not bridge.serving:
-            return  # Trio's side has ended, and the stream with it, as its reader was told
+            return  # Trio's side has ended, and with it the stream, which its reader has seen
     await holding
 
 
-def _look_at(task: asyncio.Task[Any]) -> None:
-    """Have asyncio not complain if nobody wants to hear of its failure any more."""
+def _retrieve_exception(task: asyncio.Task[Any]) -> None:
+    """Mark the exception of a task as retrieved, so that asyncio does not log it as lost."""
     if not task.cancelled():
         task.exception()
 
 
-def _tell(opened: asyncio.Future[T], stream: T) -> None:
-    if not opened.done():
-        opened.set_result(stream)
+def _set_result(future: asyncio.Future[T], result: T) -> None:
+    if not future.done():
+        future.set_result(result)

@@ -1,6 +1,6 @@
-"""What asyncio programs hold: the refs and groups of `mcp_actors`, awaitable from asyncio.
+"""The refs and groups of `mcp_actors`, for asyncio programs.
 
-Each method is that of the Trio object of the same name; see ``_rules`` for the rules.
+Each method mirrors the one of the same name on Trio's side, by the rules of ``_rules``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from ..._errors import ActorStopped, ServerUnavailable
 from ...config import permitted
 from ...kernel import ActorRef, SupervisorRef
 from ...servers import ServerGroup, ServerRef
-from ._rules import View, awaited, awaited_step, looking, sent, streaming
+from ..callbacks import ServerAsker
+from ._rules import View, async_view, request_view, step_view, stream_view, sync_view
 
 if TYPE_CHECKING:
     from ...catalog import CatalogSnapshot, CatalogTool
@@ -38,8 +39,9 @@ class AsyncioActorRef(View[ActorRef]):
     def _who(self) -> str:
         return f"actor {self.name!r}"
 
-    def _over(self) -> Exception:
-        return ActorStopped(f"{self._who}: has stopped, because the block that opened it was left", actor=self.name)
+    def _ended_error(self) -> Exception:
+        message = f"{self._who}: has stopped because the block that opened it has exited; open it again"
+        return ActorStopped(message, actor=self.name)
 
     @property
     def name(self) -> str:
@@ -52,25 +54,25 @@ class AsyncioActorRef(View[ActorRef]):
         return self._target.state
 
     async def call(self, message: Call[T]) -> T:
-        """Send a message and wait for its answer, as `mcp_actors.kernel.ActorRef.call`.
+        """Send a message and wait for its answer, like `mcp_actors.kernel.ActorRef.call`.
 
-        **Cancellation**: the caller leaves at once: a message that still waits is never served, one that is being
-        handled has its handler cancelled.
+        **Cancellation**: the caller leaves at once. A message that is still queued is never handled; otherwise its
+        handler is cancelled.
         """
         return await self._bridge.send(self, lambda: self._target.send_request(message))
 
     async def wait_stopped(self) -> None:
         """Wait until the actor has stopped and will not come back by itself (state ``stopped`` or ``failed``).
 
-        **Cancellation**: only ends the waiting.
+        **Cancellation**: ends only the waiting.
         """
         with suppress(ActorStopped):  # because Trio's side has ended, and all actors with it
             await self._bridge.call(self, self._target.wait_stopped)
 
-    tell: Final = awaited(ActorRef.tell)
-    tell_nowait: Final = awaited_step(ActorRef.tell_nowait)
-    wait_state: Final = awaited(ActorRef.wait_state)
-    statistics: Final = looking(ActorRef.statistics)
+    tell: Final = async_view(ActorRef.tell)
+    tell_nowait: Final = step_view(ActorRef.tell_nowait)
+    wait_state: Final = async_view(ActorRef.wait_state)
+    statistics: Final = sync_view(ActorRef.statistics)
 
 
 class AsyncioSupervisorRef(AsyncioActorRef):
@@ -81,22 +83,22 @@ class AsyncioSupervisorRef(AsyncioActorRef):
     _target: SupervisorRef
 
     def child(self, id: str) -> AsyncioActorRef:
-        """The reference to a child, by its id, as `mcp_actors.kernel.SupervisorRef.child`."""
+        """Return the reference to a child by its id, like `mcp_actors.kernel.SupervisorRef.child`."""
         return view_of(self._bridge, self._target.child(id))
 
     async def start_child(self, spec: ChildSpec) -> AsyncioActorRef:
-        """Add a child at the end of the table and start it, as `mcp_actors.kernel.SupervisorRef.start_child`."""
+        """Add a child at the end of the table and start it, like `mcp_actors.kernel.SupervisorRef.start_child`."""
         return view_of(self._bridge, await self._bridge.call(self, lambda: self._target.start_child(spec)))
 
     async def restart_child(self, id: str) -> AsyncioActorRef:
-        """Start a child that does not run, as `mcp_actors.kernel.SupervisorRef.restart_child`."""
+        """Start a child that does not run, like `mcp_actors.kernel.SupervisorRef.restart_child`."""
         return view_of(self._bridge, await self._bridge.call(self, lambda: self._target.restart_child(id)))
 
-    stop_child: Final = awaited(SupervisorRef.stop_child)
-    delete_child: Final = awaited(SupervisorRef.delete_child)
-    which_children: Final = awaited(SupervisorRef.which_children)
-    count_children: Final = awaited(SupervisorRef.count_children)
-    watch_events: Final = streaming(SupervisorRef.watch_events)
+    stop_child: Final = async_view(SupervisorRef.stop_child)
+    delete_child: Final = async_view(SupervisorRef.delete_child)
+    which_children: Final = async_view(SupervisorRef.which_children)
+    count_children: Final = async_view(SupervisorRef.count_children)
+    watch_events: Final = stream_view(SupervisorRef.watch_events)
 
 
 class AsyncioServerRef(View[ServerRef]):
@@ -108,59 +110,55 @@ class AsyncioServerRef(View[ServerRef]):
     def _who(self) -> str:
         return f"server {self.name!r}"
 
-    def _over(self) -> Exception:
-        return ServerUnavailable(
-            f"{self._who}: its group was left, so it does not serve any more; open_servers again",
-            server=self.name,
-            state="stopped",
-        )
+    def _ended_error(self) -> Exception:
+        return ServerAsker(self.name)._ended_error()
 
     @property
     def name(self) -> str:
-        """Its configured name."""
+        """The configured name of the server."""
         return self._target.name
 
     @property
     def config(self) -> ServerConfig:
-        """What it was configured with."""
+        """The configuration of the server."""
         return self._target.config
 
     @property
     def state(self) -> ServerState:
-        """Its state, as ``ServerRef.state``."""
+        """The state of the server, like `mcp_actors.ServerRef.state`."""
         return self._target.state
 
     @property
     def info(self) -> ServerInfo:
-        """What the server said about itself when it was connected last, as `mcp_actors.ServerRef.info`."""
+        """The server's description of itself at its last connect, like `mcp_actors.ServerRef.info`."""
         return self._target.info
 
     @property
     def tool_changes(self) -> ToolChanges:
-        """What of its tools waits for approval, as `mcp_actors.ServerRef.tool_changes`."""
+        """The changes of its tools that wait for approval, like `mcp_actors.ServerRef.tool_changes`."""
         return self._target.tool_changes
 
-    statistics: Final = looking(ServerRef.statistics)
-    wait_state: Final = awaited(ServerRef.wait_state)
-    wait_ready: Final = awaited(ServerRef.wait_ready)
+    statistics: Final = sync_view(ServerRef.statistics)
+    wait_state: Final = async_view(ServerRef.wait_state)
+    wait_ready: Final = async_view(ServerRef.wait_ready)
 
-    call_tool: Final = sent(ServerRef.call_tool, ServerRef.send_tool_call, callbacks=("progress",))
-    list_tools: Final = awaited(ServerRef.list_tools)
-    approve_tools: Final = awaited(ServerRef.approve_tools)
-    list_resources: Final = awaited(ServerRef.list_resources)
-    list_resource_templates: Final = awaited(ServerRef.list_resource_templates)
-    read_resource: Final = awaited(ServerRef.read_resource)
-    subscribe: Final = streaming(ServerRef.subscribe)
-    list_prompts: Final = awaited(ServerRef.list_prompts)
-    get_prompt: Final = awaited(ServerRef.get_prompt)
-    complete: Final = awaited(ServerRef.complete)
-    set_log_level: Final = awaited(ServerRef.set_log_level)
-    check_health: Final = awaited(ServerRef.check_health)
-    send_roots_list_changed: Final = awaited(ServerRef.send_roots_list_changed)
+    call_tool: Final = request_view(ServerRef.call_tool, ServerRef.send_tool_call, callbacks=("progress",))
+    list_tools: Final = async_view(ServerRef.list_tools)
+    approve_tools: Final = async_view(ServerRef.approve_tools)
+    list_resources: Final = async_view(ServerRef.list_resources)
+    list_resource_templates: Final = async_view(ServerRef.list_resource_templates)
+    read_resource: Final = async_view(ServerRef.read_resource)
+    subscribe: Final = stream_view(ServerRef.subscribe)
+    list_prompts: Final = async_view(ServerRef.list_prompts)
+    get_prompt: Final = async_view(ServerRef.get_prompt)
+    complete: Final = async_view(ServerRef.complete)
+    set_log_level: Final = async_view(ServerRef.set_log_level)
+    check_health: Final = async_view(ServerRef.check_health)
+    send_roots_list_changed: Final = async_view(ServerRef.send_roots_list_changed)
 
-    restart: Final = awaited(ServerRef.restart)
-    stop: Final = awaited(ServerRef.stop)
-    start: Final = awaited(ServerRef.start)
+    restart: Final = async_view(ServerRef.restart)
+    stop: Final = async_view(ServerRef.stop)
+    start: Final = async_view(ServerRef.start)
 
 
 class AsyncioServerGroup(View[ServerGroup], Mapping[str, AsyncioServerRef]):
@@ -172,15 +170,12 @@ class AsyncioServerGroup(View[ServerGroup], Mapping[str, AsyncioServerRef]):
     def _who(self) -> str:
         return "this group of servers"
 
-    def _over(self) -> Exception:
-        return ServerUnavailable(
-            "this group of servers was left, so it does not serve any more; open_servers again",
-            server="*",
-            state="stopped",
-        )
+    def _ended_error(self) -> Exception:
+        message = f"{self._who}: is stopped because its open_servers() block has exited; open it again"
+        return ServerUnavailable(message, server="*", state="stopped")
 
     def __getitem__(self, name: str) -> AsyncioServerRef:
-        """The server of that name. A `KeyError` lists the names there are."""
+        """Return the server of that name. A `KeyError` lists the names of the group."""
         return AsyncioServerRef(self._bridge, self._target[name])
 
     def __iter__(self) -> Iterator[str]:
@@ -190,7 +185,7 @@ class AsyncioServerGroup(View[ServerGroup], Mapping[str, AsyncioServerRef]):
         return len(self._target)
 
     def __eq__(self, other: object) -> bool:
-        return View.__eq__(self, other)  # a group is a mapping, but not compared as one
+        return View.__eq__(self, other)  # a mapping would compare the items
 
     def __hash__(self) -> int:
         return View.__hash__(self)
@@ -202,17 +197,17 @@ class AsyncioServerGroup(View[ServerGroup], Mapping[str, AsyncioServerRef]):
 
     @property
     def connected(self) -> tuple[AsyncioServerRef, ...]:
-        """The servers whose connection stands."""
+        """The servers that are connected."""
         return self._refs(self._target.connected)
 
     @property
     def active(self) -> tuple[AsyncioServerRef, ...]:
-        """The servers that serve. A server that dies leaves this view at once."""
+        """The servers that can be called. A server that dies leaves this view at once."""
         return self._refs(self._target.active)
 
     @property
     def failed(self) -> tuple[AsyncioServerRef, ...]:
-        """The servers that are down without anybody's wish: about to be tried again, or given up."""
+        """The servers that are down although they should run: about to be retried, or given up."""
         return self._refs(self._target.failed)
 
     def _refs(self, refs: tuple[ServerRef, ...]) -> tuple[AsyncioServerRef, ...]:
@@ -220,28 +215,28 @@ class AsyncioServerGroup(View[ServerGroup], Mapping[str, AsyncioServerRef]):
 
     @property
     def errors(self) -> Mapping[str, Exception]:
-        """What is wrong with which server, by name. An entry goes when its server is ready."""
+        """The error of each server that has one, by name. An entry is removed when its server is ready."""
         return self._target.errors
 
     @property
     def tools(self) -> CatalogSnapshot:
-        """All tools, under their public names, as `mcp_actors.ServerGroup.tools`."""
+        """All tools, under their public names, like `mcp_actors.ServerGroup.tools`."""
         return self._target.tools
 
     async def list_tools(self, context: ToolContext | None = None) -> tuple[CatalogTool, ...]:
-        """The tools of the catalogue that are to be shown to somebody, as `mcp_actors.ServerGroup.list_tools`.
+        """Return the tools that a `ToolFilter` shows in this context, like `mcp_actors.ServerGroup.list_tools`.
 
-        The predicates are the program's, so they are called here, on the event loop.
+        The predicates of the filters are functions of the program, so they are called here, on the event loop.
         """
-        await self._bridge.call(self, trio.lowlevel.checkpoint)  # of a group that was left, nothing is shown
+        await self._bridge.call(self, trio.lowlevel.checkpoint)  # raises if the group has ended
         return permitted(self.tools, {name: self[name].config.tools for name in self}, context)
 
-    status: Final = looking(ServerGroup.status)
-    find_tool: Final = looking(ServerGroup.find_tool)
-    call_tool: Final = sent(ServerGroup.call_tool, ServerGroup.send_tool_call, callbacks=("progress",))
-    reconnect: Final = awaited(ServerGroup.reconnect)
-    wait_ready: Final = awaited(ServerGroup.wait_ready)
-    watch_events: Final = streaming(ServerGroup.watch_events)
+    status: Final = sync_view(ServerGroup.status)
+    find_tool: Final = sync_view(ServerGroup.find_tool)
+    call_tool: Final = request_view(ServerGroup.call_tool, ServerGroup.send_tool_call, callbacks=("progress",))
+    reconnect: Final = async_view(ServerGroup.reconnect)
+    wait_ready: Final = async_view(ServerGroup.wait_ready)
+    watch_events: Final = stream_view(ServerGroup.watch_events)
 
 
 @overload
@@ -253,10 +248,10 @@ def view_of(bridge: Bridge, thing: SupervisorRef) -> AsyncioSupervisorRef: ...
 @overload
 def view_of(bridge: Bridge, thing: ActorRef) -> AsyncioActorRef: ...
 def view_of(bridge: Bridge, thing: Any) -> Any:
-    """The asyncio side of a group, of a server, of a supervisor or of another actor.
+    """Return the view of a group, a server, a supervisor or another actor.
 
     Raises:
-        TypeError: it is none of these.
+        TypeError: the object has no view.
     """
     match thing:
         case ServerGroup():
@@ -269,6 +264,5 @@ def view_of(bridge: Bridge, thing: Any) -> Any:
             return AsyncioActorRef(bridge, thing)
         case _:
             raise TypeError(
-                f"there is no asyncio side of {thing!r}; "
-                "give a ServerGroup, a ServerRef, a SupervisorRef or an ActorRef"
+                f"{thing!r} has no asyncio view; give a ServerGroup, a ServerRef, a SupervisorRef or an ActorRef"
             )
