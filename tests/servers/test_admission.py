@@ -27,6 +27,7 @@ from mcp_actors import (
 from mcp_actors.config import ToolContext
 from mcp_actors.servers import LimitReached, ToolsDiffer
 
+from ..messages import Said
 from .changing import Changing, shown, wait_shown
 from .groups import LATER, Events, server, state
 from .links import text_of
@@ -36,7 +37,7 @@ from .scripted_server import TOOLS
 # --- filters --------------------------------------------------------------------------------------------------------
 
 
-async def test_what_a_filter_hides_is_in_no_catalogue_and_is_called_by_nobody() -> None:
+async def test_a_filtered_tool_is_not_listed_and_cannot_be_called(said: Said) -> None:
     here, events = Changing(), Events()
     async with open_servers(here.config(tools=ToolFilter(deny=["same"])), observers=[events]) as group:
         assert shown(group) == ["v1"]
@@ -47,10 +48,7 @@ async def test_what_a_filter_hides_is_in_no_catalogue_and_is_called_by_nobody() 
             await group.call_tool("mcp__here__same")
         with pytest.raises(ToolNotFound) as caught:
             await group["here"].call_tool("same")
-        assert str(caught.value) == (
-            "server 'here': its tool 'same' is hidden by the ToolFilter of its configuration, and was not called; "
-            "change ServerConfig.tools if it is to be called"
-        )
+        said("tool hidden by filter", str(caught.value))
         assert here.called == []
         assert text_of(await group["here"].call_tool("v1")) == "v1"
 
@@ -63,7 +61,7 @@ async def test_a_middleware_cannot_reach_past_the_filter() -> None:
         return result
 
     async with open_servers(here.config(tools=ToolFilter(allow=["v1"]), middleware=[elsewhere])) as group:
-        with pytest.raises(ToolNotFound, match="'same' is hidden by the ToolFilter"):
+        with pytest.raises(ToolNotFound, match="'same' is hidden by its ToolFilter"):
             await group.call_tool("mcp__here__v1")
     assert here.called == []
 
@@ -112,7 +110,7 @@ async def test_without_a_predicate_nobody_need_say_who_he_is() -> None:
 # --- pins -----------------------------------------------------------------------------------------------------------
 
 
-async def test_what_was_added_or_changed_is_hidden_until_it_is_approved() -> None:
+async def test_added_and_changed_tools_are_hidden_until_approved(said: Said) -> None:
     here, events = Changing(), Events()
     here.descriptions = {"read": "Read a file.", "gone": "Go."}
     async with open_servers(here.config(on_tool_change="block"), observers=[events]) as group:
@@ -130,16 +128,13 @@ async def test_what_was_added_or_changed_is_hidden_until_it_is_approved() -> Non
         for name in ("read", "evil"):
             with pytest.raises(ToolNotFound) as caught:
                 await ref.call_tool(name)
-            assert str(caught.value) == (
-                f"server 'here': its tool {name!r} was added or changed since its tools were accepted, and was not "
-                "called (on_tool_change='block'); look at tool_changes of the server, and await its approve_tools(...)"
-            )
-        with pytest.raises(ToolNotFound, match="'gone' is not listed, so that nobody knows what it is"):
+            said("tool waits for approval", str(caught.value), tool=repr(name))
+        with pytest.raises(ToolNotFound, match="'gone' is not listed"):
             await ref.call_tool("gone")
         with pytest.raises(ToolNotFound, match=r"wait for approval \(see tool_changes\): here \(2\)"):
             await group.call_tool("mcp__here__evil")
         assert here.called == []
-        with pytest.raises(ToolNotFound, match="no tool 'v1' waits for approval; those that do are: 'evil', 'read'"):
+        with pytest.raises(ToolNotFound, match=r"tool 'v1' does not wait for approval; .*: 'evil', 'read'"):
             await ref.approve_tools(changes, "v1")
         await ref.approve_tools(changes, "read")
         assert shown(group) == ["v1", "same", "read"]
@@ -205,7 +200,7 @@ async def test_a_second_definition_of_an_accepted_tool_is_seen_by_nobody() -> No
         assert [event.tools for event in events.of(ToolsChanged)] == [("v1", "same")]
 
 
-async def test_what_one_server_has_changed_is_not_approved_of_another() -> None:
+async def test_changes_of_one_server_cannot_be_approved_for_another() -> None:
     here, there = Changing(), Changing()
     both = here.config(on_tool_change="block"), attrs.evolve(there.config(on_tool_change="block"), name="there")
     async with open_servers(*both) as group:
@@ -213,7 +208,7 @@ async def test_what_one_server_has_changed_is_not_approved_of_another() -> None:
             each.descriptions = {"new": "New."}
         await group["here"].list_tools()
         await group["there"].list_tools()
-        with pytest.raises(ToolNotFound, match="'here': these are changes of server 'there', and nothing was accepted"):
+        with pytest.raises(ToolNotFound, match=r"'here': .* changes of server 'there'; nothing was approved"):
             await group["here"].approve_tools(group["there"].tool_changes)
         assert group["here"].tool_changes.added == ("new",)
         await group["there"].approve_tools(group["there"].tool_changes)
@@ -297,15 +292,14 @@ async def test_a_tool_that_is_too_large_is_left_out_and_told_once(caplog: pytest
         assert [record.getMessage() for record in caplog.records] == [str(told.error)]
 
 
-async def test_of_many_tools_that_are_too_large_some_are_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_only_the_first_oversized_tools_are_reported(caplog: pytest.LogCaptureFixture, said: Said) -> None:
     """A server cannot fill a log with other names at each listing, or push events out of a stream."""
     here, events = Changing(), Events()
     here.descriptions = {f"huge{number}": "x" * 1000 for number in range(100)}
     async with open_servers(here.config(limits=Limits(max_text_chars=100)), observers=[events]) as group:
         assert shown(group) == ["v1", "same"]
         assert len(events.of(LimitReached)) == len(caplog.records) == 9
-        told = caplog.records[-1].getMessage()
-        assert told == "server 'here': 92 more of its tools are over a limit too, and left out"
+        said("more tools exceed a limit", caplog.records[-1].getMessage())
         await group["here"].list_tools()
         assert len(caplog.records) == 9
 

@@ -28,6 +28,8 @@ from mcp_actors import (
 )
 from mcp_actors.servers.policy._breaker import Breaker, Ticket, evidence
 
+from ..messages import Said
+
 LOST: Final = ConnectionLost("server 's': the connection ended", server="s")
 TIMED_OUT: Final = RequestTimedOut(
     "server 's': late", server="s", operation="tools/list", seconds=60.0, limit="request_timeout"
@@ -208,26 +210,23 @@ class TestHalfOpen:
 
 
 class TestRefusal:
-    def test_it_says_what_failed_and_when_the_next_is_let_through(self) -> None:
+    def test_it_says_what_failed_and_when_the_next_request_is_sent(self, said: Said) -> None:
         breaker = opened(failures=2, reset_after=30, at=100.0)
         error = breaker.refusal("ready", 117.5, NOON)
-        assert str(error) == (
-            "server 's': its last 2 requests failed (the connection ended), so this one was not sent; "
-            "the next is let through in 12.5 s; wait for that, or see what is wrong with the server"
-        )
+        said("breaker open", str(error))
         assert (error.server, error.state, error.retry_at) == ("s", "ready", NOON + timedelta(seconds=12.5))
         assert error.last_error is error.__cause__ is LOST
 
-    def test_while_the_probe_is_out_it_says_so(self) -> None:
+    def test_it_says_that_a_probe_is_under_way(self) -> None:
         breaker = opened(failures=1)
         let_through(breaker, 30.0)
         error = breaker.refusal("ready", 30.0, NOON)
         assert "its last 1 request failed" in str(error)
-        assert "not sent; one is with it, as a probe; wait for that" in str(error)
+        assert "not sent; a probe request is under way; wait" in str(error)
         assert error.retry_at == NOON
 
-    def test_of_a_request_that_was_sent_before_it_does_not_say_that_it_was_not(self) -> None:
-        assert "so this one was not sent again; the next" in str(opened(at=0.0).refusal("ready", 1.0, NOON, again=True))
+    def test_a_refused_retry_is_not_called_unsent(self) -> None:
+        assert "so this one was not retried; the next" in str(opened(at=0.0).refusal("ready", 1.0, NOON, again=True))
 
     def test_a_moment_is_not_shown_as_nothing(self) -> None:
         assert "in 0.1 s" in str(opened(at=0.0).refusal("ready", 29.999, NOON))

@@ -12,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import ServerGroup, ToolsChanged, open_servers
 from mcp_actors.kernel import Event
-from mcp_actors.servers.tools._freshness import PATIENCE
+from mcp_actors.servers.tools._freshness import STALE_GRACE
 
 from .changing import Changing, Era, shown, wait_shown
 from .groups import Events
@@ -148,7 +148,7 @@ async def test_a_server_that_changes_without_pause_is_followed_all_the_same(
             slow.set()
         versions = [int(event.tools[0][1:]) for event in events.of(ToolsChanged)]
         assert versions == sorted(versions)
-        assert len(versions) >= 60 / PATIENCE / 2
+        assert len(versions) >= 60 / STALE_GRACE / 2
         assert here.asked <= 120
         await wait_shown(group, f"v{here.version}", "same")
 

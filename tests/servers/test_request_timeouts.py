@@ -16,6 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from mcp_actors import InProcess, RequestTimedOut, ServerConfig, open_servers
 from mcp_actors.servers import ServerRef
 
+from ..messages import Said
 from .groups import LATER, crash, server
 from .links import MARGIN, text_of
 from .processes import eventually
@@ -69,12 +70,12 @@ async def test_a_request_has_sixty_seconds_unless_told_otherwise(autojump_clock:
     """S2-12: there is a default."""
     async with patient() as (ref, _):
         began = trio.current_time()
-        with pytest.raises(RequestTimedOut, match="of 60 s"):
+        with pytest.raises(RequestTimedOut, match="after 60 s"):
             await ref.call_tool("sleep", {"name": "a", "seconds": 100})
         assert trio.current_time() - began == 60
 
 
-async def test_the_error_names_the_operation_the_server_the_seconds_and_the_limit(autojump_clock: MockClock) -> None:
+async def test_the_error_names_server_operation_seconds_and_limit(autojump_clock: MockClock, said: Said) -> None:
     """S2-12, A-17: and it is a `TimeoutError`."""
     async with patient(request_timeout=3, connect_timeout=7, stop_timeout=2) as (ref, _):
         began = trio.current_time()
@@ -85,10 +86,7 @@ async def test_the_error_names_the_operation_the_server_the_seconds_and_the_limi
     assert isinstance(error, RequestTimedOut)
     assert (error.server, error.operation, error.seconds) == ("here", "tools/call 'sleep'", 3)
     assert error.limit == "request_timeout"
-    assert str(error) == (
-        "server 'here': tools/call 'sleep': request_timeout of 3 s is over without an answer; it was with the server, "
-        "which is told to cancel it and may have acted on it"
-    )
+    said("request timed out", str(error))
 
 
 async def test_a_request_that_expires_is_cancelled_at_the_server_and_hurts_no_other(autojump_clock: MockClock) -> None:
@@ -124,10 +122,7 @@ async def test_the_time_in_the_queue_counts_and_what_waited_is_not_sent(autojump
         await wait_all_tasks_blocked()
         nursery.start_soon(expire, ref, "sleep", {"name": "third", "seconds": 9}, expired)
         await trio.sleep(20)
-        assert sorted(str(error).partition("; it was ")[2].partition(",")[0] for error in expired) == [
-            "not sent",
-            "with the server",
-        ]
+        assert sorted("was not sent" in str(error) for error in expired) == [False, True]
         assert trio.current_time() == began + 20
     assert here.begun == ["first", "second"]
 
@@ -137,7 +132,7 @@ async def test_it_holds_while_the_server_is_down() -> None:
     async with open_servers(server("a", request_timeout=0.2, restart=LATER)) as servers:
         await crash(servers, "a")
         began = trio.current_time()
-        with pytest.raises(RequestTimedOut, match=r"tools/list: request_timeout of 0.2 s .* it was not sent"):
+        with pytest.raises(RequestTimedOut, match=r"tools/list timed out after 0.2 s .*was not sent"):
             await servers["a"].list_tools()
         assert trio.current_time() - began < 0.2 + MARGIN
 
@@ -188,7 +183,7 @@ async def test_a_request_without_progress_ends_early(autojump_clock: MockClock) 
     """A-18: so many seconds after its last notice."""
     async with patient(progress_timeout=5, request_timeout=1000) as (ref, _):
         began = trio.current_time()
-        with pytest.raises(RequestTimedOut, match="progress_timeout of 5 s is over without") as caught:
+        with pytest.raises(RequestTimedOut, match=r"after 5 s without progress .progress_timeout") as caught:
             await ref.call_tool("work", {"steps": 3, "seconds": 4, "pause": 100})
         assert trio.current_time() - began == 8 + 5
     assert (caught.value.limit, caught.value.seconds) == ("progress_timeout", 5)
@@ -198,7 +193,7 @@ async def test_progress_does_not_lift_the_absolute_limit(autojump_clock: MockClo
     """A-18: the cap holds."""
     async with patient(progress_timeout=5, request_timeout=20) as (ref, _):
         began = trio.current_time()
-        with pytest.raises(RequestTimedOut, match="request_timeout of 20 s is over") as caught:
+        with pytest.raises(RequestTimedOut, match=r"after 20 s .request_timeout") as caught:
             await ref.call_tool("work", {"steps": 100, "seconds": 4, "pause": 0})
         assert trio.current_time() - began == 20
     assert caught.value.limit == "request_timeout"

@@ -103,7 +103,7 @@ async def test_a_server_that_blocks_is_called_for_declared_tools_only_while_it_l
     here.answers = [LOST]
     async with open_servers(here.config(static_tools=[DECLARED], on_tool_change="block")) as group:
         assert shown(group) == ["same"]
-        with pytest.raises(ToolNotFound, match="'v1' is not listed, so that nobody knows what it is"):
+        with pytest.raises(ToolNotFound, match="'v1' is not listed"):
             await group["here"].call_tool("v1")
         assert text_of(await group["here"].call_tool("same", {"x": 1})) == "same"
         await group["here"].list_tools()

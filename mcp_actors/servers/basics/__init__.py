@@ -1,4 +1,4 @@
-"""Tools that know nothing of servers: tasks, exchanges, turns, the words of a problem.
+"""Helpers without knowledge of servers: background tasks, time slices, traces, error texts.
 
 Every room may come in. This one imports nothing of `servers`.
 """
@@ -7,23 +7,23 @@ from __future__ import annotations
 
 from ._background import Background as Background, open_background as open_background
 from ._closing import ClosingOrder as ClosingOrder
-from ._exchange import (
-    ConnectionOver as ConnectionOver,
-    Exchange as Exchange,
-    current_exchange as current_exchange,
-    open_exchange as open_exchange,
-)
 from ._problems import problem_of as problem_of
-from ._turns import Turns as Turns
+from ._request_trace import (
+    ConnectionOver as ConnectionOver,
+    RequestTrace as RequestTrace,
+    current_trace as current_trace,
+    open_trace as open_trace,
+)
+from ._time_slice import TimeSlice as TimeSlice
 
 __all__ = [
     "Background",
     "ClosingOrder",
     "ConnectionOver",
-    "Exchange",
-    "Turns",
-    "current_exchange",
+    "RequestTrace",
+    "TimeSlice",
+    "current_trace",
     "open_background",
-    "open_exchange",
+    "open_trace",
     "problem_of",
 ]

@@ -1,7 +1,7 @@
-"""Tasks that live beside a block and serve it until its clean-up is over.
+"""Background tasks that serve a block until its clean-up is over.
 
-A plain nursery would end them too early (a cancellation that reaches the block reaches them at the same moment, while
-the clean-up still needs its pipes read) and would wrap every exception of the block in a group.
+A plain nursery would cancel them too early: a cancellation reaches the block and the tasks at the same moment, while
+the clean-up still needs its pipes read. It would also wrap every exception of the block in a group.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ Args = TypeVarTuple("Args")
 
 
 class Background:
-    """Starts tasks that no cancellation from outside reaches; they end when the block that opened this has ended.
+    """Starts tasks that are shielded from cancellation, and cancelled when their block has ended.
 
-    Nor does a Ctrl-C, which the main task gets instead; code of users that is called in them is open to it again.
+    Ctrl-C does not interrupt them either: the main task gets it instead. Users' functions that they call drop that
+    protection again.
     """
 
     def __init__(self, nursery: trio.Nursery) -> None:
@@ -28,7 +29,7 @@ class Background:
         self._scopes: list[trio.CancelScope] = []
 
     def start_soon(self, fn: Callable[[*Args], Awaitable[None]], *args: *Args, name: str) -> None:
-        """Start a task beside the block; an exception out of it cancels the block and leaves in its place."""
+        """Start a task. An exception that leaves it cancels the block and is raised in its place."""
         scope = trio.CancelScope(shield=True)
         self._scopes.append(scope)
         self._nursery.start_soon(self._run, scope, fn, args, name=name)
@@ -38,7 +39,7 @@ class Background:
         for scope in self._scopes:
             scope.cancel(reason)
 
-    @trio.lowlevel.enable_ki_protection  # what serves a connection must not stop in the middle of that
+    @trio.lowlevel.enable_ki_protection  # a KeyboardInterrupt here would tear a message or a table in two
     async def _run(self, scope: trio.CancelScope, fn: Callable[[*Args], Awaitable[None]], args: tuple[*Args]) -> None:
         try:
             with scope:
@@ -49,10 +50,10 @@ class Background:
 
 @asynccontextmanager
 async def open_background() -> AsyncIterator[Background]:
-    """Open a place for tasks beside a block.
+    """Open a place for background tasks around a block.
 
-    The shields are bounded: whatever way the block ends, its tasks are cancelled then. An exception of the block
-    leaves as itself, and so does one of a task if it is the only one.
+    The shields are bounded: however the block ends, its tasks are cancelled then. An exception of the block leaves as
+    itself, and so does the single exception of a task.
     """
     error: BaseException | None = None
     try:
@@ -61,16 +62,16 @@ async def open_background() -> AsyncIterator[Background]:
             try:
                 yield background
             except Exception as exc:
-                # Past the nursery, which would wrap it, and would rebuild it if it is a group itself.
+                # Carried past the nursery, which would wrap it in a group, or rebuild it if it is a group itself.
                 error = exc
             finally:
                 background.cancel("the block they served has ended")
     except BaseExceptionGroup as group:
         if error is not None:
-            raise BaseExceptionGroup("the block and a task beside it failed", [error, *group.exceptions]) from None
+            raise BaseExceptionGroup("the block and a background task failed", [error, *group.exceptions]) from None
         if len(group.exceptions) > 1:
             raise
         error = group.exceptions[0]
     if error is not None:
-        # Outside the handler, so that the group does not become the context of what it held.
+        # Raised outside the handler, so that the group does not become the context of its own member.
         raise error

@@ -14,7 +14,7 @@ __all__ = ["ClosingOrder"]
 
 
 class ClosingOrder:
-    """The turns of the servers of one group that is closing."""
+    """The closing order of the servers of one group."""
 
     def __init__(self) -> None:
         self._due: list[str] = []

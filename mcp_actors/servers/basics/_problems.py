@@ -10,11 +10,11 @@ from ..._plain_text import plain_text
 __all__ = ["problem_of"]
 
 PROBLEM: Final = 2000
-"""Characters of an error within another message: more than any of ours has, and an end for those of servers."""
+"""Characters of an error within another message: more than our own errors have; it cuts those of servers."""
 
 
 def problem_of(error: BaseException) -> str:
-    """The words of an error in one line, without the name of the server, for a message that has named it already."""
+    """Return an error's text in one line, without its server's name, which the message around it has already."""
     words = str(error) or type(error).__name__
     if isinstance(error, ServerError):
         words = words.removeprefix(f"server {error.server!r}: ")

@@ -26,7 +26,7 @@ from ..._collapse import is_failure
 from ..._errors import ConnectFailed, ConnectionLost, ConnectPhase
 from ...config import InProcess
 from ...kernel import Actor, IgnoreStart, NotSent
-from ..basics import ClosingOrder, ConnectionOver, current_exchange, open_exchange
+from ..basics import ClosingOrder, ConnectionOver, current_trace, open_trace
 from ..record import NotificationsMissed, ServerInfo, open_incoming
 from ..requests import keep_checking, keep_log_level, list_all_tools, send_through
 from ..transports import Masker, open_link, refuse_unreadable
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractContextManager
 
-    from ..basics import Exchange
+    from ..basics import RequestTrace
     from ..policy import Verdict
     from ..record import ClientCallbacks, Incoming, ServerRecord
     from ..requests import Request
@@ -176,14 +176,14 @@ class ServerActor(Actor):
     @asynccontextmanager
     async def _well_informed(self, link: Link) -> AsyncIterator[None]:
         """Let a failure to connect leave when the link knows all about it, and as what the link knows it to be."""
-        exchange = open_exchange()
+        trace = open_trace()
         try:
             yield
         except Exception:
             if not self._serving:
                 await link.wait_obituary()
-                if exchange.failure is not None:
-                    raise exchange.failure from exchange.failure.__cause__
+                if trace.failure is not None:
+                    raise trace.failure from trace.failure.__cause__
             raise
 
     async def _begin(self, link: Link, incoming: Incoming) -> None:
@@ -236,17 +236,17 @@ class ServerActor(Actor):
             return partial(catalog.replace, ticket, await list_all_tools(self._client, self._record))
         seconds = math.inf if config.connect_timeout is None else config.connect_timeout * LIST_SHARE
         failure: Exception = tools_not_listed(self._name, seconds)
-        exchange = current_exchange()
+        trace = current_trace()
         with trio.move_on_after(seconds):
             try:
                 return partial(catalog.replace, ticket, await list_all_tools(self._client, self._record))
             except Exception as exc:
-                failure = exchange.failure or exc
+                failure = trace.failure or exc
                 self._masker.clean(failure)
                 if link.lost or isinstance(failure, ConnectionOver):
                     raise
-        exchange.failure = None
-        return partial(catalog.fall_back, ticket, failure)
+        trace.failure = None
+        return partial(catalog.use_static, ticket, failure)
 
     def _remember(self, link: Link, show_tools: Callable[[], None]) -> None:
         client = self._client
@@ -281,7 +281,7 @@ class ServerActor(Actor):
             await self._departure.wait()
             raise NotSent
         deadline = message.deadline
-        exchange = open_exchange(deadline)
+        trace = open_trace(deadline)
         self._departure.enter()
         if deadline is not None:
             deadline.renew()
@@ -292,7 +292,7 @@ class ServerActor(Actor):
             if exc.code == CONNECTION_CLOSED and self._connection_is_gone(exc):
                 raise self._died() from exc
             refuse_unreadable(self._name, message.operation, exc)
-            if exchange.failure is None:
+            if trace.failure is None:
                 raise
         except InputRequiredRoundsExceededError as exc:
             raise too_many_rounds(self._name, message.operation) from exc
@@ -305,17 +305,17 @@ class ServerActor(Actor):
             self._departure.leave()
             if deadline is not None:
                 deadline.suspend()
-        return await self._failed(exchange)
+        return await self._failed(trace)
 
-    async def _failed(self, exchange: Exchange) -> NoReturn:
+    async def _failed(self, trace: RequestTrace) -> NoReturn:
         """Tell what became of a request that the link knows more about than the SDK."""
-        failure = exchange.failure
+        failure = trace.failure
         assert failure is not None
         self._masker.clean(failure)
         if not isinstance(failure, ConnectionOver):
             raise failure from failure.__cause__
         lost = connection_over(self._name, failure)
-        if exchange.begun:
+        if trace.begun:
             self._departure.begin(lost)
             raise connection_over(self._name, failure)
         await self._departure.wait(lost)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from mcp.types import CreateMessageRequest, ElicitRequest, ErrorData, ListRootsRequest
 
 from ..._errors import LimitExceeded, NotSupported
-from ..basics import current_exchange
+from ..basics import current_trace
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -34,12 +34,12 @@ def attend_to_questions(client: Client, server: str) -> None:
     answer = session.dispatch_input_request
 
     async def attend(ctx: ClientRequestContext, request: InputRequest) -> InputResponse | ErrorData:
-        exchange = current_exchange()
-        with exchange.asked_back():
+        trace = current_trace()
+        with trace.asked_back():
             response = await answer(ctx, request)
         kind = _KINDS[type(request)]
-        if isinstance(response, ErrorData) and kind not in _answered(client) and exchange.deadline is not None:
-            exchange.failure = _not_offered(server, exchange.deadline.operation, kind)
+        if isinstance(response, ErrorData) and kind not in _answered(client) and trace.deadline is not None:
+            trace.failure = _not_offered(server, trace.deadline.operation, kind)
         return response
 
     # A public method, through which the SDK sends every question.

@@ -3,7 +3,7 @@
 Ownership: the task that opens the group reads all files before any server connects, so that the first listing of each
 server can be compared with its file. Afterwards one task, in an actor of its own, waits for new listings and writes
 them, one file after the other. Both use threads. A file system that hangs delays the group by a bounded time at its
-start (`RECALL_WAIT`) and at its end (`FLUSH_WAIT`); the thread is abandoned, and the unwritten listings are lost.
+start (`LOAD_WAIT`) and at its end (`FLUSH_WAIT`); the thread is abandoned, and the unwritten listings are lost.
 
 A server influences how large its own file is. Files are therefore read one by one, the smallest first, so that no
 server can crowd out another. For a server with ``on_tool_change="block"`` the wait is longer (`PINS_WAIT`), because its
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger("mcp_actors.servers")
 
-RECALL_WAIT: Final = 1.0
+LOAD_WAIT: Final = 1.0
 """Seconds that opening a group waits for the files. A local file takes less than a millisecond."""
 
 PINS_WAIT: Final = 10.0
@@ -96,13 +96,13 @@ class CatalogMemory:
         # A limiter of our own: the program's other threads cannot delay this one, and at most one of ours can hang.
         self._threads = trio.CapacityLimiter(1)
 
-    async def recall(self) -> None:
-        """Read the files and show the remembered tools; give up on a file after `RECALL_WAIT` or `PINS_WAIT`.
+    async def load(self) -> None:
+        """Read the files and show the remembered tools; give up on a file after `LOAD_WAIT` or `PINS_WAIT`.
 
         **Cancellation**: leaves at once.
         """
         now, servers = trio.current_time(), list(self._fingerprints)
-        until = {server: now + (PINS_WAIT if self._blocks(server) else RECALL_WAIT) for server in servers}
+        until = {server: now + (PINS_WAIT if self._blocks(server) else LOAD_WAIT) for server in servers}
         unread = dict.fromkeys(servers)
         with trio.move_on_at(max(until.values(), default=now)):
             for server in await self._in_thread(partial(_by_size, self._store, self._fingerprints)):
@@ -110,7 +110,7 @@ class CatalogMemory:
                     known = await self._in_thread(partial(_load, self._store, self._fingerprints[server], server))
                     del unread[server]
                     if known is not None:
-                        self._recalled(server, known)
+                        self._restored(server, known)
         if unread:
             logger.warning(
                 "catalog_store: reading %s timed out after %g s; continuing without the remembered tools of: %s",
@@ -121,7 +121,7 @@ class CatalogMemory:
         for server in filter(self._blocks, unread):
             self._distrust(server)
 
-    def _recalled(self, server: str, known: _Remembered) -> None:
+    def _restored(self, server: str, known: _Remembered) -> None:
         catalog = self._records[server].catalog
         if known.identity not in (None, catalog.admission.identity):
             # The name now starts another program: these are not its tools, and its own were never accepted.
@@ -132,7 +132,7 @@ class CatalogMemory:
         if known.listed is None:
             catalog.admission.judge_by(known.accepted or Pins())
         else:
-            catalog.recall(known.listed, known.accepted)
+            catalog.restore(known.listed, known.accepted)
             self._kept[server] = _Known(known.listed, known.accepted, known.legacy)
 
     def _blocks(self, server: str) -> bool:

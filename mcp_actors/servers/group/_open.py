@@ -119,7 +119,7 @@ async def _supervised(
     closing = ClosingOrder()
     try:
         if memory is not None:
-            await memory.recall()
+            await memory.load()
         with translate(records.values()) as phase:
             async with open_supervisor(
                 *group_specs(records.values(), closing, memory=memory),

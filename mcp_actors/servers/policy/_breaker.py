@@ -1,20 +1,19 @@
-"""The circuit breaker of one server: when requests fail at once, without being sent. A pure state machine.
+"""The circuit breaker of one server, as a pure state machine.
 
-The pattern is Nygard's (*Release It!*): a caller learns at once what it would learn after a time-out, and a server that
-has trouble is left alone, but for one probe now and then.
+The pattern is Nygard's (*Release It!*): while a server has trouble, its requests fail at once without being sent,
+except for one probe now and then.
 
-    closed ── so many failures in a row ──► open ── reset_after is over, and somebody asks ──► half-open
-      ▲                                      ▲                                                  │    │
-      │                                      └──────────────── the probe fails ─────────────────┘    │
-      └─────────────────────────────────────────────── the probe is answered ────────────────────────┘
+    closed ── several failures in a row ──► open ── reset_after has passed, and a request asks ──► half-open
+      ▲                                      ▲                                                      │    │
+      │                                      └────────────────── the probe fails ───────────────────┘    │
+      └───────────────────────────────────────────────── the probe is answered ──────────────────────────┘
 
-There is no timer: whoever asks first after that time becomes the probe, and the breaker is half-open for as long as
-that probe is out. A probe that comes to nothing, because its caller left, leaves the place to the next; so the breaker
-cannot be stuck.
+There is no timer: the first request after that time becomes the probe, and the breaker stays half-open until the probe
+ends. If the probe ends without evidence, because its caller left, the next request becomes the probe; so the breaker
+cannot get stuck.
 
-Whoever is let through gets a ticket, which is the number of the breaker's present phase. What became of a request is
-counted only in the phase in which it was let through: a time-out of a call from before the breaker opened says nothing
-about the server that has answered the probe since.
+Each admitted request holds a ticket, the number of the breaker's phase. Its outcome counts only in the same phase: the
+timeout of a call from before the breaker opened says nothing about a server that has answered the probe since.
 """
 
 from __future__ import annotations
@@ -49,20 +48,20 @@ Evidence = Literal["success", "failure", "nothing"]
 Ticket = int
 
 _TROUBLED_4XX: Final = frozenset({408, 429})
-"""Request Timeout and Too Many Requests: with any other 4xx the server has judged the request."""
+"""Request Timeout and Too Many Requests. Any other 4xx shows that the server works and has judged the request."""
 
 
 def evidence(error: BaseException | None, *, server: str) -> Evidence:
-    """What the outcome of a request says about its server.
+    """Classify the outcome of a request as evidence about its server.
 
     Args:
-        error: what it failed with; None if it had a result, one with ``is_error`` included.
-        server: whose request it was. What a middleware passes on about another server says nothing about this one.
+        error: the failure; None for any result, one with ``is_error`` included.
+        server: the name of the request's server. An error about another server, from a middleware, is no evidence.
 
     Returns:
-        ``"failure"`` for a time-out, a lost connection, one that could not be made, and the HTTP statuses 408, 429 and
-        5xx. ``"success"`` for whatever else the server answered. ``"nothing"`` for what did not come from the server: a
-        cancellation, a limit of ours, an exception of a middleware.
+        ``"failure"`` for a timeout, a lost or failed connection, and the HTTP statuses 408, 429 and 5xx. ``"success"``
+        for any other answer of the server. ``"nothing"`` for outcomes that are not the server's: a cancellation, a
+        local limit, an exception of a middleware.
     """
     match error:
         case ServerError() if error.server != server:
@@ -79,18 +78,17 @@ def evidence(error: BaseException | None, *, server: str) -> Evidence:
 
 @define(eq=False)
 class Breaker:
-    """The breaker of one server, which lives as long as the server is in its group.
+    """The breaker of one server, kept while the server is in its group.
 
-    All times are on one clock, in seconds: the caller's `trio.current_time`.
+    All times are in seconds on one clock, `trio.current_time`.
 
     Attributes:
         server: the server's name.
-        policy: when it opens, and for how long.
-        state: ``"half_open"`` is it only while its probe is out.
-        failures: how many there were in a row, since the last success.
-        retry_at: when a probe is let through, or was; None while it is closed. A time that has passed means that the
-            probe is out, or that nobody has asked since.
-        last_error: the last failure that counted; None after a success.
+        policy: when the breaker opens, and for how long.
+        state: ``"half_open"`` only while a probe is under way.
+        failures: the number of failures since the last success.
+        retry_at: from when on a probe is admitted; None while the breaker is closed.
+        last_error: the latest failure that counted; None after a success.
     """
 
     server: str
@@ -102,11 +100,11 @@ class Breaker:
     _phase: Ticket = field(default=0, init=False)
 
     def admit(self, now: float) -> Ticket | None:
-        """Ask to send a request.
+        """Admit or refuse a request.
 
         Returns:
-            A ticket for `settle`, which must be called with it, whatever becomes of the request; None if the request is
-            not to be sent (see `refusal`).
+            A ticket, which must be passed to `settle` however the request ends; None if the request must not be sent
+            (see `refusal`).
         """
         if self.retry_at is None:
             return self._phase
@@ -116,12 +114,12 @@ class Breaker:
         return self._phase
 
     def settle(self, ticket: Ticket, now: float, error: BaseException | None = None) -> None:
-        """A request that was let through has come to its end.
+        """Count the outcome of an admitted request.
 
         Args:
-            ticket: its ticket. A second time it counts for nothing, if it was the probe's.
-            now: the time.
-            error: what it failed with, a cancellation included; None if it had a result.
+            ticket: its ticket.
+            now: the current time.
+            error: the failure, a cancellation included; None for a result.
         """
         if ticket != self._phase:
             return
@@ -134,23 +132,23 @@ class Breaker:
                 self._enter("open")
 
     def refusal(self, state: str, now: float, wall: datetime, *, again: bool = False) -> ServerUnavailable:
-        """The error for a request that was not let through.
+        """Return the error for a refused request.
 
         Args:
             state: the state of the server.
-            now: the time.
-            wall: the same by the wall clock, which is what the error shows.
-            again: whether the request was sent before, and was to be sent again.
+            now: the current time.
+            wall: the same moment by the wall clock, for the error.
+            again: whether the refused attempt was a retry.
         """
         assert self.retry_at is not None  # a closed breaker refuses nothing
         left = self.retry_at - now
         after = f" ({problem_of(self.last_error)})" if self.last_error is not None else ""
         what = "1 request" if self.failures == 1 else f"{self.failures} requests"
-        until = f"the next is let through in {max(left, 0.1):.1f} s" if left > 0 else "one is with it, as a probe"
-        this = "this one was not sent again" if again else "this one was not sent"
+        until = f"the next request is sent in {max(left, 0.1):.1f} s" if left > 0 else "a probe request is under way"
+        this = "this one was not retried" if again else "this one was not sent"
         error = ServerUnavailable(
-            f"server {self.server!r}: its last {what} failed{after}, so {this}; {until}; wait for that, or "
-            "see what is wrong with the server",
+            f"server {self.server!r}: circuit breaker open: its last {what} failed{after}, so {this}; {until}; "
+            "wait until then, or check the server",
             server=self.server,
             state=state,
             last_error=self.last_error,
@@ -168,7 +166,7 @@ class Breaker:
     def _failed(self, now: float, error: BaseException | None) -> None:
         self.failures += 1
         self.last_error = error
-        if self.failures >= self.policy.failures:  # a probe's too: the count goes on from what opened it
+        if self.failures >= self.policy.failures:  # also after a failed probe, because the count was not reset
             self.retry_at = now + self.policy.reset_after
             self._enter("open")
 

@@ -1,15 +1,14 @@
-"""The deadlines of one server's requests: who keeps them, and what happens when one has come.
+"""Enforce the deadlines of one server's requests.
 
 Theory of operation
 -------------------
-A deadline is the caller's, and not the connection's: it begins with the call, counts the time in the queue, and holds
-while nothing is connected and while a full pipe takes nothing. So it is kept beside the connection, by one task per
-server, and what it does is to answer in the server's place: the caller leaves at once, and only then is the request
-withdrawn from the queue, or cancelled, of which the server is told.
+A deadline belongs to the call, not to the connection: it starts with the call, includes the time in the queue, and
+holds while the server is disconnected or a full pipe blocks the write. One task per server, independent of the
+connection, therefore enforces all deadlines. It answers in the server's place: the caller gets its error at once; then
+the request is withdrawn from the queue or, if it was sent, cancelled at the server.
 
-All requests to one server have the same time, so the one that was sent first expires first, and a queue is all the
-order there is; it costs a request one entry, and no timer of its own. The same holds for the time without progress: to
-renew it is to go to the end of the queue.
+All requests to one server have the same timeout, so they expire in the order in which they began, and a FIFO queue
+replaces one timer per request. The same holds for the time without progress: renewing it moves an entry to the end.
 """
 
 from __future__ import annotations
@@ -37,25 +36,23 @@ Limit = Literal["request_timeout", "progress_timeout"]
 
 
 def _nobody(asked: float, error: Exception) -> None:
-    """Ignore a time-out."""
+    """Ignore a timeout."""
 
 
 @define(eq=False)
 class Deadline:
-    """When a request must have been answered; a context manager around that request.
-
-    One request may be several attempts, one after the other.
+    """The deadline of one request with all its attempts; a context manager around that request.
 
     Attributes:
-        keeper: who keeps it.
-        operation: what is asked of the server, in the words of the protocol: ``"tools/call 'search'"``.
-        began: when it was made.
-        at: when it expires, whatever happens.
-        idle_at: when it expires unless there is progress; infinite unless that is limited and it was sent.
-        call: the message of the attempt that is on, or was the last.
-        again: True once an attempt has failed and another is to be made.
-        asked_back: True while the server waits for an answer to what it asks for the sake of this request.
-        expired: True once it has.
+        keeper: the server's deadlines.
+        operation: the protocol's method and its main argument: ``"tools/call 'search'"``.
+        began: when the request was made.
+        at: when it times out.
+        idle_at: when it times out without progress; infinite unless that is limited and the request was sent.
+        call: the message of the current or latest attempt.
+        again: True while it waits for another attempt after a failure.
+        asked_back: True while the server waits for our answer to a question that belongs to this request.
+        expired: True after it has timed out.
     """
 
     keeper: Deadlines
@@ -69,11 +66,11 @@ class Deadline:
     expired: bool = False
 
     def renew(self) -> None:
-        """The request was handed to the session, or there is progress."""
+        """Restart the time without progress: the request was handed to the session, or progress arrived."""
         self.keeper.renew(self)
 
     def suspend(self) -> None:
-        """The request is not with the server any more: it may wait again, and lack of progress means nothing."""
+        """Stop the time without progress: the request waits again, or its answer has arrived."""
         self.keeper.suspend(self)
 
     def __enter__(self) -> Self:
@@ -83,21 +80,21 @@ class Deadline:
         self.end()
 
     def end(self) -> None:
-        """The request has its outcome."""
+        """Forget the deadline: the request has its outcome."""
         self.call = None
         self.keeper.end(self)
 
 
 class Deadlines:
-    """The deadlines of the requests of one server.
+    """The deadlines of all requests to one server.
 
     Args:
-        server: its name.
-        request_timeout: seconds for a whole request; None: no bound.
-        progress_timeout: seconds without progress that a request may be with the server; None: no bound.
+        server: the server's name.
+        request_timeout: seconds for a whole request; None disables the limit.
+        progress_timeout: seconds without progress after a request was sent; None disables the limit.
 
     Attributes:
-        on_timeout: called for each sent request that times out, with the time at which it began and its error.
+        on_timeout: called with the start time and the error of each sent request that times out.
     """
 
     def __init__(self, server: str, request_timeout: float | None, progress_timeout: float | None) -> None:
@@ -113,7 +110,7 @@ class Deadlines:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def begin(self, operation: str) -> Deadline:
-        """A request begins. Use what is returned as a context manager, or see to it that it is ended."""
+        """Start the deadline of a request. Use it as a context manager, or call its `end`."""
         now = trio.current_time()
         timeout = math.inf if self._request_timeout is None else self._request_timeout
         deadline = Deadline(self, operation, now, now + timeout)
@@ -122,7 +119,7 @@ class Deadlines:
         return deadline
 
     def end(self, deadline: Deadline) -> None:
-        """A request has its outcome."""
+        """Forget the deadline of a request that has its outcome."""
         self._requests.pop(deadline, None)
         self._idle.pop(deadline, None)
 
@@ -142,7 +139,10 @@ class Deadlines:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """The server asks something, and nobody knows for which request: until it is told, nothing lacks progress."""
+        """Stop the time without progress of all requests while the server waits for our answer to a question.
+
+        For questions that do not say which request they belong to.
+        """
         self._holds += 1
         try:
             yield
@@ -154,7 +154,7 @@ class Deadlines:
 
     @property
     def kept(self) -> int:
-        """How many entries there are; a request may have two."""
+        """The number of entries; a request may have two."""
         return len(self._requests) + len(self._idle)
 
     def any_sent_before(self, time: float) -> bool:
@@ -165,7 +165,7 @@ class Deadlines:
     # --- the task ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Keep the deadlines, for as long as the server is in its group."""
+        """Expire deadlines while the server is in its group."""
         while True:
             with trio.CancelScope(deadline=self._next()) as self._sleep:
                 await trio.sleep_forever()
@@ -177,7 +177,8 @@ class Deadlines:
         return min(first.at if first else math.inf, first_idle.idle_at if first_idle else math.inf)
 
     def _wake_by(self, time: float) -> None:
-        # Usually there is an older deadline, or was one: it is cheaper to wake up in vain once in a while.
+        # The scope's deadline is often that of a request which has ended: an early wake-up now and then costs less than
+        # moving the deadline at every request.
         if time < self._sleep.deadline:
             self._sleep.deadline = time
 
@@ -203,21 +204,23 @@ class Deadlines:
         return list(due)
 
     def failure(self, deadline: Deadline) -> RequestTimedOut:
-        """The error for a request whose time is over."""
+        """Return the error for a request that has timed out."""
         limit: Limit
         if deadline.idle_at < deadline.at:
-            limit, seconds, what = "progress_timeout", self._progress_timeout, "without an answer or any progress"
+            limit, seconds, without = "progress_timeout", self._progress_timeout, " without progress"
         else:
-            limit, seconds, what = "request_timeout", self._request_timeout, "without an answer"
-        sent = deadline.call is not None and deadline.call.handed_over
-        where = "waiting to be sent again" if deadline.again else "not sent"
-        if sent:
-            where = "with the server, which is told to cancel it and may have acted on it"
+            limit, seconds, without = "request_timeout", self._request_timeout, ""
+        if deadline.call is not None and deadline.call.handed_over:
+            detail = "the request was already sent and may have taken effect; the server was asked to cancel it"
             if deadline.asked_back or self._holds:
-                where += "; it waited for a callback, whose time counts: see how long that takes, or raise the limit"
+                detail += "; the server was waiting for a callback of yours, whose time counts"
+        elif deadline.again:
+            detail = "it was waiting to be retried"
+        else:
+            detail = "the request was not sent"
         assert seconds is not None
         return RequestTimedOut(
-            f"server {self._server!r}: {deadline.operation}: {limit} of {seconds:g} s is over {what}; it was {where}",
+            f"server {self._server!r}: {deadline.operation} timed out after {seconds:g} s{without} ({limit}); {detail}",
             server=self._server,
             operation=deadline.operation,
             seconds=seconds,
@@ -226,19 +229,19 @@ class Deadlines:
 
 
 class DeadlineActor(Actor):
-    """Runs the task that keeps the deadlines of one server. It takes no messages."""
+    """Owns the task that enforces the deadlines of one server. It takes no messages."""
 
     def __init__(self, deadlines: Deadlines) -> None:
         self._deadlines = deadlines
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Keep them, beside the server's actor and longer than any connection."""
+        """Run the task, which outlives every connection."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._deadlines.run, name=self.ref.name)
             yield
-            nursery.cancel_scope.cancel("the server is not in its group any more")
+            nursery.cancel_scope.cancel("the server has left its group")
 
     async def handle(self, message: object) -> None:
-        """Nothing is ever asked."""
-        raise TypeError(f"the deadlines of a server take no messages, and were sent {message!r}")
+        """Refuse the message; nothing sends one."""
+        raise TypeError(f"{self.ref.name} takes no messages, got {message!r}")

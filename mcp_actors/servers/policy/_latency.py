@@ -1,12 +1,12 @@
-"""How many requests to one server came to which end, and how long they took: counts, in bounded memory.
+"""Count the requests to one server and their durations, in bounded memory.
 
 Theory of operation
 -------------------
-A percentile of all durations there ever were would need all of them. Instead each is counted in the bucket of its order
-of magnitude: the bounds of the buckets grow by 2 % from one to the next, and a percentile is told as the middle of the
-bucket that it is in, so it is never off by more than 1 %. (That is the histogram of DDSketch, Masson et al. 2019, with
-a relative accuracy of 1 %.) From a microsecond to a day there are 1273 buckets, of which a server uses some dozens;
-what is shorter or longer is counted in the first or the last. To count is one logarithm and one entry of a dict.
+Exact percentiles would need every duration. Instead each duration is counted in a bucket; the bounds of the buckets
+grow by 2 % from one to the next. A percentile is reported as the middle of its bucket, so its error is at most 1 %.
+(This is the histogram of DDSketch, Masson et al. 2019, with a relative accuracy of 1 %.) From a microsecond to a day
+there are 1273 buckets, of which a server uses some dozens; the first and the last also count shorter and longer
+durations. Counting takes one logarithm and one dict entry.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from attrs import define, field, frozen
 __all__ = ["Latency", "LatencyCounts"]
 
 _SHORTEST: Final = 1e-6
-"""Seconds. No request takes less: its way through the mailbox alone takes ten times as long."""
+"""Seconds. The way through the mailbox alone takes ten times as long."""
 
 _LONGEST: Final = 86_400.0
 """Seconds. A day."""
 
 _GROWTH: Final = 1.02
-"""From the upper bound of one bucket to that of the next. The error is half of that: ``(g - 1) / (g + 1)``, 0.99 %."""
+"""The ratio of the upper bounds of neighbouring buckets. The error is ``(g - 1) / (g + 1)``, 0.99 %."""
 
 _PER_E: Final = 1 / math.log(_GROWTH)
 _MIDDLE: Final = 2 / (_GROWTH + 1)
@@ -34,18 +34,18 @@ _LAST: Final = math.ceil(math.log(_LONGEST / _SHORTEST) * _PER_E)
 
 @frozen(kw_only=True)
 class Latency:
-    """How requests to a server ended, and how long they took; a snapshot.
+    """A snapshot of how many requests to a server ended, how, and after which time.
 
-    A percentile is the shortest time within which that share of the requests that had a result had it. Times are in
-    seconds and right to 1 %, from a microsecond to a day. None means that no request had a result.
+    Percentiles cover the requests that had a result. They are in seconds, accurate to 1 % from a microsecond to a day,
+    and None before the first result.
 
     Attributes:
-        done: requests that had a result, one with ``is_error`` included.
-        failed: requests that ended with an error, one that the server answered included. A request whose caller left is
-            neither.
-        p50: half of the results took so long at most.
-        p95: 95 in 100.
-        p99: 99 in 100.
+        done: the number of requests that had a result, one with ``is_error`` included.
+        failed: the number of requests that raised an error, the server's own errors included. Requests whose caller
+            left count in neither.
+        p50: the median.
+        p95: the 95th percentile.
+        p99: the 99th percentile.
     """
 
     done: int
@@ -57,13 +57,13 @@ class Latency:
 
 @define(eq=False)
 class LatencyCounts:
-    """Counts requests to one server, for as long as it is in its group."""
+    """Counts the requests to one server while it is in its group."""
 
     _failed: int = field(default=0, init=False)
     _buckets: dict[int, int] = field(factory=dict, init=False)
 
     def done(self, seconds: float) -> None:
-        """A request had its result after so many seconds."""
+        """Count a result that took so many seconds."""
         if seconds <= _SHORTEST:  # a mock clock may even say 0
             bucket = 0
         elif seconds >= _LONGEST:
@@ -73,13 +73,13 @@ class LatencyCounts:
         self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
 
     def failed(self) -> None:
-        """A request ended with an error. How long that took often says how patient we are, and is not counted."""
+        """Count an error, without its duration, which often is just one of our own timeouts."""
         self._failed += 1
 
     def snapshot(self) -> Latency:
-        """What was counted so far. Takes some dozens of steps, however many requests there were.
+        """Return the counts so far, in some dozens of steps however many requests there were.
 
-        It may be asked for in any thread, so how many there were is counted in the copy that the rest is made of.
+        Any thread may call it while the event loop counts, so everything is computed from one copy.
         """
         buckets = self._buckets.copy()
         done = sum(buckets.values())
@@ -88,7 +88,7 @@ class LatencyCounts:
 
 
 def _percentiles(buckets: dict[int, int], done: int, *shares: int) -> list[float | None]:
-    """The times of these shares of 100, which must ascend: each of the rank ``ceil(share * done / 100)``."""
+    """Return the times at these percentages, which must ascend; each has the rank ``ceil(share * done / 100)``."""
     times: list[float | None] = []
     below = 0
     for bucket in sorted(buckets):
@@ -99,5 +99,5 @@ def _percentiles(buckets: dict[int, int], done: int, *shares: int) -> list[float
 
 
 def _time_of(bucket: int) -> float:
-    """The time that is told for a bucket: as far from its lower bound as from its upper one, in proportion."""
+    """Return the middle of a bucket: the value with the same relative distance to both of its bounds."""
     return _SHORTEST * _GROWTH**bucket * _MIDDLE if bucket else _SHORTEST

@@ -1,22 +1,20 @@
-"""Whether a request that failed is sent again, and when. Pure decisions: no clock, no tasks.
+"""Decide whether and when a failed request is retried. Pure functions: no clock, no tasks.
 
 Theory of operation
 -------------------
-Five questions, in this order; the first "no" is the answer:
+A request is retried if all five answers are yes:
 
-1. May the failure pass? What a server answers about the request itself will be the same next time (`is_transient`).
-2. May the request be repeated? What the server may have acted on is sent again only if that does no harm
-   (`is_repeatable_call`), or if nothing was sent. Most of what was not sent never comes here: its envelope goes back to
-   its place in the mailbox, and that is no attempt. (gRPC calls it a transparent retry.)
-3. Is there an attempt left? There is one count per request, over all pages of a list and all connections (`Retries`).
-4. Has the server had enough? All requests to it share a bucket of tokens, which failures empty (`RetryTokens`): the
-   retry throttling of gRPC's proposal A6. Without it a server that answers nothing but 503, because it has too much to
-   do, would be given three times as much.
-5. Is there time? A retry that cannot begin before the deadline of its request is not waited for. The delay is that of
-   the back-off, or what the server asked for if that is longer: RFC 9110 (10.2.3) has ``Retry-After`` as the time that
-   a client ought to wait, so it is a lower bound, and a 0 is no reason to forget the back-off.
+1. Is the failure transient? An error about the request itself would be the same next time (`is_transient`).
+2. May the request be repeated? If the server may have acted on it, only if a second time does no harm
+   (`is_repeatable_call`). Most unsent requests never come here: their envelopes return to their place in the mailbox,
+   which does not count as an attempt (gRPC calls it a transparent retry).
+3. Is an attempt left? One budget per request covers all pages of a list and all connections (`Retries`).
+4. Does the server cope? Its requests share a bucket of tokens, which failures drain (`RetryTokens`): the retry
+   throttling of gRPC's proposal A6. Without it, an overloaded server that answers 503 would get three times the load.
+5. Is there time? A retry that cannot begin before the request's deadline fails at once. The delay is the back-off, or
+   ``Retry-After`` if that is longer: by RFC 9110 (10.2.3) it is a lower bound, so a 0 does not cancel the back-off.
 
-A caller that leaves is not a failure of its request. Its cancellation never comes here, and would be refused.
+The cancellation of a caller is not a failure of its request and never comes here.
 """
 
 from __future__ import annotations
@@ -40,33 +38,33 @@ if TYPE_CHECKING:
 __all__ = ["NoRetry", "Retries", "Retry", "RetryTokens", "asked_to_wait", "is_repeatable_call", "is_transient"]
 
 _TRANSIENT_4XX: Final = frozenset({408, 425, 429})
-"""Request Timeout, Too Early, Too Many Requests: the 4xx that are about the moment, and not about the request."""
+"""Request Timeout, Too Early, Too Many Requests: the 4xx that depend on the moment, not on the request."""
 
 _LASTING_5XX: Final = frozenset({501, 505})
-"""Not Implemented, HTTP Version Not Supported: the 5xx that the same request gets every time."""
+"""Not Implemented, HTTP Version Not Supported: the 5xx that the same request always gets."""
 
 _TRANSIENT_CODES: Final = frozenset({INTERNAL_ERROR, REQUEST_TIMEOUT})
-"""What a server says in MCP where it would say 500 or 504 in HTTP. All other codes are about the request."""
+"""MCP's counterparts of the HTTP statuses 500 and 504. All other codes are about the request."""
 
 MAX_WAIT: Final = 3600.0
-"""Seconds that a server is waited for because it asks for that, at most."""
+"""The largest ``Retry-After`` that is honoured, in seconds."""
 
 _THOUSAND: Final = 1000
-"""Tokens are counted in thousandths, as in gRPC: in floats, ten times 0.1 would be less than 1."""
+"""Tokens are counted in thousandths, as in gRPC: as floats, ten times 0.1 would be less than 1."""
 
 
-# --- 1. May the failure pass? ---------------------------------------------------------------------------------------
+# --- 1. Is the failure transient? -----------------------------------------------------------------------------------
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the same request may succeed later, although nobody changes anything.
+    """Return True if the same request may succeed later without any change.
 
-    What is not known to be so is not: an exception of somebody's code, a group of several failures, a cancellation.
-    Nor is a `RequestTimedOut`, because that time was the time for all attempts.
+    Unknown failures are not transient: exceptions of user code, groups, cancellations. Neither is `RequestTimedOut`,
+    because that time was the limit for all attempts.
     """
     match error:
         case ConnectionLost():
-            # A message that was too long will be so again, and would take every other request along again.
+            # An oversized answer would be oversized again, and take every other request of the connection along.
             return not isinstance(error.__cause__, LimitExceeded)
         case ConnectFailed(hopeless=hopeless, http_status=status):
             return not hopeless and (status is None or _is_transient_status(status))
@@ -86,15 +84,15 @@ def _is_transient_status(status: int) -> bool:
 
 
 def is_repeatable_call(*, idempotent: bool | None, trusted: bool, annotations: ToolAnnotations | None) -> bool:
-    """Whether a tool may be called again when the server may have acted on the first call.
+    """Return True if a tool may be called again after the server may have acted on the first call.
 
-    Reads and lists may be, always.
+    Reads and lists may always be repeated.
 
     Args:
-        idempotent: what the caller said about this call; None: nothing. It counts for more than the annotations.
-        trusted: the server's ``trust_annotations``. Without it they are claims, and the specification forbids to decide
-            anything by them.
-        annotations: the tool's, if it is known and has any.
+        idempotent: the caller's statement about this call, which wins over the annotations: the caller knows the
+            arguments. None makes no statement.
+        trusted: the server's ``trust_annotations``. The specification forbids decisions based on untrusted ones.
+        annotations: the tool's annotations, if known.
     """
     if idempotent is not None:
         return idempotent
@@ -103,15 +101,15 @@ def is_repeatable_call(*, idempotent: bool | None, trusted: bool, annotations: T
     return annotations.read_only_hint is True or annotations.idempotent_hint is True
 
 
-# --- 4. Has the server had enough? ----------------------------------------------------------------------------------
+# --- 4. Does the server cope? ---------------------------------------------------------------------------------------
 
 
 @define(eq=False)
 class RetryTokens:
-    """The bucket of one server, which lives as long as the server is in its group. See `RetryBudget` for the rule.
+    """The token bucket of one server, kept while the server is in its group. `RetryBudget` explains the rule.
 
     Attributes:
-        budget: how large it is.
+        budget: the size of the bucket.
     """
 
     budget: RetryBudget
@@ -125,22 +123,22 @@ class RetryTokens:
 
     @property
     def left(self) -> float:
-        """How many tokens are in it."""
+        """The number of tokens left."""
         return self._left / _THOUSAND
 
     @property
     def allows(self) -> bool:
-        """Whether anything is retried now: more than half of the tokens are left."""
+        """Whether retries are allowed now: more than half of the tokens are left."""
         return 2 * self._left > self._most
 
     def succeeded(self) -> None:
-        """An attempt had a result."""
-        # Most are full most of the time, and this is done for every request.
+        """Count an attempt that had a result."""
+        # Nearly every bucket is full nearly always, and every request comes through here.
         if self._left < self._most:
             self._left = min(self._left + self._refund, self._most)
 
     def failed(self) -> None:
-        """An attempt failed in a way that may pass."""
+        """Count a transient failure."""
         self._left = max(self._left - _THOUSAND, 0)
 
 
@@ -149,10 +147,10 @@ class RetryTokens:
 
 @frozen
 class Retry:
-    """The request is to be sent again.
+    """Send the request again.
 
     Attributes:
-        delay: after so many seconds.
+        delay: seconds to wait first.
     """
 
     delay: float
@@ -160,12 +158,12 @@ class Retry:
 
 @frozen
 class NoRetry:
-    """The failure is the outcome of the request.
+    """Raise the failure to the caller.
 
     Attributes:
-        reason: ``"final"``: it would be the same again; ``"unsafe"``: the server may have acted on the request;
-            ``"attempts"``: they are spent; ``"budget"``: the server has had enough; ``"deadline"``: it would be too
-            late.
+        reason: ``"final"``: the failure is not transient; ``"unsafe"``: the server may have acted on the request;
+            ``"attempts"``: none is left; ``"budget"``: the server's retry tokens are spent; ``"deadline"``: the retry
+            would begin too late.
     """
 
     reason: Literal["final", "unsafe", "attempts", "budget", "deadline"]
@@ -173,16 +171,16 @@ class NoRetry:
 
 @define(eq=False)
 class Retries:
-    """What one request may still try: one budget over all its pages, connections and attempts.
+    """The retry budget of one request, over all its pages and connections.
 
-    It is made when the first attempt has failed; a request that succeeds at once needs none.
+    It is created when the first attempt has failed; a request that succeeds at once needs none.
 
     Attributes:
-        policy: the server's.
-        tokens: the server's.
-        repeatable: whether it may be sent again when the server may have acted on it.
-        deadline: when it expires; infinite for no bound. On the clock of the ``now`` that `failed` is given.
-        attempts: how often it was sent so far. A page of a list that has come is no attempt, one that failed is.
+        policy: the server's retry policy.
+        tokens: the server's token bucket.
+        repeatable: whether the request may be repeated after the server may have acted on it.
+        deadline: when the request times out, on the clock of `failed`; infinite without a limit.
+        attempts: how often the request was sent so far. A page of a list counts only if it failed.
     """
 
     policy: RetryPolicy
@@ -194,14 +192,14 @@ class Retries:
     def failed(
         self, error: BaseException, now: float, *, sent: bool = True, random: Callable[[], float] | None = None
     ) -> Retry | NoRetry:
-        """An attempt has failed: decide what becomes of the request, and account for it.
+        """Count a failed attempt and decide what happens next.
 
         Args:
-            error: what it failed with.
-            now: the time.
-            sent: False only if it is known that nothing of it reached the server, for example because there was no
-                connection for it. No class of errors says so: a middleware may raise any of them, at any time.
-            random: a source of uniform numbers in [0, 1), such as `random.random`. None leaves out the jitter.
+            error: the failure.
+            now: the current time.
+            sent: False only if provably nothing of the request reached the server. The class of the error does not
+                tell: a middleware may raise any error at any time.
+            random: a source of uniform numbers in [0, 1), such as `random.random`. None disables the jitter.
         """
         if not is_transient(error):
             return NoRetry("final")
@@ -220,6 +218,6 @@ class Retries:
 
 
 def asked_to_wait(error: BaseException | None) -> float:
-    """The seconds that the server asked to wait, no more than `MAX_WAIT`; 0 if it did not ask."""
+    """Return the ``Retry-After`` seconds of an error, at most `MAX_WAIT`; 0 if there are none."""
     asked = error.retry_after if isinstance(error, HttpStatusError) else None
     return 0.0 if asked is None else min(asked, MAX_WAIT)

@@ -206,7 +206,7 @@ class ServerRecord:
 
     @property
     def deferred(self) -> bool:
-        """True as long as these were listed in an earlier run, and it has listed none in this one (`recall`)."""
+        """True while the tools come from an earlier run and the server has not listed any yet."""
         return self.catalog.deferred
 
     @property

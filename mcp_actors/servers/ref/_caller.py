@@ -217,7 +217,7 @@ class Caller:
             raise self.unavailable() from self._record.error
         record = ServerRecord(self._config, _unheard, required=True, callbacks=self._record.callbacks)
         record.wanted, record.era, record.deadlines = True, self._record.era, self._record.deadlines
-        record.catalog = self._record.catalog.lent()
+        record.catalog = self._record.catalog.copy_for_isolated()
         record.log_level = self._record.log_level
         name = f"{self._config.name}:isolated"
         try:

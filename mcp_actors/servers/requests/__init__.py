@@ -10,7 +10,7 @@ from ._health_checks import check_health as check_health, keep_checking as keep_
 from ._log_level import SetLogLevel as SetLogLevel, given_level as given_level, keep_log_level as keep_log_level
 from ._middleware import send_through as send_through
 from ._pages import all_pages as all_pages
-from ._request import Request as Request, ask_from_beside as ask_from_beside, meta_for as meta_for
+from ._request import Request as Request, meta_for as meta_for, request_internally as request_internally
 from ._roots import TellRootsChanged as TellRootsChanged
 from ._tools import CallTool as CallTool, ListTools as ListTools, list_all_tools as list_all_tools
 
@@ -21,7 +21,6 @@ __all__ = [
     "SetLogLevel",
     "TellRootsChanged",
     "all_pages",
-    "ask_from_beside",
     "check_health",
     "given_level",
     "given_text",
@@ -31,5 +30,6 @@ __all__ = [
     "list_all_tools",
     "meta_for",
     "refused",
+    "request_internally",
     "send_through",
 ]

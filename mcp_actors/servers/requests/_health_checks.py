@@ -14,7 +14,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import ValidationError
 
 from ..._errors import ActorError, HttpStatusError, RequestTimedOut
-from ..basics import current_exchange, problem_of
+from ..basics import current_trace, problem_of
 from ..policy import Health
 from ..record import CONNECTED
 from ._request import Request
@@ -56,7 +56,7 @@ class Probe(Request[None]):
         except ValidationError:
             pass  # an odd answer is an answer
         except MCPError as exc:
-            if exc.code in (CONNECTION_CLOSED, REQUEST_TIMEOUT) or current_exchange().failure is not None:
+            if exc.code in (CONNECTION_CLOSED, REQUEST_TIMEOUT) or current_trace().failure is not None:
                 raise
 
     async def _ask(self, client: Client, health: ServerHealth) -> None:

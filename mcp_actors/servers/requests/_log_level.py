@@ -19,7 +19,7 @@ from ...catalog.schemas import kind_of
 from ..basics import problem_of
 from ..record import require
 from ._arguments import refused
-from ._request import Request, ask_from_beside
+from ._request import Request, request_internally
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -87,7 +87,7 @@ async def keep_log_level(record: ServerRecord, actor: ActorRef) -> None:
     if record.log_level is None:
         return
     try:
-        await ask_from_beside(record, actor, SetLogLevel())
+        await request_internally(record, actor, SetLogLevel())
     except (ActorCrashed, ActorStopped, NotSupported):
         return  # the connection was lost, or the server has no logging capability
     except Exception as exc:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..._errors import LimitExceeded
 from ...config import ListMeter
-from ..basics import Turns
+from ..basics import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -60,14 +60,14 @@ async def _collected(
     found: list[T] = []
     cursor: str | None = None
     seen: set[str] = set()
-    turns = Turns()
+    time_slice = TimeSlice()
     for _ in range(MAX_PAGES):
         page = await fetch(cursor)
         meter.announce(len(items(page)))
         for item in items(page):
             if meter.admits(item):
                 found.append(item)
-            await turns.take()
+            await time_slice.checkpoint()
         cursor = page.next_cursor
         if not cursor:  # some servers send an empty cursor with the last page
             return tuple(found)

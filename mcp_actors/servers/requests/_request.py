@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..policy import Deadline
     from ..record import ServerRecord
 
-__all__ = ["Request", "ask_from_beside", "meta_for"]
+__all__ = ["Request", "meta_for", "request_internally"]
 
 for unfinished in (CallToolRequest, GetPromptRequest, ReadResourceRequest):
     # Otherwise pydantic rebuilds the model during the first request, and turns a Ctrl-C there into its own error.
@@ -76,7 +76,7 @@ def meta_for(client: Client, record: ServerRecord, meta: Mapping[str, Any] | Non
     return None if meta is None else dict(meta)  # type: ignore[return-value]  # a TypedDict, open to more
 
 
-async def ask_from_beside(record: ServerRecord, actor: ActorRef, request: Request[T]) -> T:
+async def request_internally(record: ServerRecord, actor: ActorRef, request: Request[T]) -> T:
     """Send a request from one of the server's own tasks: through the mailbox, with a deadline, without retries.
 
     **Cancellation**: leaves at once.

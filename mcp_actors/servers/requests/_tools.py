@@ -14,7 +14,7 @@ from mcp.types import METHOD_NOT_FOUND, CallToolResult, Tool
 
 from ..._errors import NotSupported, ToolNotFound
 from ...config import Middleware, ToolRequest, wrapped
-from ..basics import Turns, open_background
+from ..basics import TimeSlice, open_background
 from ..policy import is_repeatable_call
 from ..tools import known_tools
 from ._pages import all_pages
@@ -186,10 +186,10 @@ class ListTools(Request[tuple[Tool, ...]]):
 
 async def _copied(tools: Iterable[KnownTool]) -> tuple[Tool, ...]:
     """Return copies of tools, so that callers cannot change the catalogue's."""
-    copies, turns = list[Tool](), Turns()
+    copies, time_slice = list[Tool](), TimeSlice()
     for each in tools:
         copies.append(each.tool.model_copy(deep=True))
-        await turns.take()
+        await time_slice.checkpoint()
     return tuple(copies)
 
 

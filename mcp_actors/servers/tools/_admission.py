@@ -1,7 +1,6 @@
-"""Which of the tools that a server lists may be shown and called: what its filter and its pins say.
+"""Decide by filter and pins which listed tools may be shown and called.
 
-Nothing here is forgotten when the server reconnects: a listing is judged against what was accepted, whatever connection
-it comes over.
+The decision outlives connections: a reconnect does not make changed tools acceptable.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ __all__ = ["Admission", "ToolChanges"]
 
 @frozen(kw_only=True)
 class ToolChanges:
-    """What of a server's tools is hidden until it is approved (``ServerConfig(on_tool_change="block")``).
+    """A server's tools that are hidden until they are approved (``ServerConfig(on_tool_change="block")``).
 
     Attributes:
-        server: whose tools they are.
-        tools: the definitions that wait, as the server lists them: to be looked at.
-        added: the names of those that were never accepted.
-        changed: the names of those that were accepted as something else.
-        removed: the names of those that were accepted and are not listed any more. They need no approval.
-        identity_changed: whether what the server is started from, or reached at, is not what it was.
+        server: the server's name.
+        tools: the hidden definitions as the server lists them, for review.
+        added: the names of tools that were never accepted.
+        changed: the names of tools that were accepted with another definition.
+        removed: the names of accepted tools that are not listed any more. They need no approval.
+        identity_changed: whether the server's command or URL has changed.
     """
 
     server: str
@@ -48,16 +47,16 @@ class ToolChanges:
     _seen: Pins = field(factory=Pins, repr=False, alias="seen")
 
     def __bool__(self) -> bool:
-        """Whether anything waits for approval."""
+        """Return True if a tool waits for approval."""
         return bool(self.tools)
 
 
 class Admission:
-    """What is admitted of the tools of one server.
+    """Decides which tools of one server are admitted.
 
     Attributes:
-        accepted: the pins of what was accepted so far; None before the first listing, which is trusted.
-        identity: the pin of what the server is started from, or reached at; None if nobody can say.
+        accepted: the pins of the accepted tools; None before the first listing, which is trusted.
+        identity: the pin of the server's command or URL; None for a server in this process.
 
     Args:
         config: the server's configuration.
@@ -73,15 +72,15 @@ class Admission:
         self._verdict: PinVerdict | None = None
         self._callable: frozenset[str] | None = None
 
-    def lent(self) -> Admission:
-        """Return another one for a connection of somebody's own, which knows what is accepted now."""
+    def copy_for_isolated(self) -> Admission:
+        """Return a copy for an isolated attempt, with the tools that are accepted now."""
         other = Admission(self._config)
         other.accepted, other._callable = self.accepted, self._callable
         return other
 
     @cached_property
     def identity(self) -> str | None:
-        # Not before somebody asks: while servers start, their processes have better use for the processor.
+        # Computed when first needed: while servers start, their processes need the processor more.
         return launch_pin(self._config)
 
     # --- listings ---------------------------------------------------------------------------------------------------
@@ -90,15 +89,15 @@ class Admission:
         """Return the tools that the filter shows."""
         return tuple(tool for tool in listed if self._filter.shows(tool.name))
 
-    def stand_in(self, declared: Iterable[KnownTool]) -> tuple[KnownTool, ...]:
-        """Return what is shown of these, which somebody has declared in the place of a listing that there is not."""
+    def admit_static(self, declared: Iterable[KnownTool]) -> tuple[KnownTool, ...]:
+        """Admit the configured ``static_tools`` that the filter shows."""
         shown = self.filtered(declared)
         if self._policy == "block":
             self._callable = frozenset(tool.name for tool in shown)
         return shown
 
     def admit(self, listed: tuple[KnownTool, ...]) -> PinVerdict | None:
-        """Judge what the server lists now. Returns how it differs from what was accepted, if that is to be told."""
+        """Judge a listing by the accepted tools. Return the difference if it is a new one to report."""
         self._listed = listed
         if self._policy == "allow":
             return None
@@ -108,14 +107,16 @@ class Admission:
         return verdict if verdict and verdict != before else None
 
     def judge_by(self, accepted: Pins) -> None:
-        """Trust no listing, not even the first: this is what was accepted before; empty pins if nobody knows."""
+        """Judge every listing, the first one included, by these pins; empty pins accept nothing."""
         self.accepted = accepted
 
-    def recall(self, listed: tuple[KnownTool, ...], accepted: Pins | None) -> None:
-        """Judge what the server listed in an earlier run, by what was accepted then. Nothing is told of it."""
+    def restore(self, listed: tuple[KnownTool, ...], accepted: Pins | None) -> None:
+        """Judge the listing of an earlier run by the pins of that run."""
         self.accepted = accepted
         self.admit(listed)
-        self.accepted = accepted  # what was remembered without pins was not accepted by anybody
+        # `admit` accepts a listing for which there are no pins. A remembered one must not count as accepted: it would
+        # be trusted without having been listed in this run.
+        self.accepted = accepted
 
     def _judge(self) -> PinVerdict:
         self._verdict = verdict = judge(self.accepted, self._seen, self._policy)
@@ -125,11 +126,11 @@ class Admission:
         return verdict
 
     def admitted(self) -> tuple[KnownTool, ...]:
-        """The tools that may be shown and called."""
+        """Return the tools that may be shown and called."""
         return self._shown(self.filtered(self._listed), self._hidden)
 
     def admissible(self, listed: tuple[KnownTool, ...]) -> tuple[KnownTool, ...]:
-        """Which tools of a listing, which may be an old one, may be shown and called."""
+        """Return the tools of any listing, possibly an outdated one, that may be shown and called."""
         filtered = self.filtered(listed)
         if self._policy != "block" or self.accepted is None:
             return filtered
@@ -148,39 +149,36 @@ class Admission:
 
     @property
     def waiting(self) -> int:
-        """How many tools are hidden until they are approved."""
+        """The number of tools that wait for approval."""
         return len(self._hidden)
 
     def check_call(self, name: str) -> None:
-        """Refuse a call of a tool that may not be called.
+        """Refuse a call of a hidden tool.
 
         Raises:
-            ToolNotFound: the filter hides it; or it is not what was accepted, or not listed at all, so that nobody
-                knows what it is.
+            ToolNotFound: the filter hides the tool; or, with ``on_tool_change="block"``, it is not accepted or not
+                listed.
         """
         server = self._config.name
         if not self._filter.shows(name):
             raise ToolNotFound(
-                f"server {server!r}: its tool {name!r:.80} is hidden by the ToolFilter of its configuration, and was "
-                "not called; change ServerConfig.tools if it is to be called",
+                f"server {server!r}: tool {name!r:.80} is hidden by its ToolFilter; nothing was sent; to call it, "
+                "change ServerConfig.tools",
                 server=server,
             )
         if self._callable is None or name in self._callable:
             return
-        if name in self._hidden:
-            what = "was added or changed since its tools were accepted"
-        else:
-            what = "is not listed, so that nobody knows what it is"
+        reason = "was added or changed since its tools were accepted" if name in self._hidden else "is not listed"
         raise ToolNotFound(
-            f"server {server!r}: its tool {name!r:.80} {what}, and was not called (on_tool_change='block'); look at "
-            "tool_changes of the server, and await its approve_tools(...)",
+            f"server {server!r}: tool {name!r:.80} {reason} (on_tool_change='block'); nothing was sent; review the "
+            "server's tool_changes and await its approve_tools(...)",
             server=server,
         )
 
     # --- approval ---------------------------------------------------------------------------------------------------
 
     def changes(self) -> ToolChanges:
-        """What waits for approval now."""
+        """Return the tools that wait for approval."""
         verdict, hidden = self._verdict, self._hidden
         if verdict is None or self._policy != "block":
             return ToolChanges(server=self._config.name)
@@ -195,23 +193,23 @@ class Admission:
         )
 
     def approve(self, changes: ToolChanges, names: tuple[str, ...]) -> None:
-        """Accept what somebody has looked at, of these tools or of all. What has changed since stays hidden.
+        """Accept reviewed tools: the named ones or all. A tool that has changed since the review stays hidden.
 
         Raises:
-            ToolNotFound: one of these tools is not among what was looked at, or that is of another server.
+            ToolNotFound: a named tool is not among the changes, or they belong to another server.
         """
         if changes.server != self._config.name:
             raise ToolNotFound(
-                f"server {self._config.name!r}: these are changes of server {changes.server!r}, and nothing was "
-                "accepted; give what tool_changes of this server was",
+                f"server {self._config.name!r}: approve_tools() got the changes of server {changes.server!r}; nothing "
+                "was approved; pass this server's tool_changes",
                 server=self._config.name,
             )
         known = (*changes.added, *changes.changed, *changes.removed)
         for name in names:
             if name not in known:
                 raise ToolNotFound(
-                    f"server {self._config.name!r}: no tool {name!r:.80} waits for approval; those that do are: "
-                    f"{', '.join(map(repr, known)) or 'none'}",
+                    f"server {self._config.name!r}: tool {name!r:.80} does not wait for approval; nothing was "
+                    f"approved; the tools that wait are: {', '.join(map(repr, known)) or 'none'}",
                     server=self._config.name,
                 )
         if not known and not changes.identity_changed:

@@ -1,7 +1,7 @@
-"""What is known of the tools of one server, and which of them are shown.
+"""The tools of one server: which are known, and which are shown.
 
-It outlives connections: while the server reconnects its tools stay listed. It is written by whoever has asked the
-server (the connection when it begins, requests, the task that refreshes it), each in one synchronous step.
+The catalogue outlives connections: while the server reconnects, its tools stay listed. Three places write it, each in
+one synchronous step: a new connection, a ``tools/list`` request, and the task that refreshes the list.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from attrs import frozen
 from ..._errors import LimitExceeded
 from ...catalog import ToolChecks
 from ._admission import Admission
-from ._freshness import Currency
+from ._freshness import Freshness
 from ._known import KnownTool
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Difference", "ServerCatalog"]
 
-MAX_TOLD: Final = 8
-"""Tools of one listing whose excess is told one by one. A server must not fill logs, or push events out of a stream."""
+MAX_REPORTED: Final = 8
+"""Items over a limit that are reported one by one. A server must not fill logs or push events out of a stream."""
 
 
 @frozen(kw_only=True)
 class Difference:
-    """How the tools that are shown have changed: their names now, and those that are new, gone and different."""
+    """A change of the shown tools: all their names now, and the names that were added, removed and changed."""
 
     tools: tuple[str, ...]
     added: tuple[str, ...]
@@ -42,23 +42,23 @@ class Difference:
 
 
 class Reporter(Protocol):
-    """Who is told of what happens to a catalogue."""
+    """Receives the changes of a catalogue, synchronously."""
 
     def changed(self, difference: Difference) -> None:
-        """Other tools are shown."""
+        """Report that the shown tools have changed."""
 
     def differs(self, verdict: PinVerdict) -> None:
-        """What is listed is not what was accepted."""
+        """Report that the listed tools are not the accepted ones."""
 
     def listed_again(self) -> None:
-        """A server that did not list its tools has done so."""
+        """Report that a server which failed to list its tools has listed them."""
 
     def over_limit(self, error: LimitExceeded) -> None:
-        """Something of it is too much."""
+        """Report that an item exceeds a limit and is left out."""
 
 
 class _Silence:
-    """Tells nobody."""
+    """Reports nothing."""
 
     def changed(self, difference: Difference) -> None: ...
 
@@ -74,22 +74,22 @@ class ServerCatalog:
 
     Attributes:
         known: True once the server has listed its tools in this run.
-        listed: what it has listed, all of it.
-        tools: which of these are shown.
-        shown: what the group's catalogue shows of them, but for public names; the same object while that is the same.
-        version: how often that has changed.
-        answers: how often the server has answered something else than the time before, shown or not.
-        deferred: True as long as these were listed in an earlier run, and it has listed none in this one (`recall`).
-        checks: what the tools ask of their arguments; follows `listed`.
+        listed: all listed tools.
+        tools: the listed tools that are shown.
+        shown: the same as entries of the group's catalogue, without public names; the same object while unchanged.
+        version: the number of changes of `shown`.
+        answers: the number of answers that differed from the answer before, shown or not.
+        deferred: True while the tools come from an earlier run and the server has not listed any yet (`restore`).
+        checks: validates arguments against the schemas of `listed`.
         admission: decides which of the listed tools are shown.
-        failure: why the server, which is connected, has not listed its tools on this connection; None: it has.
+        failure: why the connected server has not listed its tools on this connection; None if it has.
 
     Args:
         config: the server's configuration.
-        tell: told synchronously of what happens.
+        reporter: receives the changes.
     """
 
-    def __init__(self, config: ServerConfig, tell: Reporter) -> None:
+    def __init__(self, config: ServerConfig, reporter: Reporter) -> None:
         self.known: bool = False
         self.listed: tuple[KnownTool, ...] = ()
         self.tools: tuple[KnownTool, ...] = ()
@@ -103,51 +103,51 @@ class ServerCatalog:
         self._over_limit: dict[str, frozenset[str]] = {}
         self._answer: tuple[KnownTool, ...] = ()
         self._config = config
-        self._tell = tell
-        self._currency = Currency()
+        self._reporter = reporter
+        self._freshness = Freshness()
         self._became_stale = trio.Event()
 
-    def lent(self) -> ServerCatalog:
-        """Return another one for a connection of somebody's own: what is known now, and nobody is told of changes."""
+    def copy_for_isolated(self) -> ServerCatalog:
+        """Return a copy for an isolated attempt, which has a connection of its own; its changes are not reported."""
         other = ServerCatalog(self._config, _Silence())
         other.listed, other.checks = self.listed, self.checks
         other._set(self.tools)
-        other.admission = self.admission.lent()
+        other.admission = self.admission.copy_for_isolated()
         return other
 
     # --- listings ---------------------------------------------------------------------------------------------------
 
     def begin(self) -> Ticket:
-        """The server is about to be asked for all its tools."""
-        return self._currency.begin()
+        """Register that the server is about to be asked for all its tools."""
+        return self._freshness.begin()
 
     def offer(self, ticket: Ticket, listed: tuple[KnownTool, ...]) -> None:
-        """The server has answered. That is shown, unless it may be older than what is, or is known to be."""
+        """Show an answer of the server, unless it is or may be older than the shown one."""
         listed = self._compared(listed)
-        match self._currency.judge(ticket, trio.current_time()):
+        match self._freshness.judge(ticket, trio.current_time()):
             case "newest":
                 self.replace(ticket, listed)
             case "crossed" if listed != self.listed:
-                self.mark_stale()  # one of the two is old, and nobody knows which
+                self.mark_stale()  # one of the two is outdated, and there is no way to tell which
 
     def replace(self, ticket: Ticket, listed: tuple[KnownTool, ...]) -> None:
-        """Show this, whatever there was: it comes over a new connection, or is known to be the newest."""
+        """Show an answer unconditionally: the first one on a new connection, or the newest one."""
         listed = self._compared(listed)
-        self._currency.show(ticket, trio.current_time())
-        if listed is not self.listed or not self.known:  # what was checked may have been declared only
+        self._freshness.show(ticket, trio.current_time())
+        if listed is not self.listed or not self.known:  # before, the checks may have come from static_tools
             self.listed = listed
             self.checks = self.checks.updated(each.tool for each in listed)
         self.known = True
         verdict = self.admission.admit(listed)
         self._show(self.admission.admitted())
         if verdict is not None:
-            self._tell.differs(verdict)
+            self._reporter.differs(verdict)
         if self.failure is not None:
             self.failure = None
-            self._tell.listed_again()
+            self._reporter.listed_again()
 
     def _compared(self, listed: tuple[KnownTool, ...]) -> tuple[KnownTool, ...]:
-        """Return an answer, as the same object as the one before if it is equal; count it if it is not."""
+        """Return the previous answer if it is equal, so that identity tells a change; otherwise count a new one."""
         if listed != self._answer:
             self._answer = listed
             self.answers += 1
@@ -155,49 +155,51 @@ class ServerCatalog:
 
     @property
     def accepted(self) -> Pins | None:
-        """What the next listing is to be judged against; None: there was none that counts. Remembered with `listed`."""
+        """The pins that the next listing is judged by; None if no listing was judged yet. Stored with `listed`."""
         return self.admission.accepted
 
-    def recall(self, listed: tuple[KnownTool, ...], accepted: Pins | None) -> None:
-        """Show what was listed in an earlier run. Nothing is told, and no arguments are checked against it."""
+    def restore(self, listed: tuple[KnownTool, ...], accepted: Pins | None) -> None:
+        """Show the tools of an earlier run, without reporting a change or validating arguments by their schemas."""
         self.listed = listed
-        self.admission.recall(listed, accepted)
+        self.admission.restore(listed, accepted)
         self._set(self.admission.admitted())
         self.deferred = True
 
-    def fall_back(self, ticket: Ticket, failure: Exception) -> None:
-        """The server is connected, but does not list its tools: show what it listed before, or what is configured."""
-        self._currency.show(ticket, trio.current_time())
+    def use_static(self, ticket: Ticket, failure: Exception) -> None:
+        """Keep the earlier tools, or show the configured ``static_tools``, when a connected server cannot list any."""
+        self._freshness.show(ticket, trio.current_time())
         self.failure = failure
         self.mark_stale()
         if not self.known:
             declared = self._config.static_tools
             self.checks = self.checks.updated(declared)
-            self._show(self.admission.stand_in(KnownTool.of(self._config.name, tool) for tool in declared))
+            self._show(self.admission.admit_static(KnownTool.of(self._config.name, tool) for tool in declared))
 
     def note_over_limit(self, what: str, errors: Sequence[LimitExceeded]) -> None:
-        """Tell what of a list is too much, unless that was told of the one before.
+        """Report the items of a list that exceed a limit, except those reported for the previous list.
 
         Args:
-            what: what was listed: ``"tools"``, ``"resources"`` and so on.
-            errors: what is too much.
+            what: the kind of items: ``"tools"``, ``"resources"`` and so on.
+            errors: one error per item.
         """
-        told, self._over_limit[what] = self._over_limit.get(what, frozenset()), frozenset(map(str, errors))
-        news = [error for error in errors if str(error) not in told]
-        for error in news[:MAX_TOLD]:
-            self._tell.over_limit(error)
-        if (more := len(news) - MAX_TOLD) > 0:
+        before, self._over_limit[what] = self._over_limit.get(what, frozenset()), frozenset(map(str, errors))
+        new = [error for error in errors if str(error) not in before]
+        for error in new[:MAX_REPORTED]:
+            self._reporter.over_limit(error)
+        if (more := len(new) - MAX_REPORTED) > 0:
             server = self._config.name
-            self._tell.over_limit(
+            self._reporter.over_limit(
                 LimitExceeded(
-                    f"server {server!r}: {more} more of its {what} are over a limit too, and left out", server=server
+                    f"server {server!r}: {more} more of its {what} exceed a limit and are left out; see the "
+                    "configured limits",
+                    server=server,
                 )
             )
 
     # --- approval ---------------------------------------------------------------------------------------------------
 
     def approve(self, changes: ToolChanges, names: tuple[str, ...]) -> None:
-        """Show what was hidden until somebody had looked at it.
+        """Approve reviewed changes and show their tools.
 
         Raises:
             ToolNotFound: see `Admission.approve`.
@@ -213,7 +215,7 @@ class ServerCatalog:
             self._set(tools)
         if tools != before or deferred != were_deferred:
             self.version += 1
-            self._tell.changed(_difference(before, tools))
+            self._reporter.changed(_difference(before, tools))
 
     def _set(self, tools: tuple[KnownTool, ...]) -> None:
         self.tools, self.shown = tools, tuple(each.shown for each in tools)
@@ -221,16 +223,16 @@ class ServerCatalog:
     # --- staleness --------------------------------------------------------------------------------------------------
 
     def mark_stale(self, _: object = None) -> None:
-        """The server has said that its list has changed, or may have done so unheard."""
-        self._currency.mark_stale(trio.current_time())
+        """Mark the shown tools as outdated: the server has notified a change, or may have, unheard."""
+        self._freshness.mark_stale(trio.current_time())
         self._became_stale.set()
 
     def is_stale(self) -> bool:
-        """Whether what is shown is known to be out of date."""
-        return self._currency.stale_since is not None
+        """Return True if the shown tools are known to be outdated."""
+        return self._freshness.stale_since is not None
 
     async def wait_stale(self) -> None:
-        """Wait until what is shown is out of date."""
+        """Wait until the shown tools are outdated."""
         while not self.is_stale():
             self._became_stale = trio.Event()
             await self._became_stale.wait()

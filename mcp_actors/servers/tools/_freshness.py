@@ -1,10 +1,9 @@
-"""Which answer counts, when a server is asked for its tools more than once and says in between that they have changed.
+"""Decide whether a tools/list response is newer than the one shown.
 
-Listings may cross: two that were under way at the same time can have been read in either order, whatever the order of
-their answers. And a listing may be overtaken by a notification that it is out of date. So what is shown is replaced
-only by an answer to a question that was asked when what is shown had arrived, and since which there was no
-notification. Thus it never goes back, and an answer that is not shown leaves the matter open (`Currency.stale_since`):
-somebody has to ask again.
+Two listings may cross: the server can have read them in either order, whatever the order of its answers. And a change
+notification may overtake a listing. An answer is therefore shown only if its request was sent after the shown answer
+had arrived, and no notification has arrived since the request. So the shown list never goes back in time. An answer
+that is not shown leaves `Freshness.stale_since` set, and the list has to be requested again.
 """
 
 from __future__ import annotations
@@ -13,30 +12,30 @@ from typing import Final, Literal
 
 from attrs import define, field, frozen
 
-__all__ = ["Currency", "Ticket", "Verdict"]
+__all__ = ["Freshness", "Ticket", "Verdict"]
 
-PATIENCE: Final = 5.0
-"""Seconds for which what is shown may be known to be out of date. Then an answer that was overtaken is shown too, for
-it is newer: a server that changes faster than it answers would otherwise be shown as it was at first for ever."""
+STALE_GRACE: Final = 5.0
+"""Seconds for which the shown list may be known to be outdated. After that even an overtaken answer is shown, because
+it is newer: otherwise the list of a server that changes faster than it answers would never be updated."""
 
 Verdict = Literal["newest", "overtaken", "crossed"]
-"""What an answer is: the newest there is; overtaken by a notification; crossed with the one that is shown."""
+"""An answer is the newest one, overtaken by a notification, or crossed with the shown one."""
 
 
 @frozen
 class Ticket:
-    """The moment in which a listing was begun: how many were before it, and how many notifications."""
+    """The moment when a listing was requested: the number of listings and of notifications so far."""
 
     number: int
     notifications: int
 
 
 @define(eq=False)
-class Currency:
-    """What is known about how recent the answer is that is shown.
+class Freshness:
+    """How recent the shown answer is.
 
     Attributes:
-        stale_since: when it was first known to be out of date; None: it is the newest, as far as is known.
+        stale_since: when it was first known to be outdated; None while it is the newest one known.
     """
 
     stale_since: float | None = field(default=None, init=False)
@@ -45,24 +44,24 @@ class Currency:
     _begun_when_shown: int = field(default=0, init=False)
 
     def mark_stale(self, now: float) -> None:
-        """What is shown is out of date, or may be."""
+        """Mark the shown answer as possibly outdated."""
         self._notifications += 1
         if self.stale_since is None:
             self.stale_since = now
 
     def begin(self) -> Ticket:
-        """The server is about to be asked."""
+        """Register a request that is about to be sent."""
         self._begun += 1
         return Ticket(self._begun, self._notifications)
 
     def judge(self, ticket: Ticket, now: float) -> Verdict:
-        """What the answer is that has come to a question."""
+        """Judge an answer by the moment of its request."""
         if ticket.number <= self._begun_when_shown:
             return "crossed"
-        patient = self.stale_since is not None and now - self.stale_since < PATIENCE
+        patient = self.stale_since is not None and now - self.stale_since < STALE_GRACE
         return "overtaken" if ticket.notifications < self._notifications and patient else "newest"
 
     def show(self, ticket: Ticket, now: float) -> None:
-        """The answer to this question is shown from now on."""
+        """Register that the answer to this request is shown."""
         self._begun_when_shown = self._begun
         self.stale_since = None if ticket.notifications == self._notifications else now

@@ -1,7 +1,7 @@
-"""What tells one configured server from another, from one run of a program to the next.
+"""Identify a configured server from one run of a program to the next.
 
-It is taken from the configuration as it was written: nothing is resolved. No value of ``env``, headers or ``auth`` goes
-into it, and of arguments and URLs only what may be shown: who has the hash of a short credential can find it by trying.
+The identity comes from the configuration as written, with nothing resolved. It contains no value of ``env``, headers or
+``auth``, and masked arguments and URLs only, because a short credential can be found from its hash by trying.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ __all__ = ["fingerprint", "launch_identity", "launch_pin"]
 
 
 def fingerprint(config: ServerConfig) -> str | None:
-    """Return a hexadecimal text that two configurations share if what is remembered of one is about the other, too.
+    """Return a hexadecimal key for what is remembered of a server; None for a server in this process.
 
-    Of a server that stands in a file, that is its place: its name there, whatever it is started from. So whoever has
-    the file start something else under that name is noticed, and programs with files of their own do not disturb each
-    other. One that was made by a program is known by its name and its `launch_identity`.
+    A server from a configuration file is identified by the file and its name there, not by its command. A file that
+    suddenly starts another program under that name is therefore noticed, and programs with different files do not
+    disturb each other. A server configured in code is identified by its name and its `launch_identity`.
     """
     identity = launch_identity(config.transport)
     if identity is None:
@@ -36,15 +36,15 @@ def fingerprint(config: ServerConfig) -> str | None:
 
 
 def launch_pin(config: ServerConfig) -> str | None:
-    """Return the pin of what a server is started from or reached at; None if nobody can say what that is."""
+    """Return the pin of a server's command or URL; None for a server in this process."""
     identity = launch_identity(config.transport)
     return None if identity is None else identity_pin({"launch": digest({"name": config.name, **identity})})
 
 
 def launch_identity(transport: Transport) -> dict[str, object] | None:
-    """Return what a server is started from or reached at, as JSON-like data.
+    """Return a server's command or URL as JSON-like data.
 
-    None for a server in this process: there is nothing by which the next run could know it again.
+    None for a server in this process: the next run has nothing to recognize it by.
     """
     match transport:
         case Stdio(command=command, args=args, cwd=cwd, env=env, env_from=env_from):

@@ -1,8 +1,8 @@
-"""A tool as a server lists it, with what was made of it once, when it came: nothing of that is done again.
+"""A listed tool with its hash and its immutable form, computed once when it arrives.
 
-To copy a schema into a form that nobody can change, and to hash it, takes as long as the server wants, up to its
-limits. So it is done tool by tool, with checkpoints between; what is left to do in one step afterwards (which tools are
-new, which are hidden, what the catalogue of the group shows) is a matter of names and hashes.
+Freezing and hashing a schema takes time that the server controls, up to its limits. It is therefore done tool by tool
+with checkpoints in between. The later steps (which tools are new, hidden, shown) compare only names and hashes, so each
+fits in one synchronous step.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from attrs import field, frozen
 
 from ...catalog import CatalogTool, pin
-from ..basics import Turns
+from ..basics import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,12 +24,12 @@ __all__ = ["KnownTool", "known_tools"]
 
 @frozen
 class KnownTool:
-    """One tool of one server. Two are equal if they are the same JSON: to Python alone, 1 and true would be, too.
+    """One tool of one server. Two are equal if they are the same JSON (plain Python equality takes 1 for true).
 
     Attributes:
-        tool: as the server lists it; nobody changes it.
+        tool: the tool as the server lists it; never modified.
         pin: its SHA-256.
-        shown: what the catalogue shows of it, but for its public name.
+        shown: its entry in the group's catalogue, without a public name.
     """
 
     tool: Tool
@@ -38,25 +38,25 @@ class KnownTool:
 
     @classmethod
     def of(cls, server: str, tool: Tool) -> Self:
-        """Work out what is known of a tool."""
+        """Freeze and hash a tool."""
         shown = CatalogTool.from_listing(server, tool, tool.name)
         return cls(tool, pin(shown), shown)
 
     @property
     def name(self) -> str:
-        """Its name as the server calls it."""
+        """The tool's name on its server."""
         return self.tool.name
 
 
 async def known_tools(server: str, tools: Iterable[Tool]) -> tuple[KnownTool, ...]:
-    """Work out what is known of each tool; of several of one name, of the first: a second one is judged by nobody.
+    """Freeze and hash each tool. Of several tools with one name only the first counts.
 
-    **Cancellation**: leaves soon; there may be no checkpoint.
+    **Cancellation**: leaves at the next tool. There is no checkpoint if the list is short.
     """
     known: dict[str, KnownTool] = {}
-    turns = Turns()
+    time_slice = TimeSlice()
     for tool in tools:
         if tool.name not in known:
             known[tool.name] = KnownTool.of(server, tool)
-            await turns.take()
+            await time_slice.checkpoint()
     return tuple(known.values())

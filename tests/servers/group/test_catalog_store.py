@@ -34,7 +34,7 @@ from mcp_actors.config import ConfigValue, Secret, load_config
 from mcp_actors.kernel import Crashed
 from mcp_actors.servers import ToolsDiffer
 from mcp_actors.servers.group import _memory
-from mcp_actors.servers.group._memory import FLUSH_WAIT, RECALL_WAIT
+from mcp_actors.servers.group._memory import FLUSH_WAIT, LOAD_WAIT
 from mcp_actors.servers.tools._identity import fingerprint, launch_pin
 
 from ...messages import Said
@@ -474,7 +474,7 @@ async def test_a_file_system_that_hangs_delays_a_start_by_its_bound_only(
     monkeypatch.setattr(_memory, job, hang)
     began = trio.current_time()
     async with open_servers(Fault().config(), catalog_store=tmp_path) as group:
-        assert trio.current_time() == began + RECALL_WAIT
+        assert trio.current_time() == began + LOAD_WAIT
         assert state(group, "here") == "ready"
         left = trio.current_time()
     assert trio.current_time() == left + FLUSH_WAIT
@@ -501,7 +501,7 @@ async def test_a_slow_file_of_one_server_does_not_hide_the_others(
         return load(store, key, server)
 
     monkeypatch.setattr(_memory, "_load", reads)
-    monkeypatch.setattr(_memory, "RECALL_WAIT", 0.6)
+    monkeypatch.setattr(_memory, "LOAD_WAIT", 0.6)
     async with open_servers(*configs, catalog_store=slow.store) as group:
         assert group["other"].tool_changes.added == ("tool_0",)
         stuck.set()

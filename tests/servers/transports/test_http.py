@@ -16,7 +16,7 @@ from mcp.types import METHOD_NOT_FOUND
 
 from mcp_actors._errors import ConnectFailed, HttpStatusError
 from mcp_actors.config import Http, Secret, ServerConfig
-from mcp_actors.servers.basics._exchange import ConnectionOver
+from mcp_actors.servers.basics._request_trace import ConnectionOver
 from mcp_actors.servers.transports import Masker, Obituary, open_link
 from mcp_actors.servers.transports.http import _link as _http_link
 

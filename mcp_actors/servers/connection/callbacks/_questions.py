@@ -19,7 +19,7 @@ from mcp.types import (
 from ...._collapse import caused_by
 from ...._errors import LimitExceeded, ServerError
 from ....config import CallbackContext
-from ...basics import current_exchange
+from ...basics import current_trace
 from ._tasks import TookTooLong
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Questions:
 
     def _patience(self) -> AbstractContextManager[None]:
         """While a callback runs nothing lacks progress. For a request that is known, `_input_required` sees to that."""
-        return nullcontext() if current_exchange().deadline is not None else self._record.deadlines.held()
+        return nullcontext() if current_trace().deadline is not None else self._record.deadlines.held()
 
     def _failed(self, kind: str, problem: str, cause: Exception | None, code: int, *, modern: bool) -> ErrorData:
         """A callback did not answer. What it said is not told to the server: it is none of its business."""
@@ -135,14 +135,14 @@ class Questions:
         if modern:
             # No message of that era could tell the server. The request that needed the answer ends here, in its own
             # task, and the SDK will make an error of its own of it: this is what its caller is to get.
-            exchange = current_exchange()
-            operation = f"{exchange.deadline.operation}: " if exchange.deadline is not None else ""
+            trace = current_trace()
+            operation = f"{trace.deadline.operation}: " if trace.deadline is not None else ""
             failure = ServerError(
                 f"server {self._server!r}: {operation}it asked for {kind}, and the callback for that {problem}; mend "
                 "that, and send the request again",
                 server=self._server,
             )
-            exchange.failure = caused_by(failure, cause)
+            trace.failure = caused_by(failure, cause)
         return ErrorData(code=code, message=f"the client's callback for {kind} failed")
 
     def _refuse(self, kind: str, *, modern: bool) -> ErrorData:
@@ -154,10 +154,10 @@ class Questions:
             self._server,
             MAX_QUESTIONS,
         )
-        exchange = current_exchange()
-        if modern and exchange.deadline is not None:  # as in `_failed`: nobody but the caller can be told
-            exchange.failure = LimitExceeded(
-                f"server {self._server!r}: {exchange.deadline.operation}: it asked for {kind} while {MAX_QUESTIONS} of "
+        trace = current_trace()
+        if modern and trace.deadline is not None:  # as in `_failed`: nobody but the caller can be told
+            trace.failure = LimitExceeded(
+                f"server {self._server!r}: {trace.deadline.operation}: it asked for {kind} while {MAX_QUESTIONS} of "
                 "its questions waited for an answer, which is all that it may ask at a time; send less requests of the "
                 "kind at a time, or have the server mended",
                 server=self._server,

@@ -24,7 +24,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from ...._backoff import Backoff
 from ...._errors import HttpStatusError
-from ...basics import ConnectionOver, open_exchange, problem_of
+from ...basics import ConnectionOver, open_trace, problem_of
 from ...policy import asked_to_wait, is_transient
 from ...record import Incoming, NotificationsMissed
 
@@ -104,12 +104,12 @@ class Listening:
     async def _run(self) -> None:
         ends = 0
         while True:
-            exchange, self._opened_at = open_exchange(), math.inf
+            trace, self._opened_at = open_trace(), math.inf
             error: Exception | None = None
             try:
                 await self._listen()
             except Exception as exc:
-                error = exchange.failure or exc
+                error = trace.failure or exc
             self._stands.set()  # or never will, so that there is nothing to wait for
             if isinstance(error, ConnectionOver):
                 self.on_gone(error)

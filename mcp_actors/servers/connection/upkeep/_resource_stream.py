@@ -12,14 +12,14 @@ from mcp.types import INTERNAL_ERROR
 
 from ...._errors import ConnectionLost, NotSupported
 from ....config import mask_url
-from ...basics import current_exchange, open_exchange
+from ...basics import current_trace, open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mcp import Client
 
-    from ...basics import Exchange
+    from ...basics import RequestTrace
     from ...record import Subscription
 
 __all__ = ["ResourceStream"]
@@ -47,7 +47,7 @@ class ResourceStream:
     _began: float | None = field(default=None, init=False)
     _honored: frozenset[str] = field(default=frozenset(), init=False)
     _error: Exception | None = field(default=None, init=False)
-    _exchange: Exchange | None = field(default=None, init=False)
+    _trace: RequestTrace | None = field(default=None, init=False)
 
     @property
     def acknowledged(self) -> bool:
@@ -61,7 +61,7 @@ class ResourceStream:
 
     async def run(self) -> None:
         """Hold it open until one of the two sides closes it."""
-        self._exchange = open_exchange()
+        self._trace = open_trace()
         try:
             with self.scope:
                 async with self.client.listen(resource_subscriptions=self.subscription.uris) as stream:
@@ -95,11 +95,11 @@ class ResourceStream:
             )
 
     def _failure(self, operation: str) -> Exception:
-        assert self._exchange is not None
-        failure = self._exchange.failure
+        assert self._trace is not None
+        failure = self._trace.failure
         if failure is not None:  # the link knows more than the SDK, and the request that waits is to know it too
-            asking = current_exchange()
-            asking.failure, asking.begun = failure, self._exchange.begun
+            asking = current_trace()
+            asking.failure, asking.begun = failure, self._trace.begun
             return MCPError(INTERNAL_ERROR, str(failure))
         if isinstance(self._error, MCPError):
             return self._error

@@ -36,7 +36,7 @@ from ....config import mask_url
 from ...basics import problem_of
 from ...policy import is_transient
 from ...record import require
-from ...requests import Request, ask_from_beside
+from ...requests import Request, request_internally
 from ._notifications import lists_that_change
 from ._resource_stream import ResourceStream
 
@@ -299,7 +299,7 @@ class Connection:
                 await trio.sleep(AGAIN.delay(failures, random=random.random))
             try:
                 async with self._renewals:
-                    await ask_from_beside(self.record, self.actor, Subscribe(subscription))
+                    await request_internally(self.record, self.actor, Subscribe(subscription))
             except (ActorCrashed, ActorStopped):
                 return  # the connection has ended
             except Exception as exc:

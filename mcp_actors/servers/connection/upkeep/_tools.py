@@ -27,7 +27,7 @@ from ...._backoff import Backoff
 from ...._errors import ActorCrashed, ActorStopped
 from ...basics import problem_of
 from ...policy import asked_to_wait
-from ...requests import ListTools, ask_from_beside
+from ...requests import ListTools, request_internally
 
 if TYPE_CHECKING:
     from ....kernel import ActorRef
@@ -113,7 +113,7 @@ async def _refresh(record: ServerRecord, actor: ActorRef) -> None:
     if config.request_timeout is None and config.connect_timeout is not None:
         bound = config.connect_timeout
     with trio.move_on_after(bound):
-        await ask_from_beside(record, actor, ListTools())
+        await request_internally(record, actor, ListTools())
         return
     raise TimeoutError(f"no answer within {bound:g} s")
 

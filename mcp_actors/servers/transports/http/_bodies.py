@@ -11,7 +11,7 @@ import httpx2
 import trio
 from mcp import MCPError
 
-from ...basics import Turns
+from ...basics import TimeSlice
 from .._lifeline import Lifeline
 from ..wire import TooManyValues, ValueCounter
 from ._failures import error_in
@@ -145,19 +145,19 @@ class HeardBody(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-class _InTurns(httpx2.AsyncByteStream):
+class _Sliced(httpx2.AsyncByteStream):
     """An encoded body in small pieces, with checkpoints in between even if all of it has arrived."""
 
-    def __init__(self, inner: httpx2.AsyncByteStream, size: int, turns: Turns) -> None:
+    def __init__(self, inner: httpx2.AsyncByteStream, size: int, time_slice: TimeSlice) -> None:
         self._inner = inner
         self._size = size
-        self._turns = turns
+        self._time_slice = time_slice
         self._pieces = self._cut()
 
     async def _cut(self) -> AsyncGenerator[bytes, None]:
         async for chunk in self._inner:
             for begin in range(0, len(chunk), self._size):
-                await self._turns.take()
+                await self._time_slice.checkpoint()
                 yield chunk[begin : begin + self._size]
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -179,13 +179,13 @@ async def pieces_of(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
     codings = [each for each in codings if each != "identity"]
     if len(codings) > 1:
         raise httpx2.DecodingError(f"it was encoded more than once: {', '.join(codings)}")
-    turns = Turns()
+    time_slice = TimeSlice()
     size = ENCODED_PIECE if codings else PIECE
-    response.stream = _InTurns(response.stream, size, turns)  # type: ignore[arg-type]  # an AsyncClient's are async
+    response.stream = _Sliced(response.stream, size, time_slice)  # type: ignore[arg-type]  # an AsyncClient's are async
     async with aclosing(response.aiter_bytes()) as decoded:
         async for data in decoded:
             for begin in range(0, len(data), PIECE):
-                await turns.take()
+                await time_slice.checkpoint()
                 yield data[begin : begin + PIECE]
 
 

@@ -17,7 +17,7 @@ import httpx2
 import trio
 from attrs import evolve, field, frozen
 
-from ...basics import Turns
+from ...basics import TimeSlice
 from ..wire import LONG, Excerpt, LongLine, MessageLimits, ReadingPace, ValueCounter
 from ._bodies import PIECE, pieces_of
 
@@ -220,17 +220,17 @@ async def read_events(
     Raises:
         TooMuch: an event is even longer than that.
     """
-    parser, turns, size = EventParser(limits.bytes, limits.values), Turns(), 0
+    parser, time_slice, size = EventParser(limits.bytes, limits.values), TimeSlice(), 0
     async with aclosing(pieces_of(response)) as pieces:
         async for piece in pieces:
             for part in _parts(piece):
-                await turns.take()
+                await time_slice.checkpoint()
                 began, idle, size = perf_counter(), True, size + len(part)
                 for event in parser.feed(part):
                     idle = False
                     yield evolve(event, unpaced=size)
                     size = 0
-                    await turns.take()
+                    await time_slice.checkpoint()
                 if idle and not parser.begun:
                     await trio.sleep(pace.wasted(perf_counter() - began) or 0)
                 elif parser.coming is not None and not is_expected(parser.coming):

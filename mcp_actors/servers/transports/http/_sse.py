@@ -35,7 +35,7 @@ from mcp.types import (
 
 from ...._errors import ServerError
 from ....config import Sse
-from ...basics import ConnectionOver, Exchange, current_exchange
+from ...basics import ConnectionOver, RequestTrace, current_trace
 from .._lifeline import Lifeline
 from ..credentials import discreet
 from ..wire import (
@@ -115,9 +115,9 @@ class _Writer(Stream):
         with discreet(self._link.masker, self._link.configured_url):
             # Servers refuse every request that overtakes the end of the handshake, so wait until that is posted.
             if isinstance(message, JSONRPCNotification) and message.method == INITIALIZED:
-                await self._link.post(message, current_exchange())
+                await self._link.post(message, current_trace())
             else:
-                self._link.post_soon(message, current_exchange())
+                self._link.post_soon(message, current_trace())
 
     async def aclose(self) -> None:
         """Take no more messages."""
@@ -240,30 +240,30 @@ class SseLink(HttpLink[Sse]):
 
     # --- outgoing ---------------------------------------------------------------------------------------------------
 
-    def post_soon(self, message: JSONRPCMessage, exchange: Exchange) -> None:
+    def post_soon(self, message: JSONRPCMessage, trace: RequestTrace) -> None:
         """Post a message in a task of its own, which the cancellation of a caller does not reach."""
-        self._background.start_soon(self.post, message, exchange, name=f"{self._name}:post")
+        self._background.start_soon(self.post, message, trace, name=f"{self._name}:post")
 
-    async def post(self, message: JSONRPCMessage, exchange: Exchange) -> None:
+    async def post(self, message: JSONRPCMessage, trace: RequestTrace) -> None:
         """Post a message. A request that cannot be posted is answered with an error."""
         content = message.model_dump(by_alias=True, mode="json", exclude_unset=True)
         request = self._client.build_request("POST", self._endpoint, json=content)
         request.stream = body = WatchedRequestBody(request.stream)  # type: ignore[arg-type]  # an AsyncClient's is
         if isinstance(message, JSONRPCRequest):
-            exchange.failure = None
+            trace.failure = None
             self._unanswered[message.id] = request
         elif isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
             self._answered((message.params or {}).get("requestId"))  # its caller has left
         try:
             with self._requests.sending(message):
                 response = await self._sent(request, self._reach.send)
-                exchange.begun = True
+                trace.begun = True
                 await read_short(response)  # so that the connection can be used again
         except Exception as exc:
             error = self._failures.of(exc, request, sent=body.offered)
-            exchange.begun = exchange.begun or (body.offered and not isinstance(error, ConnectionOver))
+            trace.begun = trace.begun or (body.offered and not isinstance(error, ConnectionOver))
             if isinstance(message, JSONRPCRequest):
-                exchange.failure = error
+                trace.failure = error
                 await self._answer(message.id)
             else:
                 logger.debug("server %r: a message could not be sent", self._name, exc_info=exc)
@@ -272,7 +272,7 @@ class SseLink(HttpLink[Sse]):
                 self._reach.finished(request)
 
     async def _answer(self, id: RequestId) -> None:
-        """Answer a request with an error of our own. Its text does not matter: the exchange has the real error."""
+        """Answer a request with an error of our own. Its text does not matter: the trace has the real error."""
         self._answered(id)
         failed = JSONRPCError(jsonrpc="2.0", id=id, error=ErrorData(code=INTERNAL_ERROR, message="not posted"))
         with suppress(trio.ClosedResourceError, trio.BrokenResourceError):

@@ -9,7 +9,7 @@ from typing import Final
 import trio
 
 from ...._plain_text import plain_text
-from ...basics import Turns
+from ...basics import TimeSlice
 from ..credentials import Masker
 
 __all__ = ["StderrReader"]
@@ -91,13 +91,13 @@ class StderrReader:
             piece, begun = self._parted(begun)
             lines.append(piece)
         self._begun = begun
-        turns, pieces = Turns(), list(self._pieces(lines))
+        time_slice, pieces = TimeSlice(), list(self._pieces(lines))
         for number, piece in enumerate(pieces):
             if self._enough():
                 self._left_out += len(pieces) - number
                 return
             self._log(piece)
-            await turns.take()
+            await time_slice.checkpoint()
 
     @property
     def _margin(self) -> int:

@@ -2,7 +2,7 @@
 
 The SDK's transport reacts to a failed request by cancelling everything inside it: other requests, the session, the
 connection. So it gets a client that never lets a request fail. This client sends through the real one, turns any
-failure into a response to that one message, and leaves the real error in the request's `Exchange`.
+failure into a response to that one message, and leaves the real error in the request's `RequestTrace`.
 
 Three things pass unchanged:
 
@@ -31,7 +31,7 @@ from mcp.types import (
 )
 
 from ....._errors import HttpStatusError, LimitExceeded
-from ....basics import Background, ConnectionOver, Exchange, current_exchange
+from ....basics import Background, ConnectionOver, RequestTrace, current_trace
 from ..._lifeline import Lifeline
 from ...wire import INITIALIZED, Excerpt, Excess, MessageLimits, ReadingPace, TooManyValues, parse_message
 from .._bodies import (
@@ -149,7 +149,7 @@ class ContainedClient(httpx2.AsyncClient):
                     self._lifeline.lose(self._failures.status(response, datetime.now(UTC), error))
             response.request = httpx2.Request(request.method, self._shown)  # the SDK logs its URL
         elif isinstance(message, JSONRPCRequest) and RESUMED in request.headers:
-            return self._watch(request, response, current_exchange())
+            return self._watch(request, response, current_trace())
         elif request.method == "GET" and media_type(response) == EVENTS:
             response = self._listen(response)
             self._notifications.open(response)  # a server without such a stream may answer 404 too
@@ -192,50 +192,50 @@ class ContainedClient(httpx2.AsyncClient):
 
     async def _ask(self, request: httpx2.Request, message: JSONRPCRequest) -> httpx2.Response:
         """Send a request; return its response, or an error in its place."""
-        exchange = current_exchange()
-        exchange.failure = None
+        trace = current_trace()
+        trace.failure = None
         self._negotiated = self._negotiated or message.method not in HANDSHAKE
         request.stream = body = WatchedRequestBody(request.stream)  # type: ignore[arg-type]  # the SDK's are async
         goes_on = False
         try:
             response = await self._reach.send(request)
             if response.next_request is not None:
-                exchange.failure = self._failures.redirected(response)  # unless the SDK follows
+                trace.failure = self._failures.redirected(response)  # unless the SDK follows
                 return await _bare(response)
             goes_on = response.is_success and media_type(response) == EVENTS
             if goes_on and message.method == LISTEN:
                 # The notification stream does not count as a request in flight: refused requests would wait for its
                 # end, while a server that shuts down gracefully waits for its listeners.
                 self._reach.finished(request)
-            return self._watch(request, response, exchange) if goes_on else await self._read(response, message)
+            return self._watch(request, response, trace) if goes_on else await self._read(response, message)
         except Exception as exc:
-            exchange.failure = error = self._failures.of(exc, request, sent=body.offered)
+            trace.failure = error = self._failures.of(exc, request, sent=body.offered)
             if body.offered and isinstance(exc, httpx2.TransportError):
                 self._reach.look()
         finally:
-            exchange.begun = exchange.begun or (body.offered and not isinstance(exchange.failure, ConnectionOver))
+            trace.begun = trace.begun or (body.offered and not isinstance(trace.failure, ConnectionOver))
             if not goes_on:
                 self._reach.finished(request)
         if not self._negotiated and not _may_be_other_era(error):
             raise error
-        # The text does not matter to the caller, who gets the error of the exchange.
+        # The text does not matter to the caller, who gets the error of the trace.
         return _answer(request, message, ErrorData(code=INTERNAL_ERROR, message=str(error)))
 
-    def _watch(self, request: httpx2.Request, response: httpx2.Response, exchange: Exchange) -> httpx2.Response:
+    def _watch(self, request: httpx2.Request, response: httpx2.Response, trace: RequestTrace) -> httpx2.Response:
         """Let the SDK read an event stream, and note if it ends before the SDK has closed it."""
 
         def ended(error: Exception | None) -> None:
             if error is None:
-                exchange.failure = self._failures.lost("the event stream ended before the response")
+                trace.failure = self._failures.lost("the event stream ended before the response")
             elif isinstance(error, TooMuch):
-                exchange.failure = self._too_large(error.data.excess)
+                trace.failure = self._too_large(error.data.excess)
             elif isinstance(error, NotMessage):
-                exchange.failure = self._failures.lost(str(error))
+                trace.failure = self._failures.lost(str(error))
             else:
-                exchange.failure = self._failures.broken(error)
+                trace.failure = self._failures.broken(error)
                 self._reach.look()
 
-        exchange.failure = None
+        trace.failure = None
         # Nobody needs the end of an event over a limit: it is the request of this stream that it fails.
         events = read_events(response, self._limits, self._pace, is_expected=_may_be_answer, skipped=0)
         response = with_stubs(response, events, _read_event, self._pace, answers=True)

@@ -1,0 +1,89 @@
+"""Lets a transport report why a request failed, beyond what the SDK's MCPError says.
+
+The SDK reports every failure as an `mcp.MCPError` of a few words. It does carry context variables from the task that
+sends a request to the task that talks to the network. So the sending task puts a `RequestTrace` into its context; the
+transport finds it there and adds what the error cannot say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final, Protocol
+
+from attrs import define, field
+
+__all__ = ["ConnectionOver", "RequestTrace", "current_trace", "open_trace"]
+
+
+class ConnectionOver(Exception):
+    """The connection cannot be used any more.
+
+    As the failure of a request it also means that the request provably had no effect. No caller sees it: the request
+    returns to its place in the queue, and the next connection serves it.
+    """
+
+
+class Deadline(Protocol):
+    """The part of a request's deadline that a trace needs."""
+
+    @property
+    def operation(self) -> str:
+        """The protocol's method and its main argument."""
+
+    asked_back: bool
+
+    def suspend(self) -> None:
+        """Stop the time without progress."""
+
+    def renew(self) -> None:
+        """Restart the time without progress."""
+
+
+@define(eq=False)
+class RequestTrace:
+    """One request of a caller, over all its messages (attempts, pages, further rounds).
+
+    Attributes:
+        failure: why the latest message failed, unless the server answered it with an MCP error: a `ServerError` for
+            the caller, or `ConnectionOver`.
+        begun: True once a message was sent, so that the request may have had an effect.
+        deadline: the deadline of the request; None while a connection is opened.
+    """
+
+    failure: Exception | None = None
+    begun: bool = False
+    deadline: Deadline | None = None
+    _questions: int = field(default=0, init=False)
+
+    @contextmanager
+    def asked_back(self) -> Iterator[None]:
+        """Stop the time without progress while the server waits for our answer to its question."""
+        deadline = self.deadline
+        self._questions += 1
+        if deadline is not None:
+            deadline.asked_back = True
+            deadline.suspend()
+        try:
+            yield
+        finally:
+            self._questions -= 1
+            if deadline is not None and not self._questions:
+                deadline.asked_back = False
+                deadline.renew()
+
+
+_trace: Final[ContextVar[RequestTrace | None]] = ContextVar("trace", default=None)
+
+
+def open_trace(deadline: Deadline | None = None) -> RequestTrace:
+    """Start a trace for this context and for all tasks started from it."""
+    trace = RequestTrace(deadline=deadline)
+    _trace.set(trace)
+    return trace
+
+
+def current_trace() -> RequestTrace:
+    """Return the trace of this context, or a fresh one without effect if there is none."""
+    return _trace.get() or RequestTrace()
