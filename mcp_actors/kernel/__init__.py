@@ -18,13 +18,6 @@ from .._errors import (
     RestartLimitReached as RestartLimitReached,
 )
 from .._exports import publish
-from ._actor import (
-    Actor as Actor,
-    IgnoreStart as IgnoreStart,
-    NotSent as NotSent,
-    StopActor as StopActor,
-)
-from ._child_table import ChildInfo as ChildInfo, ChildrenCount as ChildrenCount
 from ._events import (
     Crashed as Crashed,
     DeadLetter as DeadLetter,
@@ -45,20 +38,29 @@ from ._events import (
     Stopping as Stopping,
     Unhandled as Unhandled,
 )
-from ._mailbox import OverflowPolicy as OverflowPolicy
-from ._messages import Call as Call, Message as Message
 from ._open import open_actor as open_actor, open_supervisor as open_supervisor
-from ._record import ActorState as ActorState, ActorStatistics as ActorStatistics
-from ._ref import ActorRef as ActorRef, PendingCall as PendingCall
-from ._restart import (
+from .actor import (
+    Actor as Actor,
+    ActorRef as ActorRef,
+    ActorState as ActorState,
+    ActorStatistics as ActorStatistics,
+    IgnoreStart as IgnoreStart,
+    NotSent as NotSent,
+    PendingCall as PendingCall,
+    StopActor as StopActor,
+)
+from .mailbox import Call as Call, Message as Message, OverflowPolicy as OverflowPolicy
+from .supervisor import (
     AutoShutdown as AutoShutdown,
+    ChildInfo as ChildInfo,
+    ChildrenCount as ChildrenCount,
     ChildSpec as ChildSpec,
     RestartType as RestartType,
     Shutdown as Shutdown,
     Strategy as Strategy,
+    Supervisor as Supervisor,
+    SupervisorRef as SupervisorRef,
 )
-from ._supervisor import Supervisor as Supervisor
-from ._supervisor_messages import SupervisorRef as SupervisorRef
 
 __all__ = [
     "Actor",

@@ -37,10 +37,7 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from ._end import End
-    from ._incarnation import Incarnation
-    from ._record import Record
-    from ._requests import Requests
+    from .actor import End, Incarnation, Record, Requests
 
 PRUNE_AT: Final = 8
 """Calls of a handler that are remembered before the answered ones are dropped; later twice the unanswered ones more."""

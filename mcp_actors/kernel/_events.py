@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 import trio
 from attrs import field, fields, frozen
 
+from .._checks import is_whole
 from .._collapse import EXITS
 from .._pickling import pack, unpack
 
@@ -314,5 +315,5 @@ class EventStream:
 
 def check_buffer(size: object) -> None:
     """Refuse a size that no event stream can have."""
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+    if not is_whole(size, 1):
         raise ValueError(f"an event stream holds at least 1 event, not {size!r}; give size as a positive int")

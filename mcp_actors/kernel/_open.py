@@ -17,25 +17,19 @@ import trio
 from .._collapse import EXITS, caused_by, collapse, exit_in, leaves, without_cancelled
 from .._errors import ActorCrashed, ActorStartError, ActorStopped, RestartLimitReached
 from .._flavor import check_flavor
-from ._actor import check_actor
 from ._circles import current_sender, expect, is_bounded
-from ._end import told
 from ._events import EventHub
-from ._incarnation import Incarnation
-from ._mailbox import MAILBOX_SIZE, Mailbox, OverflowPolicy, check_mailbox
-from ._record import Record
-from ._stop import stop
-from ._supervisor import Supervisor
-from ._supervisor_messages import SupervisorRef, ref_to
+from .actor import Incarnation, Record, check_actor, stop, told
+from .mailbox import MAILBOX_SIZE, Mailbox, OverflowPolicy, check_mailbox
+from .supervisor import Supervisor, SupervisorRef, ref_to
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from .._backoff import Backoff
-    from ._actor import Actor
     from ._events import Observer
-    from ._ref import ActorRef
-    from ._restart import AutoShutdown, ChildSpec, Strategy
+    from .actor import Actor, ActorRef
+    from .supervisor import AutoShutdown, ChildSpec, Strategy
 
 __all__ = ["open_actor", "open_supervisor"]
 

@@ -12,7 +12,8 @@ import trio
 from attrs import frozen
 from hypothesis import given, settings, strategies as st
 
-from mcp_actors.kernel import Actor, ActorError, ActorRef, Call, _ref, open_actor
+from mcp_actors.kernel import Actor, ActorError, ActorRef, Call, open_actor
+from mcp_actors.kernel.actor import _ref
 
 ACTORS = 3
 

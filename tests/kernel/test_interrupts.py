@@ -17,7 +17,7 @@ EVERY = 97
 
 
 KERNEL: Final = "/mcp_actors/kernel/"
-OWNER: Final = "/mcp_actors/kernel/_incarnation.py"
+OWNER: Final = "/mcp_actors/kernel/actor/_incarnation.py"
 
 
 async def live() -> None:

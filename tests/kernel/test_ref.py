@@ -19,7 +19,7 @@ from mcp_actors.kernel import (
     StopActor,
     open_actor,
 )
-from mcp_actors.kernel._reply import Reply, error, value
+from mcp_actors.kernel.mailbox._reply import Reply, error, value
 
 from .actors import Boom, Do, Fatal, Gate, Get, Host, Put, hook, leaving, open_child, raising
 

@@ -16,7 +16,7 @@ from trio.testing import MockClock
 
 from mcp_actors import ConnectFailed, InProcess, RequestTimedOut, ServerConfig, ServerError, open_servers
 from mcp_actors.kernel import GaveUp, Restarting, StartFailed, StopFailed, Stopped, Stopping
-from mcp_actors.kernel._incarnation import Incarnation
+from mcp_actors.kernel.actor._incarnation import Incarnation
 
 from .fleet import PROMPT, pid_of
 from .groups import BOUND, LATER, NEVER, Events, Fault, expire_once, has_lines, pids_in, server, shell

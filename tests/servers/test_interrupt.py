@@ -24,7 +24,7 @@ from .interruptible import SLOW_TO_STOP
 from .links import MARGIN, wait_for_line
 from .processes import eventually, wait_ended
 
-OWNER: Final = "/mcp_actors/kernel/_incarnation.py"
+OWNER: Final = "/mcp_actors/kernel/actor/_incarnation.py"
 """What calls the code of a connection, in the task that owns it."""
 
 

@@ -16,7 +16,7 @@ import outcome
 from attrs import frozen
 
 from ..._errors import ServerUnavailable
-from ...kernel._reply import Reply
+from ...kernel.mailbox import Reply
 
 if TYPE_CHECKING:
     import asyncio

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from attrs import field, frozen
 
-from .._errors import ActorError
+from ..._errors import ActorError
 
 EndReason = Literal["normal", "shutdown", "crashed", "ignored"]
 

@@ -24,21 +24,20 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from .._collapse import caused_by
-from .._errors import RestartLimitReached
-from .._suspend import sleep_through_suspend
-from . import _events as events
-from ._end import CUT_SHORT, told
+from ..._collapse import caused_by
+from ..._errors import RestartLimitReached
+from ..._suspend import sleep_through_suspend
+from .. import _events as events
+from ..actor import CUT_SHORT, told
 from ._restart import RestartBudget, affected, plan_restart, restarts_after, shuts_down
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ._child_table import Child
+    from ..actor import End, Incarnation
     from ._children import Children
-    from ._end import End
-    from ._incarnation import Incarnation
     from ._restart import SupervisorPolicy
+    from ._table import Child
 
 
 class Recovery:

@@ -38,22 +38,18 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from .._collapse import EXITS
-from ._actor import Actor
-from ._child_table import Child, make_record
-from ._end import CUT_SHORT
-from ._incarnation import Incarnation
+from ..._collapse import EXITS
+from ..actor import CUT_SHORT, Actor, Incarnation, stop_within
 from ._recovery import Recovery
 from ._restart import restarts_after
-from ._stop import stop_within
+from ._table import Child, make_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ._child_table import After
-    from ._end import End
-    from ._record import Record
+    from ..actor import End, Record
     from ._restart import ChildSpec, SupervisorPolicy
+    from ._table import After
 
 Job = Callable[[], Awaitable[None]]
 """What the manager does next."""

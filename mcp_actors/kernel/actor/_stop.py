@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 if TYPE_CHECKING:
+    from ..supervisor import Shutdown
     from ._incarnation import Incarnation
-    from ._restart import Shutdown
 
 logger = logging.getLogger("mcp_actors.kernel")
 

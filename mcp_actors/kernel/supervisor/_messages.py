@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, ClassVar
 
 from attrs import frozen
 
-from .._errors import ChildError
-from ._child_table import ChildInfo, ChildrenCount
-from ._events import EVENT_BUFFER
-from ._messages import Call
-from ._ref import ActorRef
+from ..._errors import ChildError
+from .._events import EVENT_BUFFER
+from ..actor import ActorRef
+from ..mailbox import Call
+from ._table import ChildInfo, ChildrenCount
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from ._events import EventStream
-    from ._record import Record
+    from .._events import EventStream
+    from ..actor import Record
     from ._restart import ChildSpec
 
 __all__ = ["SupervisorRef"]

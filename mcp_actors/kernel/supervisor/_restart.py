@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from attrs import define, field, frozen
 
-from .._backoff import Backoff
-from ._mailbox import MAILBOX_SIZE, OverflowPolicy, check_mailbox
+from ..._backoff import Backoff
+from ..._checks import is_seconds, is_whole
+from ..mailbox import MAILBOX_SIZE, OverflowPolicy, check_mailbox
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from attrs import Attribute
 
-    from ._actor import Actor
-    from ._end import EndReason
+    from ..actor import Actor, EndReason
 
 __all__ = ["AutoShutdown", "ChildSpec", "RestartBudget", "RestartType", "Shutdown", "Strategy"]
 
@@ -31,16 +31,6 @@ ParkRetry = Callable[[BaseException | None], float | None]
 """From the last failure of a child that is parked to the seconds until it is tried once more, or None for never."""
 
 _RESTART_TYPES: Final = ("permanent", "transient", "temporary")
-
-
-def is_seconds(value: object) -> bool:
-    """True for a positive finite number that is no bool."""
-    # The comparison refuses NaN, and unlike `math.isfinite` it takes integers that are too large for a float.
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _check_id(spec: ChildSpec, _: Attribute[str], value: object) -> None:
@@ -266,7 +256,7 @@ class SupervisorPolicy:
 
     def __attrs_post_init__(self) -> None:
         """Refuse what cannot work, with a `ValueError` that names the argument."""
-        if not _is_count(self.max_restarts):
+        if not is_whole(self.max_restarts, 0):
             raise ValueError(f"Supervisor: max_restarts must be an int of at least 0, not {self.max_restarts!r}")
         if self.window != math.inf and not is_seconds(self.window):
             raise ValueError(f"Supervisor: window must be positive seconds or math.inf, not {self.window!r}")

@@ -29,23 +29,23 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from .._collapse import EXITS, caused_by, collapse, exit_in
-from .._errors import ActorCrashed, ActorError, ActorStartError
-from . import _events as events
+from ..._collapse import EXITS, caused_by, collapse, exit_in
+from ..._errors import ActorCrashed, ActorError, ActorStartError
+from .. import _events as events
+from .._circles import Transition, serving
+from ..mailbox import Reply, value
 from ._actor import IgnoreStart, check_actor
-from ._circles import Transition, serving
 from ._end import End
 from ._refusal import stopped
-from ._reply import Reply, value
 from ._requests import Requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .._circles import Awaited
+    from ..mailbox import Envelope
     from ._actor import Actor
-    from ._circles import Awaited
     from ._end import EndReason
-    from ._mailbox import Envelope
     from ._record import Record
 
 logger = logging.getLogger("mcp_actors.kernel")

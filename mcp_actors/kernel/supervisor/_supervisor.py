@@ -17,19 +17,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import trio
 
-from .._backoff import Backoff
-from .._collapse import first_of
-from .._errors import ActorStartError
-from ._actor import Actor
-from ._child_errors import change_deadlocks, change_refused, start_cut_short, start_failed, stopping_itself
-from ._child_table import Child, count
+from ..._backoff import Backoff
+from ..._collapse import first_of
+from ..._errors import ActorStartError
+from .._circles import find_circle, serving
+from ..actor import CUT_SHORT, Actor
+from ..mailbox import Envelope, Reply, error, value
 from ._children import Children
-from ._circles import find_circle, serving
-from ._end import CUT_SHORT
-from ._mailbox import Envelope
-from ._reply import Reply, error, value
-from ._restart import SupervisorPolicy, check_specs
-from ._supervisor_messages import (
+from ._errors import change_deadlocks, change_refused, start_cut_short, start_failed, stopping_itself
+from ._messages import (
     ChildChange,
     CountChildren,
     DeleteChild,
@@ -39,15 +35,15 @@ from ._supervisor_messages import (
     WhichChildren,
     ref_to,
 )
+from ._restart import SupervisorPolicy, check_specs
+from ._table import Child, count
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from ._child_table import After
-    from ._end import End
-    from ._incarnation import Incarnation
-    from ._ref import ActorRef
+    from ..actor import ActorRef, End, Incarnation
     from ._restart import AutoShutdown, ChildSpec, ParkRetry, Strategy
+    from ._table import After
 
 __all__ = ["Supervisor"]
 

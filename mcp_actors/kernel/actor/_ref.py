@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import trio
 
-from .._errors import ActorError
-from .._states import check_states
-from ._circles import current_sender, expect, explain, find_circle, is_bounded
-from ._mailbox import Envelope
+from ..._errors import ActorError
+from ..._states import check_states
+from .._circles import current_sender, expect, explain, find_circle, is_bounded
+from ..mailbox import Envelope
 from ._record import STATES
 from ._refusal import elsewhere
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     import outcome
 
-    from ._circles import Sender
-    from ._messages import Call, Message
+    from .._circles import Sender
+    from ..mailbox import Call, Message
     from ._record import ActorState, ActorStatistics, Record
 
 __all__ = ["ActorRef", "PendingCall"]

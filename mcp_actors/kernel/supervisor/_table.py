@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from attrs import define, field, frozen
 
-from ._mailbox import Mailbox
-from ._record import Record
+from ..actor import Record
+from ..mailbox import Mailbox
 from ._restart import Row
 
 if TYPE_CHECKING:
@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
     import trio
 
-    from ._events import EventHub
-    from ._incarnation import Incarnation
-    from ._record import ActorState
+    from .._events import EventHub
+    from ..actor import ActorState, Incarnation
     from ._restart import ChildSpec, RestartType
 
 __all__ = ["ChildInfo", "ChildrenCount"]

@@ -25,16 +25,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
 
 import trio
 
-from .._errors import ActorError, MailboxFull
-from ._circles import Node, places
+from ..._checks import is_whole
+from ..._errors import ActorError, MailboxFull
+from .._circles import Node, places
 from ._messages import Message
 from ._reply import Reply, error, value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ._circles import Awaited, Sender
-    from ._record import Record
+    from .._circles import Awaited, Sender
+    from ..actor import Record
 
 OverflowPolicy = Literal["wait", "fail"]
 
@@ -342,7 +343,7 @@ class Mailbox:
 
 def check_mailbox(owner: str, size: object, policy: object) -> None:
     """Refuse a mailbox that cannot work, with a `ValueError` that says whose it is."""
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+    if not is_whole(size, 1):
         raise ValueError(f"{owner}: mailbox_size must be an int of at least 1, not {size!r}")
     if policy not in ("wait", "fail"):
         raise ValueError(f"{owner}: overflow must be 'wait' or 'fail', not {policy!r}")

@@ -11,13 +11,13 @@ from __future__ import annotations
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
-from ._messages import Call
+from ..mailbox import Call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..mailbox import Message
     from ._actor import Actor
-    from ._messages import Message
 
 
 def check_known(actor: Actor, message: Message) -> None:

@@ -22,22 +22,21 @@ from typing import TYPE_CHECKING, Final
 import outcome
 import trio
 
-from .._collapse import collapse
-from .._errors import ActorError
-from . import _events as events
+from ..._collapse import collapse
+from ..._errors import ActorError
+from .. import _events as events
+from .._circles import serving
+from ..mailbox import error
 from ._actor import NotSent, StopActor
-from ._circles import serving
-from ._reply import error
 from ._unknown import check_known
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from .._circles import Sender
+    from ..mailbox import Envelope, Message
     from ._actor import Actor
-    from ._circles import Sender
     from ._incarnation import Incarnation
-    from ._mailbox import Envelope
-    from ._messages import Message
     from ._record import Record
 
 logger = logging.getLogger("mcp_actors.kernel")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 import trio
 from attrs import frozen
 
-from .._collapse import EXITS
-from ._events import DeadLetter, Stopped
+from ..._collapse import EXITS
+from .._events import DeadLetter, Stopped
 from ._refusal import stopped
 
 if TYPE_CHECKING:
-    from ._events import Event, EventHub
-    from ._mailbox import Envelope, Mailbox
+    from .._events import Event, EventHub
+    from ..mailbox import Envelope, Mailbox
 
 ActorState = Literal["starting", "running", "backoff", "stopping", "stopped", "failed"]
 

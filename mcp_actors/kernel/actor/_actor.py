@@ -6,17 +6,17 @@ from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from .._collapse import without_cancelled
-from ._circles import act_for, serving
+from ..._checks import is_seconds, is_whole
+from ..._collapse import without_cancelled
+from .._circles import act_for, serving
 from ._ref import ActorRef
-from ._restart import is_seconds
 from ._unknown import unknown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from ..mailbox import Message
     from ._incarnation import Incarnation
-    from ._messages import Message
 
 __all__ = ["Actor", "IgnoreStart", "NotSent", "StopActor"]
 
@@ -176,7 +176,7 @@ def check_actor(owner: str, actor: object) -> None:
     if not isinstance(actor, Actor):
         raise TypeError(f"{owner}: {actor!r} is no Actor; derive its class from mcp_actors.kernel.Actor")
     limit: object = actor.max_in_flight
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+    if not is_whole(limit, 1):
         raise ValueError(f"{owner}: max_in_flight must be an int of at least 1, not {limit!r}")
     shutdown: object = actor.default_shutdown
     if shutdown != "infinity" and not is_seconds(shutdown):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._collapse import caused_by
-from .._errors import ActorError, ActorStartError, ChildError
-from ._circles import explain
-from ._end import told
+from ..._collapse import caused_by
+from ..._errors import ActorError, ActorStartError, ChildError
+from .._circles import explain
+from ..actor import told
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .._errors import ChildProblem
-    from ._child_table import Child
-    from ._end import End
+    from ..._errors import ChildProblem
+    from ..actor import End
+    from ._table import Child
 
 
 def change_refused(supervisor: str, child: str, reason: ChildProblem) -> ChildError:

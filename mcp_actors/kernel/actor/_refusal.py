@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._errors import ActorStopped
+from ..._errors import ActorStopped
 
 
 def stopped(name: str, why: str = "it was stopped", *, handed_over: bool = False) -> ActorStopped:

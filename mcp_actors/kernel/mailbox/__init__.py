@@ -1,0 +1,29 @@
+"""Messages on their way: what is sent, where it waits, and the slot for its answer.
+
+Imports nothing of the kernel but the detection of deadlocks. The other rooms send with it and take from it.
+"""
+
+from __future__ import annotations
+
+from ._mailbox import (
+    MAILBOX_SIZE as MAILBOX_SIZE,
+    Envelope as Envelope,
+    Mailbox as Mailbox,
+    OverflowPolicy as OverflowPolicy,
+    check_mailbox as check_mailbox,
+)
+from ._messages import Call as Call, Message as Message
+from ._reply import Reply as Reply, error as error, value as value
+
+__all__ = [
+    "MAILBOX_SIZE",
+    "Call",
+    "Envelope",
+    "Mailbox",
+    "Message",
+    "OverflowPolicy",
+    "Reply",
+    "check_mailbox",
+    "error",
+    "value",
+]
