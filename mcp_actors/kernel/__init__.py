@@ -47,6 +47,7 @@ from .actor import (
     IgnoreStart as IgnoreStart,
     NotSent as NotSent,
     PendingCall as PendingCall,
+    Shutdown as Shutdown,
     StopActor as StopActor,
 )
 from .mailbox import Call as Call, Message as Message, OverflowPolicy as OverflowPolicy
@@ -56,7 +57,6 @@ from .supervisor import (
     ChildrenCount as ChildrenCount,
     ChildSpec as ChildSpec,
     RestartType as RestartType,
-    Shutdown as Shutdown,
     Strategy as Strategy,
     Supervisor as Supervisor,
     SupervisorRef as SupervisorRef,

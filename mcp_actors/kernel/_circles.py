@@ -37,7 +37,6 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from .actor import End, Incarnation, Record, Requests
 
 PRUNE_AT: Final = 8
 """Calls of a handler that are remembered before the answered ones are dropped; later twice the unanswered ones more."""
@@ -78,10 +77,6 @@ class Sender(Node, Protocol):
     @property
     def busy(self) -> bool:
         """Whether another node may wait for it."""
-
-    @property
-    def record(self) -> Record:
-        """The actor whose code this is."""
 
     @property
     def outer_deadline(self) -> float:
@@ -165,60 +160,6 @@ def expect(sender: Sender, call: Awaited) -> None:
 def places(calls: Iterable[Awaited] | None) -> list[Node]:
     """Return the nodes where the unanswered calls are."""
     return [call.place() for call in calls or () if call.open]
-
-
-class Transition:
-    """An incarnation as a node: other nodes wait for it while it starts or ends."""
-
-    __slots__ = ()
-
-    needs_all: Final = False
-
-    if TYPE_CHECKING:
-        record: Record
-        started: bool
-        final: End | None
-        awaits: set[Incarnation]
-        calls: list[Awaited] | None
-        _requests: Requests | None
-        _owner: trio.lowlevel.Task | None
-        _outer_deadline: float
-
-        @property
-        def ending(self) -> bool:
-            """True once the end was decided."""
-
-    @property
-    def busy(self) -> bool:
-        """True while it starts or ends."""
-        return self.final is None and (not self.started or self.ending)
-
-    open = busy
-
-    @property
-    def outer_deadline(self) -> float:
-        """The deadline around it while it starts; later it is shielded."""
-        return math.inf if self.started else self._outer_deadline
-
-    def is_run_by(self, task: trio.lowlevel.Task) -> bool:
-        """Return True for the owner task."""
-        return task is self._owner
-
-    @property
-    def label(self) -> str:
-        """The name of the actor, and whether it starts or stops."""
-        return f"{self.record.name!r} ({'stopping' if self.ending else 'starting'})"
-
-    def place(self) -> Node:
-        """Itself."""
-        return self
-
-    def blockers(self) -> list[Node]:
-        """Return the nodes that its start or end waits for."""
-        if not self.busy:
-            return []
-        handlers = self._requests.in_flight if self._requests is not None else []
-        return [*self.awaits, *handlers, *places(self.calls)]
 
 
 def find_circle(caller: Node, first: Node) -> list[str]:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import trio
 
-from .._collapse import EXITS, caused_by, collapse, exit_in, leaves, without_cancelled
-from .._errors import ActorCrashed, ActorStartError, ActorStopped, RestartLimitReached
+from .._collapse import collapse, exit_in, leaves, without_cancelled
+from .._errors import ActorCrashed, ActorStopped
 from .._flavor import check_flavor
 from ._circles import current_sender, expect, is_bounded
 from ._events import EventHub
-from .actor import Incarnation, Record, check_actor, stop, told
+from .actor import Incarnation, Record, check_actor, failure_of, not_started, stop
 from .mailbox import MAILBOX_SIZE, Mailbox, OverflowPolicy, check_mailbox
 from .supervisor import Supervisor, SupervisorRef, ref_to
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from .._backoff import Backoff
     from ._events import Observer
-    from .actor import Actor, ActorRef
+    from .actor import Actor, ActorRef, failure_of, not_started
     from .supervisor import AutoShutdown, ChildSpec, Strategy
 
 __all__ = ["open_actor", "open_supervisor"]
@@ -220,7 +220,8 @@ def _verdict(
         from_block: what the user's block raised.
         escaped: what came out of everything: the same and, if this task was interrupted while it waited, that.
     """
-    failure = _failure(root)
+    assert root.final is not None
+    failure = failure_of(root.final, root.record.name)
     if failure is not None:
         # The block was cancelled in a scope of ours, which must not show.
         from_block = without_cancelled(from_block)
@@ -254,33 +255,10 @@ def _start_verdict(root: Incarnation, escaped: BaseException | None) -> BaseExce
     interrupt = exit_in(escaped) or exit_in(decided) or root.record.hub.exit
     if interrupt is not None:
         return interrupt
-    return collapse(escaped) if escaped is not None else _start_failure(root)
-
-
-def _start_failure(root: Incarnation) -> BaseException:
+    if escaped is not None:
+        return collapse(escaped)
     assert root.final is not None
-    name, end = root.record.name, root.final
-    cause = end.error
-    if isinstance(cause, ActorStartError):
-        return cause
-    if cause is not None:
-        why = f"did not start: {cause}"
-    elif end.reason == "ignored":
-        why = "did not start: it has nothing to run"
-    else:
-        why = f"did not start: it ended itself ({end.reason}) before it had started"
-    return caused_by(ActorStartError(f"actor {name!r}: {why}", actor=name), cause)
-
-
-def _failure(root: Incarnation) -> BaseException | None:
-    """What the actor's end means for the block, if it failed."""
-    assert root.final is not None
-    cause = root.final.error
-    if cause is None or isinstance(cause, (RestartLimitReached, *EXITS)):
-        return cause
-    name = root.record.name
-    what = f"actor {name!r}: crashed: {told(cause)}; it is not supervised, so it stays down"
-    return caused_by(ActorCrashed(what, actor=name), cause)
+    return not_started(root.final, root.record.name)
 
 
 def check_name(name: object) -> None:

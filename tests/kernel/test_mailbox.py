@@ -10,7 +10,6 @@ from trio.testing import wait_all_tasks_blocked as settle
 
 from mcp_actors.kernel import ActorRef, ActorStopped, Call, DeadLetter, Event, MailboxFull, open_actor
 from mcp_actors.kernel._circles import Sender
-from mcp_actors.kernel.actor._record import Record
 from mcp_actors.kernel.mailbox._mailbox import Envelope, Mailbox
 
 from .actors import Do, DoNow, Gate, Get, Host, Put, PutNow
@@ -21,7 +20,7 @@ class Taker:
 
     needs_all: Final = False
     label: Final = ""
-    record: Record
+    name: Final = "taker"
 
     def __init__(self, free: int) -> None:
         self.free = free

@@ -25,6 +25,7 @@ from mcp_actors.kernel import (
     Stopped,
     open_actor,
 )
+from mcp_actors.kernel.actor import Incarnation
 
 from .actors import Boom, Do, DoNow, Fatal, Gate, Get, Host, Put, hook, leaving, of, open_child, raising, shielded
 
@@ -355,8 +356,8 @@ async def test_a_resource_that_ends_its_scope_without_a_reason_is_a_crash() -> N
 
 def actor_nurseries(actor: Actor) -> list[trio.Nursery]:
     """The nurseries of the owner task, the innermost last."""
-    assert actor._incarnation is not None
-    owner = actor._incarnation._waiting_owner
+    assert isinstance(actor._incarnation, Incarnation)
+    owner = actor._incarnation._owner
     assert owner is not None
     return list(owner.child_nurseries)
 

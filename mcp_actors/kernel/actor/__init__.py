@@ -12,12 +12,19 @@ from ._actor import (
     StopActor as StopActor,
     check_actor as check_actor,
 )
-from ._end import CUT_SHORT as CUT_SHORT, End as End, EndReason as EndReason, told as told
+from ._end import (
+    CUT_SHORT as CUT_SHORT,
+    End as End,
+    EndReason as EndReason,
+    failure_of as failure_of,
+    not_started as not_started,
+    told as told,
+)
 from ._incarnation import Incarnation as Incarnation
 from ._record import ActorState as ActorState, ActorStatistics as ActorStatistics, Record as Record
 from ._ref import ActorRef as ActorRef, PendingCall as PendingCall
 from ._requests import Requests as Requests
-from ._stop import stop as stop, stop_within as stop_within
+from ._stop import Shutdown as Shutdown, stop as stop, stop_within as stop_within
 
 __all__ = [
     "CUT_SHORT",
@@ -33,8 +40,11 @@ __all__ = [
     "PendingCall",
     "Record",
     "Requests",
+    "Shutdown",
     "StopActor",
     "check_actor",
+    "failure_of",
+    "not_started",
     "stop",
     "stop_within",
     "told",

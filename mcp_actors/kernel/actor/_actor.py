@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from ..._checks import is_seconds, is_whole
 from ..._collapse import without_cancelled
 from .._circles import act_for, serving
 from ._ref import ActorRef
-from ._unknown import unknown
+from ._unknown import may_answer_none, unknown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ..mailbox import Message
-    from ._incarnation import Incarnation
+    from ._end import EndReason
+    from ._record import Record
 
 __all__ = ["Actor", "IgnoreStart", "NotSent", "StopActor"]
 
@@ -55,6 +56,23 @@ class NotSent(Exception):
     """
 
 
+class Life(Protocol):
+    """An incarnation, as its actor and its requests see it."""
+
+    @property
+    def record(self) -> Record:
+        """What outlives it."""
+
+    def end(self, reason: EndReason, exc: BaseException | None = None) -> None:
+        """Decide the end. The first decision counts."""
+
+    def wake(self) -> None:
+        """Let the owner check again whether a caller has left."""
+
+    async def wait_ending(self) -> None:
+        """Wait until the end is decided."""
+
+
 class Actor(ABC):
     """Something that owns a resource and answers messages, one incarnation at a time.
 
@@ -76,7 +94,7 @@ class Actor(ABC):
     default_shutdown: float | Literal["infinity"] = 5.0
     kind: Literal["worker", "supervisor"] = "worker"
 
-    _incarnation: Incarnation | None = None
+    _incarnation: Life | None = None
     _silent: ClassVar[dict[type[Message], bool]]
     """Which messages this class, and no other, may answer with None, as far as that was looked at."""
 
@@ -109,7 +127,7 @@ class Actor(ABC):
         **Cancellation**: cancelled when its caller leaves, and when the incarnation ends. The caller was answered or
         has left by then, so how long it takes to unwind delays nobody, but it keeps its in-flight slot until it has.
         """
-        raise unknown(self, message)
+        raise unknown(self.ref.name, type(self), message)
 
     def is_fatal(self, exc: Exception) -> bool:
         """Whether an exception out of `handle` means that this incarnation is broken. By default none does."""
@@ -162,8 +180,18 @@ class Actor(ABC):
         elif len(handled) == 1:
             act_for(*handled)
 
+    def _check_handled(self, message: Message) -> None:
+        """Refuse a message that was answered with None and cannot be."""
+        cls, kind = type(self), type(message)
+        if "_silent" not in vars(cls):
+            cls._silent = {}
+        if kind not in cls._silent:
+            cls._silent[kind] = may_answer_none(cls.handle, kind)
+        if not cls._silent[kind]:
+            raise unknown(self.ref.name, cls, message)
+
     @property
-    def _current(self) -> Incarnation:
+    def _current(self) -> Life:
         if self._incarnation is None:
             raise RuntimeError(f"{type(self).__name__} is not running: give it to open_actor() or a ChildSpec first")
         return self._incarnation

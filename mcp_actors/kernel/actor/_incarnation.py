@@ -25,24 +25,24 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
+from attrs import define, field
 
-from ..._collapse import EXITS, caused_by, collapse, exit_in
-from ..._errors import ActorCrashed, ActorError, ActorStartError
+from ..._collapse import EXITS, collapse, exit_in
+from ..._errors import ActorError, ActorStartError
 from .. import _events as events
-from .._circles import Transition, serving
-from ..mailbox import Reply, value
+from .._circles import places, serving
 from ._actor import IgnoreStart, check_actor
-from ._end import End
-from ._refusal import stopped
+from ._end import End, interrupted
+from ._record import Change
 from ._requests import Requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .._circles import Awaited
+    from .._circles import Awaited, Node
     from ..mailbox import Envelope
     from ._actor import Actor
     from ._end import EndReason
@@ -51,11 +51,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcp_actors.kernel")
 
 
-class Incarnation(Transition):
+@define(eq=False, repr=False)
+class Incarnation:
     """One run of an actor. See the top of the file.
 
     Attributes:
-        record: what outlives it.
+        record: what outlives it; its mailbox is what messages are taken from.
+        restarts_after: whether, after such an end, another incarnation is going to follow.
+        on_end: called when it has decided its end by itself, so that somebody bounds its clean-up (with
+            `_stop.stop`).
         started: True from the step on in which it begins to serve.
         started_at: when that was.
         overdue: True once it was reported that it, or what it waits for, outlives its bound.
@@ -68,70 +72,25 @@ class Incarnation(Transition):
         prune_at: how many of them there may be before those that are answered are forgotten.
     """
 
-    __slots__ = (
-        "_actor",
-        "_bounded",
-        "_end",
-        "_kill",
-        "_on_end",
-        "_outer_deadline",
-        "_over",
-        "_owner",
-        "_requests",
-        "_restarts_after",
-        "_scope",
-        "_settled",
-        "_waiting_owner",
-        "awaits",
-        "calls",
-        "comes_back",
-        "final",
-        "killed",
-        "overdue",
-        "prune_at",
-        "record",
-        "started",
-        "started_at",
-    )
-
-    def __init__(
-        self,
-        record: Record,
-        *,
-        restarts_after: Callable[[EndReason], bool],
-        on_end: Callable[[], object],
-    ) -> None:
-        """Prepare a run.
-
-        Args:
-            record: what outlives it; its mailbox is what messages are taken from.
-            restarts_after: whether, after such an end, another incarnation is going to follow.
-            on_end: called when it has decided its end by itself, so that somebody bounds its clean-up (with
-                `_stop.stop`).
-        """
-        self.record = record
-        self.started = False
-        self.started_at = 0.0
-        self.overdue = False
-        self.killed = False
-        self.comes_back = False
-        self.final: End | None = None
-        self.awaits: set[Incarnation] = set()
-        self.calls: list[Awaited] | None = None
-        self.prune_at: int = 0
-        self._restarts_after = restarts_after
-        self._on_end = on_end
-        self._actor: Actor | None = None
-        self._scope = trio.CancelScope()
-        self._owner: trio.lowlevel.Task | None = None
-        self._outer_deadline = math.inf
-        self._requests: Requests | None = None
-        self._waiting_owner: trio.lowlevel.Task | None = None
-        self._settled: Reply[None] = Reply()
-        self._over: trio.Event | None = None
-        self._bounded: trio.Event | None = None
-        self._kill: trio.Event | None = None
-        self._end: End | None = None
+    record: Record
+    _restarts_after: Callable[[EndReason], bool]
+    _on_end: Callable[[], object]
+    started: bool = field(default=False, init=False)
+    started_at: float = field(default=0.0, init=False)
+    overdue: bool = field(default=False, init=False)
+    killed: bool = field(default=False, init=False)
+    comes_back: bool = field(default=False, init=False)
+    final: End | None = field(default=None, init=False)
+    awaits: set[Incarnation] = field(factory=set, init=False)
+    calls: list[Awaited] | None = field(default=None, init=False)
+    prune_at: int = field(default=0, init=False)
+    _actor: Actor | None = field(default=None, init=False)
+    _requests: Requests | None = field(default=None, init=False)
+    _end: End | None = field(default=None, init=False)
+    _scope: trio.CancelScope = field(factory=trio.CancelScope, init=False)
+    _change: Change = field(factory=Change, init=False)
+    _owner: trio.lowlevel.Task | None = field(default=None, init=False)
+    _outer_deadline: float = field(default=math.inf, init=False)
 
     # --- the owner task ---------------------------------------------------------------------------------------------
 
@@ -159,10 +118,7 @@ class Incarnation(Transition):
             late = collapse(exc)
         self.final = self._end = self._conclude(late)
         self.record.mailbox.life = None
-        self._settled.settle(value(None))
-        for event in (self._over, self._bounded):
-            if event is not None:
-                event.set()
+        self._change()
         return self.final
 
     @trio.lowlevel.enable_ki_protection  # or else a Ctrl-C between a resource and its block could leave it held
@@ -199,36 +155,68 @@ class Incarnation(Transition):
         self.record.become("running")
         self.record.mailbox.attach(self._requests)
         self.record.note(events.Started)
-        self._settled.settle(value(None))
+        self._change()
         return self._requests
 
     async def _loop(self, requests: Requests) -> None:
         """Until the end is decided, cancel the requests whose callers have left."""
         try:
             while self._end is None:
-                self._waiting_owner = trio.lowlevel.current_task()
-                await trio.lowlevel.wait_task_rescheduled(self._abort_wait)
+                await self._change.wait()
                 requests.cancel_left()
         finally:
             # If nobody had decided the end, the resource has died and cancelled what stands inside it. Why that
             # happened comes out of running(); nobody waits for it.
             self.end("crashed")
 
-    def _abort_wait(self, _: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
-        self._waiting_owner = None
-        return trio.lowlevel.Abort.SUCCEEDED
-
     def wake(self) -> None:
-        """Let the owner look again whether a caller left or the end was decided."""
-        if self._waiting_owner is not None:
-            owner, self._waiting_owner = self._waiting_owner, None
-            trio.lowlevel.reschedule(owner)
+        """Let the owner check again whether a caller left or the end was decided."""
+        self._change()
+
+    # --- as a node of the wait-for graph; see `_circles` ------------------------------------------------------------
+
+    needs_all: Final = False
+
+    @property
+    def busy(self) -> bool:
+        """True while it starts or ends, for which others may wait."""
+        return self.final is None and (not self.started or self.ending)
+
+    open = busy
+
+    @property
+    def label(self) -> str:
+        """The name of the actor, and whether it starts or stops."""
+        return f"{self.record.name!r} ({'stopping' if self.ending else 'starting'})"
+
+    @property
+    def outer_deadline(self) -> float:
+        """The deadline around it while it starts; later it is shielded."""
+        return math.inf if self.started else self._outer_deadline
+
+    def is_run_by(self, task: trio.lowlevel.Task) -> bool:
+        """Return True for the owner task."""
+        return task is self._owner
+
+    def place(self) -> Node:
+        """Itself."""
+        return self
+
+    def blockers(self) -> list[Node]:
+        """Return the nodes that its start or end waits for."""
+        if not self.busy:
+            return []
+        handlers = self._requests.in_flight if self._requests is not None else []
+        return [*self.awaits, *handlers, *places(self.calls)]
 
     # --- the start, seen from outside -------------------------------------------------------------------------------
 
     async def wait_started(self) -> None:
-        """Wait until it serves, or its start has failed, or is overdue. Exactly one task may."""
-        await self._settled.wait()
+        """Wait until it serves, or its start has failed, or is overdue."""
+        if self.started or self.final is not None or self.overdue:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        while not self.started and self.final is None and not self.overdue:
+            await self._change.wait()
 
     def time_out(self) -> None:
         """Decide that its start took too long, and cancel it."""
@@ -283,15 +271,13 @@ class Incarnation(Transition):
         self.killed = True
         if self._actor is not None and self.final is None:
             self.record.killed = True
-        if self._kill is not None:
-            self._kill.set()
+        self._change()
         self._scope.cancel(why)
 
     async def wait_killed(self) -> None:
-        """Wait until it is killed. At most one task may."""
-        if not self.killed:
-            self._kill = trio.Event()
-            await self._kill.wait()
+        """Wait until it is killed."""
+        while not self.killed:
+            await self._change.wait()
 
     def report_overdue(self, seconds: float) -> None:
         """Say, once, that it outlives its bound."""
@@ -302,9 +288,7 @@ class Incarnation(Transition):
     def let_go(self) -> None:
         """It is overdue, or waits for what is: let go whoever waits for its start, or for its end within a bound."""
         self.overdue = True
-        self._settled.settle(value(None))
-        if self._bounded is not None:
-            self._bounded.set()
+        self._change()
 
     @property
     def actor(self) -> Actor | None:
@@ -326,31 +310,25 @@ class Incarnation(Transition):
         """True once the end was decided."""
         return self._end is not None
 
+    async def wait_ending(self) -> None:
+        """Wait until the end is decided."""
+        while self._end is None:
+            await self._change.wait()
+
     async def wait_over(self) -> None:
         """Wait until the owner has left everything."""
-        if self.final is None:
-            if self._over is None:
-                self._over = trio.Event()
-            await self._over.wait()
+        while self.final is None:
+            await self._change.wait()
 
     async def wait_bounded(self) -> None:
         """Wait until the owner has left everything, or it was reported that this takes too long."""
-        if self.final is None and not self.overdue:
-            if self._bounded is None:
-                self._bounded = trio.Event()
-            await self._bounded.wait()
+        while self.final is None and not self.overdue:
+            await self._change.wait()
 
     def _interruption(self, envelope: Envelope) -> ActorError:
-        """A fresh exception for a caller whose message was being handled when the end was decided."""
         assert self._end is not None
-        name, message = self.record.name, type(envelope.message).__name__
-        if not self._end.crashed and not self.comes_back:
-            return stopped(name, f"it ended ({self._end.reason}) while it handled {message}", handed_over=True)
-        what = (
-            f"actor {name!r}: incarnation {self.record.incarnation} ended ({self._end.reason}) while it handled "
-            f"{message}, which may have had its effect; send it again only if that does no harm"
-        )
-        return caused_by(ActorCrashed(what, actor=name), self._end.error)
+        record, message = self.record, type(envelope.message).__name__
+        return interrupted(self._end, record.name, record.incarnation, message, comes_back=self.comes_back)
 
     def _conclude(self, late: BaseException | None) -> End:
         """The end as decided, completed by what came out of ``running()``."""

@@ -9,7 +9,7 @@ from attrs import frozen
 
 from ..._collapse import EXITS
 from .._events import DeadLetter, Stopped
-from ._refusal import stopped
+from ._end import stopped
 
 if TYPE_CHECKING:
     from .._events import Event, EventHub
@@ -35,6 +35,27 @@ class ActorStatistics:
     incarnation: int
     queued: int
     in_flight: int
+
+
+class Change:
+    """Wakes the tasks that wait for something to change. While none waits it is a single attribute."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event: trio.Event | None = None
+
+    def __call__(self) -> None:
+        """Wake all tasks that wait; each checks again for what it waits for."""
+        if self._event is not None:
+            event, self._event = self._event, None
+            event.set()
+
+    async def wait(self) -> None:
+        """Wait for the next change."""
+        if self._event is None:
+            self._event = trio.Event()
+        await self._event.wait()
 
 
 class Record:
@@ -75,7 +96,7 @@ class Record:
         self.in_flight: set[Envelope] = set()
         self.children: dict[str, Record] | None = None
         self._run = trio.lowlevel.current_trio_token()
-        self._change: trio.Event | None = None
+        self._change = Change()
 
     @property
     def lives_here(self) -> bool:
@@ -88,14 +109,10 @@ class Record:
     def become(self, state: ActorState) -> None:
         """Change the state and wake those who wait for that."""
         self.state = state
-        if self._change is not None:
-            self._change.set()
-            self._change = None
+        self._change()
 
     async def wait_change(self) -> None:
         """Wait until the state is set anew."""
-        if self._change is None:
-            self._change = trio.Event()
         await self._change.wait()
 
     def note(self, kind: type[Event], **details: object) -> None:
@@ -121,3 +138,12 @@ class Record:
         return ActorStatistics(
             state=self.state, incarnation=self.incarnation, queued=self.mailbox.queued, in_flight=len(self.in_flight)
         )
+
+
+def elsewhere(name: str) -> RuntimeError:
+    """Return the error of a message from outside the actor's Trio run, which could corrupt both sides."""
+    return RuntimeError(
+        f"actor {name!r}: used outside the Trio run that it lives in; in a thread call "
+        "trio.from_thread.run(ref.call, message) or trio.from_thread.run_sync(ref.tell_nowait, message) (with "
+        "trio_token=... if Trio did not start the thread), in an asyncio program open it with mcp_actors.bridge"
+    )

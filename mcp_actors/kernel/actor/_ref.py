@@ -10,8 +10,7 @@ from ..._errors import ActorError
 from ..._states import check_states
 from .._circles import current_sender, expect, explain, find_circle, is_bounded
 from ..mailbox import Envelope
-from ._record import STATES
-from ._refusal import elsewhere
+from ._record import STATES, elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable

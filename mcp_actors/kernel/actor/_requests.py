@@ -28,16 +28,13 @@ from .. import _events as events
 from .._circles import serving
 from ..mailbox import error
 from ._actor import NotSent, StopActor
-from ._unknown import check_known
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from .._circles import Sender
     from ..mailbox import Envelope, Message
-    from ._actor import Actor
-    from ._incarnation import Incarnation
-    from ._record import Record
+    from ._actor import Actor, Life
 
 logger = logging.getLogger("mcp_actors.kernel")
 
@@ -55,7 +52,6 @@ class Requests:
 
     __slots__ = (
         "_actor",
-        "_closed",
         "_handle",
         "_idle_slots",
         "_in_flight",
@@ -71,7 +67,7 @@ class Requests:
     needs_all: Final = False
     label: Final = ""
 
-    def __init__(self, incarnation: Incarnation, actor: Actor, nursery: trio.Nursery) -> None:
+    def __init__(self, incarnation: Life, actor: Actor, nursery: trio.Nursery) -> None:
         self.free = self._size = actor.max_in_flight
         self._incarnation = incarnation
         self._record = incarnation.record
@@ -82,7 +78,6 @@ class Requests:
         self._nursery = nursery
         self._idle_slots: list[trio.Nursery] = []
         self._left: list[Envelope] = []
-        self._closed: trio.Event | None = None
         self._interruption: Callable[[Envelope], ActorError] | None = None
 
     # --- for the mailbox and the owner ------------------------------------------------------------------------------
@@ -108,9 +103,9 @@ class Requests:
         self._incarnation.wake()
 
     @property
-    def record(self) -> Record:
-        """Its actor."""
-        return self._record
+    def name(self) -> str:
+        """The name of its actor."""
+        return self._record.name
 
     def works(self, sender: Sender) -> bool:
         """Whether a handler that has a slot, other than the sender, has called nobody."""
@@ -150,8 +145,6 @@ class Requests:
             interruption: makes a fresh exception for each caller.
         """
         self._interruption = interruption
-        if self._closed is not None:
-            self._closed.set()
         self._record.mailbox.detach(self)
         own_slot = trio.lowlevel.current_task().parent_nursery
         for envelope in tuple(self._in_flight):
@@ -183,7 +176,7 @@ class Requests:
                 handle = self._handle_observed if self._record.hub.wants_requests else self._handle
                 result = await interruptible(handle, envelope.message)
                 if result is None:
-                    check_known(self._actor, envelope.message)
+                    self._actor._check_handled(envelope.message)
                 if envelope.is_call:
                     envelope.settle(outcome.Value(result))
         except BaseException as exc:
@@ -211,7 +204,7 @@ class Requests:
         try:
             result = await self._handle(message)
             if result is None:
-                check_known(self._actor, message)
+                self._actor._check_handled(message)
             return result
         except BaseException as exc:
             failure = exc
@@ -245,10 +238,8 @@ class Requests:
         if self._interruption is None:
             # Of several handlers that find the same connection gone, the last may be the one that decides the end, or
             # a task that reads. The slot is kept meanwhile, so that nobody is handed this envelope once more.
-            if self._closed is None:
-                self._closed = trio.Event()
             with trio.move_on_after(NOT_SENT_PATIENCE):
-                await self._closed.wait()
+                await self._incarnation.wait_ending()
         if self._interruption is not None:
             self._return(envelope)
             return

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import trio
 
 if TYPE_CHECKING:
-    from ..supervisor import Shutdown
     from ._incarnation import Incarnation
 
 logger = logging.getLogger("mcp_actors.kernel")
+
+Shutdown = float | Literal["brutal_kill", "infinity"]
 
 OVERDUE_AFTER: Final = 1.0
 """Seconds that a killed incarnation has before it is reported. Synchronous release takes milliseconds; whatever is

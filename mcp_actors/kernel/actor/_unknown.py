@@ -17,30 +17,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..mailbox import Message
-    from ._actor import Actor
 
 
-def check_known(actor: Actor, message: Message) -> None:
-    """Refuse a message that was answered with None and cannot be.
-
-    Raises:
-        TypeError: ``handle`` has no case for it.
-    """
-    cls, kind = type(actor), type(message)
-    if "_silent" not in vars(cls):
-        cls._silent = {}
-    if kind not in cls._silent:
-        cls._silent[kind] = _may_be_none(kind) and _takes(cls, kind)
-    if not cls._silent[kind]:
-        raise unknown(actor, message)
+def may_answer_none(handle: Callable[..., Any], kind: type[Message]) -> bool:
+    """Return True if a message of this class, handled by this method, may be answered with None."""
+    return _may_be_none(kind) and _takes(handle, kind)
 
 
-def unknown(actor: Actor, message: object) -> TypeError:
-    """The refusal of a message that an actor does not handle."""
-    name, cls, kind = actor.ref.name, type(actor).__name__, type(message).__name__
+def unknown(actor: str, cls: type, message: object) -> TypeError:
+    """Return the error for a message that an actor has no case for."""
+    kind = type(message).__name__
     return TypeError(
-        f"actor {name!r}: {cls}.handle() has no case for {kind}; add one. If it has one that returns None, let "
-        f"{kind}'s reply type and the annotation of handle() say so"
+        f"actor {actor!r}: {cls.__name__}.handle() has no case for {kind}; add one. If it has one that returns None, "
+        f"let {kind}'s reply type and the annotation of handle() say so"
     )
 
 
@@ -55,10 +44,10 @@ def _may_be_none(kind: type[Message]) -> bool:
     return all(_admits(reply, lambda cls: isinstance(None, cls)) for reply in replies)
 
 
-def _takes(actor: type[Actor], kind: type[Message]) -> bool:
+def _takes(handle: Callable[..., Any], kind: type[Message]) -> bool:
     """Whether ``handle`` takes messages of this class, by its annotation."""
     try:
-        hints = get_type_hints(actor.handle)
+        hints = get_type_hints(handle)
     except Exception:
         return True  # a name that is there for type checkers only
     return all(

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .._circles import Awaited, Sender
-    from ..actor import Record
 
 OverflowPolicy = Literal["wait", "fail"]
 
@@ -90,14 +89,9 @@ class Envelope(Reply[Any]):
         return self.scope is not None
 
     @property
-    def record(self) -> Record:
-        """The actor that handles it."""
-        return cast("Taker", self.holder).record
-
-    @property
     def label(self) -> str:
         """Who handles it."""
-        return f"{self.record.name!r} (handling {type(self.message).__name__})"
+        return f"{cast('Taker', self.holder).name!r} (handling {type(self.message).__name__})"
 
     outer_deadline: Final = math.inf  # the slots are inside the shield of their incarnation
 
@@ -141,8 +135,8 @@ class Taker(Holder, Protocol):
     """In-flight slots that are free."""
 
     @property
-    def record(self) -> Record:
-        """Its actor."""
+    def name(self) -> str:
+        """The name of its actor."""
 
     def take(self, envelope: Envelope) -> None:
         """Become its holder and start a request task for it, in the context that it was sent in."""

@@ -10,7 +10,6 @@ from ._restart import (
     AutoShutdown as AutoShutdown,
     ChildSpec as ChildSpec,
     RestartType as RestartType,
-    Shutdown as Shutdown,
     Strategy as Strategy,
 )
 from ._supervisor import Supervisor as Supervisor
@@ -22,7 +21,6 @@ __all__ = [
     "ChildSpec",
     "ChildrenCount",
     "RestartType",
-    "Shutdown",
     "Strategy",
     "Supervisor",
     "SupervisorRef",

@@ -34,13 +34,12 @@ import math
 from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 from ..._collapse import EXITS
 from ..actor import CUT_SHORT, Actor, Incarnation, stop_within
-from ._recovery import Recovery
 from ._restart import restarts_after
 from ._table import Child, make_record
 
@@ -53,6 +52,16 @@ if TYPE_CHECKING:
 
 Job = Callable[[], Awaitable[None]]
 """What the manager does next."""
+
+
+class Judge(Protocol):
+    """Decides about children that have ended; see `Recovery`."""
+
+    async def ended(self, child: Child, incarnation: Incarnation) -> None:
+        """Answer the end of an incarnation that had started."""
+
+    def release(self, child: Child) -> None:
+        """Start what waits for a child that failed without it: that is not started after all."""
 
 
 class Children:
@@ -69,7 +78,7 @@ class Children:
         self._policy = policy
         self._nursery = nursery
         self._static: frozenset[str] = frozenset()
-        self.recovery = Recovery(self, life, policy, nursery)
+        self.recovery: Judge
         self._put_job, self._jobs = trio.open_memory_channel[Job](math.inf)
         self._beside: trio.Nursery
         self._records: dict[str, Record] = {}

@@ -11,6 +11,7 @@ from attrs import define, field, frozen
 
 from ..._backoff import Backoff
 from ..._checks import is_seconds, is_whole
+from ..actor import Shutdown
 from ..mailbox import MAILBOX_SIZE, OverflowPolicy, check_mailbox
 
 if TYPE_CHECKING:
@@ -20,10 +21,9 @@ if TYPE_CHECKING:
 
     from ..actor import Actor, EndReason
 
-__all__ = ["AutoShutdown", "ChildSpec", "RestartBudget", "RestartType", "Shutdown", "Strategy"]
+__all__ = ["AutoShutdown", "ChildSpec", "RestartBudget", "RestartType", "Strategy"]
 
 RestartType = Literal["permanent", "transient", "temporary"]
-Shutdown = float | Literal["brutal_kill", "infinity"]
 Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
 AutoShutdown = Literal["never", "any_significant", "all_significant"]
 

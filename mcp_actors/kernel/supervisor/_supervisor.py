@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import trio
 
@@ -35,6 +35,7 @@ from ._messages import (
     WhichChildren,
     ref_to,
 )
+from ._recovery import Recovery
 from ._restart import SupervisorPolicy, check_specs
 from ._table import Child, count
 
@@ -132,7 +133,8 @@ class Supervisor(Actor):
     async def running(self) -> AsyncIterator[None]:
         """Start the children, have them managed, stop them."""
         async with trio.open_nursery() as nursery:
-            self._children = Children(self._current, self._policy, nursery)
+            self._children = Children(self._life, self._policy, nursery)
+            self._children.recovery = self._recovery = Recovery(self._children, self._life, self._policy, nursery)
             try:
                 children = self._children.add_all(self._specs)
                 async with trio.open_nursery() as managing:
@@ -148,8 +150,12 @@ class Supervisor(Actor):
                 await self._stop_children()
                 nursery.cancel_scope.cancel("all children have stopped")
 
+    @property
+    def _life(self) -> Incarnation:
+        return cast("Incarnation", self._current)
+
     def _manage_in(self, managing: trio.Nursery) -> None:
-        managing.start_soon(self._children.manage, name=f"{self._current.record.name}:manager")
+        managing.start_soon(self._children.manage, name=f"{self._life.record.name}:manager")
 
     async def _start_or_fail(self, children: list[Child]) -> None:
         """Make the first starts, or, if nobody awaits them, leave them to the manager as its first job.
@@ -168,7 +174,7 @@ class Supervisor(Actor):
             else:
                 await self._start_side_by_side(children)
         except Exception as exc:
-            self._current.end("crashed", exc)
+            self._life.end("crashed", exc)
             raise
 
     async def _start_unawaited(self, children: list[Child]) -> None:
@@ -212,14 +218,14 @@ class Supervisor(Actor):
         if self._children.pass_on_exit(end):
             assert end.error is not None
             raise end.error
-        if self._children.recovery.goes_along(child):
+        if self._recovery.goes_along(child):
             return
         if end.error is None:
             self._children.retire(child, "it had nothing to run", keep_mailbox=end.keeps_mailbox)
         elif self._policy.strict:
-            raise start_failed(self._current.record.name, child, end)
+            raise start_failed(self._life.record.name, child, end)
         else:
-            self._children.recovery.retry(child, end)
+            self._recovery.retry(child, end)
 
     async def _stop_children(self) -> None:
         """Stop all that run, newest first, each within its own bound. Only a kill cuts that short.
@@ -233,22 +239,22 @@ class Supervisor(Actor):
         self._pass_on_a_kill(plan)
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._watch_for_a_kill, plan, name=f"{self._current.record.name}:kill")
+                nursery.start_soon(self._watch_for_a_kill, plan, name=f"{self._life.record.name}:kill")
                 await self._children.end_all(plan)
                 if any(child.incarnation is not None for child, _ in plan):
-                    self._current.let_go()  # they are overdue, and reported
+                    self._life.let_go()  # they are overdue, and reported
                 for child, _ in plan:
                     await self._children.wait_finished(child)
                 nursery.cancel_scope.cancel("all children have stopped")
 
     @trio.lowlevel.enable_ki_protection
     async def _watch_for_a_kill(self, plan: list[tuple[Child, After]]) -> None:
-        await self._current.wait_killed()
+        await self._life.wait_killed()
         self._pass_on_a_kill(plan)
 
     def _pass_on_a_kill(self, plan: list[tuple[Child, After]]) -> None:
         """If the supervisor was killed, kill what runs: a killed supervisor has no children."""
-        if self._current.killed:
+        if self._life.killed:
             for child, after in plan:
                 self._children.kill(child, after)
 
@@ -271,7 +277,7 @@ class Supervisor(Actor):
             case DeleteChild(id):
                 return await self._in_turn(partial(self._delete_child, id))
         raise TypeError(
-            f"supervisor {self._current.record.name!r}: does not understand {message!r}; use SupervisorRef's methods"
+            f"supervisor {self._life.record.name!r}: does not understand {message!r}; use SupervisorRef's methods"
         )
 
     async def _in_turn(self, begin: Callable[[], tuple[Child, Callable[[], Awaitable[T]]]]) -> T:
@@ -284,7 +290,7 @@ class Supervisor(Actor):
         assert request is not None
         circle = find_circle(request, self._children)
         if circle:
-            raise change_deadlocks(self._current.record.name, circle)
+            raise change_deadlocks(self._life.record.name, circle)
         reply: Reply[T] = Reply()
 
         @trio.lowlevel.enable_ki_protection
@@ -312,15 +318,15 @@ class Supervisor(Actor):
     def _find(self, id: str) -> Child:
         child = self._children.table.get(id)
         if child is None:
-            raise change_refused(self._current.record.name, id, "not_found")
+            raise change_refused(self._life.record.name, id, "not_found")
         return child
 
     def _find_idle(self, id: str) -> Child:
         child = self._find(id)
         if child.due_with is not None:
-            raise change_refused(self._current.record.name, id, "restarting")
+            raise change_refused(self._life.record.name, id, "restarting")
         if child.incarnation is not None:
-            raise change_refused(self._current.record.name, id, "running")
+            raise change_refused(self._life.record.name, id, "running")
         return child
 
     def _start_child(self, spec: ChildSpec) -> tuple[Child, Callable[[], Awaitable[ActorRef]]]:
@@ -328,7 +334,7 @@ class Supervisor(Actor):
         known = self._children.table.get(spec.id)
         if known is not None:
             runs = known.incarnation is not None and not known.waiting
-            raise change_refused(self._current.record.name, spec.id, "already_started" if runs else "already_present")
+            raise change_refused(self._life.record.name, spec.id, "already_started" if runs else "already_present")
         child = self._children.add(spec)
         return child, partial(self._start_outcome, child, self._children.begin(child), self._undo_start)
 
@@ -337,7 +343,7 @@ class Supervisor(Actor):
     ) -> ActorRef:
         end = await self._children.outcome(child, incarnation)
         if end is CUT_SHORT:
-            raise start_cut_short(self._current.record.name, child)
+            raise start_cut_short(self._life.record.name, child)
         try:
             self._first_outcome(child, end)
         except ActorStartError as exc:
@@ -351,7 +357,7 @@ class Supervisor(Actor):
     async def _stop_child(self, id: str, after: After) -> None:
         child = self._children.table.get(id)
         if child is not None and self._asks(child):
-            raise stopping_itself(self._current.record.name, id)
+            raise stopping_itself(self._life.record.name, id)
         if child is not None and child.in_between:
             self._children.cut_short(child, after)
         else:
@@ -377,11 +383,11 @@ class Supervisor(Actor):
 
     def _restart_child(self, id: str) -> tuple[Child, Callable[[], Awaitable[ActorRef]]]:
         child = self._find_idle(id)
-        self._children.recovery.revive(child)
+        self._recovery.revive(child)
         return child, partial(self._start_outcome, child, self._children.begin(child), self._undo_restart)
 
     def _undo_restart(self, child: Child, exc: ActorStartError) -> None:
-        self._children.recovery.give_up(child, exc.__cause__, str(exc))
+        self._recovery.give_up(child, exc.__cause__, str(exc))
 
     def _delete_child(self, id: str) -> tuple[Child, Callable[[], Awaitable[None]]]:
         child = self._find_idle(id)
