@@ -124,9 +124,6 @@ ROOMS: Final = {
 }
 """The rooms: below the rest of their folder, next to it, or above it."""
 
-WITHOUT_A_WALL: Final = {"kernel"}
-"""Folders whose private files others still import, instead of what their ``__init__`` offers."""
-
 
 FOLDER_SIZE: Final = 12
 """How many files and rooms a folder has at most, its face aside. Nine are the aim."""
@@ -232,7 +229,7 @@ def room_problem(found: Import) -> str | None:
 def owner_of(found: Import) -> str | None:
     """Return the folder whose private file is imported; None for a public one, or a file of layer 0."""
     owner = re.match(r"((?!_)\w+(?:\.(?!_)\w+)*)\._", found.target.partition(".")[2])
-    return owner[1] if found.goes_to is not None and owner and owner[1] not in WITHOUT_A_WALL else None
+    return owner[1] if found.goes_to is not None and owner else None
 
 
 def _is_in(name: str, module: str) -> bool:

@@ -31,7 +31,7 @@ import outcome
 import trio
 
 from .._collapse import caused_by
-from ..kernel._circles import act_for_caller
+from ..kernel import act_for_caller
 
 if TYPE_CHECKING:
     import asyncio

@@ -62,6 +62,11 @@ from .supervisor import (
     SupervisorRef as SupervisorRef,
 )
 
+# For the layers above; not public.
+from ._circles import act_for_caller as act_for_caller  # isort: skip
+from ._events import EVENT_BUFFER as EVENT_BUFFER  # isort: skip
+from .mailbox import Reply as Reply  # isort: skip
+
 __all__ = [
     "Actor",
     "ActorCrashed",

@@ -16,7 +16,7 @@ import outcome
 from attrs import frozen
 
 from ..._errors import ServerUnavailable
-from ...kernel.mailbox import Reply
+from ...kernel import Reply
 
 if TYPE_CHECKING:
     import asyncio

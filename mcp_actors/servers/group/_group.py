@@ -15,8 +15,7 @@ from attrs import frozen
 from ..._errors import ConfigError, ToolNotFound
 from ...catalog import CatalogSnapshot, Listing
 from ...config import permitted
-from ...kernel import SupervisorRef
-from ...kernel._events import EVENT_BUFFER
+from ...kernel import EVENT_BUFFER, SupervisorRef
 from ..record import ACTIVE, CONNECTED
 from ..ref import Reconnect, ServerRef, Supervised, change
 from ._tree import LIFECYCLE, supervisor_id
