@@ -27,7 +27,7 @@ def _check_range(lowest: float, highest: float, remedy: str) -> Callable[[Any, a
         # The comparison also refuses NaN (never in range) and integers too large for a float.
         if not is_number(value) or not lowest <= value <= highest:
             owner = type(instance).__name__
-            message = f"{owner}: {attribute.name}={value!r} is not possible; {remedy}"
+            message = f"{owner}: {attribute.name}={value!r} is not valid; {remedy}"
             raise ConfigError(message, source=owner, path=attribute.name)
 
     return check

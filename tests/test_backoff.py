@@ -100,16 +100,16 @@ def test_total_agrees_with_adding_the_delays(backoff: Backoff, attempts: int) ->
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"first": -1}, "Backoff: first=-1 is not possible; give a finite number of seconds, 0 or more"),
-        ({"first": True}, "Backoff: first=True is not possible; give a finite number of seconds, 0 or more"),
-        ({"initial": math.nan}, "Backoff: initial=nan is not possible; give a finite number of seconds, 0 or more"),
-        ({"initial": "1"}, "Backoff: initial='1' is not possible; give a finite number of seconds, 0 or more"),
-        ({"maximum": math.inf}, "Backoff: maximum=inf is not possible; give a finite number of seconds, 0 or more"),
-        ({"maximum": None}, "Backoff: maximum=None is not possible; give a finite number of seconds, 0 or more"),
-        ({"factor": 0.5}, "Backoff: factor=0.5 is not possible; give a finite number of 1 or more (1 keeps the delay"),
-        ({"factor": math.inf}, "Backoff: factor=inf is not possible; give a finite number of 1 or more"),
-        ({"jitter": 1.5}, "Backoff: jitter=1.5 is not possible; give a number from 0 (no jitter) to 1 (up to twice"),
-        ({"jitter": False}, "Backoff: jitter=False is not possible; give a number from 0 (no jitter) to 1"),
+        ({"first": -1}, "Backoff: first=-1 is not valid; give a finite number of seconds, 0 or more"),
+        ({"first": True}, "Backoff: first=True is not valid; give a finite number of seconds, 0 or more"),
+        ({"initial": math.nan}, "Backoff: initial=nan is not valid; give a finite number of seconds, 0 or more"),
+        ({"initial": "1"}, "Backoff: initial='1' is not valid; give a finite number of seconds, 0 or more"),
+        ({"maximum": math.inf}, "Backoff: maximum=inf is not valid; give a finite number of seconds, 0 or more"),
+        ({"maximum": None}, "Backoff: maximum=None is not valid; give a finite number of seconds, 0 or more"),
+        ({"factor": 0.5}, "Backoff: factor=0.5 is not valid; give a finite number of 1 or more (1 keeps the delay"),
+        ({"factor": math.inf}, "Backoff: factor=inf is not valid; give a finite number of 1 or more"),
+        ({"jitter": 1.5}, "Backoff: jitter=1.5 is not valid; give a number from 0 (no jitter) to 1 (up to twice"),
+        ({"jitter": False}, "Backoff: jitter=False is not valid; give a number from 0 (no jitter) to 1"),
     ],
 )
 def test_a_value_out_of_range_is_refused_by_name(arguments: dict[str, float], message: str) -> None:

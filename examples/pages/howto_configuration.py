@@ -4,7 +4,7 @@ Prints::
 
     ['time']
     a mapping: mcpServers.docs: neither 'command' nor 'url' is given; ... (did you mean 'command'?)
-    a mapping: mcpServers.docs: "comand" is not known here and changes nothing (did you mean 'command'?)
+    a mapping: mcpServers.docs: unknown key "comand" has no effect (did you mean 'command'?)
     a word for the kitchen: ['kitchen']
 """
 

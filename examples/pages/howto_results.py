@@ -3,7 +3,7 @@
 Prints::
 
     7
-    the tool failed and says 'Error executing tool stock: there is no pear; ask for an apple'
+    the tool failed: 'Error executing tool stock: there is no pear; ask for an apple'
 """
 
 from __future__ import annotations

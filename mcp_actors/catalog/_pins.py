@@ -106,18 +106,18 @@ class Pins:
             ValueError: this is something else, or damaged.
         """
         if not isinstance(data, Mapping):
-            raise ValueError(f"pins are an object of hashes by name, and not a {type(data).__name__}")
+            raise ValueError(f"pins must be an object of hashes by name, not a {type(data).__name__}")
         tools: dict[str, str] = {}
         identity = None
         for key, value in data.items():
             if not isinstance(value, str) or not _DIGEST.fullmatch(value):
-                raise ValueError(f"the pin {key!r:.80} is no SHA-256 in hexadecimal")
+                raise ValueError(f"the pin {key!r:.80} is not a SHA-256 in hexadecimal")
             if key == _IDENTITY:
                 identity = value
             elif isinstance(key, str) and key.startswith(_TOOL):
                 tools[key.removeprefix(_TOOL)] = value
             else:
-                raise ValueError(f"there is no pin called {key!r:.80}")
+                raise ValueError(f"unknown pin {key!r:.80}")
         return cls(tools=tools, identity=identity)
 
 

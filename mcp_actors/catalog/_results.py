@@ -48,7 +48,7 @@ def result_value(result: CallToolResult) -> Any:
         ToolFailed: the tool says that it failed (``is_error``), or a binary part is not base64.
     """
     if result.is_error:
-        raise ToolFailed(f"the tool failed and says {_said(result)}", result=result)
+        raise ToolFailed(f"the tool failed{_said(result)}", result=result)
     structured = result.structured_content
     if structured is not None:
         wrapped = isinstance(structured, dict) and structured.keys() == {"result"}
@@ -85,18 +85,16 @@ def _decoded(result: CallToolResult, place: int, data: str) -> bytes:
     except ValueError as exc:
         raise ToolFailed(
             f"part {place + 1} of the tool's result ({result.content[place].type}) is not base64 ({exc}), so its bytes "
-            "are not known; the part is in the error's result; tell the author of the server",
+            "are not known; read the part from the error's result, and report this to the server's author",
             result=result,
         ) from None
 
 
 def _said(result: CallToolResult) -> str:
-    """Return what a failed tool says of it, shortened."""
+    """Return the text of a failed tool for a message, shortened."""
     words = "\n".join(part.text for part in result.content if part.type == "text").strip()
     if not words:
-        return "nothing in words; look at the error's result"
-    return (
-        repr(words)
-        if len(words) <= _SAID
-        else f"{words[:_SAID]!r}… ({len(words)} characters; all are in the error's result)"
-    )
+        return " without a text; see the error's result"
+    if len(words) <= _SAID:
+        return f": {words!r}"
+    return f": {words[:_SAID]!r}… ({len(words)} characters; see the error's result for all of them)"

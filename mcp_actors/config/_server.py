@@ -49,17 +49,17 @@ _check_health: Final = check.kind(
     HealthPolicy, remedy="give a HealthPolicy(...); HealthPolicy(interval=None) disables health checks"
 )
 _check_source: Final = check.kind(str, type(None), remedy="give the path of a file as a str, or None")
-_check_breaker: Final = check.kind(BreakerPolicy, type(None), remedy="give a BreakerPolicy(...), or None for none")
+_check_breaker: Final = check.kind(BreakerPolicy, type(None), remedy="give a BreakerPolicy(...), or None")
 
 _check_tools: Final = check.kind(ToolFilter, remedy="give a ToolFilter(allow=…, deny=…, patterns=…, predicate=…)")
 _check_limits: Final = check.kind(Limits, remedy="give a Limits(...)")
-_check_callbacks: Final = check.kind(Callbacks, type(None), remedy="give a Callbacks(...), or None for none")
+_check_callbacks: Final = check.kind(Callbacks, type(None), remedy="give a Callbacks(...), or None")
 
 
 def _check_name(instance: ServerConfig, attribute: attrs.Attribute[Any], value: object) -> None:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         remedy = "use 1 to 64 of the characters A-Z a-z 0-9 _ . -"
-        message = f"server {check.shown(value)}: this cannot be a server's name; {remedy}"
+        message = f"server {check.shown(value)}: this is not a valid server name; {remedy}"
         raise ConfigError(message, source="ServerConfig", path="name")
 
 
@@ -82,7 +82,7 @@ def _check_protocol(instance: ServerConfig, attribute: attrs.Attribute[Any], val
     check.one_of("auto", "legacy", "2026-07-28")(instance, attribute, value)
     if isinstance(instance.transport, Sse) and value not in ("auto", "legacy"):
         remedy = 'leave it out, or use Http("https://…") if the server speaks streamable HTTP'
-        raise check.refused_text(instance, "protocol", f"{value!r} over Sse(…), which is older than that,", remedy)
+        raise check.refused_text(instance, "protocol", f"{value!r} over Sse(…), an older transport,", remedy)
 
 
 @attrs.frozen

@@ -58,7 +58,7 @@ def refused_value(instance: Any, field: str, value: object, remedy: str) -> Conf
 def refused_text(instance: Any, field: str, text: str, remedy: str) -> ConfigError:
     """Do as `refused_value` does, for a value that must be shown in a form of its own."""
     owner = type(instance).__name__
-    problem = f"{field}={text} is not possible; {remedy}"
+    problem = f"{field}={text} is not valid; {remedy}"
     server = getattr(instance, "name", None)
     if server is None:
         return refused(owner, field, problem)
@@ -73,8 +73,9 @@ def is_positive(value: Any, *, unlimited: bool = False) -> bool:
 
 def seconds(*, unlimited: bool = False, optional: bool = False) -> Validator:
     """Make a validator for a positive number of seconds; infinity and None only if asked for."""
-    remedy = "give a positive number of seconds"
-    remedy += ", or math.inf" if unlimited else " that is finite"
+    remedy = (
+        "give a positive number of seconds, or math.inf" if unlimited else "give a positive, finite number of seconds"
+    )
     remedy += ", or None" if optional else ""
 
     def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:

@@ -226,11 +226,11 @@ def test_tools_that_depend_on_who_asks_are_listed_for_somebody() -> None:
     async def main() -> None:
         asking = ToolFilter(predicate=lambda tool, context: context.agent == "me")
         async with open_servers(server("a", tools=asking)) as servers:
-            with pytest.raises(ConfigError, match="give a context=ToolContext"):
+            with pytest.raises(ConfigError, match="pass context=ToolContext"):
                 await langchain_tools(servers)
-            with pytest.raises(ConfigError, match="give a context=ToolContext"):
+            with pytest.raises(ConfigError, match="pass context=ToolContext"):
                 await McpClient(servers).list_tools()
-            with pytest.raises(ConfigError, match="give a context=ToolContext"):
+            with pytest.raises(ConfigError, match="pass context=ToolContext"):
                 await OpenAIAgentsServer(servers).list_tools()
             assert await langchain_tools(servers, context=ToolContext("me"))
             assert await langchain_tools(servers, context=ToolContext("you")) == []

@@ -110,7 +110,7 @@ def test_a_collision_is_over_when_it_is() -> None:
 
 def test_a_collision_of_many_names_some() -> None:
     collision = NameCollision(tuple(("a", "x" * 200) for _ in range(10)), tuple("y" * 64 for _ in range(10)))
-    assert str(collision).startswith("these tools have names that are alike: 'xxx")
+    assert str(collision).startswith("tools with similar names: 'xxx")
     assert str(collision).endswith(" and 2 more")
     assert len(str(collision)) < 2000
 

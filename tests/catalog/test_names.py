@@ -13,6 +13,8 @@ from mcp_actors import ConfigError
 from mcp_actors.catalog import assign_names, public_name
 from mcp_actors.catalog.names import _public as _names
 
+from ..messages import Said
+
 LEGAL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 TEMPLATES = ["mcp__{server}__{tool}", "{server}_{tool}", "{tool}", "{tool}-{server}", "x" * 80 + "{tool}"]
 
@@ -137,11 +139,11 @@ def test_with_the_default_template_a_name_does_not_depend_on_what_other_tools_th
         ("{tool}{version}", "naming='{tool}{version}' has the unknown field {version}"),
         ("{tool}{}", "naming='{tool}{}' has the unknown field {}"),
         ("{tool.__class__}", "naming='{tool.__class__}' has the unknown field {tool.__class__}"),
-        ("{server}.{tool}", "naming='{server}.{tool}' holds characters that a tool's name cannot have"),
-        ("{tool:>10}", "naming='{tool:>10}' holds characters that a tool's name cannot have"),
-        ("{tool!r}", "naming='{tool!r}' holds characters that a tool's name cannot have"),
-        ("{{{tool}}}", "naming='{{{tool}}}' holds characters that a tool's name cannot have"),
-        ("{tool", "naming='{tool' cannot be read (expected '}' before end of string)"),
+        ("{server}.{tool}", "naming='{server}.{tool}' contains characters that a tool's name cannot have"),
+        ("{tool:>10}", "naming='{tool:>10}' contains characters that a tool's name cannot have"),
+        ("{tool!r}", "naming='{tool!r}' contains characters that a tool's name cannot have"),
+        ("{{{tool}}}", "naming='{{{tool}}}' contains characters that a tool's name cannot have"),
+        ("{tool", "naming='{tool' cannot be parsed (expected '}' before end of string)"),
     ],
 )
 def test_a_template_that_cannot_work_is_refused(naming: str, problem: str) -> None:
@@ -153,8 +155,8 @@ def test_a_template_that_cannot_work_is_refused(naming: str, problem: str) -> No
         assert caught.value.path == "naming"
 
 
-def test_a_template_is_a_text() -> None:
+def test_a_template_is_a_text(said: Said) -> None:
     naming: Any = None
     with pytest.raises(ConfigError) as caught:
         assign_names([], naming)
-    assert str(caught.value) == "naming is a NoneType; give a str such as 'mcp__{server}__{tool}'"
+    said("naming is not a str", str(caught.value))

@@ -177,12 +177,12 @@ class TestAsJson:
     @pytest.mark.parametrize(
         ("data", "problem"),
         [
-            (None, "pins are an object of hashes by name, and not a NoneType"),
-            ({"tools/a": 3}, "the pin 'tools/a' is no SHA-256 in hexadecimal"),
-            ({"tools/a": "abc"}, "the pin 'tools/a' is no SHA-256 in hexadecimal"),
-            ({"tools/a": "g" * 64}, "the pin 'tools/a' is no SHA-256 in hexadecimal"),
-            ({"a": "0" * 64}, "there is no pin called 'a'"),
-            ({3: "0" * 64}, "there is no pin called '3'"),
+            (None, "pins must be an object of hashes by name, not a NoneType"),
+            ({"tools/a": 3}, "the pin 'tools/a' is not a SHA-256 in hexadecimal"),
+            ({"tools/a": "abc"}, "the pin 'tools/a' is not a SHA-256 in hexadecimal"),
+            ({"tools/a": "g" * 64}, "the pin 'tools/a' is not a SHA-256 in hexadecimal"),
+            ({"a": "0" * 64}, "unknown pin 'a'"),
+            ({3: "0" * 64}, "unknown pin '3'"),
         ],
     )
     def test_what_is_damaged_is_refused(self, data: object, problem: str) -> None:

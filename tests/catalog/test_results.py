@@ -16,6 +16,8 @@ from pydantic import BaseModel
 
 from mcp_actors import InProcess, McpActorsError, ServerConfig, ServerError, ToolFailed, open_servers, result_value
 
+from ..messages import Said
+
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 JSON = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
 OBJECTS = st.dictionaries(st.text(), JSON, max_size=4)
@@ -184,7 +186,7 @@ def test_the_result_is_not_changed(parts: list[Any], structured: Any) -> None:
 # --- failures -------------------------------------------------------------------------------------------------------
 
 
-def test_a_result_that_says_it_is_an_error_is_never_taken_for_a_value() -> None:
+def test_a_result_that_says_it_is_an_error_is_never_taken_for_a_value(said: Said) -> None:
     result = mcp.types.CallToolResult(
         content=[text("Unknown city 'Pariss'."), image(b""), text("Did you mean 'Paris'?")],
         structured_content={"result": 20},
@@ -192,7 +194,7 @@ def test_a_result_that_says_it_is_an_error_is_never_taken_for_a_value() -> None:
     )
     with pytest.raises(ToolFailed) as caught:
         result_value(result)
-    assert str(caught.value) == ('''the tool failed and says "Unknown city 'Pariss'.\\nDid you mean 'Paris'?"''')
+    said("a tool failed", str(caught.value))
     assert caught.value.result is result
 
 
@@ -202,16 +204,14 @@ def test_a_tool_that_failed_is_not_a_server_that_failed() -> None:
 
 
 def test_a_tool_that_fails_without_words_is_said_to() -> None:
-    with pytest.raises(ToolFailed, match=r"^the tool failed and says nothing in words; look at the error's result$"):
+    with pytest.raises(ToolFailed, match=r"^the tool failed without a text; see the error's result$"):
         value_of(image(b"x"), is_error=True)
 
 
-def test_the_message_of_a_tool_that_fails_with_many_words_is_short() -> None:
+def test_the_message_of_a_tool_that_fails_with_many_words_is_short(said: Said) -> None:
     with pytest.raises(ToolFailed) as caught:
         value_of(text("x" * 10_000), is_error=True)
-    assert str(caught.value) == (
-        f"the tool failed and says '{'x' * 500}'… (10000 characters; all are in the error's result)"
-    )
+    said("a tool failed with a long text", str(caught.value), text="x" * 500)
 
 
 # --- what real tools return -----------------------------------------------------------------------------------------

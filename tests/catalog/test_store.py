@@ -20,6 +20,8 @@ from mcp_actors.catalog import Pins
 from mcp_actors.catalog.store import _store
 from mcp_actors.catalog.store._store import CatalogStore, RememberedCatalog, default_directory
 
+from ..messages import Said
+
 KEY: Final = "0123abcd"
 TOOLS: Final = ({"name": "search", "inputSchema": {"type": "object"}}, {"name": "grüße", "inputSchema": {}})
 CATALOG: Final = RememberedCatalog(
@@ -110,8 +112,8 @@ def as_directory(path: Path) -> None:
         (damage('{"format": "mcp-actors catalog", "tools": ['), "it is damaged"),
         (damage("[" * 100_000), "it is damaged"),
         (lambda path: path.write_bytes(b"\xff\xfe\x00"), "it is damaged"),
-        (damage("[]"), "it is no catalogue"),
-        (damage('{"format": "mcp-actors catalog", "version": 1}'), "it is no catalogue"),
+        (damage("[]"), "it is not a catalogue"),
+        (damage('{"format": "mcp-actors catalog", "version": 1}'), "it is not a catalogue"),
         (lambda path: path.chmod(0o622), "it belongs to another user, or others may write to it"),
         (as_link, "it cannot be read (Too many levels of symbolic links)"),
         (as_pipe, "it is no file"),
@@ -120,30 +122,28 @@ def as_directory(path: Path) -> None:
     ids=["empty", "cut off", "deep", "binary", "a list", "without tools", "shared", "link", "pipe", "folder"],
 )
 def test_a_file_that_cannot_be_used_is_ignored_and_named(
-    harm: Callable[[Path], object], why: str, store: CatalogStore, caplog: pytest.LogCaptureFixture
+    harm: Callable[[Path], object], why: str, store: CatalogStore, caplog: pytest.LogCaptureFixture, said: Said
 ) -> None:
     path = written(store)
     harm(path)
     assert store.load(KEY) is None
     [record] = caplog.records
     assert record.levelno == logging.WARNING
-    assert record.getMessage() == (
-        f"the remembered catalogue {path} is ignored: {why}; it is replaced when its server lists"
-    )
+    said("a remembered catalogue is ignored", record.getMessage(), path=path, why=why)
 
 
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
         ({"version": 2, "tools": "in another form"}, "written by a newer version of this program (format 2, not 1)"),
-        ({"format": "something else", "version": 2}, "no catalogue"),
-        ({"format": "something else"}, "no catalogue"),
-        ({"version": "1"}, "no catalogue"),
+        ({"format": "something else", "version": 2}, "not a catalogue"),
+        ({"format": "something else"}, "not a catalogue"),
+        ({"version": "1"}, "not a catalogue"),
         ({"fingerprint": "beef"}, "about another server ('docs')"),
-        ({"tools": [1]}, "no catalogue"),
-        ({"tools": {}}, "no catalogue"),
-        ({"pins": [1]}, "its pins are damaged (pins are an object"),
-        ({"pins": {"tools/search": 1}}, "its pins are damaged (the pin 'tools/search' is no SHA-256"),
+        ({"tools": [1]}, "not a catalogue"),
+        ({"tools": {}}, "not a catalogue"),
+        ({"pins": [1]}, "its pins are damaged (pins must be an object"),
+        ({"pins": {"tools/search": 1}}, "its pins are damaged (the pin 'tools/search' is not a SHA-256"),
     ],
 )
 def test_a_file_of_another_kind_is_ignored_and_named(
@@ -179,7 +179,7 @@ def test_a_catalogue_that_is_too_large_is_neither_written_nor_read(
     assert store.load(KEY) is None
     assert f"{path} is ignored: it has more than 100 bytes" in caplog.text
     assert not store.save(KEY, CATALOG)
-    assert "server 'docs': what it listed is not remembered for the next run: it takes " in caplog.text
+    assert "server 'docs': its tools are not saved for the next run: it takes " in caplog.text
 
 
 @pytest.mark.parametrize("value", [object(), {1: {2, 3}}], ids=["object", "set"])
@@ -188,7 +188,7 @@ def test_what_cannot_be_written_is_not_remembered_and_that_is_logged(
 ) -> None:
     """S3-22: a failure to remember is logged, and nothing else."""
     assert not store.save(KEY, RememberedCatalog(server="docs", tools=({"name": value},)))
-    assert "server 'docs': what it listed is not remembered" in caplog.text
+    assert "server 'docs': its tools are not saved" in caplog.text
     assert not store.directory.exists()
 
 
@@ -200,10 +200,10 @@ def test_a_directory_that_takes_nothing_is_named(tmp_path: Path, caplog: pytest.
     assert store.load(KEY) is None
     first, second = (record.getMessage() for record in caplog.records)
     assert first == (
-        "server 'docs': what it listed is not remembered for the next run: "
+        "server 'docs': its tools are not saved for the next run: "
         f"{store.path(KEY)} cannot be written (Not a directory)"
     )
-    assert second.endswith("is ignored: it cannot be read (Not a directory); it is replaced when its server lists")
+    assert second.endswith("it cannot be read (Not a directory); it is replaced when its server lists its tools")
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_no_other(

@@ -15,6 +15,8 @@ from hypothesis import given, strategies as st
 from mcp_actors.catalog import CatalogTool, strict_schema
 from mcp_actors.catalog.values._frozen import freeze
 
+from ..messages import Said
+
 STRING = {"type": "string"}
 
 
@@ -150,37 +152,40 @@ def test_references_stay_references_also_to_themselves() -> None:
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ({}, "arguments.x does not say of which type it is"),
-        (True, "arguments.x may be anything"),
-        (False, "arguments.x may be nothing"),
-        ({"type": "object"}, "arguments.x may have members that are not known"),
-        ({"type": "object", "properties": {"a": STRING}, "additionalProperties": True}, "arguments.x may have members"),
-        ({"type": "object", "additionalProperties": STRING}, "arguments.x may have members that are not known"),
-        ({"type": "array"}, "arguments.x is an array of which is not said what is in it"),
-        ({"type": "array", "items": {"type": "object"}}, "arguments.x.items may have members that are not known"),
+        ({}, "arguments.x does not declare a type"),
+        (True, "arguments.x accepts anything"),
+        (False, "arguments.x accepts nothing"),
+        ({"type": "object"}, "arguments.x may have unknown members"),
+        (
+            {"type": "object", "properties": {"a": STRING}, "additionalProperties": True},
+            "arguments.x may have unknown members",
+        ),
+        ({"type": "object", "additionalProperties": STRING}, "arguments.x may have unknown members"),
+        ({"type": "array"}, "arguments.x is an array without items"),
+        ({"type": "array", "items": {"type": "object"}}, "arguments.x.items may have unknown members"),
         ({"type": "object", "properties": {"a": {"not": STRING}}}, "arguments.x.a has not"),
         ({"properties": {"a": STRING}, "patternProperties": {}}, "arguments.x has patternProperties"),
-        ({"properties": {"a": STRING}, "required": ["b"]}, "arguments.x requires 'b', of which nothing is said"),
-        ({"properties": {"a": STRING}, "required": 3}, "arguments.x has required that is no array"),
+        ({"properties": {"a": STRING}, "required": ["b"]}, "arguments.x requires 'b', which it does not define"),
+        ({"properties": {"a": STRING}, "required": 3}, "arguments.x has required, which is not an array"),
         ({"allOf": [STRING, {"maxLength": 3}]}, "arguments.x has allOf with several parts"),
-        ({"allOf": [STRING], "type": "string"}, "arguments.x has type beside allOf and in it"),
-        ({"anyOf": [{"required": ["a"]}], "type": "object"}, "arguments.x has type beside anyOf"),
+        ({"allOf": [STRING], "type": "string"}, "arguments.x has type both next to allOf and in it"),
+        ({"anyOf": [{"required": ["a"]}], "type": "object"}, "arguments.x has type next to anyOf"),
         ({"anyOf": []}, "arguments.x has anyOf without alternatives"),
-        ({"anyOf": [STRING, {}]}, "arguments.x.anyOf[1] does not say of which type it is"),
+        ({"anyOf": [STRING, {}]}, "arguments.x.anyOf[1] does not declare a type"),
         (
             {"$ref": "https://a.example/schema"},
-            "arguments.x refers to 'https://a.example/schema', which is no definition",
+            "arguments.x refers to 'https://a.example/schema', which it does not define",
         ),
-        ({"$ref": "#/$defs/missing"}, "arguments.x refers to '#/$defs/missing', which is no definition in it"),
-        ({"$ref": "#", "type": "object"}, "arguments.x has type beside a $ref"),
+        ({"$ref": "#/$defs/missing"}, "arguments.x refers to '#/$defs/missing', which it does not define"),
+        ({"$ref": "#", "type": "object"}, "arguments.x has type next to a $ref"),
         ({"type": "string", "$defs": {}}, "arguments.x has $defs"),
-        ({"type": "text"}, "arguments.x does not say of which type it is"),
-        ({"enum": []}, "arguments.x does not say of which type it is"),
-        ({"type": "array", "items": [STRING]}, "arguments.x.items has what that is no object"),
+        ({"type": "text"}, "arguments.x does not declare a type"),
+        ({"enum": []}, "arguments.x does not declare a type"),
+        ({"type": "array", "items": [STRING]}, "arguments.x.items is not an object"),
     ],
 )
 def test_what_has_no_strict_form_is_used_as_it_is_and_that_is_logged(
-    schema: Any, words: str, caplog: pytest.LogCaptureFixture
+    schema: Any, words: str, caplog: pytest.LogCaptureFixture, said: Said
 ) -> None:
     """S1-25: nothing is lost, and the log says whose schema it is, and why."""
     caplog.set_level(logging.INFO, "mcp_actors.catalog")
@@ -191,21 +196,18 @@ def test_what_has_no_strict_form_is_used_as_it_is_and_that_is_logged(
     assert found.problem.startswith(words)
     assert found.restore({"x": None}) == {"x": None}
     [record] = caplog.records
-    assert record.getMessage() == (
-        "the input schema of tool 'search' of server 'docs' has no strict form, so it is used as it is: "
-        + found.problem
-    )
+    said("a schema cannot be strict", record.getMessage(), problem=found.problem)
 
 
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ({"anyOf": [{"type": "object"}]}, "arguments has anyOf at its top"),
-        ({"type": "array", "items": STRING}, "arguments is not about an object"),
-        ({"$ref": "#/$defs/x"}, "arguments has $ref at its top"),
-        ({"$defs": {"a": {}}}, "arguments['$defs'].a does not say of which type it is"),
+        ({"anyOf": [{"type": "object"}]}, "arguments has anyOf at its top level"),
+        ({"type": "array", "items": STRING}, "arguments does not describe an object"),
+        ({"$ref": "#/$defs/x"}, "arguments has $ref at its top level"),
+        ({"$defs": {"a": {}}}, "arguments['$defs'].a does not declare a type"),
         ({"$defs": {"a": STRING}, "definitions": {"a": STRING}}, "arguments has two definitions 'a'"),
-        ({"properties": []}, "arguments has properties that is no object"),
+        ({"properties": []}, "arguments has properties, which is not an object"),
     ],
 )
 def test_a_root_that_has_no_strict_form_is_told(schema: Any, words: str) -> None:

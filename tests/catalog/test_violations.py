@@ -46,7 +46,7 @@ ONE_OF_TWO = "that does not fit; expected one of 2 alternatives of the schema"
         ({"maxItems": 0}, [1, 2], "it has 2 items; expected at most 0"),
         ({"minProperties": 1}, {}, "it has 0 members; expected at least 1"),
         ({"maxProperties": 0}, {"a": 1}, "it has 1 member; expected at most 0"),
-        ({"uniqueItems": True}, [1, 1], "it is an array that breaks the rule 'uniqueItems'"),
+        ({"uniqueItems": True}, [1, 1], "it is an array that violates the rule 'uniqueItems'"),
         ({"required": ["a", "b"]}, {"a": 1}, "it.b is missing"),
         ({"properties": {"a": {}}, "additionalProperties": False}, {"b": 1}, "it.b is not known; expected 'a'"),
         ({"additionalProperties": False}, {"b": 1}, "it.b is not known; expected nothing"),
@@ -57,8 +57,8 @@ ONE_OF_TWO = "that does not fit; expected one of 2 alternatives of the schema"
             {"propertyNames": "a"},
             "it.propertyNames is a string; expected null",
         ),
-        (False, 1, "it holds what is not allowed"),
-        ({"properties": {"a": False}}, {"a": 1}, "it holds what is not allowed"),
+        (False, 1, "it contains what is not allowed"),
+        ({"properties": {"a": False}}, {"a": 1}, "it contains what is not allowed"),
         ({"not": {"type": "string"}}, "a", "it is not allowed"),
         ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "a", "it is a string; expected an integer or null"),
         ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, 1, f"it is an integer {ONE_OF_TWO}"),
@@ -66,7 +66,7 @@ ONE_OF_TWO = "that does not fit; expected one of 2 alternatives of the schema"
         (
             {"$schema": "http://json-schema.org/draft-03/schema#", "properties": {"a": {"required": True}}},
             {},
-            "it.a is an object that breaks the rule 'required'; expected required: true",
+            "it.a is an object that violates the rule 'required'; expected required: true",
         ),
     ],
 )

@@ -377,7 +377,7 @@ class TestMisuse:
 
     def test_a_file_that_is_named_must_be_there(self, tmp_path: Path, run: Run) -> None:
         done = run("check", "--config", "other.json")
-        assert done.stderr == "error: other.json: there is no such file; correct the path, or create it\n"
+        assert done.stderr == "error: other.json: file not found; correct the path, or create the file\n"
         (tmp_path / "other.json").write_text("{")
         said = "other.json: the file is no JSON, see line 1"
         for words in (["check"], ["check", "a"], ["tools"], ["tools", "a"], ["call", "a", "echo"], ["watch"]):
@@ -389,7 +389,7 @@ class TestMisuse:
     @pytest.mark.parametrize(
         ("words", "code", "said"),
         [
-            (["check", "-c", "none.json"], 1, "none.json: there is no such file; correct the path, or create it"),
+            (["check", "-c", "none.json"], 1, "none.json: file not found; correct the path, or create the file"),
             (["tools", "b"], 2, "there is no server 'b'"),
             (["watch", "b"], 2, "there is no server 'b'"),
             (["call", "bad", "x"], 1, "mcpServers.bad: neither 'command' nor 'url' is given"),

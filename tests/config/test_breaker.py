@@ -23,13 +23,13 @@ def test_one_failure_may_be_enough() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("failures", 0, "failures=0 is not possible; give a whole number of 1 or more"),
-        ("failures", True, "failures=True is not possible; give a whole number of 1 or more"),
-        ("failures", 2.5, "failures=2.5 is not possible; give a whole number of 1 or more"),
-        ("reset_after", 0, "reset_after=0 is not possible; give a positive number of seconds that is finite"),
-        ("reset_after", math.inf, "reset_after=inf is not possible; give a positive number of seconds that is finite"),
-        ("reset_after", None, "reset_after=None is not possible; give a positive number of seconds that is finite"),
-        ("reset_after", True, "reset_after=True is not possible; give a positive number of seconds that is finite"),
+        ("failures", 0, "failures=0 is not valid; give a whole number of 1 or more"),
+        ("failures", True, "failures=True is not valid; give a whole number of 1 or more"),
+        ("failures", 2.5, "failures=2.5 is not valid; give a whole number of 1 or more"),
+        ("reset_after", 0, "reset_after=0 is not valid; give a positive, finite number of seconds"),
+        ("reset_after", math.inf, "reset_after=inf is not valid; give a positive, finite number of seconds"),
+        ("reset_after", None, "reset_after=None is not valid; give a positive, finite number of seconds"),
+        ("reset_after", True, "reset_after=True is not valid; give a positive, finite number of seconds"),
     ],
 )
 def test_a_value_out_of_range_is_refused_by_name(field: str, value: object, message: str) -> None:

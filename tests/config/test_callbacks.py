@@ -55,26 +55,26 @@ def test_whatever_is_async_and_takes_what_it_is_given_will_do(function: Any) -> 
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("sampling", "gpt", "sampling='gpt' is not possible; give an async function (context, params), or None"),
-        ("elicitation", True, "elicitation=True is not possible; give an async function (context, params), or None"),
-        ("elicitation", plain, "elicitation=<plain, which is not async> is not possible; give an async function "),
-        ("logging", print, "logging=<print, which is not async> is not possible; give an async function "),
-        ("sampling", Agent, "sampling=<Agent, which is not async> is not possible; give an async function "),
+        ("sampling", "gpt", "sampling='gpt' is not valid; give an async function (context, params), or None"),
+        ("elicitation", True, "elicitation=True is not valid; give an async function (context, params), or None"),
+        ("elicitation", plain, "elicitation=<plain, which is not async> is not valid; give an async function "),
+        ("logging", print, "logging=<print, which is not async> is not valid; give an async function "),
+        ("sampling", Agent, "sampling=<Agent, which is not async> is not valid; give an async function "),
         (
             "logging",
             roots,
-            "logging=<roots, which cannot be called with (context, params)> is not possible; give an async function",
+            "logging=<roots, which cannot be called with (context, params)> is not valid; give an async function",
         ),
         (
             "roots",
             answer,
-            "roots=<answer, which cannot be called with (context)> is not possible; give an async function (context), ",
+            "roots=<answer, which cannot be called with (context)> is not valid; give an async function (context), ",
         ),
-        ("message", 1, "message=1 is not possible; give an async function (context, message), or None"),
-        ("log_level", "loud", "log_level='loud' is not possible; choose 'debug' or 'info' or 'notice' or "),
-        ("sampling_capabilities", {}, "sampling_capabilities=<dict> is not possible; give an mcp.types.SamplingCap"),
-        ("timeout", 0, "timeout=0 is not possible; give a positive number of seconds, or math.inf, or None"),
-        ("timeout", True, "timeout=True is not possible; give a positive number of seconds, or math.inf, or None"),
+        ("message", 1, "message=1 is not valid; give an async function (context, message), or None"),
+        ("log_level", "loud", "log_level='loud' is not valid; choose 'debug' or 'info' or 'notice' or "),
+        ("sampling_capabilities", {}, "sampling_capabilities=<dict> is not valid; give an mcp.types.SamplingCap"),
+        ("timeout", 0, "timeout=0 is not valid; give a positive number of seconds, or math.inf, or None"),
+        ("timeout", True, "timeout=True is not valid; give a positive number of seconds, or math.inf, or None"),
     ],
 )
 def test_what_cannot_be_used_is_refused_by_name(field: str, value: object, message: str) -> None:
@@ -95,7 +95,7 @@ def test_its_repr_shows_the_names_of_functions_and_no_object() -> None:
 def test_a_server_takes_callbacks_and_nothing_else() -> None:
     callbacks = Callbacks(roots=roots)
     assert ServerConfig("docs", Stdio("docs"), callbacks=callbacks).callbacks is callbacks
-    with pytest.raises(ConfigError, match="server 'docs': callbacks=<dict> is not possible; give a Callbacks"):
+    with pytest.raises(ConfigError, match="server 'docs': callbacks=<dict> is not valid; give a Callbacks"):
         ServerConfig("docs", Stdio("docs"), callbacks={"roots": roots})  # type: ignore[arg-type]  # what is tested
 
 

@@ -12,6 +12,8 @@ import pytest
 from mcp_actors._errors import ConfigError
 from mcp_actors.config import Http, Secret, ServerConfig, Sse
 
+from ..messages import Said
+
 URL = "https://example.com/mcp"
 
 
@@ -49,44 +51,38 @@ class TestBoth:
         [
             (
                 5,
-                "auth is an int; give a bearer token (a str, a Secret, or a function that returns a str) or an "
-                "httpx2.Auth",
+                "auth is an int",
             ),
             ("", "auth: the token is empty"),
             (
                 "Bearer hunter2",
-                "auth: the value begins with the name of a scheme; give the bare token, or put it into headers as it "
-                "is",
+                "auth: the value begins with an auth scheme",
             ),
             (
                 Secret("hunter2\n"),
-                "auth: the value holds a line break; strip it (a file read as a whole usually ends in one)",
+                "auth: the value contains a line break",
             ),
         ],
     )
-    def test_what_cannot_be_a_credential_is_refused(self, kind: type[Any], auth: object, problem: str) -> None:
+    def test_an_invalid_credential_is_refused(self, kind: type[Any], auth: object, problem: str, said: Said) -> None:
         error = refusal(kind, URL, auth=auth)
-        assert (str(error), error.path) == (f"{kind.__name__}: {problem}", "auth")
+        said(problem, str(error).removeprefix(f"{kind.__name__}: "))
+        assert error.path == "auth"
 
-    def test_two_credentials_are_refused_naming_both(self, kind: type[Any]) -> None:
+    def test_two_credentials_are_refused_naming_both(self, kind: type[Any], said: Said) -> None:
         """S4-26."""
+        owner = f"{kind.__name__}: "
         error = refusal(kind, URL, headers={"authorization": "Bearer hunter2"}, auth="hunter2")
-        problem = "auth is given, and headers has 'authorization'; remove one of the two"
-        assert str(error) == f"{kind.__name__}: {problem}"
+        said("auth and a header", str(error).removeprefix(owner))
         error = refusal(kind, "https://me:hunter2@example.com", auth="hunter2")
-        assert str(error) == (
-            f"{kind.__name__}: auth is given, and url holds a user name or password; remove one of the two"
-        )
+        said("auth and a url with a password", str(error).removeprefix(owner))
 
 
-def test_sse_has_no_modern_era() -> None:
+def test_sse_has_no_modern_era(said: Said) -> None:
     """S4-26."""
     with pytest.raises(ConfigError) as caught:
         ServerConfig("docs", Sse(URL), protocol="2026-07-28")
-    assert str(caught.value) == (
-        "server 'docs': protocol='2026-07-28' over Sse(…), which is older than that, is not possible; leave it out, "
-        'or use Http("https://…") if the server speaks streamable HTTP'
-    )
+    said("protocol 2026-07-28 over Sse", str(caught.value))
 
 
 class TestClient:
@@ -105,47 +101,41 @@ class TestClient:
         assert Http(URL, verify=context).verify is context
         assert Http(URL, verify=True).verify is True
 
-    def test_to_check_nothing_must_be_allowed_explicitly(self) -> None:
+    def test_disabling_verification_must_be_allowed_explicitly(self, said: Said) -> None:
         assert Http(URL, verify=False, allow_insecure=True).verify is False
-        assert str(refusal(Http, URL, verify=False)) == (
-            "Http: verify=False lets anybody on the way pretend to be the server; give the path of its CA certificate "
-            "instead, or say allow_insecure=True as well"
-        )
+        said("verify=False", str(refusal(Http, URL, verify=False)))
 
     @pytest.mark.parametrize(
         ("options", "problem"),
         [
             (
                 {"verify": 1},
-                "verify is an int; give an ssl.SSLContext, the path of a file of CA certificates, or True",
+                "verify is an int",
             ),
-            ({"verify": ""}, "verify is empty; give an ssl.SSLContext, the path of a file of CA certificates, or True"),
+            ({"verify": ""}, "verify is empty"),
             (
                 {"max_connections": 1},
-                "max_connections=1 is not possible; give 2 or more, for one is taken by the stream of the server's "
-                "notifications, or None",
+                "max_connections=1 is not valid",
             ),
-            ({"keepalive": 0}, "keepalive=0 is not possible; give a positive number of seconds that is finite"),
-            ({"max_body_bytes": 0}, "max_body_bytes=0 is not possible; give a number of bytes, 1 or more"),
+            ({"keepalive": 0}, "keepalive=0 is not valid"),
+            ({"max_body_bytes": 0}, "max_body_bytes=0 is not valid"),
             (
                 {"http_client": 5},
-                "http_client is an int; give a function that returns a new httpx2.AsyncClient, which is closed with "
-                "the connection",
+                "http_client is an int",
             ),
         ],
     )
-    def test_what_is_impossible_is_refused(self, options: dict[str, Any], problem: str) -> None:
+    def test_an_invalid_option_is_refused(self, options: dict[str, Any], problem: str, said: Said) -> None:
         error = refusal(Http, URL, **options)
-        assert (str(error), error.path) == (f"Http: {problem}", next(iter(options)))
+        said(problem, str(error))
+        assert error.path == next(iter(options))
 
     @pytest.mark.parametrize("option", [{"verify": True}, {"max_connections": 3}, {"keepalive": 5}])
-    def test_what_a_client_of_the_users_own_would_ignore_is_refused_naming_both(self, option: dict[str, Any]) -> None:
+    def test_an_option_that_a_custom_client_would_ignore_is_refused(self, option: dict[str, Any], said: Said) -> None:
         """S4-26."""
         error = refusal(Http, URL, http_client=httpx2.AsyncClient, **option)
         [name] = option
-        assert str(error) == (
-            f"Http: http_client and {name} are both given; set it on the client that http_client makes"
-        )
+        said("http_client and an option that it would ignore", str(error), option=name)
 
     def test_the_arguments_of_a_factory_are_not_shown(self) -> None:
         def make() -> httpx2.AsyncClient:
@@ -186,57 +176,54 @@ class TestHttp:
             "http://0.0.0.0/mcp",
         ],
     )
-    def test_http_to_elsewhere_must_be_allowed_explicitly(self, url: str) -> None:
+    def test_http_to_elsewhere_must_be_allowed_explicitly(self, url: str, said: Said) -> None:
         error = refusal(Http, url)
-        assert str(error) == (
-            f"Http: url {Http(url, allow_insecure=True).display_url!r} would send everything unencrypted, credentials "
-            "too; use https, or say allow_insecure=True if the network in between is trusted"
-        )
+        said("unencrypted url", str(error), url=Http(url, allow_insecure=True).display_url)
         assert error.path == "url"
 
     @pytest.mark.parametrize(
         ("url", "problem"),
         [
-            ("", "url '' is not an http or https URL; write https://host/path"),
-            ("example.com/mcp", "url 'example.com/mcp' is not an http or https URL; write https://host/path"),
-            ("user:hunter2@example.com", "url '…@example.com' is not an http or https URL; write https://host/path"),
-            ("ftp://example.com/", "url 'ftp://example.com/' is not an http or https URL; write https://host/path"),
-            ("example.com?key=hunter2", "url 'example.com?…' is not an http or https URL; write https://host/path"),
-            ("https:///mcp", "url 'https:///mcp' has no host; write https://host/path"),
-            ("https://:443/mcp", "url 'https://:443/mcp' has no host; write https://host/path"),
-            ("https://user:hunter2@/", "url 'https:///' has no host; write https://host/path"),
+            ("", "url '' is not an http or https URL"),
+            ("example.com/mcp", "url 'example.com/mcp' is not an http or https URL"),
+            ("user:hunter2@example.com", "url '…@example.com' is not an http or https URL"),
+            ("ftp://example.com/", "url 'ftp://example.com/' is not an http or https URL"),
+            ("example.com?key=hunter2", "url 'example.com?…' is not an http or https URL"),
+            ("https:///mcp", "url 'https:///mcp' has no host"),
+            ("https://:443/mcp", "url 'https://:443/mcp' has no host"),
+            ("https://user:hunter2@/", "url 'https:///' has no host"),
             (
                 "https://example.com:http/mcp",
-                "url 'https://example.com:http/mcp' is malformed (its host or its port); write https://host:port/path",
+                "url 'https://example.com:http/mcp' has an invalid host or port",
             ),
             (
                 "https://user:hunter2@[::1/mcp",
-                "url '…@[::1/mcp' is malformed (its host or its port); write https://host:port/path",
+                "url '…@[::1/mcp' has an invalid host or port",
             ),
             (
                 " https://user:hunter2@example.com",
-                "url 'https://example.com' holds white space, a control character or a backslash; remove it",
+                "url 'https://example.com' contains whitespace, a control character or a backslash",
             ),
             (
                 "https://example.com/a\nb",
-                "url 'https://example.com/ab' holds white space, a control character or a backslash; remove it",
+                "url 'https://example.com/ab' contains whitespace, a control character or a backslash",
             ),
             (
                 "http://evil.example\\@localhost/",
-                "url 'http://localhost/' holds white space, a control character or a backslash; remove it",
+                "url 'http://localhost/' contains whitespace, a control character or a backslash",
             ),
             (
                 "https://${HOST}/mcp",
-                "url 'https://${HOST}/mcp' holds '${', but variables are expanded in headers only; "
-                "build the URL in Python",
+                "url 'https://${HOST}/mcp' contains '${', but variables are expanded in headers only",
             ),
-            (None, "url is None; give a str such as https://host/path"),
-            (Path("mcp.json"), "url is a PosixPath; give a str such as https://host/path"),
+            (None, "url is None"),
+            (Path("mcp.json"), "url is a PosixPath"),
         ],
     )
-    def test_an_impossible_url_is_refused_without_its_credentials(self, url: object, problem: str) -> None:
+    def test_an_invalid_url_is_refused_without_its_credentials(self, url: object, problem: str, said: Said) -> None:
         error = refusal(Http, url)
-        assert (str(error), error.path) == (f"Http: {problem}", "url")
+        said(problem, str(error))
+        assert error.path == "url"
 
     def test_the_display_url_has_no_user_info_no_query_values_and_no_fragment(self) -> None:
         http = Http("https://user:hunter2@example.com:8443/mcp?key=hunter2&hunter2&a=#hunter2")
@@ -265,47 +252,43 @@ class TestHttp:
     @pytest.mark.parametrize(
         ("headers", "problem"),
         [
-            (["A: 1"], 'headers is a list; write headers={"NAME": "value"}'),
-            ({"X-A": 5}, "headers['X-A'] is an int; give a str, a Secret, or a function that returns a str"),
+            (["A: 1"], "headers is a list"),
+            ({"X-A": 5}, "headers['X-A'] is an int"),
             (
                 {"Authorization: Bearer hunter2": ""},
-                'the name of a header is empty or holds a character that no name can hold; write headers={"Name": '
-                '"value"}',
+                "the name of a header is empty or contains an invalid character",
             ),
             (
                 {"": "x"},
-                'the name of a header is empty or holds a character that no name can hold; write headers={"Name": '
-                '"value"}',
+                "the name of a header is empty or contains an invalid character",
             ),
             (
                 {"X-A": Secret("hunter2\n")},
-                "headers['X-A']: the value holds a line break; strip it (a file read as a whole usually ends in one)",
+                "headers['X-A']: the value contains a line break",
             ),
             (
                 {"X-A": "hunter2 "},
-                "headers['X-A']: the value begins or ends with white space; strip it, and see whether a variable in "
-                "it is empty",
+                "headers['X-A']: the value begins or ends with whitespace",
             ),
             (
                 {"X-A": "hünter2"},
-                "headers['X-A']: the value holds a character that is not printable ASCII; encode it",
+                "headers['X-A']: the value contains a character that is not printable ASCII",
             ),
-            ({"x-a": "1", "X-A": "2"}, "'x-a' and 'X-A' are the same header; remove one of them"),
+            ({"x-a": "1", "X-A": "2"}, "'x-a' and 'X-A' are the same header"),
         ],
     )
-    def test_impossible_headers_are_refused_without_their_values(self, headers: object, problem: str) -> None:
+    def test_invalid_headers_are_refused_without_their_values(self, headers: object, problem: str, said: Said) -> None:
         error = refusal(Http, "https://example.com", headers=headers)
-        assert str(error) == f"Http: {problem}"
+        said(problem, str(error))
         assert error.path is not None
         assert error.path.startswith("headers")
 
-    def test_two_credentials_are_refused_naming_both_options(self) -> None:
+    def test_two_credentials_are_refused_naming_both_options(self, said: Said) -> None:
         """S4-26: contradictory options are refused, both named."""
         error = refusal(Http, "https://user:hunter2@example.com", headers={"authorization": "Bearer hunter2"})
-        problem = "headers has 'Authorization', and url holds a user name or password; remove one of the two"
-        assert str(error) == f"Http: {problem}"
+        said("a header and a url with a password", str(error))
 
     @pytest.mark.parametrize("value", [1, "yes", None])
     def test_allow_insecure_is_true_or_false(self, value: object) -> None:
         error = refusal(Http, "http://example.com", allow_insecure=value)
-        assert str(error) == f"Http: allow_insecure={value!r} is not possible; give True or False"
+        assert f"allow_insecure={value!r} is not valid; give True or False" in str(error)

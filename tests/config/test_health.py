@@ -27,8 +27,8 @@ def test_checks_can_be_disabled_and_steps_may_coincide() -> None:
     [
         ({"interval": 0}, "interval", "or None"),
         ({"interval": math.inf}, "interval", "finite"),
-        ({"timeout": None}, "timeout", "positive number of seconds"),
-        ({"timeout": True}, "timeout", "positive number of seconds"),
+        ({"timeout": None}, "timeout", "positive, finite number of seconds"),
+        ({"timeout": True}, "timeout", "positive, finite number of seconds"),
         ({"silence": -1}, "silence", "or None"),
         ({"warn_after": 0}, "warn_after", "whole number of 1 or more"),
         ({"fail_after": 10.5}, "fail_after", "whole number of 1 or more"),

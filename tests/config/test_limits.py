@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 from mcp_actors import CatalogTool, ConfigError, LimitExceeded, Limits
 from mcp_actors.config import ListMeter
 
+from ..messages import Said
 from ..processor_time import takes_less_than
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"path": {"type": "string"}}}
@@ -62,26 +63,21 @@ def test_what_is_within_them_is_kept_as_it_is() -> None:
     assert admitted(Limits(), *tools) == (tools, [])
 
 
-def test_a_tool_over_a_limit_is_left_out_and_told_and_the_others_are_kept() -> None:
+def test_a_tool_over_a_limit_is_left_out_and_told_and_the_others_are_kept(said: Said) -> None:
     tools = [tool("a"), tool("b", description="x" * 11), tool("c")]
     kept, [error] = admitted(Limits(max_text_chars=10), *tools)
     assert [each.name for each in kept] == ["a", "c"]
     assert isinstance(error, LimitExceeded)
     assert error.server == "docs"
-    assert str(error) == (
-        "server 'docs': tool 'b' is left out: its description has 11 characters, and the limit is 10; "
-        f"set limits=Limits(max_text_chars=…) {TRUST}"
-    )
+    said("a tool is left out", str(error))
 
 
-def test_too_many_tools_are_a_failure_of_the_listing() -> None:
+def test_too_many_tools_are_a_failure_of_the_listing(said: Said) -> None:
     """There is no telling which of them are meant."""
     assert len(admitted(Limits(max_tools=3), *[tool()] * 3)[0]) == 3
     with pytest.raises(LimitExceeded) as caught:
         admitted(Limits(max_tools=3), *[tool()] * 4)
-    assert str(caught.value) == (
-        f"server 'docs': it lists 4 tools or more, and the limit is 3; set limits=Limits(max_tools=…) {TRUST}"
-    )
+    said("too many tools", str(caught.value))
     assert caught.value.server == "docs"
 
 
@@ -90,7 +86,7 @@ def test_too_many_tools_are_a_failure_of_the_listing() -> None:
 def test_a_value_that_is_nested_too_deeply_is_no_recursion_error(part: str, depth: int) -> None:
     [message] = left_out(Limits(), tool("read", **{part: nested(depth)}))
     assert message == (
-        f"server 'docs': tool 'read' is left out: the JSON of its {words(part)} is nested {depth} deep, and the "
+        f"server 'docs': tool 'read' is left out: the JSON of its {words(part)} is nested {depth} levels deep, and the "
         f"limit is 64; set limits=Limits(max_schema_depth=…) {TRUST}"
     )
     assert left_out(Limits(), tool("read", **{part: nested(64)})) == []
@@ -126,16 +122,13 @@ def test_a_huge_value_is_not_looked_at_to_its_end() -> None:
         assert "takes more than 2000002 bytes" in left_out(Limits(), tool(input_schema=keys))[0]
 
 
-def test_tools_that_are_each_within_the_limits_can_be_too_much_together() -> None:
+def test_tools_that_are_each_within_the_limits_can_be_too_much_together(said: Said) -> None:
     """The listing fails, as there is no telling which of them are meant."""
     meter = ListMeter("docs", "tools", Limits(max_list_bytes=10_000))
     assert meter.admits(tool("a", description="x" * 9_000))
     with pytest.raises(LimitExceeded) as caught:
         meter.admits(tool("b", description="x" * 1_000))
-    assert str(caught.value) == (
-        "server 'docs': its list of tools takes 10140 bytes or more, and the limit is 10000; "
-        f"set limits=Limits(max_list_bytes=…) {TRUST}"
-    )
+    said("a list of too many bytes", str(caught.value))
 
 
 def test_what_is_left_out_counts_as_listed() -> None:
@@ -180,15 +173,12 @@ def test_whatever_is_listed_is_measured(what: str, item: Any, told: str) -> None
     assert str(error).startswith(f"server 'docs': {told}")
 
 
-def test_a_cursor_that_is_too_long_is_not_sent_back() -> None:
+def test_a_cursor_that_is_too_long_is_not_sent_back(said: Said) -> None:
     meter = ListMeter("docs", "prompts", Limits(max_text_chars=10))
     meter.follow("x" * 10)
     with pytest.raises(LimitExceeded) as caught:
         meter.follow("x" * 11)
-    assert str(caught.value) == (
-        "server 'docs': the cursor to the next page of its prompts has 11 characters, and the limit is 10; "
-        f"set limits=Limits(max_text_chars=…) {TRUST}"
-    )
+    said("a cursor that is too long", str(caught.value))
 
 
 def test_a_number_of_many_digits_is_a_number() -> None:
@@ -231,7 +221,7 @@ def test_the_depth_is_that_of_objects_and_arrays_within_each_other(schema: dict[
     assert left_out(Limits(max_schema_depth=depth), tool(input_schema=schema)) == []
     if depth > 1:
         [message] = left_out(Limits(max_schema_depth=depth - 1), tool(input_schema=schema))
-        assert f"is nested {depth} deep" in message
+        assert f"is nested {depth} levels deep" in message
 
 
 @pytest.mark.parametrize(
@@ -248,7 +238,7 @@ def test_the_depth_is_that_of_objects_and_arrays_within_each_other(schema: dict[
 def test_a_value_out_of_range_is_refused(field: str, value: Any, remedy: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Limits(**{field: value})
-    assert str(caught.value) == f"Limits: {field}={value!r} is not possible; {remedy}"
+    assert str(caught.value) == f"Limits: {field}={value!r} is not valid; {remedy}"
     assert (caught.value.source, caught.value.path) == ("Limits", field)
 
 

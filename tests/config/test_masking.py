@@ -62,7 +62,7 @@ def test_a_password_with_a_character_that_ends_it_is_not_shown(url: str, shown: 
 def test_a_url_that_is_refused_for_its_password_does_not_show_it() -> None:
     with pytest.raises(ConfigError) as caught:
         Http("https://user:hunt/er2@host/mcp")
-    assert "'…@host/mcp' is malformed" in str(caught.value)
+    assert "'…@host/mcp' has an invalid host or port" in str(caught.value)
     with pytest.raises(ConfigError) as caught:
         Http("http://user:12/hunter2@host/mcp")
     assert "hunter2" not in str(caught.value)

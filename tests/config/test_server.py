@@ -13,7 +13,9 @@ import pytest
 from mcp_actors import ConfigError, Http, InProcess, RestartPolicy, ServerConfig, Stdio
 from mcp_actors.config import ConfigValue, Secret, check_unique_names
 
-POSITIVE = "give a positive number of seconds that is finite"
+from ..messages import Said
+
+POSITIVE = "give a positive, finite number of seconds"
 WHOLE = "give a whole number of 1 or more"
 
 
@@ -66,11 +68,10 @@ def test_a_legal_name_is_kept_as_it_is(name: str) -> None:
         (["docs"], "<list>"),
     ],
 )
-def test_an_illegal_name_is_refused_with_the_rule(name: str, shown: str) -> None:
+def test_an_illegal_name_is_refused_with_the_rule(name: str, shown: str, said: Said) -> None:
     with pytest.raises(ConfigError) as caught:
         ServerConfig(name, Stdio("server"))
-    remedy = "use 1 to 64 of the characters A-Z a-z 0-9 _ . -"
-    assert str(caught.value) == f"server {shown}: this cannot be a server's name; {remedy}"
+    said("invalid name of a server", str(caught.value), name=shown)
     assert (caught.value.source, caught.value.path) == ("ServerConfig", "name")
 
 
@@ -97,19 +98,19 @@ def test_an_illegal_name_is_refused_with_the_rule(name: str, shown: str) -> None
 def test_a_timeout_is_a_positive_finite_number_of_seconds(field: str, remedy: str, value: object, shown: str) -> None:
     with pytest.raises(ConfigError) as caught:
         docs(**{field: value})
-    assert str(caught.value) == f"server 'docs': {field}={shown} is not possible; {remedy}"
+    assert str(caught.value) == f"server 'docs': {field}={shown} is not valid; {remedy}"
     assert (caught.value.source, caught.value.path) == ("ServerConfig", f"servers.docs.{field}")
 
 
 def test_a_connect_may_be_unbounded_and_a_stop_may_not() -> None:
     assert docs(connect_timeout=None).connect_timeout is None
-    with pytest.raises(ConfigError, match="stop_timeout=None is not possible"):
+    with pytest.raises(ConfigError, match="stop_timeout=None is not valid"):
         docs(stop_timeout=None)
 
 
 def test_where_it_was_written_makes_no_other_server() -> None:
     assert docs(source="/etc/mcp.json") == docs()
-    with pytest.raises(ConfigError, match="source=<PosixPath> is not possible"):
+    with pytest.raises(ConfigError, match="source=<PosixPath> is not valid"):
         docs(source=Path("/etc/mcp.json"))
 
 
@@ -123,7 +124,7 @@ def test_a_timeout_that_no_float_can_hold_is_refused() -> None:
 def test_a_size_is_a_whole_number_of_at_least_one(field: str, value: object, shown: str) -> None:
     with pytest.raises(ConfigError) as caught:
         docs(**{field: value})
-    assert str(caught.value) == f"server 'docs': {field}={shown} is not possible; {WHOLE}"
+    assert str(caught.value) == f"server 'docs': {field}={shown} is not valid; {WHOLE}"
     assert caught.value.path == f"servers.docs.{field}"
 
 
@@ -132,24 +133,23 @@ def test_a_size_is_a_whole_number_of_at_least_one(field: str, value: object, sho
 def test_a_flag_is_true_or_false_and_nothing_that_looks_like_it(field: str, value: object, shown: str) -> None:
     with pytest.raises(ConfigError) as caught:
         docs(**{field: value})
-    assert str(caught.value) == f"server 'docs': {field}={shown} is not possible; give True or False"
+    assert str(caught.value) == f"server 'docs': {field}={shown} is not valid; give True or False"
 
 
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("on_failure", "ignore", "on_failure='ignore' is not possible; choose 'park' or 'raise'"),
-        ("overflow", None, "overflow=None is not possible; choose 'wait' or 'fail'"),
+        ("on_failure", "ignore", "on_failure='ignore' is not valid; choose 'park' or 'raise'"),
+        ("overflow", None, "overflow=None is not valid; choose 'wait' or 'fail'"),
         (
             "protocol",
             "2025-11-25",
-            "protocol='2025-11-25' is not possible; choose 'auto' or 'legacy' or '2026-07-28'",
+            "protocol='2025-11-25' is not valid; choose 'auto' or 'legacy' or '2026-07-28'",
         ),
         (
             "restart",
             5,
-            "restart=<int> is not possible; give a RestartPolicy(...); "
-            "RestartPolicy(max_restarts=0) disables restarting",
+            "restart=<int> is not valid; give a RestartPolicy(...); RestartPolicy(max_restarts=0) disables restarting",
         ),
     ],
 )
@@ -161,12 +161,11 @@ def test_a_word_that_is_not_offered_is_refused_with_those_that_are(field: str, v
 
 
 @pytest.mark.parametrize("transport", ["https://user:hunter2@example.com", {"command": "hunter2"}, None])
-def test_what_is_no_transport_is_refused_without_being_shown(transport: Any) -> None:
+def test_what_is_no_transport_is_refused_without_being_shown(transport: Any, said: Said) -> None:
     with pytest.raises(ConfigError) as caught:
         ServerConfig("docs", transport)
-    remedy = 'give Stdio("program"), Http("https://…"), Sse("https://…") or InProcess(server)'
     kind = type(transport).__name__
-    assert str(caught.value) == f"server 'docs': transport=<{kind}> is not possible; {remedy}"
+    said("invalid transport", str(caught.value), kind=kind)
     assert caught.value.path == "servers.docs.transport"
 
 
@@ -197,11 +196,11 @@ def test_no_credential_is_in_the_repr() -> None:
     assert "url='https://example.com/mcp?key=…', headers={'Authorization': …}" in repr(http)
 
 
-def test_two_servers_of_one_name_are_refused_disabled_or_not() -> None:
+def test_two_servers_of_one_name_are_refused_disabled_or_not(said: Said) -> None:
     configs = [docs(), ServerConfig("time", Stdio("time")), docs(enabled=False)]
     with pytest.raises(ConfigError) as caught:
         check_unique_names(configs)
-    assert str(caught.value) == "server 'docs': configurations 1 and 3 have this name; rename one of them"
+    said("two servers of one name", str(caught.value))
     assert (caught.value.source, caught.value.path) == ("ServerConfig", "servers.docs")
 
 

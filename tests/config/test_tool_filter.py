@@ -16,6 +16,8 @@ from hypothesis import given, strategies as st
 from mcp_actors import CatalogTool, ConfigError, ToolFilter
 from mcp_actors.config import ToolContext, permitted
 
+from ..messages import Said
+
 NAMES = ("search", "read_file", "read_all", "write_file", "delete_all")
 
 
@@ -83,19 +85,19 @@ def test_patterns_mean_what_fnmatch_says_and_hiding_wins(patterns: list[str], na
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"allow": "search"}, "allow='search' is not possible; give a collection of names, like allow=('search', 're"),
-        ({"deny": None}, "deny=None is not possible; give a collection of names, like deny=('search', 'read')"),
-        ({"deny": 3}, "deny=3 is not possible; give a collection of names"),
-        ({"patterns": [["a"]]}, "patterns=<list> is not possible; give a collection of names"),
-        ({"allow": [3]}, "allow=(…, 3, …) is not possible; give names of tools"),
-        ({"patterns": [""]}, "patterns=(…, '', …) is not possible; give names of tools"),
+        ({"allow": "search"}, "allow='search' is not valid; give a collection of names, like allow=('search', 're"),
+        ({"deny": None}, "deny=None is not valid; give a collection of names, like deny=('search', 'read')"),
+        ({"deny": 3}, "deny=3 is not valid; give a collection of names"),
+        ({"patterns": [["a"]]}, "patterns=<list> is not valid; give a collection of names"),
+        ({"allow": [3]}, "allow=(…, 3, …) is not valid; give names of tools"),
+        ({"patterns": [""]}, "patterns=(…, '', …) is not valid; give names of tools"),
         (
             {"deny": ["delete_*"]},
-            "deny='delete_*' is not possible; this is a pattern; put it into patterns, with a '!'",
+            "deny='delete_*' is not valid; this is a pattern; move it to patterns, with a leading '!'",
         ),
-        ({"patterns": []}, "patterns=() is not possible; it names no tools; leave it out to show all, or say allow=()"),
-        ({"patterns": ["!"]}, "patterns='!' is not possible; give what to hide after the '!', like '!delete_*'"),
-        ({"predicate": True}, "predicate=True is not possible; give a function (tool, context) that says whether"),
+        ({"patterns": []}, "patterns=() is not valid; it names no tools; leave it out to show all, or set allow=()"),
+        ({"patterns": ["!"]}, "patterns='!' is not valid; add a pattern after the '!', like '!delete_*'"),
+        ({"predicate": True}, "predicate=True is not valid; give a function (tool, context) that returns whether"),
     ],
 )
 def test_a_value_that_cannot_be_meant_is_refused(arguments: dict[str, Any], message: str) -> None:
@@ -155,16 +157,13 @@ class TestPredicate:
         assert permitted(tools, filters, ToolContext("editor")) == (tools[0], tools[2])
         assert permitted(tools, {}, reader) == tools
 
-    def test_it_needs_to_know_for_whom(self) -> None:
+    def test_it_needs_to_know_for_whom(self, said: Said) -> None:
         """S1-24: without a context there is an error that says what to give; without a predicate none is needed."""
         tools = (tool("a", "x"), tool("b", "x"))
         assert permitted(tools, {"b": ToolFilter(deny=["x"])}) == tools
         with pytest.raises(ConfigError) as caught:
             permitted(tools, {"b": ToolFilter(predicate=lambda tool, context: True)})
-        assert str(caught.value) == (
-            "server 'b': whether its tools are shown is asked of the predicate of its ToolFilter, which needs to know "
-            "for whom; give a context=ToolContext(agent=…, run=…)"
-        )
+        said("predicate without a context", str(caught.value))
         assert (caught.value.source, caught.value.path) == ("ToolFilter", "servers.b.tools.predicate")
 
     def test_it_cannot_change_what_others_see(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -183,7 +182,7 @@ class TestPredicate:
         assert permitted(tools, {"a": ToolFilter(predicate=greedier)}, ToolContext("me")) == ()
         assert one == tool("a", "x")
 
-    def test_one_that_raises_hides_that_tool_and_is_logged(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_one_that_raises_hides_that_tool_and_is_logged(self, caplog: pytest.LogCaptureFixture, said: Said) -> None:
         """S1-24: the others are shown, and one line names what is hidden, with a traceback."""
 
         def predicate(tool: CatalogTool, context: ToolContext) -> bool:
@@ -199,10 +198,7 @@ class TestPredicate:
                 "mcp__b__bad",
             ]
         [record] = caplog.records
-        assert record.getMessage() == (
-            "server 'a': the predicate of its ToolFilter raised, so these tools are hidden: "
-            "'bad0', 'bad1', 'bad2', 'bad3', 'bad4', 'bad5', 'bad6', 'bad7' and 2 more"
-        )
+        said("predicate raised", record.getMessage())
         assert "LookupError: no rule for bad0" in caplog.text
 
     def test_an_exit_is_not_taken_for_an_answer(self) -> None:
@@ -220,12 +216,12 @@ class TestPredicate:
             async def __call__(self, tool: CatalogTool, context: ToolContext) -> bool:
                 return False
 
-        remedy = "give a plain function (tool, context); find out what takes time before, and put it into the context"
+        remedy = "give a plain function (tool, context); prepare what must be awaited, and pass it as the context"
         given: Any
         for given in (predicate, functools.partial(predicate, rule="x"), Rules()):
             with pytest.raises(ConfigError) as caught:
                 ToolFilter(predicate=given)
-            assert str(caught.value).startswith(f"ToolFilter: predicate=<async function> is not possible; {remedy}")
+            assert str(caught.value).startswith(f"ToolFilter: predicate=<async function> is not valid; {remedy}")
 
     def test_what_turns_out_to_be_async_hides_the_tool(self, caplog: pytest.LogCaptureFixture) -> None:
         async def ask() -> bool:
@@ -233,7 +229,7 @@ class TestPredicate:
 
         predicate: Callable[[Any, ToolContext], Any] = lambda tool, context: ask()  # noqa: E731 - a def would tell more
         assert permitted([tool("a", "x")], {"a": ToolFilter(predicate=predicate)}, ToolContext("me")) == ()
-        assert "must say True or False, and not return something to await" in caplog.text
+        assert "must return True or False, not an awaitable" in caplog.text
 
     def test_an_object_that_can_be_called_is_a_predicate_too(self) -> None:
         class Rules:

@@ -157,7 +157,7 @@ async def test_with_schema_a_result_that_is_an_error_is_returned() -> None:
 
 
 def test_how_to_validate_is_one_of_three_words() -> None:
-    with pytest.raises(ConfigError, match=r"^server 'library': validate='strict' is not possible; "):
+    with pytest.raises(ConfigError, match=r"^server 'library': validate='strict' is not valid; "):
         Library().config(validate="strict")
 
 

@@ -101,22 +101,22 @@ async def test_none_is_told_of_by_itself() -> None:
     [
         (
             advertise("com.example/a"),
-            "extensions=<_AdvertiseOnly> is not possible; give a tuple of mcp.client.ClientExtension objects, such as "
+            "extensions=<_AdvertiseOnly> is not valid; give a tuple of mcp.client.ClientExtension objects, such as "
             "mcp.client.advertise('com.example/thing')",
         ),
         (
             {"com.example/a": {}},
-            "extensions=<dict> is not possible; give a tuple of mcp.client.ClientExtension objects, such as "
+            "extensions=<dict> is not valid; give a tuple of mcp.client.ClientExtension objects, such as "
             "mcp.client.advertise('com.example/thing')",
         ),
         (
             ["com.example/a"],
-            "extensions=<a tuple with a str in it> is not possible; give a tuple of mcp.client.ClientExtension "
+            "extensions=<a tuple with a str in it> is not valid; give a tuple of mcp.client.ClientExtension "
             "objects, such as mcp.client.advertise('com.example/thing')",
         ),
         (
             [advertise("com.example/a"), advertise("com.example/a")],
-            "extensions=<2 of them> is not possible; extension identifier 'com.example/a' is passed more than once",
+            "extensions=<2 of them> is not valid; extension identifier 'com.example/a' is passed more than once",
         ),
     ],
 )

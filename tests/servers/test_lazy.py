@@ -132,12 +132,12 @@ async def test_a_lazy_server_that_was_stopped_by_hand_is_not_woken_by_a_call() -
 
 
 def test_a_server_cannot_be_lazy_and_required() -> None:
-    with pytest.raises(ConfigError, match="server 'a': connect='lazy' is not possible; a required server is connected"):
+    with pytest.raises(ConfigError, match="server 'a': connect='lazy' is not valid; a required server is connected"):
         ServerConfig("a", Stdio("x"), connect="lazy", required=True)
 
 
 def test_an_unknown_way_to_connect_is_refused() -> None:
-    with pytest.raises(ConfigError, match="server 'a': connect='later' is not possible; choose 'eager' or 'lazy'"):
+    with pytest.raises(ConfigError, match="server 'a': connect='later' is not valid; choose 'eager' or 'lazy'"):
         ServerConfig("a", Stdio("x"), connect="later")  # type: ignore[arg-type]  # a typo
 
 

@@ -149,9 +149,9 @@ async def test_a_degraded_server_that_dies_is_known_to_be_dead() -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ("add", "static_tools=<str> is not possible"),
-        ([1], "static_tools=<a tuple with an int in it> is not possible"),
-        ([Tool(name="a", input_schema={})] * 2, "static_tools='a' twice is not possible"),
+        ("add", "static_tools=<str> is not valid"),
+        ([1], "static_tools=<a tuple with an int in it> is not valid"),
+        ([Tool(name="a", input_schema={})] * 2, "static_tools='a' twice is not valid"),
         ([{"name": "a"}], "static_tools: tool 'a': inputSchema: Field required"),
         ([{}], "static_tools: tool number 1: name: Field required"),
     ],

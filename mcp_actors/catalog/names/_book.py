@@ -46,7 +46,7 @@ class NameCollision:
         pairs = list(zip(self.tools, self.public_names, strict=True))
         told = [f"{tool!r:.80} of server {server!r} (here {name!r})" for (server, tool), name in pairs[:_TOLD]]
         more = f" and {len(pairs) - _TOLD} more" if len(pairs) > _TOLD else ""
-        return f"these tools have names that are alike: {', '.join(told)}{more}"
+        return f"tools with similar names: {', '.join(told)}{more}"
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -106,7 +106,7 @@ def check_naming(naming: object) -> None:
     try:
         pieces = list(Formatter().parse(naming))
     except ValueError as exc:
-        raise _bad_naming(f"naming={naming!r} cannot be read ({exc}); {remedy}") from None
+        raise _bad_naming(f"naming={naming!r} cannot be parsed ({exc}); {remedy}") from None
     fields = [field for _, field, _, _ in pieces if field is not None]
     if unknown := sorted({*fields} - {"server", "tool"}):
         raise _bad_naming(f"naming={naming!r} has the unknown field {{{unknown[0]}}}; {remedy}")
@@ -114,7 +114,7 @@ def check_naming(naming: object) -> None:
         raise _bad_naming(f"naming={naming!r} has no {{tool}}, so all tools of a server would have one name; {remedy}")
     literal = "".join(text for text, _, _, _ in pieces)
     if _ILLEGAL.search(literal) or any(spec or conversion for _, _, spec, conversion in pieces):
-        raise _bad_naming(f"naming={naming!r} holds characters that a tool's name cannot have; {remedy}")
+        raise _bad_naming(f"naming={naming!r} contains characters that a tool's name cannot have; {remedy}")
 
 
 def _bad_naming(message: str) -> ConfigError:

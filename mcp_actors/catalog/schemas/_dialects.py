@@ -154,7 +154,7 @@ def _in_one_dialect(document: Any) -> Any:
     for part, _ in walk(bare):
         if isinstance(part, Mapping):
             if isinstance(part.get("$schema"), str):
-                raise ValueError("it has a $schema in its inside")
+                raise ValueError("it has a nested $schema")
             keywords.update(part.keys() & {"patternProperties", "unevaluatedProperties"})
     if len(keywords) > 1:
         raise ValueError("it has both patternProperties and unevaluatedProperties")

@@ -120,7 +120,9 @@ def strict_schema(schema: Mapping[str, Any], *, owner: str = "a tool") -> Strict
         problem = plain_text(str(exc), limit=300)
     except RecursionError:
         problem = "it is nested too deeply"
-    logger.info("the input schema of %s has no strict form, so it is used as it is: %s", owner, problem)
+    logger.info(
+        "the input schema of %s cannot be converted to the strict form, so it is used unchanged: %s", owner, problem
+    )
     return StrictSchema(schema=_copied(schema), is_strict=False, problem=problem, original=schema)
 
 
@@ -143,9 +145,9 @@ class _Conversion:
         schema = {key: value for key, value in self._schema.items() if key not in (*_DEFINITIONS, "$id")}
         for key in ("$ref", "anyOf", "oneOf", "allOf", "enum", "const"):
             if key in schema:
-                raise self._problem(f"has {key} at its top")
+                raise self._problem(f"has {key} at its top level")
         if schema.get("type", "object") != "object":
-            raise self._problem("is not about an object")
+            raise self._problem("does not describe an object")
         if not schema.get("properties") and "additionalProperties" not in schema:
             schema["additionalProperties"] = False  # a tool without arguments
         converted = self.converted({"type": "object", **schema})
@@ -163,7 +165,7 @@ class _Conversion:
 
     def converted(self, schema: Any) -> dict[str, Any]:
         """Return the strict form of any schema but the root."""
-        schema = self._merged(self._mapping(schema, "what"))
+        schema = self._merged(self._mapping(schema))
         for key in (*_INCONVERTIBLE, *_DEFINITIONS):
             if key in schema:
                 raise self._problem(f"has {key}")
@@ -186,7 +188,7 @@ class _Conversion:
         contents = self._members(schema) if "object" in types else {}
         if "array" in types:
             if "items" not in schema:
-                raise self._problem("is an array of which is not said what is in it")
+                raise self._problem("is an array without items")
             contents["items"] = self._at(("items",), self.converted, schema["items"])
         return contents
 
@@ -194,12 +196,12 @@ class _Conversion:
         properties = self._mapping(schema.get("properties", {}), "properties")
         # One without properties and any word about others is an object of whatever members.
         if schema.get("additionalProperties", not properties) is not False:
-            raise self._problem("may have members that are not known")
+            raise self._problem("may have unknown members")
         required = schema.get("required", ())
         if not isinstance(required, (list, tuple)):
-            raise self._problem("has required that is no array")
+            raise self._problem("has required, which is not an array")
         if unknown := [name for name in required if name not in properties]:
-            raise self._problem(f"requires {unknown[0]!r:.40}, of which nothing is said")
+            raise self._problem(f"requires {unknown[0]!r:.40}, which it does not define")
         return {
             "properties": {
                 name: self._at((name,), self._member, member, name in required) for name, member in properties.items()
@@ -217,7 +219,7 @@ class _Conversion:
 
     def _reference(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         if more := [key for key in schema if key != "$ref" and key not in _ANNOTATIONS]:
-            raise self._problem(f"has {more[0]} beside a $ref")
+            raise self._problem(f"has {more[0]} next to a $ref")
         reference = {"$ref": self._target(schema["$ref"])}
         # Beside a reference nothing else may stand.
         return {**kept, "anyOf": [reference]} if (kept := _kept(schema)) else reference
@@ -229,11 +231,11 @@ class _Conversion:
             name = str(reference).removeprefix(f"#/{key}/")
             if name != reference and _unescaped(name) in self._schema.get(key, ()):
                 return f"#/$defs/{name}"
-        raise self._problem(f"refers to {reference!r:.80}, which is no definition in it")
+        raise self._problem(f"refers to {reference!r:.80}, which it does not define")
 
     def _alternatives(self, schema: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
         if others := [each for each in schema if each in _BESIDE_ALTERNATIVES and each != key]:
-            raise self._problem(f"has {others[0]} beside {key}")
+            raise self._problem(f"has {others[0]} next to {key}")
         alternatives = schema[key]
         if not isinstance(alternatives, (list, tuple)) or not alternatives:
             raise self._problem(f"has {key} without alternatives")
@@ -251,7 +253,7 @@ class _Conversion:
                 given = list(dict.fromkeys(_type_of(value) for value in values))
         types = [given] if isinstance(given, str) else given
         if not isinstance(types, (list, tuple)) or not types or not all(each in _TYPES.values() for each in types):
-            raise self._problem("does not say of which type it is")
+            raise self._problem("does not declare a type")
         return list(types)
 
     def _merged(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -264,7 +266,7 @@ class _Conversion:
             raise self._problem("has allOf with several parts")
         part = self._mapping(parts[0], "allOf")
         if clash := [key for key in part if key in rest and key not in _ANNOTATIONS]:
-            raise self._problem(f"has {clash[0]} beside allOf and in it")
+            raise self._problem(f"has {clash[0]} both next to allOf and in it")
         return self._merged({**part, **rest})
 
     # --- help -------------------------------------------------------------------------------------------------------
@@ -275,12 +277,12 @@ class _Conversion:
         del self._path[-len(steps) :]
         return converted
 
-    def _mapping(self, value: Any, what: str) -> Mapping[str, Any]:
+    def _mapping(self, value: Any, what: str = "") -> Mapping[str, Any]:
         if isinstance(value, Mapping):
             return value
         if isinstance(value, bool):
-            raise self._problem("may be anything" if value else "may be nothing")
-        raise self._problem(f"has {what} that is no object")
+            raise self._problem("accepts anything" if value else "accepts nothing")
+        raise self._problem(f"has {what}, which is not an object" if what else "is not an object")
 
     def _problem(self, text: str) -> _NotStrict:
         return _NotStrict(f"{dotted('arguments', tuple(self._path))} {text}")

@@ -134,7 +134,7 @@ class ToolChecks:
         self, tool: str, violation: Violation, problems: int = 1, *, root: str = "arguments"
     ) -> InvalidArguments:
         return InvalidArguments(
-            f"{self._who(tool)}: {_told(root, violation, problems)}; correct that and call again, nothing was sent",
+            f"{self._who(tool)}: {_told(root, violation, problems)}; correct that and call again; nothing was sent",
             server=self._server,
             tool=tool,
             path=violation.path,
@@ -142,9 +142,9 @@ class ToolChecks:
 
     def _broken(self, tool: str, result: CallToolResult, violation: Violation, problems: int = 1) -> InvalidResult:
         return InvalidResult(
-            f"{self._who(tool)}: what it returned is not what its output schema promises: "
-            f"{_told('structured_content', violation, problems)}; the tool has run, and its result is in this error: "
-            "use that, or validate='required'",
+            f"{self._who(tool)}: its result does not match its output schema: "
+            f"{_told('structured_content', violation, problems)}; the tool has run, and this error carries its "
+            "result; use that, or set validate='required'",
             server=self._server,
             tool=tool,
             path=violation.path,
@@ -181,12 +181,12 @@ class _ToolCheck:
 
 def _told(root: str, violation: Violation, problems: int) -> str:
     expected = f"; expected {violation.expected}" if violation.expected is not None else ""
-    more = "" if problems == 1 else f" (and {problems - 1} more like this)"
+    more = "" if problems == 1 else f" (and {problems - 1} more)"
     return f"{dotted(root, violation.path)} {violation.found}{expected}{more}"
 
 
 def _as_json(value: Any) -> Any:
-    """Return a value as the SDK will write it; raise whatever is raised if that is not possible."""
+    """Return a value as the SDK will write it; raise whatever is raised if that is not valid."""
     # A str may hold half a character (JSON lets one be written as an escape), and an int more digits than are written.
     # Of a number that is none in JSON the SDK would make null: another value, and nobody would be told.
     # What is nested more than 200 levels deep can be written, but is not read: here as little as by the SDK's servers.
@@ -202,11 +202,15 @@ def _unwritable(value: Any) -> Violation:
         around.add(id(value))
         step = next(((name, part) for name, part in _parts(value) if not _can_be_written(part)), None)
         if step is None or len(path) == _DEPTH:
-            why = " (nested too deeply, or with odd keys)" if isinstance(value, (dict, list, tuple)) else ""
+            why = (
+                " (nested too deeply, or with keys that are not strings)"
+                if isinstance(value, (dict, list, tuple))
+                else ""
+            )
             return Violation(tuple(path), f"is {kind_of(value)}, which cannot be written as JSON{why}")
         path.append(step[0])
         value = step[1]
-    return Violation(tuple(path), "is something that it is itself a part of, which cannot be written as JSON")
+    return Violation(tuple(path), "contains itself, so it cannot be written as JSON")
 
 
 def _parts(value: Any) -> Iterable[tuple[Any, Any]]:

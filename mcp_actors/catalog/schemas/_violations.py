@@ -105,7 +105,7 @@ def _told(keyword: Any, value: Any, rule: Any) -> tuple[str, str | None]:
     """Return what was found and what was expected, for a rule about the value itself."""
     if keyword in _WORDS:
         return _WORDS[keyword](value, rule)
-    return f"is {kind_of(value)} that breaks the rule {_shown(keyword)}", _clipped(f"{keyword}: {_shown(rule)}")
+    return f"is {kind_of(value)} that violates the rule {_shown(keyword)}", _clipped(f"{keyword}: {_shown(rule)}")
 
 
 def _told_of_alternatives(value: Any, alternatives: list[Any]) -> tuple[str, str]:
@@ -144,7 +144,7 @@ _WORDS: Final[dict[Any, Callable[[Any, Any], tuple[str, str | None]]]] = {
     "oneOf": _told_of_alternatives,
     "not": lambda value, rule: ("is not allowed", None),
     # The schema is `false`, and jsonschema does not say for which member.
-    None: lambda value, rule: ("holds what is not allowed", None),
+    None: lambda value, rule: ("contains what is not allowed", None),
 }
 
 

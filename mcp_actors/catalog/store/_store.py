@@ -131,7 +131,7 @@ class CatalogStore:
         except _Unusable as exc:
             problem = str(exc)
         logger.warning(
-            "the remembered catalogue %s is ignored: %s; it is replaced when its server lists", path, problem
+            "the remembered catalogue %s is ignored: %s; it is replaced when its server lists its tools", path, problem
         )
         return None
 
@@ -160,7 +160,7 @@ class CatalogStore:
             problem = str(exc)
         else:
             return True
-        logger.warning("server %r: what it listed is not remembered for the next run: %s", catalog.server, problem)
+        logger.warning("server %r: its tools are not saved for the next run: %s", catalog.server, problem)
         return False
 
     def tidy(self) -> None:
@@ -192,7 +192,7 @@ def _encoded(fingerprint: str, catalog: RememberedCatalog) -> bytes:
     }
     data = json.dumps(content, separators=(",", ":")).encode()
     if len(data) > MAX_BYTES:
-        raise _TooLarge(f"it takes {len(data)} bytes, and no more than {MAX_BYTES} are kept")
+        raise _TooLarge(f"it takes {len(data)} bytes, and the limit is {MAX_BYTES}")
     return data
 
 
@@ -206,7 +206,7 @@ def _decoded(data: bytes, fingerprint: str) -> RememberedCatalog:
             raise _Unusable(f"it was written by a newer version of this program (format {version}, not {VERSION})")
         case {"format": str(form), "version": 1, "fingerprint": str(written), "server": str(server), "tools": tools}:
             if form != FORMAT or not _are_tools(tools, content.get("pins")):
-                raise _Unusable("it is no catalogue")
+                raise _Unusable("it is not a catalogue")
             if written != fingerprint:
                 raise _Unusable(f"it is about another server ({server!r})")
             identity, legacy = content.get("identity"), content.get("legacy")  # older files have none
@@ -215,7 +215,7 @@ def _decoded(data: bytes, fingerprint: str) -> RememberedCatalog:
             remembered = None if tools is None else tuple(tools)
             pins = _pins(content.get("pins"))
             return RememberedCatalog(server=server, tools=remembered, pins=pins, identity=identity, legacy=legacy)
-    raise _Unusable("it is no catalogue")
+    raise _Unusable("it is not a catalogue")
 
 
 def _are_tools(tools: object, pins: object) -> bool:
@@ -257,7 +257,7 @@ def _read(path: Path) -> bytes:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise _Unusable("it is no file")
+            raise _Unusable("it is not a regular file")
         if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise _Unusable("it belongs to another user, or others may write to it")
         with open(descriptor, "rb", closefd=False) as file:

@@ -66,15 +66,15 @@ class Inputs:
         described = self._described.get(name)
         if described is None:
             known = ", ".join(map(repr, islice(self._described, _NAMED))) or "none"
-            return ConfigError(f"there is no input {name!r} in this file; its inputs are: {known}")
+            return ConfigError(f"input {name!r} not found in this file; its inputs are: {known}")
         if isinstance(described, ConfigError):
             return described
         if self._ask is None and described.default is None:
-            return ConfigError(f"input {name!r} has to be asked for; read the file with load_config(…, ask=…)")
+            return ConfigError(f"input {name!r} has no value; read the file with load_config(…, ask=…) to ask for it")
         try:
             answer: object = self._ask(described) if self._ask is not None else None
         except Exception as error:
-            problem = f"the ask function raised {type(error).__name__} (the cause of this error) for input {name!r}"
+            problem = f"the ask function raised {type(error).__name__} (see the cause of this error) for input {name!r}"
             return caused_by(ConfigError(problem), error)
         return _checked(described, answer)
 
@@ -82,11 +82,11 @@ class Inputs:
 def _checked(described: Input, answer: object) -> str | ConfigError:
     text = answer.reveal() if isinstance(answer, Secret) else described.default if answer is None else answer
     if text is None:
-        return ConfigError(f"input {described.id!r} was not answered")
+        return ConfigError(f"input {described.id!r} was not answered; return an answer from ask, or add a default")
     if not isinstance(text, str):
-        return ConfigError(f"the ask function returned {found(text)} for input {described.id!r}; let it return a str")
+        return ConfigError(f"the ask function returned {found(text)} for input {described.id!r}; return a str")
     if described.options and text not in described.options:
-        return ConfigError(f"the answer to input {described.id!r} is none of its options")
+        return ConfigError(f"the answer to input {described.id!r} is not one of its options")
     return text
 
 
@@ -97,7 +97,7 @@ def _by_id(described: object) -> dict[str, Input | ConfigError]:
     for index, each in enumerate(described):
         name = each.get("id") if isinstance(each, Mapping) else None
         if isinstance(name, str) and _ID.fullmatch(name):
-            twice = ConfigError(f"input {name!r} is described twice; rename one of them")
+            twice = ConfigError(f"input {name!r} is defined twice; rename one of them")
             inputs[name] = twice if name in inputs else _input(name, each, child("inputs", index))
     return inputs
 
@@ -105,15 +105,15 @@ def _by_id(described: object) -> dict[str, Input | ConfigError]:
 def _input(name: str, described: Mapping[str, Any], path: str) -> Input | ConfigError:
     kind = described.get("type", "promptString")
     if kind not in ("promptString", "pickString"):
-        return ConfigError(f"{path}.type: found {found(kind)}; only 'promptString' and 'pickString' can be asked for")
+        return ConfigError(f"{path}.type: found {found(kind)}; only 'promptString' and 'pickString' are supported")
     default, description = described.get("default"), described.get("description", "")
     options = described.get("options", ())
     values: list[Any] = [each.get("value") if isinstance(each, Mapping) else each for each in _items(options)]
     for what, value in (("default", "" if default is None else default), ("description", description)):
         if not isinstance(value, str):
-            return ConfigError(f"{path}.{what}: found {found(value)}; write a text")
+            return ConfigError(f"{path}.{what}: found {found(value)}; write a string")
     if not all(isinstance(value, str) for value in values) or (kind == "pickString" and not values):
-        return ConfigError(f"{path}.options: write a list of texts to choose from")
+        return ConfigError(f"{path}.options: write a list of strings to choose from")
     return Input(
         id=name,
         description=description,

@@ -157,7 +157,7 @@ class _Loading:
         if 0 <= seconds < math.inf:
             yield "connect_timeout", seconds or None
         else:
-            problem = "this is no number of seconds, and is ignored; write one, or 0 for no bound"
+            problem = "this is not a number of seconds, so it is ignored; set a number, or 0 to disable the limit"
             self.warnings.append(f"environment variable {CONNECT_TIMEOUT}: {problem}")
 
     def _load_section(self, path: str, section: Mapping[str, Any], around: Surroundings) -> None:
@@ -169,9 +169,12 @@ class _Loading:
                 name = name_of(self.source, path, key)
                 self._check_free(name, key, place)
                 if key in twice:
-                    raise bad(self.source, place, "there are two servers of this name; rename one of them")
+                    raise bad(self.source, place, "two servers have this name; rename one of them")
                 if name != key:
-                    around.warn(place, f"this server is called {name!r} here, as names have no such characters")
+                    around.warn(
+                        place,
+                        f"this server is renamed to {name!r}; a name may have only the characters A-Z a-z 0-9 _ . -",
+                    )
                 check_numbers(self.source, place, entry)
                 self.servers[name] = read_entry(name, entry, place, around)
             except ConfigError as error:

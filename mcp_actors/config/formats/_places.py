@@ -58,4 +58,4 @@ def bad(source: str, path: str, problem: str) -> ConfigError:
 
 def repeated(source: str, path: str, keys: tuple[str, ...]) -> ConfigError:
     """Return the error for keys that are there more than once."""
-    return bad(source, path, f"{', '.join(map(shown_key, keys))} is there more than once; remove all but one")
+    return bad(source, path, f"{', '.join(map(shown_key, keys))} appears more than once; remove all but one")

@@ -67,7 +67,7 @@ def _nothing_found(document: Mapping[str, Any]) -> str:
     near = next(filter(None, (did_you_mean(key, SECTIONS) for key in first)), "")
     expected = ", ".join(f"{key!r} ({who})" for key, who in SECTIONS.items())
     keys = ", ".join(shown_key(key) for key in first[:4]) or "none"
-    return f"there are no servers here; expected one of the keys {expected}, found {keys}{near}"
+    return f"no servers found; expected one of the keys {expected}, found {keys}{near}"
 
 
 def name_of(source: str, path: str, key: object) -> str:
@@ -77,10 +77,10 @@ def name_of(source: str, path: str, key: object) -> str:
         ConfigError: the key is no str, or nothing of it is left.
     """
     if not isinstance(key, str):
-        raise bad(source, path, f"the name of a server is {shown_key(key)}; write a text")
+        raise bad(source, path, f"the name of a server is {shown_key(key)}; write a string")
     name = _NOT_IN_NAMES.sub("_", key).strip("_") if _NOT_IN_NAMES.search(key) else key
     if not name or len(name) > _LONGEST_NAME:
-        problem = "is empty" if not key else "is too long" if name else "has no letter that a name may have"
+        problem = "is empty" if not key else "is too long" if name else "has no character that a name may have"
         allowed = f"use 1 to {_LONGEST_NAME} of the characters A-Z a-z 0-9 _ . -"
         raise bad(source, child(path, key), f"the name of this server {problem}; {allowed}")
     return name

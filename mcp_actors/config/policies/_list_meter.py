@@ -101,7 +101,7 @@ class ListMeter:
                 self._size += min(size, enough)
                 more = "" if complete else "more than "
                 if depth > limits.max_schema_depth:
-                    found = f"the JSON of its {what} is nested {more}{depth} deep"
+                    found = f"the JSON of its {what} is nested {more}{depth} levels deep"
                     yield _told(found, limits.max_schema_depth, "max_schema_depth")
                 if size > limits.max_schema_bytes:
                     found = f"the JSON of its {what} takes {more or 'about '}{size} bytes"

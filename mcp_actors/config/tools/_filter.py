@@ -69,27 +69,25 @@ def _check_names(instance: ToolFilter, attribute: attrs.Attribute[Any], value: A
     for each in value:
         if GLOB.search(each):
             # Taken as a name it would match nothing: an `allow` that shows nothing, or a `deny` that hides nothing.
-            remedy = "this is a pattern; put it into patterns, with a '!' before it to hide what matches"
+            remedy = "this is a pattern; move it to patterns, with a leading '!' to hide what matches"
             raise check.refused_value(instance, attribute.name, each, remedy)
 
 
 def _check_patterns(instance: ToolFilter, attribute: attrs.Attribute[Any], value: Any) -> None:
     _check_collection(instance, attribute, value)
     if not value:
-        remedy = "it names no tools; leave it out to show all, or say allow=() to show none"
+        remedy = "it names no tools; leave it out to show all, or set allow=() to show none"
         raise check.refused_text(instance, attribute.name, "()", remedy)
     if "!" in value:
-        raise check.refused_value(instance, attribute.name, "!", "give what to hide after the '!', like '!delete_*'")
+        raise check.refused_value(instance, attribute.name, "!", "add a pattern after the '!', like '!delete_*'")
 
 
 def _check_predicate(instance: ToolFilter, attribute: attrs.Attribute[Any], value: Any) -> None:
     if not callable(value):
-        remedy = "give a function (tool, context) that says whether the tool is shown"
+        remedy = "give a function (tool, context) that returns whether the tool is shown"
         raise check.refused_value(instance, attribute.name, value, remedy)
     if inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(type(value).__call__):
-        remedy = (
-            "give a plain function (tool, context); find out what takes time before, and put it into the context's run"
-        )
+        remedy = "give a plain function (tool, context); prepare what must be awaited, and pass it as the context's run"
         raise check.refused_text(instance, attribute.name, "<async function>", remedy)
 
 
@@ -215,8 +213,8 @@ def permitted(
             continue
         if context is None:
             raise ConfigError(
-                f"server {tool.server!r}: whether its tools are shown is asked of the predicate of its ToolFilter, "
-                "which needs to know for whom; give a context=ToolContext(agent=…, run=…)",
+                f"server {tool.server!r}: the predicate of its ToolFilter needs to know for whom the tools are listed; "
+                "pass context=ToolContext(agent=…, run=…)",
                 source="ToolFilter",
                 path=f"servers.{tool.server}.tools.predicate",
             )
@@ -236,7 +234,7 @@ def _agrees(predicate: Callable[[Any, ToolContext], object], tool: object, conte
         # It would count as true.
         if inspect.iscoroutine(answer):
             answer.close()
-        raise TypeError("the predicate of a ToolFilter must say True or False, and not return something to await")
+        raise TypeError("the predicate of a ToolFilter must return True or False, not an awaitable")
     return bool(answer)
 
 

@@ -57,15 +57,15 @@ def _bad_url(owner: str, url: str, problem: str) -> ConfigError:
 def _split_url(owner: str, url: str) -> SplitResult:
     """Return the parts of an http or https URL with a host, or refuse it."""
     if _NOT_IN_URL.search(url):
-        remedy = "holds white space, a control character or a backslash; remove it"
+        remedy = "contains whitespace, a control character or a backslash; remove it"
         raise _bad_url(owner, url, remedy)
     if "${" in url:
-        raise _bad_url(owner, url, "holds '${', but variables are expanded in headers only; build the URL in Python")
+        raise _bad_url(owner, url, "contains '${', but variables are expanded in headers only; build the URL in Python")
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        raise _bad_url(owner, url, "is malformed (its host or its port); write https://host:port/path") from None
+        raise _bad_url(owner, url, "has an invalid host or port; write https://host:port/path") from None
     if parts.scheme not in ("http", "https"):
         raise _bad_url(owner, url, "is not an http or https URL; write https://host/path")
     if not host:
@@ -93,8 +93,8 @@ def _check_secure(instance: _Endpoint, attribute: attrs.Attribute[Any], value: o
     check.flag(instance, attribute, value)
     parts = _split_url(_owner(instance), instance.url)
     if parts.scheme == "http" and not value and not is_loopback(parts.hostname or ""):
-        remedy = "use https, or say allow_insecure=True if the network in between is trusted"
-        problem = f"would send everything unencrypted, credentials too; {remedy}"
+        remedy = "use https, or set allow_insecure=True if you trust the network"
+        problem = f"would send everything unencrypted, including credentials; {remedy}"
         raise _bad_url(_owner(instance), instance.url, problem)
 
 
@@ -120,14 +120,14 @@ def _check_headers(instance: _Endpoint, attribute: attrs.Attribute[Any], value: 
         if problem_of_value := header_problem(text or ""):
             raise check.refused(owner, f"headers.{name}", f"headers[{name!r}]: {problem_of_value}")
     if "authorization" in spelled and "@" in _split_url(owner, instance.url).netloc:
-        problem = "headers has 'Authorization', and url holds a user name or password; remove one of the two"
+        problem = "headers has 'Authorization', and url contains a user name or password; remove one of the two"
         raise check.refused(owner, "headers", problem)
 
 
 def _check_header_name(owner: str, name: object) -> None:
     if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
         # The name is not shown: it may be "Authorization: Bearer …", given as one text.
-        problem = "the name of a header is empty or holds a character that no name can hold"
+        problem = "the name of a header is empty or contains an invalid character"
         raise check.refused(owner, "headers", f'{problem}; write headers={{"Name": "value"}}')
 
 
@@ -150,7 +150,7 @@ def _check_auth(instance: _Endpoint, attribute: attrs.Attribute[Any], value: obj
             problem = f"auth is given, and headers has {name!r}; remove one of the two"
             raise check.refused(owner, "auth", problem)
     if "@" in _split_url(owner, instance.url).netloc:
-        problem = "auth is given, and url holds a user name or password; remove one of the two"
+        problem = "auth is given, and url contains a user name or password; remove one of the two"
         raise check.refused(owner, "auth", problem)
     if is_auth_flow(value):
         return
@@ -194,14 +194,14 @@ def _check_verify(instance: Http, attribute: attrs.Attribute[Any], value: object
         remedy = "give an ssl.SSLContext, the path of a file of CA certificates, or True"
         raise check.refused("Http", "verify", f"verify is {check.a_type(value) if value != '' else 'empty'}; {remedy}")
     if value is False and not instance.allow_insecure:
-        problem = "verify=False lets anybody on the way pretend to be the server"
-        remedy = "give the path of its CA certificate instead, or say allow_insecure=True as well"
+        problem = "verify=False lets anyone on the network impersonate the server"
+        remedy = "give the path of its CA certificate instead, or set allow_insecure=True as well"
         raise check.refused("Http", "verify", f"{problem}; {remedy}")
 
 
 def _check_max_connections(instance: Http, attribute: attrs.Attribute[Any], value: object) -> None:
     if value is not None:
-        remedy = "give 2 or more, for one is taken by the stream of the server's notifications, or None"
+        remedy = "give 2 or more (the notification stream takes one), or None"
         check.count(2, remedy)(instance, attribute, value)
 
 

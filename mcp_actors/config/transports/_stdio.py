@@ -36,7 +36,7 @@ def _path(field: str, value: object) -> str:
         raise check.refused("Stdio", field, f"{field} is {check.a_type(value)}; give a str or a path of str")
     path: str = os.fspath(value)
     if not path.strip():
-        raise check.refused("Stdio", field, f"{field} is empty; give the name or the path")
+        raise check.refused("Stdio", field, f"{field} is empty; give a name or a path")
     if problem := system_problem(path):
         raise check.refused("Stdio", field, f"{field} {problem}")
     return path
@@ -53,7 +53,7 @@ def _to_cwd(value: str | os.PathLike[str] | None) -> str | None:
 def _texts(field: str, value: object) -> tuple[str, ...]:
     """Return a sequence of str as a tuple; refuse one plain str, which Python would take apart into letters."""
     if isinstance(value, str):
-        problem = f"{field} is one str, not a sequence of them; did you mean {field}={mask_args(value.split())}?"
+        problem = f"{field} is a single str, not a sequence; did you mean {field}={mask_args(value.split())}?"
         raise check.refused("Stdio", field, problem)
     if not isinstance(value, Iterable) or isinstance(value, (bytes, bytearray, Mapping)):
         raise check.refused("Stdio", field, f"{field} is {check.a_type(value)}; give a tuple or list of str")
@@ -75,8 +75,10 @@ def _check_variable(field: str, name: object) -> None:
     if not isinstance(name, str) or not name or "=" in name or "\0" in name:
         # "NAME=value" in one text is a likely mistake, and the value is not to be shown.
         shown = check.shown(name.partition("=")[0] + "=…" if isinstance(name, str) and "=" in name else name)
-        remedy = "give a name that is not empty and holds no '=' (a value belongs into env)"
-        raise check.refused("Stdio", field, f"{field} holds {shown}, which cannot name a variable; {remedy}")
+        remedy = "give a non-empty name without '=' (a value belongs in env)"
+        raise check.refused(
+            "Stdio", field, f"{field} contains {shown}, which is not a valid name of a variable; {remedy}"
+        )
 
 
 def _to_env_from(value: Iterable[str]) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ def _made(transport: type[_T], options: Mapping[str, Any]) -> _T:
     known = {attribute.name for attribute in attrs.fields(transport)}
     for name in options:
         if name not in known:
-            problem = f"{name!r} means nothing to a server of this kind ({transport.__name__}); remove it"
+            problem = f"{name!r} is not an option of {transport.__name__}; remove it"
             raise refused(transport.__name__, name, problem)
     return transport(**options)
 

@@ -65,7 +65,9 @@ def expand(text: str, environ: Mapping[str, str], *, where: str, variables: Mapp
     """
     expanded = "".join(_values(parse(text, where=where, variables=variables), environ, variables, where))
     if len(expanded) > MAX_EXPANDED:
-        raise _bad(where, f"the text is longer than {MAX_EXPANDED} characters once its variables are replaced")
+        raise _bad(
+            where, f"the string is longer than {MAX_EXPANDED} characters after its variables are expanded; shorten it"
+        )
     return expanded
 
 
@@ -81,7 +83,7 @@ def parse(text: str, *, where: str, variables: Container[str] = NO_VARIABLES) ->
         ConfigError: a reference is malformed, or names an input that there is not; or there are too many.
     """
     if text.count("${") > MAX_REFERENCES:
-        raise _bad(where, f"there are more than {MAX_REFERENCES} of ${{…}} in one text; write fewer")
+        raise _bad(where, f"there are more than {MAX_REFERENCES} variables ${{…}} in one string; use fewer")
     return tuple(_parts(text, where, variables, 0))
 
 
@@ -132,12 +134,12 @@ def _reference(inside: str, where: str, variables: Container[str], depth: int) -
         return Reference(inside, inside)
     if asked := INPUT.fullmatch(inside):
         remedy = "inputs are for files; read them with load_config(…, ask=…)"
-        raise _bad(where, f"nobody was asked for input {asked['id']!r}; {remedy}")
+        raise _bad(where, f"input {asked['id']!r} has no value; {remedy}")
     variable = _VARIABLE.fullmatch(inside)
     if variable is None:
         # The inside is not shown: it may be a piece of a password that happens to hold these two characters.
         remedy = "write ${VAR}, ${env:VAR} or ${VAR:-default}, or '$${' for the two characters"
-        raise _bad(where, f"a '${{…}}' does not hold a variable; {remedy}")
+        raise _bad(where, f"a '${{…}}' does not contain a variable; {remedy}")
     default = variable["default"]
     parsed = None if default is None else tuple(_parts(default, where, variables, depth + 1))
     return Reference(inside, variable["name"], parsed)

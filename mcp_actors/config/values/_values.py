@@ -49,7 +49,7 @@ class Secret:
         return MASK
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Secret cannot be pickled; pass a function that reads it, or pass its reveal() on purpose")
+        raise TypeError("a Secret cannot be pickled; pass a function that reads it, or pass its reveal() explicitly")
 
     __getstate__ = __reduce__
 
@@ -153,10 +153,10 @@ async def resolve(value: ConfigValue, environ: Mapping[str, str], *, where: str)
         result = value()
         text: object = await result if inspect.isawaitable(result) else result
     except Exception as exc:
-        message = f"{where}: the function that gives the value raised {type(exc).__name__} (the cause of this error)"
+        message = f"{where}: the function for this value raised {type(exc).__name__} (see the cause of this error)"
         raise ConfigError(message, path=where) from exc
     if not isinstance(text, str):
-        message = f"{where}: the function that gives the value returned {a_type(text)}; let it return a str"
+        message = f"{where}: the function for this value returned {a_type(text)}; return a str"
         raise ConfigError(message, path=where)
     return text
 
@@ -215,29 +215,29 @@ def env_problem(text: str) -> str | None:
 def system_problem(text: str) -> str | None:
     """Say what keeps `text` from being given to the operating system, without showing it; None if nothing does."""
     if "\0" in text:
-        return "holds a NUL character; remove it"
+        return "contains a NUL character; remove it"
     try:
         os.fsencode(text)  # what the system itself has given comes back as it was, whatever it is
     except UnicodeEncodeError:
-        return "holds half of a surrogate pair, which is no character; write the whole character"
+        return "contains half of a surrogate pair, which is not a character; write the whole character"
     return None
 
 
 def header_problem(text: str) -> str | None:
     """Say what keeps `text` from being sent as a header, without showing it; None if nothing does."""
     if "\n" in text or "\r" in text:
-        return "the value holds a line break; strip it (a file read as a whole usually ends in one)"
+        return "the value contains a line break; strip it (the content of a file usually ends with one)"
     if text != text.strip():
-        return "the value begins or ends with white space; strip it, and see whether a variable in it is empty"
+        return "the value begins or ends with whitespace; strip it, and check whether a variable in it is empty"
     if not text.isascii() or not text.replace("\t", " ").isprintable():
-        return "the value holds a character that is not printable ASCII; encode it"
+        return "the value contains a character that is not printable ASCII; encode it"
     return None
 
 
 def token_problem(text: str) -> str | None:
     """Say what keeps `text` from being sent as a bearer token, without showing it; None if nothing does."""
     if not text:
-        return "the token is empty"
+        return "the token is empty; check the variable or function that it comes from"
     if text.lower().startswith(("bearer ", "basic ")):
-        return "the value begins with the name of a scheme; give the bare token, or put it into headers as it is"
+        return "the value begins with an auth scheme; give the bare token, or put the whole value into headers"
     return header_problem(text)

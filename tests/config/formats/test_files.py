@@ -14,6 +14,7 @@ from mcp_actors import ConfigError
 from mcp_actors.config import load_config
 from mcp_actors.config.formats.file import _source
 
+from ...messages import Said
 from .writing import load, write
 
 GOOD = '{"mcpServers": {"a": {"command": "ü"}}}'
@@ -48,22 +49,20 @@ def test_another_encoding_is_an_error_that_says_which_one_is_meant(tmp_path: Pat
     [error] = load(
         tmp_path, GOOD.replace("ü", "u").encode("utf-16-le")
     ).errors  # without a mark it is a text with many NULs
-    assert "the file is no JSON" in str(error)
+    assert "the file is not valid JSON" in str(error)
 
 
 def test_a_missing_file_is_refused_with_its_name(tmp_path: Path) -> None:
     """S4-41."""
     path = tmp_path / "nowhere" / "mcp.json"
-    assert refusal(path) == f"{path}: there is no such file; correct the path, or create it"
+    assert refusal(path) == f"{path}: file not found; correct the path, or create the file"
 
 
-def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_only_regular_files_are_read_and_others_are_refused_at_once(tmp_path: Path, said: Said) -> None:
     os.mkfifo(tmp_path / "pipe")
-    folder = refusal(tmp_path)
-    assert folder == f"{tmp_path}: this is a folder; give the path of a file"
-    special = "this is a pipe, a device or a socket; give the path of a file"
+    said("a directory", refusal(tmp_path), path=tmp_path)
     for path in (tmp_path / "pipe", Path("/dev/null"), Path("/dev/zero")):
-        assert refusal(path) == f"{path}: {special}"
+        said("a pipe or a device", refusal(path), path=path)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "socket"))
         assert "cannot be read" in refusal(tmp_path / "socket")
@@ -83,27 +82,27 @@ def test_a_path_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
     assert "cannot be read" in refusal("\ud800")
 
 
-def test_a_file_of_100_megabytes_is_refused_without_being_read(tmp_path: Path) -> None:
+def test_a_file_of_100_megabytes_is_refused_without_being_read(tmp_path: Path, said: Said) -> None:
     path = tmp_path / "mcp.json"
     with path.open("wb") as file:
         file.truncate(100 * 1024**2)
-    assert refusal(path) == f"{path}: the file is longer than 16 MiB; is this the right one?"
+    said("file too large", refusal(path), path=path)
 
 
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        (None, "a configuration is the path of a file or a mapping, not None"),
-        (3, "a configuration is the path of a file or a mapping, not an int"),
-        (b"mcp.json", "a configuration is the path of a file or a mapping, not a bytes"),
-        (["mcp.json"], "a configuration is the path of a file or a mapping, not a list"),
-        ("", "the path is empty; give the path of a file"),
-        ("a\0b", "the path holds a NUL character; give the path of a file"),
-        ("https://example.com/mcp", "this is a URL and not the path of a file; for one server write ServerConfig("),
+        (None, "config is None"),
+        (3, "config is an int"),
+        (b"mcp.json", "config is a bytes"),
+        (["mcp.json"], "config is a list"),
+        ("", "the path is empty"),
+        ("a\0b", "the path contains a NUL character"),
+        ("https://example.com/mcp", "config is a URL, not the path of a file"),
     ],
 )
-def test_what_is_no_path_is_refused(path: object, problem: str) -> None:
-    assert refusal(path).startswith(f"load_config: {problem}")
+def test_an_invalid_path_is_refused(path: object, problem: str, said: Said) -> None:
+    said(problem, refusal(path))
 
 
 def test_the_home_folder_may_be_written_as_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,13 +112,14 @@ def test_the_home_folder_may_be_written_as_a_tilde(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o644, False), (0o646, True), (0o666, True)])
-def test_a_file_that_others_can_write_is_a_warning(tmp_path: Path, mode: int, warned: bool) -> None:
+def test_a_file_that_others_can_write_is_a_warning(tmp_path: Path, mode: int, warned: bool, said: Said) -> None:
     path = write(tmp_path, GOOD)
     path.chmod(mode)
     loaded = load_config(path)
     assert len(loaded.servers) == 1
-    expected = f"{path}: others can write this file, and so decide what is run; try: chmod o-w {path}"
-    assert loaded.warnings == ((expected,) if warned else ())
+    assert len(loaded.warnings) == warned
+    for warning in loaded.warnings:
+        said("file is writable by others", warning, path=path)
 
 
 def test_a_file_that_another_group_can_write_is_a_warning(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_file_that_another_group_can_write_is_a_warning(tmp_path: Path) -> Non
     path.chmod(0o660)
     assert load_config(path).warnings == ()
     status = os.stat_result((0o100660, 0, 0, 1, 0, os.getegid() + 1, 0, 0, 0, 0))
-    assert "its group can write this file" in _source.permission_warnings("mcp.json", status)[0]
+    assert "its group can write to this file" in _source.permission_warnings("mcp.json", status)[0]
 
 
 @pytest.mark.parametrize(

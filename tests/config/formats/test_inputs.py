@@ -10,6 +10,7 @@ import pytest
 from mcp_actors import ConfigError, Stdio
 from mcp_actors.config import Input, LoadedConfig, Secret, TransportTemplate, load_config
 
+from ...messages import Said
 from .writing import load
 
 KEY = {"id": "key", "type": "promptString", "description": "The key", "password": True}
@@ -80,43 +81,42 @@ def test_a_choice_has_options_and_the_answer_is_one_of_them(tmp_path: Path) -> N
     inputs = [{"id": "key", "type": "pickString", "description": "", "options": ["a", {"label": "B", "value": "b"}]}]
     servers = {"a": {"command": "x", "args": ["${input:key}"]}}
     assert args_of(reading(tmp_path, servers, inputs, ask=lambda question: question.options[1])) == ("b",)
-    said = error_of(reading(tmp_path, servers, inputs, ask=lambda _: "s3cret"))
-    assert said == "servers.a: the answer to input 'key' is none of its options"
+    problem = error_of(reading(tmp_path, servers, inputs, ask=lambda _: "s3cret"))
+    assert problem == "servers.a: the answer to input 'key' is not one of its options"
 
 
 @pytest.mark.parametrize(
-    ("inputs", "ask", "said"),
+    ("inputs", "ask", "row"),
     [
-        ([KEY], None, "input 'key' has to be asked for; read the file with load_config(…, ask=…)"),
+        ([KEY], None, "input 'key' has no value"),
         ([KEY], lambda _: None, "input 'key' was not answered"),
-        ([KEY], lambda _: 3, "the ask function returned an int for input 'key'; let it return a str"),
-        ([], None, "there is no input 'key' in this file; its inputs are: none"),
-        ([{"id": "other"}], None, "there is no input 'key' in this file; its inputs are: 'other'"),
-        ("key", None, "there is no input 'key' in this file; its inputs are: none"),
-        ([KEY, KEY], None, "input 'key' is described twice; rename one of them"),
+        ([KEY], lambda _: 3, "the ask function returned an int for input 'key'"),
+        ([], None, "no inputs at all"),
+        ([{"id": "other"}], None, "input 'key' not found in this file"),
+        ("key", None, "no inputs at all"),
+        ([KEY, KEY], None, "input 'key' is defined twice"),
         (
             [{**KEY, "type": "command"}],
             None,
-            "inputs[0].type: found a str of 7 characters; only 'promptString' and 'pickString' can be asked for",
+            "inputs[0].type: found a str of 7 characters",
         ),
-        ([{**KEY, "default": 3}], None, "inputs[0].default: found an int; write a text"),
-        ([{**KEY, "type": "pickString"}], None, "inputs[0].options: write a list of texts to choose from"),
+        ([{**KEY, "default": 3}], None, "inputs[0].default: found an int"),
+        ([{**KEY, "type": "pickString"}], None, "inputs[0].options: write a list of strings to choose from"),
     ],
 )
 def test_an_input_that_cannot_be_had_is_the_error_of_the_server(
-    tmp_path: Path, inputs: object, ask: Any, said: str
+    tmp_path: Path, inputs: object, ask: Any, row: str, said: Said
 ) -> None:
     loaded = reading(tmp_path, {"a": {"command": "x", "env": {"A": "${input:key}"}}}, inputs, ask=ask)
-    assert error_of(loaded) == f"servers.a: {said}"
+    said(row, error_of(loaded))
 
 
-def test_an_ask_function_that_raises_is_named_by_what_it_raised(tmp_path: Path) -> None:
+def test_an_ask_function_that_raises_is_named_by_what_it_raised(tmp_path: Path, said: Said) -> None:
     def ask(question: Input) -> str:
         raise EOFError("s3cret")
 
     loaded = reading(tmp_path, {"a": {"command": "x", "args": ["${input:key}"]}}, ask=ask)
-    said = "servers.a: the ask function raised EOFError (the cause of this error) for input 'key'"
-    assert error_of(loaded) == said
+    said("the ask function raised", error_of(loaded))
     assert isinstance(loaded.errors[0].__cause__, EOFError)
 
 

@@ -109,7 +109,7 @@ def test_the_file_of_vs_code(tmp_path: Path) -> None:
     github, weather = loaded.servers
     assert (github.name, github.transport) == ("github_github-mcp-server", Http("https://api.example.com/mcp/"))
     [warning] = loaded.warnings
-    assert "this server is called 'github_github-mcp-server' here" in warning
+    assert "this server is renamed to 'github_github-mcp-server'" in warning
     assert isinstance(weather.transport, TransportTemplate)
     assert weather.transport.resolve({}, where="weather") == Stdio(
         f"{tmp_path}/server.sh",
@@ -169,7 +169,7 @@ def test_the_settings_of_zed(tmp_path: Path) -> None:
         Http("https://example.com/mcp", headers={"X": "y"}),
     ]
     [warning] = loaded.warnings
-    assert "context_servers.old.settings: this has no effect" in warning
+    assert "context_servers.old.settings: this is not supported and has no effect" in warning
 
 
 def test_the_keys_of_gemini_windsurf_cline_and_others(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ class TestHowAServerIsReached:
 
     def test_a_text_that_is_neither_is_an_error(self, tmp_path: Path) -> None:
         assert wrong(tmp_path, "uvx server").startswith(
-            "mcpServers.docs: found a str of 10 characters; a text must be a URL or a script (.py, .js,"
+            "mcpServers.docs: found a str of 10 characters; a string must be a URL or a script (.py, .js,"
         )
 
 
@@ -282,22 +282,22 @@ class TestDisabled:
     @pytest.mark.parametrize("word", [True, False])
     def test_the_two_words_must_not_contradict_each_other(self, tmp_path: Path, word: bool) -> None:
         """S4-26."""
-        said = wrong(tmp_path, {"command": "x", "enabled": word, "disabled": word})
+        problem = wrong(tmp_path, {"command": "x", "enabled": word, "disabled": word})
         both = f"'enabled' and 'disabled' are both {str(word).lower()}"
-        assert said == f"mcpServers.docs: {both}; remove one of them"
+        assert problem == f"mcpServers.docs: {both}; remove one of them"
 
 
 class TestKeysThatChangeNothing:
     def test_an_unknown_key_is_a_warning_that_names_the_nearest(self, tmp_path: Path) -> None:
         server, warning = warned(tmp_path, {"command": "x", "arg": ["y"], "env": {}})
         assert server == ServerConfig("docs", Stdio("x"))
-        assert warning == "mcpServers.docs: \"arg\" is not known here and changes nothing (did you mean 'args'?)"
+        assert warning == "mcpServers.docs: unknown key \"arg\" has no effect (did you mean 'args'?)"
 
     @pytest.mark.parametrize(
         ("extra", "remedy"),
         [
-            ({"timeout": 60}, "say mcp_actors.request_timeout, in seconds"),
-            ({"envFile": ".env"}, "name those to pass on in mcp_actors.env_from"),
+            ({"timeout": 60}, "set mcp_actors.request_timeout, in seconds"),
+            ({"envFile": ".env"}, "list those to pass on in mcp_actors.env_from"),
             ({"oauth": {"client_id": "x"}}, "give headers or a bearer token"),
             ({"auth": {"CLIENT_ID": "x"}}, "give headers or a bearer token"),
             ({"auth": "oauth"}, "give headers or a bearer token"),
@@ -307,7 +307,7 @@ class TestKeysThatChangeNothing:
         self, tmp_path: Path, extra: dict[str, Any], remedy: str
     ) -> None:
         _, warning = warned(tmp_path, {"url": "https://example.com", **extra})
-        assert warning.startswith(f"mcpServers.docs.{next(iter(extra))}: this has no effect: ")
+        assert warning.startswith(f"mcpServers.docs.{next(iter(extra))}: this is not supported and has no effect; ")
         assert remedy in warning
 
     @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ class TestKeysThatChangeNothing:
         self, tmp_path: Path, entry: dict[str, Any], key: str, what: str
     ) -> None:
         _, warning = warned(tmp_path, entry)
-        assert warning == f"mcpServers.docs.{key}: this has no effect, as it is for {what}"
+        assert warning == f"mcpServers.docs.{key}: this has no effect, because it is only for {what}"
 
     def test_if_it_is_empty_it_is_not_worth_a_warning(self, tmp_path: Path) -> None:
         assert one(tmp_path, {"url": "https://example.com", "args": [], "env": {}}).transport == Http(
@@ -332,7 +332,7 @@ class TestKeysThatChangeNothing:
     def test_a_variable_without_braces_is_a_warning(self, tmp_path: Path) -> None:
         server, warning = warned(tmp_path, {"command": "x", "env": {"A": "$TOKEN", "B": "$1", "C": "a$B"}})
         assert server.transport == Stdio("x", env={"A": "$TOKEN", "B": "$1", "C": "a$B"})
-        assert warning.startswith("mcpServers.docs.env.A: a variable is written ${NAME}")
+        assert warning.startswith("mcpServers.docs.env.A: this is not expanded without braces")
 
 
 def test_a_mapping_may_hold_secrets_and_functions() -> None:

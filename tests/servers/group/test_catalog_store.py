@@ -516,7 +516,7 @@ async def test_pins_are_kept_when_a_listing_is_too_large_for_its_file(
     monkeypatch.setattr(_store, "MAX_BYTES", 3000)
     async with open_servers(a.config(on_tool_change="block"), catalog_store=a.store):
         pass
-    assert "bytes, and no more than 3000 are kept" in warnings(caplog)[0]
+    assert "bytes, and the limit is 3000" in warnings(caplog)[0]
     content = json.loads(a.file().read_text())
     assert content["tools"] is None
     assert {name.removeprefix("tools/") for name in content["pins"]} == {"identity", *TOOLS}

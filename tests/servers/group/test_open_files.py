@@ -147,7 +147,7 @@ async def test_a_bad_entry_is_an_error_of_its_own_and_the_others_serve(
             with pytest.raises(KeyError, match=r"server 'bad' could not be loaded: .*neither 'command' nor 'url'"):
                 servers["bad"]
     assert str(error) in caplog.messages
-    assert any('"comand" is not known here' in message for message in caplog.messages)
+    assert any('unknown key "comand"' in message for message in caplog.messages)
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "", '{"mcpservers": {}}', "\0", "\ufeff"])

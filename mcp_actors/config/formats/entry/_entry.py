@@ -90,7 +90,9 @@ def _as_mapping(entry: object, path: str, source: str) -> tuple[Mapping[str, Any
         if PurePath(entry).suffix in INTERPRETERS:
             return {"command": entry}, "script"
         endings = ", ".join(INTERPRETERS)
-        raise bad(source, path, f"found {found(entry)}; a text must be a URL or a script ({endings}); else write {{…}}")
+        raise bad(
+            source, path, f"found {found(entry)}; a string must be a URL or a script ({endings}); else write {{…}}"
+        )
     if not isinstance(entry, Mapping):
         raise bad(source, path, f"found {found(entry)}; write an object with 'command' or 'url'")
     if twice := repeated_keys(entry):
@@ -100,15 +102,18 @@ def _as_mapping(entry: object, path: str, source: str) -> tuple[Mapping[str, Any
 
 def _warn_of_unknown(keys: list[object], path: str, around: Surroundings) -> None:
     for key in keys[:_NAMED]:
-        around.warn(path, f"{shown_key(key)} is not known here and changes nothing{did_you_mean(key, _keys.KNOWN)}")
+        around.warn(path, f"unknown key {shown_key(key)} has no effect{did_you_mean(key, _keys.KNOWN)}")
     if len(keys) > _NAMED:
-        around.warn(path, f"{len(keys) - _NAMED} more of its keys are not known here and change nothing")
+        around.warn(path, f"{len(keys) - _NAMED} more unknown keys have no effect")
 
 
 def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: Surroundings) -> None:
     """Take one key of an entry."""
     if key in _keys.NOT_DONE or (key == "auth" and (value == "oauth" or isinstance(value, Mapping))):
-        around.warn(child(server.path, key), f"this has no effect: {_keys.NOT_DONE.get(key, _keys.NOT_DONE['oauth'])}")
+        around.warn(
+            child(server.path, key),
+            f"this is not supported and has no effect; {_keys.NOT_DONE.get(key, _keys.NOT_DONE['oauth'])}",
+        )
     elif key == "command":
         _read_command(value, transport, around)
     elif key in _keys.TRANSPORT:
@@ -134,7 +139,7 @@ def _read_command(value: object, transport: Fields, around: Surroundings) -> Non
 
 def _args(value: object, place: str, around: Surroundings) -> list[Any] | tuple[Any, ...]:
     if not isinstance(value, (list, tuple)):
-        raise bad(around.source, place, f"found {found(value)}; write a list of texts")
+        raise bad(around.source, place, f"found {found(value)}; write a list of strings")
     return value
 
 
@@ -156,12 +161,14 @@ def _texts(value: object, place: str, around: Surroundings) -> dict[str, Any]:
             # "Authorization: Bearer …" as one text is a likely mistake, and is not to be shown as a name.
             first = shown_key(_SPACE.split(name, maxsplit=1)[0])
             raise bad(
-                around.source, place, f'a name that begins with {first} holds white space; write {{"NAME": "value"}}'
+                around.source, place, f'a name that begins with {first} contains whitespace; write {{"NAME": "value"}}'
             )
         if isinstance(each, (bool, list, Mapping)):
-            raise bad(around.source, child(place, name), f"found {found(each)}; write a text, in quotes")
+            raise bad(around.source, child(place, name), f"found {found(each)}; write a string, in quotes")
         if isinstance(each, str) and _BARE_VARIABLE.fullmatch(each):
-            around.warn(child(place, name), "a variable is written ${NAME}; without the braces it is passed as it is")
+            around.warn(
+                child(place, name), "this is not expanded without braces; write ${NAME} for the value of a variable"
+            )
         if each is not None:
             texts[name] = str(each) if isinstance(each, (int, float)) else each
     return texts
@@ -192,7 +199,7 @@ def _read_credentials(entry: Mapping[str, Any], transport: Fields) -> None:
         return
     place = child(transport.path, "env_http_headers")
     if not isinstance(from_environment, Mapping):
-        raise bad(transport.source, place, f"found {found(from_environment)}; write an object of texts")
+        raise bad(transport.source, place, f"found {found(from_environment)}; write an object with strings as values")
     headers = dict(transport.values.get("headers", {}))
     for name, variable in from_environment.items():
         if name in headers:

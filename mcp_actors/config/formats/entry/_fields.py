@@ -11,7 +11,7 @@ from ...._errors import ConfigError
 from .._places import bad, child
 from ._keys import SETTINGS
 
-_SETTING: Final = re.compile(r"\bsay (?P<name>[a-z_]+)=(?P<value>True|False)\b")
+_SETTING: Final = re.compile(r"\bset (?P<name>[a-z_]+)=(?P<value>True|False)\b")
 """A remedy in Python's words."""
 
 
@@ -43,7 +43,7 @@ class Fields:
         if field in self.values:
             earlier = self.keys[field].removeprefix(self.path).lstrip(".")
             later = place.removeprefix(self.path).lstrip(".")
-            raise bad(self.source, self.path, f"{earlier!r} and {later!r} say the same thing; remove one of them")
+            raise bad(self.source, self.path, f"{earlier!r} and {later!r} set the same option; remove one of them")
         self.values[field], self.keys[field] = value, place
 
     def drop(self, field: str) -> Any:
@@ -63,4 +63,4 @@ class Fields:
 
 
 def _as_json(setting: re.Match[str]) -> str:
-    return f'say "{SETTINGS}": {{"{setting["name"]}": {setting["value"].lower()}}}'
+    return f'set "{SETTINGS}": {{"{setting["name"]}": {setting["value"].lower()}}}'

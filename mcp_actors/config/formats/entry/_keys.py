@@ -91,15 +91,15 @@ IGNORED: Final = frozenset(
 
 NOT_DONE: Final[Mapping[str, str]] = {
     "authProviderType": "give headers or a bearer token",
-    "envFile": "set the variables before, and name those to pass on in mcp_actors.env_from",
+    "envFile": "set the variables before the start, and list those to pass on in mcp_actors.env_from",
     "headersHelper": "give the header with a ${VARIABLE}, or a function in Python",
     "oauth": "give headers or a bearer token, or an httpx2.Auth in Python",
     "requestInit": "give headers",
     "sandbox": "the server is not confined",
     "sandboxEnabled": "the server is not confined",
-    "settings": "what Zed passes to its extensions cannot be passed on",
+    "settings": "the settings of a Zed extension cannot be passed on",
     "timeout": (
-        "it means seconds to some programs and milliseconds to others; say mcp_actors.request_timeout, in seconds"
+        "some programs read it as seconds and others as milliseconds; set mcp_actors.request_timeout, in seconds"
     ),
 }
 """Keys that would change something, and do not here, with what to do instead."""

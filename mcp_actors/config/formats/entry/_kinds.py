@@ -65,4 +65,4 @@ def leave_out_unsuited(kind: Kind, transport: Fields, warn: Callable[[str, str],
         if field in transport.values and _keys.SETTINGS not in transport.keys[field]:
             place = transport.keys[field]
             if transport.drop(field):
-                warn(place, f"this has no effect, as it is for {what}")
+                warn(place, f"this has no effect, because it is only for {what}")

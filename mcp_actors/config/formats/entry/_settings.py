@@ -43,11 +43,15 @@ def read_settings(settings: object, server: Fields, transport: Fields) -> None:
     source, path = server.source, child(server.path, SETTINGS)
     for key, value in _items(source, path, settings):
         if key in _IN_PYTHON:
-            raise bad(source, child(path, key), "no file can hold what this takes; set it in Python")
+            raise bad(
+                source, child(path, key), "a file cannot hold the Python objects that this takes; set it in Python"
+            )
         if key in _IN_ENTRIES:
-            raise bad(source, child(path, key), f"this stands in the entry itself, beside {SETTINGS!r}; move it there")
+            raise bad(
+                source, child(path, key), f"this belongs in the entry itself, next to {SETTINGS!r}; move it there"
+            )
         if key not in SETTABLE:
-            raise bad(source, path, f"{shown_key(key)} is no setting{did_you_mean(key, SETTABLE)}")
+            raise bad(source, path, f"{shown_key(key)} is not a setting{did_you_mean(key, SETTABLE)}")
         if key in _OF_SERVER:
             server.put(key, _value(source, child(path, key), _OF_SERVER[key], value), SETTINGS, key)
         else:
@@ -68,9 +72,11 @@ def _object(source: str, path: str, kind: type, settings: object) -> object:
     given = {}
     for key, value in _items(source, path, settings):
         if key in _IN_PYTHON:
-            raise bad(source, child(path, key), "no file can hold what this takes; set it in Python")
+            raise bad(
+                source, child(path, key), "a file cannot hold the Python objects that this takes; set it in Python"
+            )
         if key not in attributes:
-            raise bad(source, path, f"{shown_key(key)} is no setting of this{did_you_mean(key, attributes)}")
+            raise bad(source, path, f"{shown_key(key)} is not one of its settings{did_you_mean(key, attributes)}")
         given[key] = _value(source, child(path, key), attributes[key], value)
     try:
         return kind(**given)

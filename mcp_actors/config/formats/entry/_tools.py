@@ -39,7 +39,7 @@ def read_tools(entry: Mapping[str, Any], server: Fields) -> None:
 def _listed(entry: Mapping[str, Any], keys: tuple[str, ...], server: Fields) -> list[str] | None:
     given = [key for key in keys if entry.get(key) is not None and not isinstance(entry[key], Mapping)]
     if len(given) > 1:
-        raise bad(server.source, server.path, f"{given[0]!r} and {given[1]!r} say the same thing; remove one of them")
+        raise bad(server.source, server.path, f"{given[0]!r} and {given[1]!r} set the same option; remove one of them")
     if not given:
         return None
     place, value = child(server.path, given[0]), entry[given[0]]

@@ -30,12 +30,14 @@ def check_size(source: str, path: str, section: object) -> None:
         ConfigError: it holds too many servers, or too much; or itself, which would have no end.
     """
     if isinstance(section, Mapping) and len(section) > MAX_SERVERS:
-        raise bad(source, path, f"there are more than {MAX_SERVERS} entries here; is this the right file?")
+        raise bad(source, path, f"there are more than {MAX_SERVERS} entries here; check that this is the right file")
     left = MAX_SIZE
     for each in _everything_in(section):
         left -= _WEIGHT + (len(each) if isinstance(each, str) else 0)
         if left < 0:
-            raise bad(source, path, f"there is more than {MAX_SIZE // 1024**2} MiB here; is this the right file?")
+            raise bad(
+                source, path, f"there is more than {MAX_SIZE // 1024**2} MiB here; check that this is the right file"
+            )
 
 
 def check_numbers(source: str, path: str, entry: object) -> None:
@@ -46,7 +48,7 @@ def check_numbers(source: str, path: str, entry: object) -> None:
     """
     for each in _everything_in(entry):
         if isinstance(each, int) and each.bit_length() > sys.float_info.max_exp:
-            raise bad(source, path, "a number in it has too many digits; write a smaller one")
+            raise bad(source, path, "a number has too many digits; write a smaller one")
 
 
 def _everything_in(value: object) -> Iterator[object]:

@@ -36,15 +36,15 @@ def file_name(path: object) -> str:
     """
     given = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(given, str):
-        problem = f"a configuration is the path of a file or a mapping, not {a_type(given)}"
+        problem = f"config is {a_type(given)}; give the path of a file, or a mapping"
         raise ConfigError(f"load_config: {problem}", source="load_config")
     if "://" in given:
         problem = (
-            'this is a URL and not the path of a file; for one server write ServerConfig("name", Http("https://…"))'
+            'config is a URL, not the path of a file; for one server write ServerConfig("name", Http("https://…"))'
         )
         raise ConfigError(f"load_config: {problem}", source="load_config")
     if not given or "\0" in given:
-        problem = "the path is empty" if not given else "the path holds a NUL character"
+        problem = "the path is empty" if not given else "the path contains a NUL character"
         raise ConfigError(f"load_config: {problem}; give the path of a file", source="load_config")
     return os.path.expanduser(given)
 
@@ -63,15 +63,15 @@ def read_bytes(name: str) -> tuple[bytes, os.stat_result]:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            what = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe, a device or a socket"
-            raise bad(name, "", f"this is {what}; give the path of a file")
+            kind = "a directory" if stat.S_ISDIR(status.st_mode) else "a pipe, a device or a socket"
+            raise bad(name, "", f"this is {kind}, not a file; give the path of a file")
         data = b"".join(_pieces(descriptor))
     except OSError as error:
         raise bad(name, "", _unreadable(error)) from None
     finally:
         os.close(descriptor)
     if len(data) > MAX_BYTES:
-        raise bad(name, "", f"the file is longer than {MAX_BYTES // 1024**2} MiB; is this the right one?")
+        raise bad(name, "", f"the file is larger than {MAX_BYTES // 1024**2} MiB; check that it is the right one")
     return data, status
 
 
@@ -85,7 +85,7 @@ def _pieces(descriptor: int) -> Iterator[bytes]:
 
 def _unreadable(error: OSError | ValueError) -> str:
     if isinstance(error, FileNotFoundError):
-        return "there is no such file; correct the path, or create it"
+        return "file not found; correct the path, or create the file"
     why = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
     return f"the file cannot be read ({why}); check the path and its permissions"
 
@@ -97,13 +97,13 @@ def decode(name: str, data: bytes) -> str | ConfigError:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
         # Not the error itself, which holds all of the file.
-        return bad(name, "", f"the file is no text in UTF-8 (see its byte {error.start}); save it as UTF-8")
+        return bad(name, "", f"the file is not valid UTF-8 (at byte {error.start}); save it as UTF-8")
 
 
 def permission_warnings(name: str, status: os.stat_result) -> list[str]:
     """Warn of a file that others can write: they can have this program run what they like."""
     if status.st_mode & stat.S_IWOTH:
-        return [f"{name}: others can write this file, and so decide what is run; try: chmod o-w {name}"]
+        return [f"{name}: other users can write to this file and so choose what is run; run: chmod o-w {name}"]
     if status.st_mode & stat.S_IWGRP and status.st_gid not in (os.getegid(), 0):
-        return [f"{name}: its group can write this file, and so decide what is run; try: chmod g-w {name}"]
+        return [f"{name}: its group can write to this file and so choose what is run; run: chmod g-w {name}"]
     return []

@@ -45,14 +45,14 @@ def parse(source: str, text: str) -> Mapping[str, Any] | ConfigError:
     """Return what a file says, or the error for one that says nothing; by its name, else by how it begins."""
     suffix = source.rpartition(".")[2].lower()
     if suffix in ("yaml", "yml"):
-        return bad(source, "", "YAML is not read; write JSON (.json) or TOML (.toml)")
+        return bad(source, "", "YAML is not supported; use JSON (.json) or TOML (.toml)")
     if suffix == "toml" or (suffix != "json" and re.match(r"\s*(\[+[\w.\"-]+\]|#|[\w.-]+\s*=)", text)):
         document = _parse_toml(source, text)
     else:
         document = _parse_json(source, text)
     if isinstance(document, (Mapping, ConfigError)):
         return document
-    return bad(source, "", "the file holds no object at its top; write {…} with the servers under 'mcpServers'")
+    return bad(source, "", "the file has no object at its top level; write {…} with the servers under 'mcpServers'")
 
 
 # --- JSON -----------------------------------------------------------------------------------------------------------
@@ -69,11 +69,12 @@ def _parse_json(source: str, text: str) -> Any:
         return _loads(without_comments(text) if len(text) <= MAX_COMMENTED else text)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        return bad(source, "", f"the file is no JSON, see {where}: {error.msg.partition(':')[0]}")
+        return bad(source, "", f"the file is not valid JSON: {error.msg.partition(':')[0]} ({where})")
     except RecursionError:
         return bad(source, "", "the file is nested too deeply to be read")
     except ValueError as error:
-        return bad(source, "", f"the file is no JSON: {_reason(error)}")
+        reason = f"{error} is not a number in JSON" if isinstance(error, _NoNumber) else "a number has too many digits"
+        return bad(source, "", f"the file is not valid JSON: {reason}")
 
 
 def without_comments(text: str) -> str:
@@ -105,17 +106,13 @@ def _no_constant(word: str) -> NoReturn:
     raise _NoNumber(word)
 
 
-def _reason(error: ValueError) -> str:
-    return f"{error} is no number" if isinstance(error, _NoNumber) else "it holds a number of too many digits"
-
-
 # --- TOML -----------------------------------------------------------------------------------------------------------
 
 
 def _parse_toml(source: str, text: str) -> Any:
     if len(text) > MAX_TOML or _LONG_KEY.search(text):
-        what = "longer than 1 MiB" if len(text) > MAX_TOML else "one with a key of more than 64 parts"
-        return bad(source, "", f"the file is {what}; is this the right one?")
+        problem = "is larger than 1 MiB" if len(text) > MAX_TOML else "has a key of more than 64 parts"
+        return bad(source, "", f"the file {problem}; check that it is the right one")
     try:
         return tomllib.loads(text)
     except RecursionError:
@@ -123,7 +120,7 @@ def _parse_toml(source: str, text: str) -> Any:
     except tomllib.TOMLDecodeError as error:
         problem = str(error)
         place = _TOML_PLACE.search(problem)
-        where = f", see {place[1]}" if place else ""
-        return bad(source, "", f"the file is no TOML{where}: {_TOML_PLACE.sub('', problem).strip():.{_SHOWN}}")
+        where = f" ({place[1]})" if place else ""
+        return bad(source, "", f"the file is not valid TOML: {_TOML_PLACE.sub('', problem).strip():.{_SHOWN}}{where}")
     except ValueError:
-        return bad(source, "", "the file is no TOML: it holds a number or a date that is none")
+        return bad(source, "", "the file is not valid TOML: a number or a date is invalid")
