@@ -3,7 +3,7 @@
 Prints::
 
     no answer within two seconds
-    server 'indexer': tools/call 'crawl': progress_timeout of 30 s is over ...
+    server 'indexer': tools/call 'crawl' timed out after 30 s without progress ...
     1 of 3 read
     2 of 3 read
     3 of 3 read

@@ -87,7 +87,7 @@ async def test_the_time_to_connect_counts_for_the_first_request() -> None:
     config = server("a", "--never-answer", connect="lazy", request_timeout=0.3, stop_timeout=0.3)
     async with open_servers(config) as servers:
         began = trio.current_time()
-        with pytest.raises(RequestTimedOut, match=r"tools/call 'add': request_timeout of 0.3 s .*; it was not sent"):
+        with pytest.raises(RequestTimedOut, match=r"tools/call 'add' timed out after 0.3 s .*was not sent"):
             await servers["a"].call_tool("add", {"a": 1, "b": 2})
         assert trio.current_time() - began < 0.3 + MARGIN
 

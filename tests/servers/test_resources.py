@@ -136,7 +136,7 @@ async def test_all_pages_have_one_deadline(autojump_clock: trio.testing.MockCloc
         return ListResourcesResult(resources=[], next_cursor=str(number))
 
     async with open_servers(Library(on_list_resources=slow).config(request_timeout=10)) as servers:
-        with pytest.raises(RequestTimedOut, match="resources/list: request_timeout of 10 s is over"):
+        with pytest.raises(RequestTimedOut, match="resources/list timed out after 10 s"):
             await servers["library"].list_resources()
         assert trio.current_time() == pytest.approx(10, abs=0.1)
 

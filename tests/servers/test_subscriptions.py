@@ -569,7 +569,7 @@ async def never(ctx: Any, params: Any) -> Any:
 async def test_it_has_the_time_of_a_request(era: Protocol, autojump_clock: MockClock) -> None:
     library = Library(on_subscribe_resource=never, on_subscriptions_listen=never)
     async with open_servers(library.config(protocol=era, request_timeout=7)) as servers:
-        with pytest.raises(RequestTimedOut, match="resources/subscribe 'file:///a': request_timeout of 7 s is over"):
+        with pytest.raises(RequestTimedOut, match="resources/subscribe 'file:///a' timed out after 7 s"):
             async with servers["library"].subscribe(A):
                 pass
         await wait_all_tasks_blocked()
