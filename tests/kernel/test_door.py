@@ -16,7 +16,7 @@ from .actors import Boom, Do, Fatal, Get, Host, hook, leaving, raising
 
 
 @pytest.mark.parametrize("error", [Boom("mine"), ExceptionGroup("mine", [Boom("a"), Boom("b")]), SystemExit(2)])
-async def test_an_exception_of_the_block_leaves_as_itself(error: BaseException) -> None:
+async def test_an_exception_of_the_block_is_raised_unchanged(error: BaseException) -> None:
     """K8: the same object, with nothing added to it."""
     with leaving(type(error)) as caught:
         async with open_actor(Host(), name="host") as ref:

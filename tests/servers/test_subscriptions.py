@@ -308,7 +308,7 @@ async def test_it_takes_none_of_the_places_of_requests(era: Protocol) -> None:
 
 
 @both_eras
-async def test_an_exception_of_the_block_leaves_as_itself(era: Protocol) -> None:
+async def test_an_exception_of_the_block_is_raised_unchanged(era: Protocol) -> None:
     async with open_servers(Library().config(protocol=era)) as servers:
         with pytest.raises(KeyError, match="mine"):
             async with servers["library"].subscribe(A):

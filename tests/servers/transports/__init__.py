@@ -1,1 +1,1 @@
-"""The tests of the transports: how a server is reached, and how that ends."""
+"""Tests of the transports, from opening a link to the end of the connection."""

@@ -20,7 +20,7 @@ from ..links import never_lost, open_session, scripted, text_of
 from ..processes import child_pids
 
 
-async def test_the_server_sees_the_allow_list_and_what_is_configured_and_nothing_else(
+async def test_the_environment_of_a_server_is_the_allow_list_and_the_configured_variables(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in list(os.environ):
@@ -35,7 +35,7 @@ async def test_the_server_sees_the_allow_list_and_what_is_configured_and_nothing
     assert names - {"LC_CTYPE"} == {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "PASSED", "TOKEN"}
 
 
-async def test_credentials_are_resolved_anew_at_each_opening(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_credentials_are_resolved_again_at_each_opening(monkeypatch: pytest.MonkeyPatch) -> None:
     config = scripted(env={"TOKEN": "Bearer ${ROTATING}"})
     for value in ("first", "second"):
         monkeypatch.setenv("ROTATING", value)
@@ -73,7 +73,7 @@ async def test_a_command_may_contain_spaces(command: str) -> None:
     assert "into args" not in str(await refusal(github(command)))
 
 
-async def test_a_command_is_looked_up_on_the_path_that_the_server_gets(tmp_path: Path) -> None:
+async def test_a_command_is_looked_up_in_the_path_of_the_server(tmp_path: Path) -> None:
     """S2-09."""
     program = tmp_path / "only-here"
     program.write_text("#!/bin/sh\necho '{}'; exec sleep 60\n")

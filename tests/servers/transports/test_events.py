@@ -1,4 +1,4 @@
-"""Reading server-sent events, and writing them for others to read."""
+"""Parsing server-sent events, and serializing them for the SDK."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ streams = st.lists(st.tuples(lines, st.sampled_from(["\n", "\r\n", "\r"]))).map(
 
 
 def parsed(text: bytes, *cuts: int, max_bytes: float = ANY, max_values: float = ANY) -> list[Event]:
-    """Return the events of a stream that comes in pieces."""
+    """Return the events of a stream that arrives in pieces."""
     parser, begin = EventParser(max_bytes, max_values), 0
     events: list[Event] = []
     for cut in [*sorted(cuts), len(text)]:
@@ -49,7 +49,7 @@ def excesses(events: list[Event]) -> list[str | None]:
 
 
 class Body(httpx2.AsyncByteStream):
-    """A body that is there at once, in as many pieces as it has parts."""
+    """A body that has arrived, in one piece for each part."""
 
     def __init__(self, *parts: bytes) -> None:
         self.parts = iter(parts)
@@ -70,7 +70,7 @@ def stream_of(*parts: bytes, **headers: str) -> httpx2.Response:
 
 
 @given(streams, st.lists(st.integers(0, 80)))
-def test_however_a_stream_is_cut_its_events_are_what_others_read_in_it(text: bytes, cuts: list[int]) -> None:
+def test_events_are_parsed_as_by_httpx_however_the_stream_is_cut(text: bytes, cuts: list[int]) -> None:
     request, headers = httpx2.Request("GET", "http://x/"), {"content-type": "text/event-stream"}
     response = httpx2.Response(200, headers=headers, content=text + b"\n", request=request)
     expected = [(event.event, event.data) for event in httpx2.EventSource(response)]
@@ -79,13 +79,13 @@ def test_however_a_stream_is_cut_its_events_are_what_others_read_in_it(text: byt
 
 
 @given(st.binary(max_size=40).map(lambda data: data.replace(b"\r", b"")), st.sampled_from([None, b"7"]))
-def test_what_is_written_is_read_as_it_was(data: bytes, other: bytes | None) -> None:
+def test_a_serialized_event_is_parsed_back_unchanged(data: bytes, other: bytes | None) -> None:
     event = Event(b"message", data, other, other)
     assert parsed(event.written()) == [event]
 
 
-def test_what_exceeds_a_limit_is_told_and_not_kept() -> None:
-    """B-12: and what follows is read again."""
+def test_an_event_over_a_limit_is_reported_and_not_kept() -> None:
+    """B-12: later events are returned."""
     text = b"data: [[],[]]\n\ndata: [[],\ndata: []\ndata: ]\n\ndata: 12345\n\n"
     assert excesses(parsed(text, max_values=3)) == ["values", "values", None]
     assert excesses(parsed(text, max_values=4)) == [None, None, None]
@@ -95,13 +95,13 @@ def test_what_exceeds_a_limit_is_told_and_not_kept() -> None:
     assert last == Event(data=b"12345")
 
 
-def test_what_is_no_data_hides_no_values() -> None:
-    """B-12: a quotation mark in a comment begins no string."""
+def test_comments_do_not_disturb_the_count_of_values() -> None:
+    """B-12: a quotation mark in a comment does not begin a string."""
     text = b': "\nevent: "\ndata: [1,1,1,1]\nid: "\n\n'
     assert excesses(parsed(text, max_values=3)) == ["values"]
 
 
-def test_of_a_line_that_is_no_data_little_is_kept() -> None:
+def test_only_the_beginning_of_a_long_comment_is_kept() -> None:
     parser = EventParser(ANY, ANY)
     for _ in range(100):
         assert list(parser.feed(b":" * 65536)) == []
@@ -110,13 +110,13 @@ def test_of_a_line_that_is_no_data_little_is_kept() -> None:
 
 
 def stubs_of(response: httpx2.Response, read: Callable[[Event], JSONRPCMessage | None]) -> httpx2.Response:
-    """Return what the SDK is given to read of a stream."""
+    """Return the stubs of a stream, as the SDK reads them."""
     pace = ReadingPace()
     return with_stubs(response, read_events(response, LIMITS, pace), read, pace, answers=True)
 
 
-async def test_the_sdk_reads_stubs_only_in_utf_8_and_decoded() -> None:
-    """Neither an encoding nor a charset of the server's is left for anybody to decode in one step, nor a message."""
+async def test_the_sdk_gets_only_stubs_in_utf_8_and_decoded() -> None:
+    """The SDK would decode a compressed body, another charset or a whole message in a single step."""
     answer = JSONRPCResponse(jsonrpc="2.0", id=7, result={"x": "y"})
     notice = JSONRPCNotification(jsonrpc="2.0", method="x", params={"x": "y"})
     data = [message.model_dump_json(exclude_none=True).encode() for message in (notice, answer)]
@@ -134,15 +134,15 @@ async def test_the_sdk_reads_stubs_only_in_utf_8_and_decoded() -> None:
     await written.aclose()
 
 
-async def test_what_the_sdk_has_made_up_is_no_stub() -> None:
-    """It answers a request that it gives up in the task that read the last message."""
+async def test_an_error_of_the_sdk_is_not_mistaken_for_a_stub() -> None:
+    """The SDK answers a request that it gives up in the task that read the last message."""
     error = JSONRPCError(jsonrpc="2.0", id=7, error=ErrorData(code=1, message="the stream ended"))
     make_stub(JSONRPCNotification(jsonrpc="2.0", method="x"))
     assert replace_stub(error, copy_context()) is error
 
 
-async def test_an_answer_is_to_the_request_whose_stream_it_came_in() -> None:
-    """A server may have lost its id; the SDK knows it and corrects the stub."""
+async def test_a_response_belongs_to_the_request_whose_stream_it_came_in() -> None:
+    """The server may not know the id; the SDK does, and corrects the stub."""
     for answer in (
         JSONRPCResponse(jsonrpc="2.0", id="?", result={}),
         JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=1, message="no")),
@@ -154,7 +154,7 @@ async def test_an_answer_is_to_the_request_whose_stream_it_came_in() -> None:
         assert answer.id == 7
 
 
-async def test_what_refuses_an_event_ends_the_stream() -> None:
+async def test_an_exception_of_the_callback_ends_the_stream() -> None:
     def refuse(event: Event) -> None:
         raise TooMuch(LongLine(b"", "bytes"))
 
@@ -181,8 +181,8 @@ async def test_an_event_over_the_limit_is_not_read_for_ever(skipped: int) -> Non
     [(b"\n" * 200_000,), (b"data:\n\n" * 20_000,), (b":\n" * 100_000,), (b"\n",) * 20_000],
     ids=["blank", "events", "comments", "crumbs"],
 )
-async def test_other_tasks_run_while_a_stream_is_read_that_is_there_already(parts: tuple[bytes, ...]) -> None:
-    """B-13: every millisecond or two; these take a tenth of a second."""
+async def test_other_tasks_run_while_a_stream_that_has_arrived_is_read(parts: tuple[bytes, ...]) -> None:
+    """B-13: every millisecond or two, while the stream takes a tenth of a second."""
     rounds = 0
 
     async def count() -> None:
@@ -202,7 +202,7 @@ async def test_other_tasks_run_while_a_stream_is_read_that_is_there_already(part
 
 
 async def test_a_body_that_was_encoded_twice_is_refused() -> None:
-    """B-13: what the first decoder makes may be gigabytes, of which the second makes nothing."""
+    """B-13: the first decoder may produce gigabytes that the second reduces to nothing."""
     with pytest.raises(httpx2.DecodingError, match="gzip, gzip"):
         await anext(pieces_of(stream_of(b"", **{"content-encoding": "gzip, gzip"})))
     assert [piece async for piece in pieces_of(stream_of(b"1", **{"content-encoding": "identity, identity"}))] == [b"1"]

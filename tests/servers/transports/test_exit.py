@@ -58,7 +58,7 @@ async def test_without_pidfd_the_exit_is_not_reported(
 
 @linux
 async def test_a_suspended_process_is_distinguished_from_a_running_one(child: subprocess.Popen[bytes]) -> None:
-    """B-06: as often as it is asked."""
+    """B-06: any number of times."""
     assert not is_stopped(child.pid)
     child.send_signal(signal.SIGSTOP)
     await eventually(lambda: is_stopped(child.pid))

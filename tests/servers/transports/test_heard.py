@@ -1,4 +1,4 @@
-"""When a server was heard last: every byte of it is a sign of life."""
+"""When a server was last heard: each byte is a sign of life."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ async def test_each_response_is_a_sign_of_life(flag: str) -> None:
             assert before < link.heard_at <= trio.current_time()
 
 
-async def test_so_is_each_piece_of_it(mock_clock: MockClock) -> None:
-    """B-06: a stream that goes on is no silence, though the response came long ago."""
+async def test_each_piece_of_a_response_is_a_sign_of_life(mock_clock: MockClock) -> None:
+    """B-06: a server is not silent while its stream goes on, even if the response began long ago."""
 
     class Drops(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:

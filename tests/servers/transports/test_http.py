@@ -1,4 +1,4 @@
-"""Servers over streamable HTTP: the tests run against the SDK's own server in a real process."""
+"""Streamable HTTP, against the SDK's own server in a real process."""
 
 from __future__ import annotations
 
@@ -54,24 +54,24 @@ async def test_a_session_on_a_link_lists_and_calls_tools(server: Running, mode: 
     assert "closed" in repr(link)
 
 
-async def test_many_calls_go_side_by_side(server: Running) -> None:
+async def test_many_calls_run_concurrently(server: Running) -> None:
     calls = 70
     config = http(server.url, max_in_flight=calls)
     async with open_link(config, on_lost=never_lost) as link, open_session(link) as client:
-        # With fewer connections than calls some would wait for others, and the others for them.
+        # With fewer connections than calls, the calls would deadlock: each waits until all are running.
         with trio.fail_after(BOUND):
             async with trio.open_nursery() as nursery:
                 for _ in range(calls):
                     nursery.start_soon(client.call_tool, "meet", {"number": calls})
 
 
-async def test_a_long_answer_passes(server: Running) -> None:
+async def test_a_long_response_passes(server: Running) -> None:
     text = "x" * 3_000_000
     async with open_link(http(server.url), on_lost=never_lost) as link, open_session(link) as client:
         assert text_of(await client.call_tool("echo", {"text": text})) == text
 
 
-async def test_headers_are_resolved_anew_at_each_opening_and_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_headers_are_resolved_again_at_each_opening_and_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     with run_server("--require-header", "Authorization=Bearer second") as server:
         config = http(server.url, headers={"Authorization": "Bearer ${ROTATING}"})
         monkeypatch.setenv("ROTATING", "first")
@@ -94,7 +94,7 @@ async def test_a_header_that_cannot_be_resolved_is_named(monkeypatch: pytest.Mon
     assert (caught.value.phase, caught.value.hopeless) == ("configure", True)
 
 
-async def test_an_environment_that_allows_no_http_client_is_explained_without_showing_it(
+async def test_an_invalid_proxy_variable_is_reported_without_its_value(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "nonsense://user:p4ssword@proxy")
@@ -106,7 +106,7 @@ async def test_an_environment_that_allows_no_http_client_is_explained_without_sh
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_refused_connection_is_one_plain_failure_and_cancels_nobody(mode: str) -> None:
+async def test_a_refused_connection_is_one_bare_exception_and_cancels_no_task(mode: str) -> None:
     reported: list[Exception | None] = []
     async with open_link(
         http(f"http://127.0.0.1:{unused_port()}/mcp"), on_lost=lambda: reported.append(link.failure)
@@ -114,7 +114,7 @@ async def test_a_refused_connection_is_one_plain_failure_and_cancels_nobody(mode
         with pytest.raises(MCPError, match="Connection closed"):
             async with open_session(link, mode):
                 pytest.fail("it connected")
-        # The owner's task goes on: nothing of this reached it as a cancellation.
+        # The owner task goes on, because it was not cancelled.
         await trio.lowlevel.checkpoint()
         assert link.lost
         assert isinstance(link.failure, ConnectionOver)
@@ -122,7 +122,7 @@ async def test_a_refused_connection_is_one_plain_failure_and_cancels_nobody(mode
         assert reported == [link.failure]
 
 
-async def test_a_server_that_goes_away_fails_the_calls_and_is_noticed_without_another_one(own_server: Running) -> None:
+async def test_the_end_of_a_server_fails_its_calls_and_is_noticed_without_further_calls(own_server: Running) -> None:
     """A-03."""
     lost = trio.Event()
     failed: list[MCPError] = []
@@ -185,7 +185,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing(steps: int) -> None:
     assert scope.cancelled_caught
 
 
-async def test_an_exception_of_the_block_leaves_as_itself(server: Running) -> None:
+async def test_an_exception_of_the_block_is_raised_unchanged(server: Running) -> None:
     error = ValueError("mine")
     with pytest.raises(ValueError, match="mine") as caught:
         async with open_link(http(server.url), on_lost=never_lost):
@@ -210,18 +210,18 @@ async def test_a_password_in_the_url_is_sent_and_shown_nowhere(caplog: pytest.Lo
     assert link.endpoint.startswith(f"http://127.0.0.1:{server.port}/mcp?key=")
     for secret in ("p4ssword", "s3cret"):
         assert secret not in shown + caplog.text
-    # The query is a part of what is asked for, so the HTTP library's log has it; ours has not.
+    # The log of the HTTP library shows the query as a part of the URL; our log does not.
     assert "k3y" not in shown
 
 
-def test_several_failures_at_once_are_the_first_with_notes() -> None:
+def test_of_several_failures_the_first_is_raised_with_notes() -> None:
     first, second = httpx2.ConnectError("refused"), httpx2.ReadError("cut off")
     group = ExceptionGroup("", [ExceptionGroup("", [first]), second])
     assert _http_link.first_failure(group, Masker()) is first
     assert first.__notes__ == ["also: ReadError: cut off"]
 
 
-async def test_an_unknown_method_is_no_loss(server: Running) -> None:
+async def test_an_unknown_method_does_not_lose_the_connection(server: Running) -> None:
     async with open_link(http(server.url), on_lost=never_lost) as link, open_session(link, "2026-07-28") as client:
         with pytest.raises(MCPError) as caught:
             await client.session.send_ping()

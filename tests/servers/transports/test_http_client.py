@@ -96,7 +96,7 @@ async def test_a_token_that_cannot_be_sent_is_refused_without_being_shown(server
 
 
 class Flow(httpx2.Auth):
-    """Counts, and fails when told to: before it asks the server, or after."""
+    """Counts its requests, and raises before or after the request if a test sets an exception."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -123,7 +123,7 @@ async def test_an_auth_flow_is_used_for_every_request_and_outlives_the_connectio
 
 
 async def test_a_reachability_probe_does_not_begin_an_auth_flow(server: FaultyServer) -> None:
-    """It might open a browser, only because a request was lost."""
+    """The flow might open a browser only because a request was lost."""
     async with open_servers(http(server, auth=Flow())) as servers:
         with pytest.raises(ConnectionLost):
             await servers["web"].call_tool("raw", Raw("", "reset")._asdict())
@@ -134,7 +134,7 @@ async def test_a_reachability_probe_does_not_begin_an_auth_flow(server: FaultySe
 
 @pytest.mark.parametrize("sse", [False, True])
 async def test_a_request_whose_auth_flow_fails_fails_alone(sse: bool) -> None:
-    """A-15: and it says that nothing was carried out, but not what the flow's exception says."""
+    """A-15: the error says that the request had no effect, without the text of the flow's exception."""
     flow = Flow()
     with faulty_server("legacy") as server:
         transport = Sse(server.url("/sse"), auth=flow) if sse else Http(server.url(), auth=flow)
@@ -257,7 +257,7 @@ async def test_an_http_client_function_that_fails_is_named(
 
 
 class Flaky(httpx2.AsyncHTTPTransport):
-    """Finds the next connections closed, before or after it has written the body of the request."""
+    """Fails as on a stale connection, before or after it has written the body of the request."""
 
     closed = 0
     too_late = False
@@ -274,7 +274,7 @@ class Flaky(httpx2.AsyncHTTPTransport):
 
 
 async def test_a_request_on_a_stale_connection_is_sent_again(server: FaultyServer) -> None:
-    """A-09: it is sent over another one, if nothing of its body was offered to the one that was closed."""
+    """A-09: over another connection, if nothing of its body was offered to the stale one."""
     transport = Flaky()
     async with open_servers(http(server, http_client=lambda: httpx2.AsyncClient(transport=transport))) as servers:
         transport.closed = 3
@@ -308,7 +308,7 @@ def test_the_connection_pool_can_be_configured() -> None:
 
 
 async def test_max_connections_is_enforced(server: FaultyServer) -> None:
-    """S2-15: what finds none waits for one, however long that takes."""
+    """S2-15: requests wait for a free connection as long as necessary."""
     async with (
         open_servers(http(server, max_connections=2)) as servers,
         calls(2, servers["web"].call_tool, "hold") as [held, _],
@@ -339,7 +339,7 @@ async def test_a_response_may_have_max_body_bytes_and_not_one_more(server: Fault
 
 
 async def test_a_response_with_too_many_values_fails_its_request_and_not_the_connection(server: FaultyServer) -> None:
-    """Before it is parsed. Commas in a text are none of them."""
+    """The values are counted before the response is parsed. Commas in strings do not count."""
     config = attrs.evolve(http(server), limits=Limits(max_message_values=1000))
     async with open_servers(config) as servers:
 
@@ -397,7 +397,7 @@ def self_signed(folder: Path) -> Path:
 
 
 async def test_a_self_signed_certificate_is_trusted_only_if_configured(tmp_path: Path) -> None:
-    """And only then: otherwise the server is not connected to, and the error says why."""
+    """Otherwise the connect fails, and the error says why."""
     certificate = self_signed(tmp_path)
     with faulty_server(certificate=certificate) as server:
         async with open_servers(http(server, verify=certificate)) as servers:
@@ -418,9 +418,9 @@ async def test_a_self_signed_certificate_is_trusted_only_if_configured(tmp_path:
 
 @pytest.mark.parametrize("transport", ["http", "sse"])
 async def test_no_log_shows_a_credential(transport: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The HTTP library logs each URL, and the SDK each session id; both must stay among ourselves."""
+    """The HTTP library logs each URL, and the SDK each session id. Both contain secrets."""
     caplog.set_level(logging.DEBUG)
-    logging.getLogger("httpcore2").setLevel(logging.INFO)  # it logs bytes at DEBUG, for whoever wants to see them
+    logging.getLogger("httpcore2").setLevel(logging.INFO)  # at DEBUG it logs all bytes, by design
     with faulty_server("legacy") as server:
         kind, path = (Http, "/mcp") if transport == "http" else (Sse, "/sse")
         url = server.url(f"{path}?api_key=k3y").replace("//", "//me:hunter2@")

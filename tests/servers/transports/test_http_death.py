@@ -1,4 +1,4 @@
-"""Servers over HTTP: not there, gone in the middle of a call, back again."""
+"""HTTP servers that are not there, die during a call, and come back."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ..processes import eventually
 SOON = RestartPolicy(max_restarts=100, backoff=Backoff(first=0.1, initial=0.1, maximum=0.1))
 
 
-async def test_a_server_that_is_not_there_is_named_without_its_credentials() -> None:
-    """S2-17: the error has the URL, and neither the password nor the token in it."""
+async def test_a_refused_connection_is_reported_without_credentials() -> None:
+    """S2-17: the error shows the URL without its password and token."""
     port = unused_port()
     url = f"http://user:hunter2@127.0.0.1:{port}/mcp?api_key=s3cret"
     config = ServerConfig("web", Http(url, headers={"X-Key": "t0ken"}), restart=NEVER)
@@ -32,10 +32,10 @@ async def test_a_server_that_is_not_there_is_named_without_its_credentials() -> 
         assert not [word for word in ("hunter2", "s3cret", "t0ken") if word in seen]
 
 
-async def test_calls_in_flight_are_lost_with_an_http_server_and_once_it_is_back_it_is_served_again() -> None:
-    """A-03: each call has its one outcome at once.
+async def test_calls_in_flight_are_lost_with_an_http_server_and_later_calls_succeed_once_it_is_back() -> None:
+    """A-03: each call fails or succeeds at once.
 
-    A server that is back on its port is found by the back-off, or by a reconnect where there is none.
+    A server that is back on its port is found by the backoff, or by `restart()`.
     """
     with ExitStack() as stack:
         port, process = stack.enter_context(http_server())
@@ -65,7 +65,7 @@ async def test_calls_in_flight_are_lost_with_an_http_server_and_once_it_is_back_
 
 
 async def test_a_legacy_server_that_dies_while_idle_is_noticed_by_the_end_of_its_stream() -> None:
-    """S3-17: nobody has to call. The SDK waits for a second before it opens the stream again and is refused."""
+    """S3-17: without a call. The SDK waits for a second before it opens the stream again and is refused."""
     with http_server() as (port, process):
         async with open_servers(http_config(port, protocol="legacy", restart=NEVER)) as servers:
             process.kill()
@@ -74,8 +74,8 @@ async def test_a_legacy_server_that_dies_while_idle_is_noticed_by_the_end_of_its
             assert "could not connect" in str(servers.errors["web"])
 
 
-async def test_a_legacy_server_that_was_restarted_is_called_as_if_nothing_had_happened() -> None:
-    """A-06: with the SDK's own server, in a process of its own."""
+async def test_calls_to_a_restarted_legacy_server_succeed() -> None:
+    """A-06: with the SDK's own server in a real process."""
     with ExitStack() as stack:
         port, process = stack.enter_context(http_server())
         async with open_servers(http_config(port, protocol="legacy", restart=SOON)) as servers:

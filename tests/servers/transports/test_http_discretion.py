@@ -1,4 +1,4 @@
-"""What stays on this machine, and out of its logs; and a status that is told though its words never come."""
+"""Proxies, session ids in logs, and error statuses with endless bodies."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..groups import NEVER
 from ..links import MARGIN
 
 
-async def test_what_goes_to_this_machine_goes_through_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may go without TLS because it does not leave."""
+async def test_requests_to_a_loopback_url_use_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loopback URL is allowed without TLS because its requests do not leave this machine."""
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     with faulty_server() as running:
@@ -25,7 +25,7 @@ async def test_what_goes_to_this_machine_goes_through_no_proxy(monkeypatch: pyte
 
 
 async def test_no_log_of_the_libraries_shows_a_session_id(caplog: pytest.LogCaptureFixture) -> None:
-    """Also not at DEBUG, where they log all headers."""
+    """Not even at DEBUG, where the libraries log all headers."""
     caplog.set_level(logging.DEBUG)
     with faulty_server("legacy") as running:
         config = ServerConfig("web", Http(running.url()), restart=NEVER, protocol="legacy")
@@ -35,8 +35,8 @@ async def test_no_log_of_the_libraries_shows_a_session_id(caplog: pytest.LogCapt
     assert session not in caplog.text
 
 
-async def test_a_status_is_told_though_its_body_never_ends() -> None:
-    """S2-16: with the time that the server asks to wait."""
+async def test_an_error_status_is_raised_even_if_its_body_never_ends() -> None:
+    """S2-16: the error has the Retry-After of the server."""
     text = "HTTP/1.1 429 Status\r\nRetry-After: 7\r\nContent-Length: 100\r\nContent-Type: text/plain\r\n\r\nx"
     with faulty_server() as running:
         async with open_servers(ServerConfig("web", Http(running.url()))) as servers:

@@ -1,4 +1,4 @@
-"""An HTTP server that dies, comes back and forgets while it is called: nothing hangs, nothing is carried out twice."""
+"""An HTTP server that dies, comes back and forgets sessions during calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STEADY = RestartPolicy(max_restarts=1000, backoff=Backoff(first=0.0, initial=0.0
 
 
 class Storm:
-    """The calls, what became of each, and what happens to the server meanwhile."""
+    """The calls, their outcomes, and the faults of the server meanwhile."""
 
     def __init__(self, server: FaultyServer, ref: ServerRef, chance: random.Random) -> None:
         self.outcomes: dict[int, str] = {}
@@ -53,8 +53,8 @@ class Storm:
 
 
 @pytest.mark.parametrize("kind", ["modern", "legacy", "sse"])
-async def test_every_call_has_one_outcome_and_none_is_carried_out_twice(kind: str) -> None:
-    """A-06, A-09: an answered call was carried out once, and a lost one at most once. Nothing else is ever raised."""
+async def test_every_call_has_one_outcome_and_none_is_executed_twice(kind: str) -> None:
+    """A-06, A-09: an answered call was executed once, a lost one at most once. No other error is ever raised."""
     seed = random.randrange(2**32)
     with faulty_server("modern" if kind == "modern" else "legacy") as server:
         transport = Sse(server.url("/sse")) if kind == "sse" else Http(server.url())

@@ -25,12 +25,12 @@ async def test_a_session_on_a_link_calls_tools(mode: str) -> None:
 
 
 @pytest.mark.parametrize("server", [Server("low"), MCPServer("high")], ids=["low-level", "high-level"])
-async def test_both_kinds_of_server_objects_will_do(server: object) -> None:
+async def test_both_kinds_of_server_objects_are_accepted(server: object) -> None:
     async with open_link(ServerConfig("here", InProcess(server)), on_lost=never_lost) as link:
         assert link.target is server
 
 
-async def test_an_object_that_is_no_server_is_refused() -> None:
+async def test_an_object_of_another_type_is_refused() -> None:
     with pytest.raises(ConnectFailed) as caught:
         async with open_link(ServerConfig("here", InProcess(make_server)), on_lost=never_lost):
             pytest.fail("it opened")

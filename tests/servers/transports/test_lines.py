@@ -1,4 +1,4 @@
-"""Cutting bytes into lines."""
+"""Splitting bytes into lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mcp_actors.servers.transports.wire._lines import LineSplitter, LongLine
 
 
 def lines_of(splitter: LineSplitter) -> list[bytes | str]:
-    """The lines that have come; of one that is over a limit, which."""
+    """Return the lines that have arrived; for a line over a limit, the limit."""
     lines: list[bytes | str] = []
     while (line := splitter.pop()) is not None:
         lines.append(f"{line.size} bytes: too many {line.excess}" if isinstance(line, LongLine) else bytes(line))
@@ -17,7 +17,7 @@ def lines_of(splitter: LineSplitter) -> list[bytes | str]:
 
 
 @given(st.lists(st.text(alphabet="ab\n").map(str.encode)))
-def test_however_the_bytes_come_the_lines_are_the_same(pieces: list[bytes]) -> None:
+def test_lines_do_not_depend_on_how_the_bytes_are_cut(pieces: list[bytes]) -> None:
     splitter = LineSplitter(max_line_bytes=1000, max_values=1000)
     lines = []
     for piece in pieces:
@@ -30,9 +30,7 @@ def test_however_the_bytes_come_the_lines_are_the_same(pieces: list[bytes]) -> N
 
 
 @given(st.lists(st.text(alphabet="a\n", max_size=9).map(str.encode)), st.integers(1, 5))
-def test_a_line_over_the_limit_is_skipped_in_its_place_and_those_around_it_come(
-    pieces: list[bytes], limit: int
-) -> None:
+def test_a_line_over_the_limit_is_skipped_in_its_place_and_others_are_returned(pieces: list[bytes], limit: int) -> None:
     """B-14."""
     splitter = LineSplitter(max_line_bytes=limit, max_values=1000)
     lines = []
@@ -55,7 +53,7 @@ def test_a_line_may_be_as_long_as_the_limit() -> None:
 
 @pytest.mark.parametrize("end", [b"\nb\n", b"1\nb\n"])
 def test_a_line_with_too_many_values_is_skipped_in_its_place(end: bytes) -> None:
-    """Values are counted where a line comes in several pieces: one piece holds few."""
+    """Values are counted only in a line that arrives in several pieces; a single piece holds few."""
     splitter = LineSplitter(max_line_bytes=1000, max_values=3)
     splitter.feed(b"[1,1,1,1,1]\n[1,1,")
     assert lines_of(splitter) == [b"[1,1,1,1,1]"]

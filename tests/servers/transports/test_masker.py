@@ -1,4 +1,4 @@
-"""What is masked in a text: every form of every value, and nothing else."""
+"""Masking every form of every value, and nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mcp_actors.servers.transports import Masker
 
 
 def masker(value: str, name: str = "<auth>", *, own_url: bool = False) -> Masker:
-    """Make one that masks a value."""
+    """Return a masker for one value."""
     made = Masker()
     made.add(name, value, own_url=own_url)
     return made
@@ -41,18 +41,18 @@ def test_a_value_is_masked_as_a_whole_and_in_its_parts(value: str, words: str) -
     assert masker(value)(words) == "<auth> is invalid"
 
 
-def test_a_value_whose_last_letter_has_another_form_within_a_word_is_masked_there() -> None:
+def test_a_value_with_a_final_sigma_is_masked_within_a_word() -> None:
     """B-18: the small sigma."""
     assert masker("passwordΣ")("passwordΣa") == "<auth>a"
 
 
 @pytest.mark.parametrize("value", ["", "short", "1234567"])
-def test_what_is_short_is_not_masked(value: str) -> None:
+def test_short_values_are_not_masked(value: str) -> None:
     """B-18."""
     assert masker(value)(f"it is {value}") == f"it is {value}"
 
 
-def test_the_place_of_the_server_is_no_secret() -> None:
+def test_the_host_and_path_of_a_url_are_not_masked() -> None:
     """B-18."""
     mask = masker("https://someone:pass@example.com/mcp/path?key=a-secret-key", "<url>", own_url=True)
     assert (
@@ -69,8 +69,8 @@ def test_a_text_is_not_cut_within_a_value() -> None:
     assert [mask.place_to_cut(text, at) for at in (0, 3, 4, 10, 11, 14)] == [0, 3, 3, 3, 11, 14]
 
 
-def test_an_error_of_a_server_is_the_same_without_the_value() -> None:
-    """B-18: code and form of its data stay, and what holds none is not touched."""
+def test_an_mcp_error_is_unchanged_except_for_masked_values() -> None:
+    """B-18: its code and the shape of its data stay, and data without the value is the same object."""
     mask = masker("abcdefgh")
     data = {"tokens": ["abcdefgh", 1, None], "of": "abcdefgh"}
     error = mask.clean(MCPError(-32001, "abcdefgh is invalid", data))
@@ -83,7 +83,7 @@ def test_an_error_of_a_server_is_the_same_without_the_value() -> None:
     assert untouched.error.data == ["data"]
 
 
-def test_causes_groups_and_notes_are_masked_and_our_own_words_are_not() -> None:
+def test_causes_groups_and_notes_are_masked_and_our_own_text_is_not() -> None:
     """B-18, B-19."""
     mask = masker("abcdefgh")
     ours = ConnectionLost("server 'abcdefgh': gone", server="abcdefgh")

@@ -1,4 +1,4 @@
-"""How fast a server is read that sends what nobody asked for: the decisions, and that a reader keeps to them."""
+"""The pace of reading unsolicited messages: the decisions, and the readers that follow them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ANSWER = '{"jsonrpc":"2.0","id":7,"result":{}}'
 NOTICE = '{"jsonrpc":"2.0","method":"x"}'
 
 
-def test_so_many_are_read_at_once_and_then_so_many_a_second() -> None:
+def test_messages_are_read_without_pauses_up_to_a_burst_and_then_at_a_rate() -> None:
     """B-13."""
     pace, now = ReadingPace(1), 1000.0
     rests = [pace.unasked(now) for _ in range(AT_ONCE)]
@@ -45,7 +45,7 @@ def test_so_many_are_read_at_once_and_then_so_many_a_second() -> None:
     assert pace.unasked(now + 3600) == 0
 
 
-def test_who_takes_more_notifications_reads_faster() -> None:
+def test_a_higher_max_notifications_reads_faster() -> None:
     pace = ReadingPace(100 * AT_ONCE)
     assert {pace.unasked(0.0) for _ in range(100 * AT_ONCE)} == {0.0}
     assert 0 < pace.unasked(0.0) < 1 / (99 * A_SECOND * AT_ONCE)
@@ -64,7 +64,7 @@ def test_long_messages_are_read_at_so_many_bytes_a_second() -> None:
 
 
 @given(st.lists(st.floats(0, 0.02)))
-def test_work_that_comes_to_nothing_is_a_small_part_of_the_time(works: list[float]) -> None:
+def test_wasted_work_is_a_small_part_of_the_time(works: list[float]) -> None:
     """B-13."""
     pace = ReadingPace(1)
     rested = sum(pace.wasted(work) or 0.0 for work in works)
@@ -72,13 +72,13 @@ def test_work_that_comes_to_nothing_is_a_small_part_of_the_time(works: list[floa
     assert rested <= RESTS * sum(works) + 1e-6
 
 
-def test_no_rest_is_long() -> None:
-    """In it the end of the server is not noticed."""
+def test_every_pause_is_bounded() -> None:
+    """During a pause, the end of the server is not noticed."""
     assert ReadingPace(1).wasted(60.0) == LONGEST
 
 
 async def reads(script: str, *, sends: bool = False) -> bool:
-    """Whether the first message is read soon, where every rest is an hour."""
+    """Return True if the first message is read at once, where every pause takes an hour."""
     async with open_link(shell(script), on_lost=never_lost) as link:
         reader, writer = await streams_of(link)
         if sends:
@@ -100,13 +100,13 @@ def hours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("hours")
 @pytest.mark.parametrize("noise", ["", " ", "no", '{"id":7,"result":[', NOTICE, ANSWER])
-async def test_a_reader_rests_after_what_nobody_asked_for(noise: str) -> None:
-    """B-13: also after an answer to nothing."""
+async def test_a_reader_pauses_after_unsolicited_messages(noise: str) -> None:
+    """B-13: also after a response without a request."""
     assert not await reads(f"printf '%s\\n' '{noise}' '{NOTICE}' '{NOTICE}'; exec cat > /dev/null")
 
 
 @pytest.mark.usefixtures("hours")
-async def test_a_reader_does_not_rest_after_an_answer() -> None:
+async def test_a_reader_does_not_pause_after_a_response() -> None:
     assert await reads(f"read line; printf '%s\\n' '{ANSWER}' '{ANSWER}'; exec cat > /dev/null", sends=True)
 
 
@@ -119,7 +119,7 @@ def long_line(begin: str) -> str:
 @pytest.mark.parametrize(
     "begin", ['{"jsonrpc":"2.0","method":"x","params":{"x":', '{"params":{"x":', '{"result":{"x":']
 )
-async def test_a_reader_rests_while_a_long_line_arrives_that_nobody_asked_for(begin: str) -> None:
+async def test_a_reader_pauses_while_a_long_unsolicited_line_arrives(begin: str) -> None:
     """B-13: the server cannot write the rest of it."""
     script = f"{long_line(begin)} 2>/dev/null; exec cat > /dev/null"
     async with open_link(shell(script), on_lost=never_lost) as link:
@@ -131,16 +131,16 @@ async def test_a_reader_rests_while_a_long_line_arrives_that_nobody_asked_for(be
 
 
 @pytest.mark.usefixtures("hours")
-async def test_a_reader_does_not_rest_while_a_long_answer_arrives() -> None:
+async def test_a_reader_does_not_pause_while_a_long_response_arrives() -> None:
     answer = long_line('{"jsonrpc":"2.0","id":7,"result":{"x":')
     assert await reads(f"read line; {answer}; printf '%s\n' '{NOTICE}'; exec cat > /dev/null", sends=True)
 
 
 @pytest.mark.parametrize(("noise", "rests"), [(b":\n", True), (b"\n", True), (b": x" * 20 + b"\n", True), (b"", False)])
-async def test_a_stream_of_events_rests_after_lines_of_no_event(
+async def test_an_event_stream_pauses_after_lines_without_an_event(
     noise: bytes, rests: bool, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """B-13: and not in the middle of a long event."""
+    """B-13: but not in the middle of a long event."""
 
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(20):

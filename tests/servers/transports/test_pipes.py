@@ -1,4 +1,4 @@
-"""Messages over the pipes of a real process: whatever it writes, however little it reads."""
+"""Messages over the pipes of a real process."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def by_us(line: bytes) -> JSONRPCMessage | None:
 
 
 @given((ALMOST_A_MESSAGE | ANYTHING).map(json.dumps).map(str.encode) | st.binary())
-def test_a_line_is_the_message_that_the_sdk_would_make_of_it(line: bytes) -> None:
+def test_a_line_is_parsed_as_by_the_sdk(line: bytes) -> None:
     assert by_us(line) == by_the_sdk(line)
 
 
-async def test_lines_that_are_no_messages_are_logged_and_skipped(caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_lines_are_logged_and_skipped(caplog: pytest.LogCaptureFixture) -> None:
     """S2-11, A-23."""
     async with open_link(scripted("--garbage"), on_lost=never_lost) as link, open_session(link) as client:
         assert text_of(await client.call_tool("echo", {"text": "fine"})) == "fine"
@@ -72,7 +72,7 @@ async def test_lines_that_are_no_messages_are_logged_and_skipped(caplog: pytest.
     assert "Welcome to the scripted server!" in skipped[0]
 
 
-async def test_an_invalid_byte_costs_its_line_and_nothing_else() -> None:
+async def test_an_invalid_byte_skips_only_its_line() -> None:
     async with open_link(scripted(), on_lost=never_lost) as link, open_session(link) as client:
         await client.call_tool("print_raw", {"text": '{"jsonrpc": "2.0", "method": "x\xff"}'})
         assert link.malformed_lines == 1
@@ -89,7 +89,7 @@ async def test_a_server_that_logs_to_stdout_does_not_fill_our_log(caplog: pytest
     said("lines on stdout skipped in total", skipped[-1])
 
 
-async def test_a_line_over_the_limit_that_is_no_answer_ends_the_connection_and_says_so() -> None:
+async def test_a_notification_over_the_limit_ends_the_connection_and_says_so() -> None:
     lost = trio.Event()
     async with open_link(scripted(max_line_bytes=100_000), on_lost=lost.set) as link, open_session(link) as client:
         assert len(text_of(await client.call_tool("echo", {"text": "x" * 90_000}))) == 90_000
@@ -104,7 +104,7 @@ async def test_a_line_over_the_limit_that_is_no_answer_ends_the_connection_and_s
 
 @pytest.mark.parametrize("begin", ["x", '{"jsonrpc":"2.0","id":7,"result":"', '{"result":'])
 async def test_a_line_that_never_ends_ends_the_connection(begin: str) -> None:
-    """B-14: also one that begins as an answer, at some time."""
+    """B-14: also a line that begins like a response, though later."""
     lost = trio.Event()
     config = shell(f"printf '{begin}'; while :; do printf %1000s; done", max_line_bytes=10_000)
     async with open_link(config, on_lost=lost.set) as link:
@@ -117,7 +117,7 @@ async def test_a_line_that_never_ends_ends_the_connection(begin: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["", "\n"])
-async def test_a_whole_message_without_a_line_end_counts_when_stdout_ends(end: str) -> None:
+async def test_a_last_message_without_a_newline_is_received(end: str) -> None:
     """B-17."""
     message, lost = '{"jsonrpc":"2.0","id":7,"result":{}}', trio.Event()
     async with open_link(shell(f"printf '{message}{end}'"), on_lost=lost.set) as link:
@@ -132,7 +132,7 @@ async def test_a_whole_message_without_a_line_end_counts_when_stdout_ends(end: s
         assert link.malformed_lines == 0
 
 
-async def test_half_a_message_at_the_end_is_none_and_not_the_answer_to_anything() -> None:
+async def test_half_a_message_at_the_end_is_dropped() -> None:
     async with open_link(shell("""printf '{"jsonrpc":"2.0","id":7,"result":{'"""), on_lost=lambda: None) as link:
         reader, _ = await streams_of(link)
         with pytest.raises(anyio.EndOfStream), trio.fail_after(BOUND):
@@ -141,28 +141,28 @@ async def test_half_a_message_at_the_end_is_none_and_not_the_answer_to_anything(
 
 
 async def test_cancelled_senders_leave_whole_lines_in_a_full_pipe(tmp_path: Path) -> None:
-    """Nothing cancelled leaves half a line: a server that reads on later understands all it reads."""
+    """A server that goes on reading later can parse every line."""
     gate, log = tmp_path / "gate", tmp_path / "log"
     config = scripted("--never-read", str(gate), "--log-file", str(log))
     async with open_link(config, on_lost=never_lost) as link, open_session(link) as client:
-        # More than the pipe and the backlog hold: some are taken at once, some wait in the backlog, some for room.
+        # More than the pipe and the backlog hold: some are written, some are in the backlog, some wait for room.
         async with trio.open_nursery() as nursery:
             for number in range(60):
                 nursery.start_soon(client.call_tool, "echo", {"text": f"{number}:" + "x" * 50_000})
             await trio.testing.wait_all_tasks_blocked()
-            # The courtesy notices of the SDK would wait for room for seconds; the gate opens before.
+            # The SDK's cancellation notices would wait for room for seconds, so the gate opens before.
             nursery.cancel_scope.cancel("the pipe is full")
             gate.touch()
         with trio.fail_after(BOUND):
             assert text_of(await client.call_tool("echo", {"text": "after"})) == "after"
     lines = log.read_text().splitlines()
-    # A line that cannot be parsed would have ended the server.
+    # The server exits at a line that it cannot parse.
     taken = lines.count("tools/call echo") - 1
     assert BACKLOG_BYTES / 50_000 <= taken < 60
     assert lines[-1] == "eof"
 
 
-async def test_a_sender_that_waits_for_room_leaves_at_once_when_cancelled_and_when_the_link_closes() -> None:
+async def test_a_sender_that_waits_for_room_returns_at_once_on_cancellation_and_on_close() -> None:
     async with open_link(shell("exec sleep 60"), on_lost=never_lost) as link:
         _, writer = await streams_of(link)
         await writer.send(notification("x" * (BACKLOG_BYTES + 200_000)))
@@ -180,7 +180,7 @@ async def test_a_sender_that_waits_for_room_leaves_at_once_when_cancelled_and_wh
             await writer.aclose()
 
 
-async def test_a_send_that_the_pipe_takes_at_once_does_not_yield_but_sees_a_cancellation_before() -> None:
+async def test_a_send_checks_for_cancellation_before_it_writes_and_does_not_yield_after() -> None:
     others_ran = trio.Event()
 
     async def other() -> None:
@@ -201,7 +201,7 @@ async def test_a_send_that_the_pipe_takes_at_once_does_not_yield_but_sees_a_canc
 TWO_LINES = """printf '%s\\n%s\\n' '{"jsonrpc":"2.0","method":"a"}' '{"jsonrpc":"2.0","method":"b"}'"""
 
 
-async def test_while_answers_come_several_at_a_time_what_is_sent_in_a_tick_is_written_at_once() -> None:
+async def test_messages_of_one_tick_are_written_together_while_responses_arrive_in_batches() -> None:
     async with open_link(shell(f"{TWO_LINES}; exec sleep 60"), on_lost=never_lost) as link:
         reader, writer = await streams_of(link)
         await writer.send(notification("alone"))
@@ -215,7 +215,7 @@ async def test_while_answers_come_several_at_a_time_what_is_sent_in_a_tick_is_wr
         assert unread_bytes(writer._stream) == 4 * alone
 
 
-async def test_what_was_collected_is_written_before_the_end(tmp_path: Path) -> None:
+async def test_collected_messages_are_written_before_stdin_is_closed(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with open_link(shell(f"{TWO_LINES}; exec cat > {log}", stop_timeout=BOUND), on_lost=never_lost) as link:
         reader, writer = await streams_of(link)
@@ -224,7 +224,7 @@ async def test_what_was_collected_is_written_before_the_end(tmp_path: Path) -> N
     assert "goodbye" in log.read_text()
 
 
-def test_what_a_ctrl_c_hits_while_it_is_written_is_written_once(tmp_path: Path) -> None:
+def test_a_message_is_written_exactly_once_if_ctrl_c_interrupts_the_write(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
     def write(fd: int, data: bytes) -> int:
@@ -246,7 +246,7 @@ def test_what_a_ctrl_c_hits_while_it_is_written_is_written_once(tmp_path: Path) 
     assert log.read_text().count("once") == 1
 
 
-async def test_a_session_that_has_stopped_reading_may_still_say_goodbye(tmp_path: Path) -> None:
+async def test_a_session_that_has_stopped_reading_can_still_send(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with open_link(scripted("--log-file", str(log)), on_lost=never_lost) as link:
         reader, writer = await streams_of(link)
@@ -257,7 +257,7 @@ async def test_a_session_that_has_stopped_reading_may_still_say_goodbye(tmp_path
     assert log.read_text().splitlines()[-2:] == ["test", "eof"]
 
 
-async def test_a_server_that_always_has_something_to_say_lets_other_tasks_run() -> None:
+async def test_other_tasks_run_while_a_server_writes_without_pause() -> None:
     line = '{"jsonrpc":"2.0","method":"test"}'
     rounds = 0
 
@@ -278,8 +278,8 @@ async def test_a_server_that_always_has_something_to_say_lets_other_tasks_run() 
     assert rounds >= 1000 / BURST / 2
 
 
-async def test_room_for_one_wakes_one_of_those_who_wait(tmp_path: Path) -> None:
-    """B-11: what all of them cost together is in proportion to their number."""
+async def test_room_in_the_backlog_wakes_one_waiting_sender(tmp_path: Path) -> None:
+    """B-11: so the total cost is proportional to the number of senders."""
     gate, steps = tmp_path / "gate", 0
 
     class Steps(trio.abc.Instrument):

@@ -111,7 +111,7 @@ async def test_a_stop_closes_stdin_then_sends_sigterm_then_sigkill_and_logs_each
 
 
 async def test_sigterm_goes_to_the_whole_process_group(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    """S2-13: the server leaves when its child has; both had heard of it, and neither had to be killed."""
+    """S2-13: the server exits after its child; both got the signal, and neither had to be killed."""
     heard = tmp_path / "heard"
     stay = "echo '{}'; while :; do sleep 0.01; done"
     child = f"trap 'echo child >> {heard}; exit' TERM; {stay}"
@@ -192,7 +192,7 @@ async def test_a_start_that_is_cancelled_while_the_process_is_created_leaves_no_
     def made_and_cancelled(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
         process: subprocess.Popen[bytes] = popen(*args, **options)
         pids.append(process.pid)
-        # Now it exists, and nobody but this thread has it.
+        # The process exists now, and only this thread has a reference to it.
         trio.from_thread.run_sync(scope.cancel, "while it starts")
         return process
 

@@ -1,4 +1,4 @@
-"""Refusals: of a session that the server does not know any more, and of single requests."""
+"""Refusals of a forgotten session, and of single requests."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ ABOUT_THE_REQUEST: Final = '{"jsonrpc":"2.0","error":{"code":-32000,"message":"T
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-async def test_a_forgotten_session_is_begun_anew_however_the_server_says_it(spelling: str) -> None:
-    """B-03, A-06: by the next calls, which share one handshake, and are all served."""
+async def test_a_forgotten_session_is_started_again_whatever_status_the_server_uses(spelling: str) -> None:
+    """B-03, A-06: the next calls share one handshake, and all succeed."""
     with faulty_server("legacy") as server:
         config = ServerConfig("web", Http(server.url()), protocol="legacy", restart=AT_ONCE)
         async with open_servers(config) as servers:
@@ -55,8 +55,8 @@ async def test_a_forgotten_session_is_begun_anew_however_the_server_says_it(spel
 
 
 @pytest.mark.parametrize("body", [ABOUT_THE_REQUEST, ABOUT_THE_REQUEST.replace("{id}", "null"), ""])
-async def test_a_refusal_that_is_about_one_request_is_not_mistaken_for_that_of_the_session(body: str) -> None:
-    """B-03: neither the status nor the word tells; the session still answers a ping."""
+async def test_a_refusal_of_one_request_is_not_mistaken_for_a_refusal_of_the_session(body: str) -> None:
+    """B-03: not the status or the text decides, but that the session still answers a ping."""
     with faulty_server("legacy") as server:
         async with open_servers(ServerConfig("web", Http(server.url()), protocol="legacy")) as servers:
             with pytest.raises(MCPError if body else HttpStatusError):
@@ -95,7 +95,7 @@ async def test_other_statuses_need_no_ping(status: int, ping: MCPError | None, f
     ],
     ids=repr,
 )
-async def test_a_ping_that_is_refused_alike_tells_that_all_requests_are(
+async def test_a_ping_that_is_refused_in_the_same_way_ends_the_session(
     answer: httpx2.Response | Exception, all_of_them: bool
 ) -> None:
     """B-03: in the session of the refused request."""

@@ -1,4 +1,4 @@
-"""Credentials that expire in mid-session."""
+"""Credentials that expire during a session."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REFUSED = response(401, '{"error": "the token old-t0ken has expired"}')
 
 
 class Tokens:
-    """Gives tokens, and counts how often it was asked."""
+    """Returns tokens, and counts its calls."""
 
     def __init__(self) -> None:
         self.now: str | None = "old-t0ken"
@@ -43,7 +43,7 @@ class Tokens:
 
 @contextmanager
 def guarded_server(era: Era) -> Iterator[FaultyServer]:
-    """Run a server that wants a token, which the test may change."""
+    """Run a server that requires a token, which the test may change."""
     with faulty_server(era) as server:
         server.token = "old-t0ken"
         yield server
@@ -56,7 +56,7 @@ VARIANTS = ["modern", "legacy", "sse"]
 async def connected(
     variant: str, *, connect_timeout: float = 30, **options: Any
 ) -> AsyncIterator[tuple[FaultyServer, ServerGroup]]:
-    """Connect to such a server, in some way; options are those of its transport."""
+    """Configure such a server; the options are those of its transport."""
     with guarded_server("modern" if variant == "modern" else "legacy") as server:
         transport = Sse(server.url("/sse"), **options) if variant == "sse" else Http(server.url(), **options)
         config = ServerConfig("web", transport, restart=NEVER, connect_timeout=connect_timeout)
@@ -65,8 +65,8 @@ async def connected(
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-async def test_refused_requests_are_sent_again_with_a_token_that_is_asked_for_once(variant: str) -> None:
-    """B-09: all of those that are refused at a time share one question; the session goes on."""
+async def test_refused_requests_are_sent_again_with_a_token_that_is_resolved_once(variant: str) -> None:
+    """B-09: concurrent refusals share one renewal, and the session goes on."""
     tokens = Tokens()
     async with connected(variant, auth=tokens) as (server, servers):
         server.token = tokens.now = "new-t0ken"
@@ -80,8 +80,8 @@ async def test_refused_requests_are_sent_again_with_a_token_that_is_asked_for_on
         assert tokens.asked == 3
 
 
-async def test_a_caller_that_leaves_while_it_has_credentials_renewed_leaves_that_to_the_next() -> None:
-    """B-09: a cancelled renewal has not shown that there are no other credentials."""
+async def test_a_renewal_that_is_cancelled_is_repeated_by_the_next_request() -> None:
+    """B-09: a cancelled renewal does not prove that the credentials are unchanged."""
     tokens = Tokens()
     async with connected("modern", auth=tokens) as (server, servers):
         server.token, tokens.now = "new-t0ken", "new-t0ken"
@@ -94,8 +94,8 @@ async def test_a_caller_that_leaves_while_it_has_credentials_renewed_leaves_that
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-async def test_credentials_that_do_not_come_are_waited_for_as_long_as_in_a_connect(variant: str) -> None:
-    """B-09: what a request has left behind of a connection holds up no other one."""
+async def test_a_renewal_is_bounded_by_connect_timeout(variant: str) -> None:
+    """B-09: so a renewal that outlives its request and its connection delays no others for ever."""
     tokens = Tokens()
     async with connected(variant, auth=tokens, connect_timeout=1) as (server, servers):
         server.token = tokens.now = "new-t0ken"
@@ -123,7 +123,7 @@ async def test_a_header_with_a_variable_is_resolved_again(variant: str, monkeypa
 async def test_a_server_leaves_active_if_new_credentials_do_not_help(
     variant: str, then: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """B-09: the error says which credentials these are, and no token; `restart` has them resolved again."""
+    """B-09: the error names the credentials without a value; `restart` resolves them again."""
     caplog.set_level(logging.DEBUG)
     tokens = Tokens()
     async with connected(variant, auth=tokens) as (server, servers):
@@ -143,7 +143,7 @@ async def test_a_server_leaves_active_if_new_credentials_do_not_help(
 
 @pytest.mark.parametrize("variant", VARIANTS)
 async def test_a_constant_that_is_refused_is_not_sent_twice(variant: str) -> None:
-    """B-09: the server leaves `active`, too, as it serves nothing any more."""
+    """B-09: the server also leaves `active`, because it can serve nothing."""
     async with connected(variant, auth=Secret("old-t0ken")) as (server, servers):
         server.token = "new-t0ken"
         with pytest.raises(HttpStatusError, match=r"check the credentials \(auth\)"):
@@ -154,8 +154,8 @@ async def test_a_constant_that_is_refused_is_not_sent_twice(variant: str) -> Non
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-async def test_a_single_tool_that_wants_another_token_leaves_the_server_active(variant: str) -> None:
-    """B-09, A-15: what a ping is not refused for is about the request."""
+async def test_a_tool_that_requires_another_token_leaves_the_server_active(variant: str) -> None:
+    """B-09, A-15: a refusal without a refused ping concerns only the request."""
     tokens = Tokens()
     async with connected(variant, auth=tokens) as (_, servers):
         for _ in range(3):
@@ -165,8 +165,8 @@ async def test_a_single_tool_that_wants_another_token_leaves_the_server_active(v
         assert servers["web"].statistics().incarnation == 1
 
 
-async def test_credentials_that_were_never_accepted_are_asked_for_once() -> None:
-    """B-09: at a connect they are new already, and to ask may mean to ask somebody for a password."""
+async def test_credentials_that_were_never_accepted_are_resolved_once() -> None:
+    """B-09: at a connect they are fresh, and resolving may prompt the user for a password."""
     tokens = Tokens()
     with guarded_server("modern") as server:
         server.token = "other"

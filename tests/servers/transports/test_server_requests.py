@@ -1,4 +1,4 @@
-"""Counting what a server asks: pure decisions."""
+"""Counting the requests of a server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def refusal(request_id: int | str) -> JSONRPCError:
     return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=1, message="no"))
 
 
-def test_so_many_may_be_unanswered_and_no_more() -> None:
+def test_the_number_of_unanswered_requests_is_limited() -> None:
     """B-11."""
     requests = ServerRequests("a", 2)
     requests.receive(asks(1), 10, 1000.0)
@@ -40,7 +40,7 @@ def test_so_many_may_be_unanswered_and_no_more() -> None:
     assert "\x1b" not in str(caught.value)
 
 
-def test_an_answer_counts_until_it_is_sent() -> None:
+def test_a_request_counts_until_its_response_is_sent() -> None:
     requests = ServerRequests("a", 2)
     requests.receive(asks(1), 10, 1000.0)
     requests.receive(asks(2), 10, 2000.0)
@@ -51,7 +51,7 @@ def test_an_answer_counts_until_it_is_sent() -> None:
     requests.receive(asks(4), 10, 4000.0)
 
 
-def test_what_is_taken_back_does_not_count_and_ids_compare_as_in_the_sdk() -> None:
+def test_a_cancelled_request_does_not_count_and_ids_compare_as_in_the_sdk() -> None:
     requests = ServerRequests("a", 1)
     for number in range(5):
         requests.receive(asks(number), 10, 1000.0 * number)
@@ -63,7 +63,7 @@ def test_what_is_taken_back_does_not_count_and_ids_compare_as_in_the_sdk() -> No
         requests.receive(asks("y"), 10, 10_000.0)
 
 
-def test_the_same_id_again_is_one_more() -> None:
+def test_a_repeated_id_counts_as_another_request() -> None:
     requests = ServerRequests("a", 2)
     requests.receive(asks(1), 10, 1000.0)
     requests.receive(asks("1"), 10, 2000.0)
@@ -71,8 +71,8 @@ def test_the_same_id_again_is_one_more() -> None:
         requests.receive(asks(1), 10, 3000.0)
 
 
-def test_a_server_that_asks_something_for_each_request_may_do_so_for_ever() -> None:
-    """B-11: only who asks without being asked has a limit in time."""
+def test_a_server_may_make_requests_for_each_request_without_end() -> None:
+    """B-11: the rate limit is only for unsolicited requests."""
     requests = ServerRequests("a", 10)
     for number in range(1000):
         with requests.sending(asks(number)):
@@ -85,7 +85,7 @@ def test_a_server_that_asks_something_for_each_request_may_do_so_for_ever() -> N
         requests.receive(asks(0), 10, 0.0)
 
 
-def test_requests_at_once_and_then_so_many_a_second() -> None:
+def test_the_rate_of_requests_is_limited_after_a_burst() -> None:
     requests = ServerRequests("a", 1000)
     for second, number in [(50.0, 1000), (51.0, A_SECOND), (52.0, A_SECOND), (54.0, 2 * A_SECOND)]:
         for question in range(number):
@@ -96,7 +96,7 @@ def test_requests_at_once_and_then_so_many_a_second() -> None:
         requests.receive(asks(0), 10, 54.0)
 
 
-def test_the_bytes_of_unanswered_requests_are_bounded_but_one_may_have_any_number() -> None:
+def test_the_total_size_of_unanswered_requests_is_limited_but_a_single_one_may_exceed_it() -> None:
     requests = ServerRequests("a", 100)
     requests.receive(asks(1), HELD_BYTES * 2, 0.0)
     with pytest.raises(LimitExceeded, match="bytes"):
@@ -108,7 +108,7 @@ def test_the_bytes_of_unanswered_requests_are_bounded_but_one_may_have_any_numbe
 
 
 @given(st.lists(st.tuples(st.sampled_from(["ask", "take back", "answer", "sent"]), st.integers(0, 3))))
-def test_whatever_comes_in_whatever_order_nothing_is_left_in_the_end(steps: list[tuple[str, int]]) -> None:
+def test_no_request_stays_counted_in_any_order_of_events(steps: list[tuple[str, int]]) -> None:
     requests, sending = ServerRequests("a", 1000), ExitStack()
     for step, number in steps:
         match step:

@@ -1,4 +1,4 @@
-"""Servers over HTTP with SSE: the tests run against the SDK's own server in a real process."""
+"""HTTP with SSE, against the SDK's own server in a real process."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ async def test_a_session_on_a_link_lists_and_calls_tools(config: ServerConfig) -
     assert "closed" in repr(link)
 
 
-async def test_it_is_not_asked_for_an_era_that_is_younger_than_its_transport(config: ServerConfig) -> None:
+async def test_an_sse_server_is_not_asked_for_the_modern_era(config: ServerConfig) -> None:
     async with open_servers(config) as servers:
         assert servers["old"].info.protocol_version < "2026"
         assert servers["old"].statistics().tools == len(TOOLS)
 
 
-async def test_many_calls_go_side_by_side(config: ServerConfig) -> None:
+async def test_many_calls_run_concurrently(config: ServerConfig) -> None:
     """A-26."""
     async with open_servers(config) as servers:
         async with calls(40, servers["old"].call_tool, "meet", {"number": 40}) as asking:
@@ -59,7 +59,7 @@ async def test_many_calls_go_side_by_side(config: ServerConfig) -> None:
         assert [text_of(await call.result()) for call in asking] == ["all are here"] * 40
 
 
-async def test_no_message_waits_until_the_one_before_it_was_accepted() -> None:
+async def test_messages_are_posted_concurrently() -> None:
     """A-26."""
     with faulty_server("legacy") as server:
         config = ServerConfig("old", Sse(server.url("/sse")), restart=NEVER)
@@ -78,14 +78,14 @@ async def test_a_long_message_passes_both_ways(config: ServerConfig) -> None:
         assert text_of(await servers["old"].call_tool("echo", {"text": text})) == text
 
 
-async def test_an_unknown_tool_is_the_servers_answer(config: ServerConfig) -> None:
+async def test_an_error_for_an_unknown_tool_comes_from_the_server(config: ServerConfig) -> None:
     async with open_servers(config) as servers:
         result = await servers["old"].call_tool("nonsense")
         assert result.is_error
         assert text_of(result) == "Unknown tool: nonsense"
 
 
-async def test_a_caller_that_leaves_disturbs_nobody(config: ServerConfig) -> None:
+async def test_a_cancelled_caller_does_not_disturb_others(config: ServerConfig) -> None:
     async with open_servers(config) as servers:
         with pytest.raises(trio.TooSlowError), trio.fail_after(0.1):
             await servers["old"].call_tool("sleep", {"seconds": 60})

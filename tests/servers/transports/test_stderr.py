@@ -1,4 +1,4 @@
-"""What a real process writes to stderr: always read, its end kept, and no more of it logged than anybody can read."""
+"""Reading and logging the stderr of a real process."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ LOGGER = "mcp_actors.servers.stderr"
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was logged, without the name of the server."""
+    """Return the logged lines, without the name of the server."""
     records = [record for record in caplog.records if record.name == LOGGER]
     assert all(record.getMessage().startswith(f"{record.__dict__['mcp_server']}: ") for record in records)
     return [record.getMessage().split(": ", 1)[1] for record in records]
 
 
 def left_out(lines: list[str]) -> int:
-    """How many lines were left out."""
+    """Return the number of dropped lines."""
     found = [re.match(r"(\d+) more lines on stderr were not logged", line) for line in lines]
     return sum(int(each[1]) for each in found if each)
 
@@ -43,7 +43,7 @@ async def test_stderr_is_always_read_and_its_end_is_kept(caplog: pytest.LogCaptu
     assert set(tail) == {"x"}
     first, second, *rest = logged(caplog)
     assert (first, second) == ("begin", "second")
-    # What has no line breaks comes in pieces, and all of it.
+    # A line without an end is logged in pieces, completely.
     assert sum(map(len, rest)) == 200_000
     assert max(map(len, rest)) <= LINE_BYTES
 
@@ -53,7 +53,7 @@ async def test_stderr_is_always_read_and_its_end_is_kept(caplog: pytest.LogCaptu
     ["error: no", "", " ", "\\033[31mred\\007", "x" * 2000, "\\t\\001" * 1000],
     ids=["plain", "", " ", "esc", "long", "bad"],
 )
-async def test_of_a_flood_so_many_lines_a_second_are_logged_and_the_rest_is_counted(
+async def test_a_flood_on_stderr_is_logged_up_to_a_limit_and_the_rest_is_counted(
     line: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """B-13."""
@@ -71,7 +71,7 @@ async def test_of_a_flood_so_many_lines_a_second_are_logged_and_the_rest_is_coun
         assert left_out(lines) > LINES_A_SECOND
 
 
-async def test_what_was_left_out_is_counted_when_its_second_is_over_though_nothing_more_comes(
+async def test_dropped_lines_are_reported_after_their_second_even_without_further_lines(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """B-13."""
@@ -84,7 +84,7 @@ async def test_what_was_left_out_is_counted_when_its_second_is_over_though_nothi
     assert left_out(lines) == 55
 
 
-async def test_a_text_that_nobody_logs_is_not_prepared(
+async def test_text_is_not_prepared_for_a_disabled_logger(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B-13."""

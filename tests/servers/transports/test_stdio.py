@@ -1,4 +1,4 @@
-"""Servers that are processes, from opening the link to the end of the connection: every test starts a real one."""
+"""Links to real processes, from opening to the end of the connection."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_a_session_on_a_link_lists_and_calls_tools(mode: str) -> None:
         assert text_of(await client.call_tool("pid")) == str(link.pid)
 
 
-async def test_a_sleeping_call_holds_up_no_other() -> None:
+async def test_a_sleeping_call_does_not_delay_others() -> None:
     async with (
         open_link(scripted(), on_lost=never_lost) as link,
         open_session(link) as client,
@@ -48,7 +48,7 @@ async def test_a_sleeping_call_holds_up_no_other() -> None:
         nursery.cancel_scope.cancel("the other call was answered")
 
 
-async def test_the_server_hears_of_a_cancelled_call(tmp_path: Path) -> None:
+async def test_the_server_is_notified_of_a_cancelled_call(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with open_link(scripted("--log-file", str(log)), on_lost=never_lost) as link, open_session(link) as client:
         async with trio.open_nursery() as nursery:
@@ -66,7 +66,7 @@ async def test_messages_of_any_size_pass_both_ways(size: int) -> None:
         assert text_of(await client.call_tool("echo", {"text": text})) == text
 
 
-async def test_an_exception_of_the_block_leaves_as_itself() -> None:
+async def test_an_exception_of_the_block_is_raised_unchanged() -> None:
     error = ValueError("mine")
     with pytest.raises(ValueError, match="mine") as caught:
         async with open_link(scripted(), on_lost=never_lost):
@@ -75,7 +75,7 @@ async def test_an_exception_of_the_block_leaves_as_itself() -> None:
     assert error.__context__ is None
 
 
-async def test_a_group_that_the_block_raises_leaves_as_it_is() -> None:
+async def test_a_group_that_the_block_raises_is_raised_unchanged() -> None:
     group = ExceptionGroup("mine", [ValueError("one of one")])
     with pytest.raises(ExceptionGroup) as caught:
         async with open_link(scripted(), on_lost=never_lost):
@@ -118,7 +118,7 @@ async def test_pending_requests_fail_when_the_server_dies() -> None:
     assert len(failed) == 10
 
 
-async def test_a_server_that_ends_at_once_leaves_its_exit_code_and_its_last_words() -> None:
+async def test_a_server_that_exits_at_once_has_its_exit_code_and_stderr_in_the_obituary() -> None:
     lost = trio.Event()
     text = "no such database: ./data.db\n"
     async with open_link(scripted("--exit-at-start", "3", "--stderr", text), on_lost=lost.set) as link:
@@ -132,7 +132,7 @@ async def test_a_server_that_ends_at_once_leaves_its_exit_code_and_its_last_word
     assert link.obituary() == obituary
 
 
-async def test_the_last_words_are_there_even_if_nobody_asked_before_the_link_was_left() -> None:
+async def test_the_obituary_is_complete_after_the_link_even_if_first_read_then() -> None:
     lost = trio.Event()
     async with open_link(scripted("--exit-at-start", "3", "--stderr", "gone"), on_lost=lost.set) as link:
         with pytest.raises(MCPError):
@@ -141,7 +141,7 @@ async def test_the_last_words_are_there_even_if_nobody_asked_before_the_link_was
     assert link.obituary() == Obituary(3, "gone")
 
 
-async def test_there_is_no_waiting_for_the_end_of_a_server_that_serves() -> None:
+async def test_the_obituary_of_a_live_server_is_returned_without_a_wait() -> None:
     async with open_link(scripted("--stderr", "ready"), on_lost=never_lost) as link, open_session(link):
         asked_at = trio.current_time()
         assert await link.wait_obituary() == Obituary(None, "ready")
@@ -150,7 +150,7 @@ async def test_there_is_no_waiting_for_the_end_of_a_server_that_serves() -> None
         assert link.endpoint == f"the command {sys.executable!r}"
 
 
-async def test_a_server_that_only_closes_its_stdout_has_lost_the_connection_and_is_ended() -> None:
+async def test_a_server_that_closes_its_stdout_loses_the_connection_and_is_stopped() -> None:
     """A-07."""
     lost = trio.Event()
     async with open_link(scripted("--close-stdout", "--ignore-eof", stop_timeout=0.5), on_lost=lost.set) as link:
@@ -162,11 +162,11 @@ async def test_a_server_that_only_closes_its_stdout_has_lost_the_connection_and_
         assert (await link.wait_obituary()).exit_code is None
         assert state_of(link.pid) == "running"
     assert state_of(link.pid) == "gone"
-    # What ended it was our signal, and that is nothing to report.
+    # The process was ended by our signal, which must not be reported.
     assert link.obituary().exit_code is None
 
 
-async def test_a_server_that_leaves_only_at_our_end_of_its_input_has_not_exited_by_itself() -> None:
+async def test_a_server_that_exits_when_stdin_is_closed_has_no_exit_code() -> None:
     lost = trio.Event()
     async with open_link(scripted("--close-stdout"), on_lost=lost.set) as link, open_session(link) as client:
         with pytest.raises(MCPError, match="Connection closed"):
@@ -188,10 +188,10 @@ async def write(reader: PipeReader, writer: PipeWriter) -> None:
 
 
 @pytest.mark.parametrize(("redirect", "use"), [("exec >&-", read), ("exec <&-", write)], ids=["stdout", "stdin"])
-async def test_whoever_is_told_first_of_an_end_is_told_how_the_process_ended(
+async def test_the_first_error_after_a_loss_says_how_the_process_ended(
     redirect: str, use: Callable[[PipeReader, PipeWriter], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its pipes end some milliseconds before the process does, whether that is noticed by reading or by writing."""
+    """The pipes end some milliseconds before the process exits. The end is noticed by reading or by writing."""
     monkeypatch.setattr(_stdio, "EXIT_WAIT", BOUND)  # on a loaded machine these milliseconds are many
     told: list[int | None] = []
     config = shell(f"{redirect}; sleep 0.01; exit 7")
@@ -206,7 +206,7 @@ async def deaf_server(on_lost: Callable[[], None]) -> AsyncIterator[tuple[Link, 
     """Open a link to a server that has closed its stdin and lives."""
     async with open_link(shell("exec <&-; echo '{}'; exec sleep 60"), on_lost=on_lost) as link:
         reader, writer = await streams_of(link)
-        # Its line comes after it has closed its stdin; it is no message, so the reader goes on waiting for one.
+        # The line arrives after it has closed its stdin. It is not a message, so the reader goes on waiting.
         with trio.fail_after(BOUND):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(reader.receive)
@@ -227,7 +227,7 @@ async def test_a_write_to_a_server_that_closed_its_stdin_loses_the_connection() 
             await writer.send(notification("and now?"))
 
 
-async def test_a_sender_that_is_cancelled_after_it_found_the_end_still_tells_of_it() -> None:
+async def test_a_sender_that_is_cancelled_after_it_found_the_end_still_reports_it() -> None:
     lost = trio.Event()
     async with deaf_server(lost.set) as (_, writer), trio.open_nursery() as nursery:
         nursery.start_soon(writer.send, notification("is anyone there?"))
@@ -236,7 +236,7 @@ async def test_a_sender_that_is_cancelled_after_it_found_the_end_still_tells_of_
     assert lost.is_set()
 
 
-async def test_a_write_behind_a_full_pipe_notices_the_end_too() -> None:
+async def test_a_backlog_write_notices_the_end_of_the_server() -> None:
     lost = trio.Event()
     async with open_link(shell("exec sleep 60"), on_lost=lost.set) as link:
         _, writer = await streams_of(link)
@@ -248,7 +248,7 @@ async def test_a_write_behind_a_full_pipe_notices_the_end_too() -> None:
             await lost.wait()
 
 
-async def test_closing_is_no_loss(tmp_path: Path) -> None:
+async def test_closing_does_not_count_as_a_loss(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with open_link(scripted("--log-file", str(log)), on_lost=never_lost) as link:
         async with open_session(link):
@@ -263,9 +263,9 @@ async def test_closing_is_no_loss(tmp_path: Path) -> None:
     assert "closed" in repr(link)
 
 
-async def test_a_wrapper_that_dies_while_its_server_serves_loses_nothing() -> None:
+async def test_a_wrapper_that_dies_while_its_server_serves_does_not_lose_the_connection() -> None:
     program, args = command()
-    # The leader ends once its child runs. A background job of a shell has no stdin unless it is handed over so.
+    # The leader exits once its child runs. A shell gives a background job no stdin unless it is passed explicitly.
     wrapper = ("-c", 'exec 3<&0; "$@" <&3 3<&- & exit 0', "sh", program, *args)
     config = ServerConfig("wrapped", Stdio("/bin/sh", wrapper))
     async with open_link(config, on_lost=never_lost) as link, open_session(link) as client:

@@ -1,4 +1,4 @@
-"""Answers that cannot be read: over a connection that all share, it must still be known whose they were."""
+"""Responses that cannot be parsed, and the search for their request."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def id_of(text: str) -> int | str | None:
     st.randoms(),
     st.booleans(),
 )
-def test_the_id_is_found_wherever_it_is(
+def test_the_id_of_a_response_is_found_wherever_it_is(
     request_id: int | str, more: dict[str, Any], result: Any, kind: str, rng: Any, compact: bool
 ) -> None:
     members = [*more.items(), ("id", request_id), (kind, result)]
@@ -62,11 +62,11 @@ def test_the_id_is_found_wherever_it_is(
         "",
     ],
 )
-def test_what_is_no_answer_to_anybody_is_skipped(text: str) -> None:
+def test_text_that_is_not_a_response_has_no_id(text: str) -> None:
     assert id_of(text) is None
 
 
-def test_an_answer_that_is_nested_a_hundred_thousand_times_is_known_by_its_id() -> None:
+def test_the_id_of_a_deeply_nested_response_is_found() -> None:
     deep = '{"a":' * 100_000 + "1" + "}" * 100_000
     found = unreadable_answer(f'{{"result":{deep},"id":"x-7","jsonrpc":"2.0"}}'.encode())
     assert found is not None
@@ -103,12 +103,12 @@ def test_an_id_after_a_long_value_is_found(result: Any, end: str) -> None:
         f'["result",{"1," * 5000}"id":7}}',
     ],
 )
-def test_an_id_that_is_not_surely_that_of_an_answer_is_not_taken(text: str) -> None:
+def test_an_ambiguous_id_is_not_used(text: str) -> None:
     assert id_of(text) is None
 
 
 @pytest.mark.parametrize("part", ['"', '\\"', "{", '"a":', '{"a', "\\", "[]", ",", '"a":1,', "x", " "])
-def test_no_text_takes_long_however_long_it_is(part: str) -> None:
+def test_the_search_for_an_id_is_fast_in_any_text(part: str) -> None:
     """B-13."""
     text = ('{"id":1,"result":' + part * 1_000_000).encode()
     with takes_less_than(0.02):
@@ -116,7 +116,7 @@ def test_no_text_takes_long_however_long_it_is(part: str) -> None:
 
 
 async def test_a_list_that_is_nested_too_deeply_fails_at_once_and_says_so() -> None:
-    """Not when all the time for the connect is over."""
+    """Not only when connect_timeout expires."""
     with trio.fail_after(BOUND):
         async with open_servers(server("deep", "--deep-list", "300", restart=NEVER, connect_timeout=60)) as group:
             error = group.errors["deep"]
@@ -125,7 +125,7 @@ async def test_a_list_that_is_nested_too_deeply_fails_at_once_and_says_so() -> N
     assert "the response is not a valid MCP message, or is nested too deeply" in str(error)
 
 
-async def test_a_request_whose_answer_cannot_be_read_is_lost_and_the_others_go_on() -> None:
+async def test_an_unreadable_response_loses_its_request_and_no_other() -> None:
     config = server("deep", "--deep-list", "300", restart=NEVER, static_tools=[{"name": "echo", "inputSchema": {}}])
     with trio.fail_after(BOUND):
         async with open_servers(config) as group:

@@ -1,4 +1,4 @@
-"""Counting the values of a message before it is parsed."""
+"""Counting the JSON values of a message before it is parsed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ values = st.recursive(
 
 
 def commas_and_brackets(value: Any) -> int:
-    """How many commas, and opening brackets and braces, it takes to write a value."""
+    """Return the number of commas and opening brackets and braces in the JSON of a value."""
     if not isinstance(value, dict | list):
         return 0
     inner = list(value.values()) if isinstance(value, dict) else value
@@ -27,8 +27,8 @@ def commas_and_brackets(value: Any) -> int:
 
 
 @given(values, st.lists(st.integers(0, 200)), st.booleans())
-def test_however_the_text_comes_what_is_in_strings_does_not_count(value: Any, cuts: list[int], escaped: bool) -> None:
-    """B-12: arrays and objects do count, however few commas they have."""
+def test_values_in_strings_do_not_count_however_the_text_is_cut(value: Any, cuts: list[int], escaped: bool) -> None:
+    """B-12: arrays and objects count, however few commas they have."""
     text = json.dumps(value, ensure_ascii=escaped).encode()
     counter, begin = ValueCounter(), 0
     for cut in sorted(cuts):
