@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Lock
+from time import sleep
 from typing import Any
 
 Json = dict[str, Any]
@@ -70,6 +71,9 @@ def flood(what: str) -> Iterator[bytes]:
                 yield b"data: {" + b"x" * (1 << 20) + b"\n\n"
             case "endless":
                 yield b"data: " + b"x" * 65536 if number == 1 else b"x" * 65536
+            case "slow":
+                sleep(0.05)
+                yield b'data: {"jsonrpc":"2.0","id":%d,"method":"ping"}\n\n' % number
             case _:
                 message = {"jsonrpc": "2.0", "id": f"q{number}", "method": what, "params": ASKED}
                 yield b"data: " + json.dumps(message).encode() + b"\n\n"

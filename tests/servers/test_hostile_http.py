@@ -98,7 +98,7 @@ def rests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of what a reader has rested after, an hour each time."""
     sizes: list[int] = []
 
-    def rest(self: ReadingPace, now: float, size: int = 0) -> float:
+    def rest(self: ReadingPace, now: float, size: int = 0, *, request: bool = False) -> float:
         sizes.append(size)
         return 3600.0
 

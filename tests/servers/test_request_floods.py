@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Self
 
 import pytest
 import trio
-from mcp.types import ErrorData
+from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCResponse
 
-from mcp_actors import Callbacks, ConnectionLost, LimitExceeded, ServerRef, open_servers
+from mcp_actors import Callbacks, ConnectionLost, LimitExceeded, Limits, ServerRef, open_servers
+from mcp_actors.servers.transports.http import _link
+from mcp_actors.servers.transports.wire import ANSWERS_AT_ONCE, ServerRequests
 
 from .groups import BOUND, LATER, reach, server
 from .hostile import STEP, LongestStep, hostile
 from .hostile_http import Over, hostile_http
 from .links import text_of
+from .processes import eventually
 
 TASKS = 1500
 """A few for each request that may be unanswered. Without a bound it is many thousands after a second."""
@@ -101,6 +104,47 @@ async def test_a_flood_over_http_ends_with_its_connection(
     assert "max_requests" in str(error.__cause__)
     assert most.number < TASKS
     assert longest.seconds < STEP, longest.task
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> list[JSONRPCMessage]:
+    """The answers that were sent to a server."""
+    found: list[JSONRPCMessage] = []
+    sending = ServerRequests.sending
+
+    def noted(self: ServerRequests, message: JSONRPCMessage) -> AbstractContextManager[None]:
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            found.append(message)
+        return sending(self, message)
+
+    monkeypatch.setattr(ServerRequests, "sending", noted)
+    return found
+
+
+@pytest.mark.parametrize("over", ["http", "sse"])
+async def test_what_a_server_was_answered_does_not_count_any_more(over: Over, answered: list[JSONRPCMessage]) -> None:
+    """B-11: a server may ping as long as it likes, but not as fast."""
+    with hostile_http(over, limits=Limits(max_requests=5)) as config:
+        async with open_servers(config) as group, trio.open_nursery() as nursery:
+            nursery.start_soon(suffer, group["evil"], {"what": "slow"})
+            await eventually(lambda: len(answered) > 15)
+            assert group["evil"].state == "ready"
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("method", ["ping", "sampling/createMessage"])
+@pytest.mark.parametrize("over", ["http", "sse"])
+async def test_only_a_few_answers_are_posted_at_once(
+    over: Over, method: str, answered: list[JSONRPCMessage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B-11: a POST takes ten times the work that the question took; a flood ends before they are its turn."""
+    monkeypatch.setattr(_link, "ANSWERS_A_SECOND", 1e-6)
+    with hostile_http(over, restart=LATER) as config:
+        async with open_servers(config) as group, trio.open_nursery() as nursery:
+            nursery.start_soon(suffer, group["evil"], {"what": method})
+            with trio.fail_after(BOUND):
+                await reach(group, "evil", "backoff")
+    assert len(answered) <= ANSWERS_AT_ONCE
 
 
 async def suffer(ref: ServerRef, arguments: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ from mcp_actors.servers.transports.wire._pace import (
     LONGEST,
     MESSAGE_BYTES,
     NOTICED,
+    REQUEST,
     RESTS,
     ReadingPace,
 )
@@ -43,6 +44,13 @@ def test_messages_are_read_without_pauses_up_to_a_burst_and_then_at_a_rate() -> 
         now += pace.unasked(now)
     assert now - 1000 == pytest.approx(10, rel=0.01)
     assert pace.unasked(now + 3600) == 0
+
+
+def test_a_request_counts_as_several_messages() -> None:
+    """B-11: a task answers it."""
+    pace = ReadingPace(1)
+    assert {pace.unasked(0.0, request=True) for _ in range(AT_ONCE // REQUEST)} == {0.0}
+    assert pace.unasked(0.0, request=True) == pytest.approx(REQUEST / (A_SECOND * AT_ONCE))
 
 
 def test_a_higher_max_notifications_reads_faster() -> None:
@@ -94,7 +102,7 @@ async def reads(script: str, *, sends: bool = False) -> bool:
 @pytest.fixture
 def hours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ReadingPace, "wasted", lambda *_: 3600.0)
-    monkeypatch.setattr(ReadingPace, "unasked", lambda *_: 3600.0)
+    monkeypatch.setattr(ReadingPace, "unasked", lambda *_, **__: 3600.0)
     monkeypatch.setattr(ReadingPace, "unasked_part", lambda *_: 3600.0)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import anyio
 import httpx2
 import trio
-from mcp.types import JSONRPCMessage, JSONRPCRequest
+from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
 
 from ...._collapse import leaves
 from ...._errors import LimitExceeded
@@ -26,7 +26,7 @@ from ...basics import Background, open_background
 from .._lifeline import Lifeline
 from .._link import Link
 from ..credentials import Masker, discreet, install_filters, named_credentials
-from ..wire import HELD_BYTES, ReadingPace, ServerRequests
+from ..wire import ANSWERS_A_SECOND, ANSWERS_AT_ONCE, HELD_BYTES, Bucket, ReadingPace, ServerRequests
 from ._bodies import HeardBody
 from ._client import bound_on_connections, make_client
 from ._failures import HttpFailures, describe
@@ -60,6 +60,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
         self._stop_timeout = config.stop_timeout
         self._max_values = config.limits.max_message_values
         self._pace = ReadingPace(config.limits.max_notifications)
+        self._answers = Bucket(ANSWERS_AT_ONCE, ANSWERS_A_SECOND)
         self._requests = ServerRequests(config.name, config.limits.max_requests)
         self._transport: Configured = transport
         self._client = client
@@ -90,6 +91,11 @@ class HttpLink(Link, ABC, Generic[Configured]):
         except LimitExceeded as exceeded:
             self._lifeline.lose(exceeded)
             raise anyio.EndOfStream from None
+
+    async def wait_turn(self, message: JSONRPCMessage) -> None:
+        """Wait until a message may be sent, if it answers the server: it may have sent hundreds of requests at once."""
+        if isinstance(message, JSONRPCResponse | JSONRPCError) and (wait := self._answers.take(trio.current_time())):
+            await trio.sleep(wait)
 
     async def _hear(self, response: httpx2.Response) -> None:
         """Note when the server was last heard: at the response, and at each piece of its body. A response hook."""

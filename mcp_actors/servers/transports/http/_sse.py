@@ -108,6 +108,7 @@ class _Writer(Stream):
 
     async def send(self, item: SessionMessage, /) -> None:
         """Post a message, usually in the background."""
+        await self._link.wait_turn(item.message)
         if self._lifeline.closing or self._lifeline.lost:
             raise anyio.ClosedResourceError
         await trio.lowlevel.checkpoint()
@@ -185,30 +186,33 @@ class SseLink(HttpLink[Sse]):
             events = read_events(response, self._limits, self._pace, is_expected=self._is_expected)
             async with aclosing(events):
                 async for event in events:
-                    if not await self._take(event):
-                        await trio.sleep(self._pace.unasked(trio.current_time(), event.unpaced))
+                    await self._take(event)
         finally:
             await response.aclose()
 
     def _is_expected(self, excerpt: Excerpt) -> bool:
         return self._requests.awaits_answer and excerpt.may_be_answer
 
-    async def _take(self, event: Event) -> bool:
-        """Handle one event; return True if somebody waited for it."""
+    async def _take(self, event: Event) -> None:
+        """Handle one event, and pause after it unless somebody waited for it."""
+        message = None
         if event.name == b"endpoint":
-            begins = not self._opened.is_set()
+            is_first = not self._opened.is_set()
             self._endpoint = self._checked(event.data.decode(errors="replace"))
             self._opened.set()
-            return begins
-        if event.name == b"message" and (message := self._message_in(event)) is not None:
+            if is_first:
+                return
+        elif event.name == b"message" and (message := self._message_in(event)) is not None:
             if isinstance(message, JSONRPCResponse | JSONRPCError):
                 if message.id == PING_ID:
-                    return True
+                    return
                 self._answered(message.id)
             is_answer = self._requests.is_answer(message)
             await self._inbox.send(SessionMessage(message))
-            return is_answer
-        return False
+            if is_answer:
+                return
+        request = isinstance(message, JSONRPCRequest)
+        await trio.sleep(self._pace.unasked(trio.current_time(), event.unpaced, request=request))
 
     def _message_in(self, event: Event) -> JSONRPCMessage | None:
         """Return the message in an event, or an error in place of an unreadable response; None to skip the event."""

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import anyio
 import trio
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCMessage
+from mcp.types import JSONRPCMessage, JSONRPCRequest
 
 from ...._errors import LimitExceeded
 from ..credentials import Masker
@@ -182,7 +182,8 @@ class PipeReader(MessageReader):
             self._requests.receive(message, size, now)
         except LimitExceeded as exceeded:
             raise self._end(exceeded) from None
-        self._rest = max(self._rest or 0.0, self._pace.unasked(now, max(size - self._paced, 0)))
+        rest = self._pace.unasked(now, max(size - self._paced, 0), request=isinstance(message, JSONRPCRequest))
+        self._rest = max(self._rest or 0.0, rest)
 
     async def _pause(self) -> None:
         rest, self._rest = self._rest, None

@@ -13,7 +13,12 @@ from ._messages import (
     parse_message as parse_message,
     with_result_type as with_result_type,
 )
-from ._pace import ReadingPace as ReadingPace
+from ._pace import (
+    ANSWERS_A_SECOND as ANSWERS_A_SECOND,
+    ANSWERS_AT_ONCE as ANSWERS_AT_ONCE,
+    Bucket as Bucket,
+    ReadingPace as ReadingPace,
+)
 from ._server_requests import HELD_BYTES as HELD_BYTES, ServerRequests as ServerRequests
 from ._streams import MessageReader as MessageReader, OpenStreams as OpenStreams, Stream as Stream
 from ._unreadable import (
@@ -32,10 +37,13 @@ from ._values import (
 )
 
 __all__ = [
+    "ANSWERS_AT_ONCE",
+    "ANSWERS_A_SECOND",
     "HELD_BYTES",
     "INITIALIZED",
     "LOGGED",
     "LONG",
+    "Bucket",
     "Excerpt",
     "Excess",
     "LineSplitter",

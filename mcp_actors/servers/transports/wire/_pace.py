@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["Bucket", "ReadingPace"]
+__all__ = ["ANSWERS_AT_ONCE", "ANSWERS_A_SECOND", "Bucket", "ReadingPace"]
 
 AT_ONCE: Final = 500
 """Unsolicited messages that are read without a pause, at least; more if ``Limits.max_notifications`` is higher."""
@@ -28,6 +28,18 @@ RESTS: Final = 20
 
 LONGEST: Final = 0.5
 """Maximum seconds of one pause: during it nothing of the server is noticed, not even its exit."""
+
+
+REQUEST: Final = 5
+"""Messages that a request of the server counts as, since a task answers it. A flood of them ends with its connection, a
+second later than it could, but other servers are hardly delayed meanwhile."""
+
+ANSWERS_AT_ONCE: Final = 4
+"""Answers to requests of a server that are posted over HTTP without a pause. Each POST takes ten times the work that it
+takes to read a message."""
+
+ANSWERS_A_SECOND: Final = 100
+"""Answers that are posted per second afterwards: more than a server may ask (see ``_server_requests``)."""
 
 
 class Bucket:
@@ -64,9 +76,9 @@ class ReadingPace:
         self._bytes = Bucket(at_once * MESSAGE_BYTES, A_SECOND * at_once * MESSAGE_BYTES)
         self._wasted = 0.0
 
-    def unasked(self, now: float, size: int = 0) -> float:
+    def unasked(self, now: float, size: int = 0, *, request: bool = False) -> float:
         """Count an unsolicited message of so many bytes; return the seconds to pause after it."""
-        return max(self._messages.take(now), self._bytes.take(now, size))
+        return max(self._messages.take(now, REQUEST if request else 1), self._bytes.take(now, size))
 
     def unasked_part(self, now: float, size: int) -> float:
         """Count so many bytes of an unsolicited message that is still arriving; return the seconds to pause."""

@@ -33,7 +33,16 @@ from mcp.types import (
 from ....._errors import HttpStatusError, LimitExceeded
 from ....basics import Background, ConnectionOver, RequestTrace, current_trace
 from ..._lifeline import Lifeline
-from ...wire import INITIALIZED, Excerpt, Excess, MessageLimits, ReadingPace, TooManyValues, parse_message
+from ...wire import (
+    INITIALIZED,
+    Excerpt,
+    Excess,
+    MessageLimits,
+    ReadingPace,
+    ServerRequests,
+    TooManyValues,
+    parse_message,
+)
 from .._bodies import (
     OF_THE_BODY,
     BodyTooLong,
@@ -80,6 +89,7 @@ class ContainedClient(httpx2.AsyncClient):
         failures: builds the errors.
         limits: the maximum size of one response, decoded.
         pace: limits how fast unsolicited messages are read.
+        requests: counts the requests of the server, and the answers to them.
         lifeline: is notified if the server is gone.
         background: runs the tasks that must not delay the SDK.
     """
@@ -93,6 +103,7 @@ class ContainedClient(httpx2.AsyncClient):
         failures: HttpFailures,
         limits: MessageLimits,
         pace: ReadingPace,
+        requests: ServerRequests,
         lifeline: Lifeline,
         background: Background,
     ) -> None:
@@ -103,6 +114,7 @@ class ContainedClient(httpx2.AsyncClient):
         self._failures = failures
         self._limits = limits
         self._pace = pace
+        self._requests = requests
         self._lifeline = lifeline
         self._background = background
         self._reach = Reach(inner, url, failures, lifeline, background)
@@ -172,17 +184,18 @@ class ContainedClient(httpx2.AsyncClient):
     async def _tell(self, request: httpx2.Request, message: JSONRPCMessage) -> httpx2.Response:
         """Send a message without a response, usually in the background: the SDK sends nothing until this returns."""
         if isinstance(message, JSONRPCNotification) and message.method == INITIALIZED:
-            await self._notify(request)  # the server refuses any request that overtakes this one
+            await self._notify(request, message)  # the server refuses any request that overtakes this one
         else:
-            self._background.start_soon(self._notify, request, name=f"{self._failures.server}:notify")
+            self._background.start_soon(self._notify, request, message, name=f"{self._failures.server}:notify")
         return httpx2.Response(202, request=request)
 
-    async def _notify(self, request: httpx2.Request) -> None:
+    async def _notify(self, request: httpx2.Request, message: JSONRPCMessage) -> None:
         try:
-            async with self._posts:
-                with trio.move_on_after(NOTIFICATION_TIMEOUT):
-                    response = await self._inner.send(request, stream=True, follow_redirects=False)
-                    await read_short(response)  # so that the connection can be used again
+            with self._requests.sending(message):
+                async with self._posts:
+                    with trio.move_on_after(NOTIFICATION_TIMEOUT):
+                        response = await self._inner.send(request, stream=True, follow_redirects=False)
+                        await read_short(response)  # so that the connection can be used again
         except UNREACHED as error:
             self._reach.refused(error)
         except Exception as error:
@@ -198,7 +211,8 @@ class ContainedClient(httpx2.AsyncClient):
         request.stream = body = WatchedRequestBody(request.stream)  # type: ignore[arg-type]  # the SDK's are async
         goes_on = False
         try:
-            response = await self._reach.send(request)
+            with self._requests.sending(message):
+                response = await self._reach.send(request)
             if response.next_request is not None:
                 trace.failure = self._failures.redirected(response)  # unless the SDK follows
                 return await _bare(response)

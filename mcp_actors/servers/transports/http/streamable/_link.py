@@ -18,7 +18,7 @@ from mcp.types import JSONRPCMessage
 
 from .....config import Http
 from ..._lifeline import Lifeline
-from ...credentials import Masker, discreet
+from ...credentials import discreet
 from ...wire import MessageLimits, MessageReader, OpenStreams, Stream, with_result_type
 from .._client import real_url
 from .._link import HttpLink
@@ -85,17 +85,17 @@ class _WatchedReader(MessageReader):
 class _WatchedWriter(Stream):
     """The SDK's stream of outgoing messages, which notes when this side begins to close."""
 
-    def __init__(self, inner: WriteStream[SessionMessage], lifeline: Lifeline, masker: Masker, url: str) -> None:
+    def __init__(self, inner: WriteStream[SessionMessage], link: StreamableHttpLink, lifeline: Lifeline) -> None:
         self._inner = inner
+        self._link = link
         self._lifeline = lifeline
-        self._masker = masker
-        self._url = url
 
     async def send(self, item: SessionMessage, /) -> None:
         """Pass one message to the SDK's transport. `posted` holds it in the context in which the SDK posts."""
+        await self._link.wait_turn(item.message)
         token = posted.set(item.message)
         try:
-            with discreet(self._masker, self._url):
+            with discreet(self._link.masker, self._link.configured_url):
                 await self._inner.send(item)
         finally:
             posted.reset(token)
@@ -120,14 +120,13 @@ class StreamableHttpLink(HttpLink[Http]):
             failures=self._failures,
             limits=MessageLimits(self._transport.max_body_bytes, self._max_values, "max_body_bytes"),
             pace=self._pace,
+            requests=self._requests,
             lifeline=self._lifeline,
             background=self._background,
         )
         # The limits on events are in the client.
         async with streamable_http_client(shown, http_client=contained, max_sse_event_size=None) as (reader, writer):
-            self.target = OpenStreams(
-                self._watched(reader), _WatchedWriter(writer, self._lifeline, self.masker, self.configured_url)
-            )
+            self.target = OpenStreams(self._watched(reader), _WatchedWriter(writer, self, self._lifeline))
             self._opened.set()
             await self._left.wait()
 

@@ -19,7 +19,7 @@ from typing import Final
 import httpx2
 import trio
 from attrs import evolve
-from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCResponse
+from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
 
 from ...wire import ReadingPace
 from .._bodies import OF_THE_BODY
@@ -90,7 +90,8 @@ class _Written(httpx2.AsyncByteStream):
                         yield evolve(event, data=make_stub(message)).written()
                         _message.set(None)  # it may be long
                 if not (self._answers and isinstance(message, JSONRPCResponse | JSONRPCError)):
-                    await trio.sleep(self._pace.unasked(trio.current_time(), event.unpaced))
+                    request = isinstance(message, JSONRPCRequest)
+                    await trio.sleep(self._pace.unasked(trio.current_time(), event.unpaced, request=request))
 
     async def aclose(self) -> None:
         await self._pieces.aclose()  # older versions of httpx2 leave that to the garbage collector
