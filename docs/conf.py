@@ -10,6 +10,8 @@ import mcp_actors
 
 sys.path.insert(0, str(Path(__file__).parent))
 import _guarantees
+import _search
+import _terms
 
 project = "mcp_actors"
 author = "mcp_actors contributors"
@@ -48,3 +50,6 @@ napoleon_use_rtype = False
 def setup(app: Any) -> None:
     """Called by Sphinx."""
     app.connect("source-read", _guarantees.fill)
+    app.connect("source-read", _terms.fill)
+    app.connect("source-read", _search.fill)
+    app.connect("build-finished", _search.check)

@@ -29,8 +29,8 @@ BLOCKS: Final = blocks(*PAGES)
 RUN: Final = {"python", "text", "json", "toml", "console", "bash"}
 """The languages of the blocks that the tests below run, or whose programs they find."""
 
-NO_CODE: Final = {"": "─", "{toctree}": ":maxdepth:", "{eval-rst}": ".. "}
-"""The other kinds of blocks, drawings and two directives of Sphinx, and what shows that one is of its kind."""
+NO_CODE: Final = {"": "─", "{toctree}": ":maxdepth:", "{eval-rst}": ".. ", "{glossary}": "\n  "}
+"""The other kinds of blocks, drawings and three directives of Sphinx, and what shows that one is of its kind."""
 
 PROGRAMS: Final = [(EXAMPLES / path).read_text() for path in examples()]
 Documented: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef

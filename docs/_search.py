@@ -1,0 +1,47 @@
+"""Make the site's search find a page by the words that people type.
+
+``search.toml`` lists the words of each page. They become main entries of the page's index, which the search ranks above
+everything else. After a build each word is looked up in ``searchindex.js`` as the search does it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+from sphinx.errors import ExtensionError
+
+WORDS: Final[dict[str, list[str]]] = tomllib.loads((Path(__file__).parent / "search.toml").read_text())
+"""Page → words."""
+
+
+def fill(app: Any, name: str, source: list[str]) -> None:
+    """Add a page's words to its index (a handler of Sphinx' ``source-read``)."""
+    if name in WORDS:
+        entries = ", ".join(f"! {word}" for word in WORDS[name])
+        source[0] = re.sub(r"\A(# .*\n)", rf"\1\n```{{index}} {entries}\n```\n", source[0])
+
+
+def check(app: Any, failure: Exception | None) -> None:
+    """Fail the build if a word does not find its page (a handler of Sphinx' ``build-finished``)."""
+    if failure is not None or app.builder.name != "html":
+        return
+    text = (Path(app.outdir) / "searchindex.js").read_text()
+    index = json.loads(text.removeprefix("Search.setIndex(").removesuffix(")"))
+    wrong = [
+        f"{word!r} finds {found}, not only {page!r}"
+        for page, words in WORDS.items()
+        for word in words
+        if (found := first(index, word)) != {page}
+    ]
+    if wrong:
+        raise ExtensionError("search.toml: " + "; ".join(wrong))
+
+
+def first(index: dict[str, Any], word: str) -> set[str]:
+    """Return the pages that a search for a word shows first: those that have it as a main entry."""
+    entries = index["indexentries"].get(word.lower(), [])
+    return {index["docnames"][page] for page, _, is_main in entries if is_main}
