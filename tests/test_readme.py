@@ -19,8 +19,9 @@ PUBLIC = ["mcp_actors", *(f"mcp_actors.{path.parent.name}" for path in sorted(PA
 
 
 def commands() -> list[str]:
-    """Return the commands of the README, in its order."""
-    return [line for block in blocks(README) if block.language == "bash" for line in block.text.splitlines()]
+    """Return the commands of the README that work in a checkout, in its order."""
+    typed = [line for block in blocks(README) if block.language == "bash" for line in block.text.splitlines()]
+    return [line for line in typed if line.startswith("python3 -m venv")]
 
 
 def test_ci_runs_the_readmes_test_command_and_nothing_else() -> None:
@@ -54,13 +55,22 @@ def test_each_promise_of_the_readme_has_a_test_that_exists() -> None:
     assert [row for row in rows if not re.search(r"\]\(tests/[\w/]+(\.py)?\)", row)] == []
 
 
+def test_the_readme_opens_with_how_to_install_it_and_ten_lines_for_each_event_loop() -> None:
+    install, trio, asyncio, printed = blocks(README)[:4]
+    assert (install.language, printed.language) == ("bash", "text")
+    for block in (trio, asyncio):
+        assert sum(1 for line in block.text.splitlines() if line) <= 12
+    assert "trio.run" in trio.text
+    assert "asyncio.run" in asyncio.text
+
+
 def test_ci_can_be_run() -> None:
     assert os.access(RUNNER, os.X_OK)
     assert RUNNER.read_text().startswith("#!/usr/bin/env bash\n")
 
 
 def test_the_readme_has_a_command_for_the_demo_and_one_for_the_tests() -> None:
-    demo, test = commands()[:2]
+    demo, test = commands()
     assert "'.[demo]'" in demo
     assert demo.endswith(" examples/main_job.py")
     assert "'.[test]'" in test

@@ -1,4 +1,4 @@
-"""A server in a program on asyncio.
+"""One server, on asyncio: started, called, stopped.
 
 Prints::
 
@@ -14,10 +14,10 @@ from mcp_actors.bridge import open_servers
 
 
 async def main() -> None:
-    async with open_servers(ServerConfig("time", Stdio("mcp-server-time"))) as servers:
-        result = await servers["time"].call_tool(
-            "get_current_time", {"timezone": "Europe/Paris"}
-        )
+    time = ServerConfig("time", Stdio("mcp-server-time"))
+    async with open_servers(time) as servers:
+        paris = {"timezone": "Europe/Paris"}
+        result = await servers["time"].call_tool("get_current_time", paris)
         print(result.structured_content)
 
 

@@ -1,4 +1,4 @@
-"""One server: started, asked, stopped.
+"""One server: started, called, stopped.
 
 Prints::
 
@@ -13,10 +13,10 @@ from mcp_actors import ServerConfig, Stdio, open_servers
 
 
 async def main() -> None:
-    async with open_servers(ServerConfig("time", Stdio("mcp-server-time"))) as servers:
-        result = await servers["time"].call_tool(
-            "get_current_time", {"timezone": "Europe/Paris"}
-        )
+    time = ServerConfig("time", Stdio("mcp-server-time"))
+    async with open_servers(time) as servers:
+        paris = {"timezone": "Europe/Paris"}
+        result = await servers["time"].call_tool("get_current_time", paris)
         print(result.structured_content)
 
 
