@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from io import TextIOWrapper
 
 from .._exports import publish
-from ._interrupt import leaving_at_once
+from ._interrupt import exit_on_interrupt
 
 __all__ = ["main"]
 
@@ -18,33 +18,33 @@ _NEEDS = ("cyclopts", "rich")
 
 
 def main() -> None:
-    """Run the command that the arguments of this process name, and exit with its code.
+    """Run the command in the arguments of this process, and exit with its code.
 
-    0 is success; 1 a server, a tool or a file that failed; 2 arguments that cannot be understood; 130 a Ctrl-C; 143
-    and 129 the signals SIGTERM and SIGHUP, on which the servers are stopped too.
+    0 is success, 1 a failed server, tool or file, 2 invalid arguments, 130 Ctrl-C; 143 and 129 are the signals SIGTERM
+    and SIGHUP, which stop the servers too.
     """
     _open_missing_streams()
     missing = [name for name in _NEEDS if find_spec(name) is None]
     if missing:
-        needs = f"mcp-actors needs {' and '.join(missing)}; try: pip install 'mcp-actors[cli]'"
-        sys.stderr.write(f"error: {needs}\n")
+        error = f"mcp-actors requires {' and '.join(missing)}; run: pip install 'mcp-actors[cli]'"
+        sys.stderr.write(f"error: {error}\n")
         if "--json" in sys.argv:
-            print(json.dumps({"error": needs}))  # noqa: T201  # it is what was asked for
+            print(json.dumps({"error": error}))  # noqa: T201  # the result of the command
         sys.exit(1)
-    # What the servers write and what happens to them is in the results; a log would come in between.
+    # The results say what happened to the servers. A log on stderr would repeat it between the lines of a command.
     logging.getLogger().addHandler(logging.NullHandler())
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a result was asked for, and it is there
-    with leaving_at_once():
+            stream.reconfigure(errors="backslashreplace")  # a result must not fail in the last step
+    with exit_on_interrupt():
         from ._app import run
     sys.exit(run(sys.argv[1:]))
 
 
 def _open_missing_streams() -> None:
-    """Let a standard stream that this process was started without be the null device.
+    """Open the null device for each standard stream that this process was started without.
 
-    The first pipe to a server would get its number else.
+    Otherwise the first pipe to a server would get its descriptor, and this process would write into it.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

@@ -1,4 +1,4 @@
-"""The commands, and what becomes of their errors."""
+"""Parse the command line, run the command, and report its errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .._errors import InvalidArguments, McpActorsError
 from ._interrupt import INTERRUPTED
 from ._output import Output
 from ._problems import Failure, Misuse
-from ._signals import Told
+from ._signals import Signalled
 from .commands import EXAMPLES, call, check
 
 __all__ = ["run"]
@@ -31,7 +31,7 @@ def make_app() -> App:
     """Make the parser of the command line."""
     app = App(
         name="mcp-actors",
-        help="Use the MCP servers of a configuration file as Claude, Cursor, VS Code and others write it.",
+        help="Check and use the MCP servers of a configuration file, as Claude, Cursor, VS Code and others write it.",
         help_epilogue=_examples(*EXAMPLES.values()),
         help_format="plaintext",
         version=version("mcp-actors"),
@@ -42,7 +42,8 @@ def make_app() -> App:
 
 
 def _examples(*lines: str) -> str:
-    return "Example:\n\n" + "\n\n".join(f"    {line}" for line in lines)
+    heading = "Example:" if len(lines) == 1 else "Examples:"
+    return f"{heading}\n\n" + "\n\n".join(f"    {line}" for line in lines)
 
 
 def run(words: Sequence[str]) -> int:
@@ -51,10 +52,10 @@ def run(words: Sequence[str]) -> int:
     try:
         return _outcome(words, output)
     except OSError as error:
-        # Of the output: for what files and servers do there are errors of our own.
-        _give_up(sys.stdout)
-        if not isinstance(error, BrokenPipeError):  # else whoever read it has enough
-            _try_to_say(output, f"the output cannot be written: {error.strerror}")
+        # An error of the output, because those of files and servers have classes of their own.
+        _discard(sys.stdout)
+        if not isinstance(error, BrokenPipeError):  # the reader, such as `head`, has ended
+            _try_to_report(output, f"cannot write the output: {error.strerror}")
     return FAILED
 
 
@@ -72,21 +73,21 @@ def _outcome(words: Sequence[str], output: Output) -> int:
     except KeyboardInterrupt:
         output.messages.print("cancelled")
         return INTERRUPTED
-    except Told as told:
-        return 128 + told.number
+    except Signalled as signalled:
+        return 128 + signalled.number
     return FAILED
 
 
-def _give_up(stream: TextIO) -> None:
-    """Let what is still buffered for a stream go nowhere, for it would fail at exit once more."""
+def _discard(stream: TextIO) -> None:
+    """Send the buffered output of a stream to the null device, or else writing it would fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _try_to_say(output: Output, problem: str) -> None:
+def _try_to_report(output: Output, problem: str) -> None:
     try:
         output.error(problem)
     except OSError:  # the terminal is gone
-        _give_up(sys.stderr)
+        _discard(sys.stderr)
 
 
 def _run(words: Sequence[str], output: Output) -> int:
@@ -107,12 +108,12 @@ def _run(words: Sequence[str], output: Output) -> int:
 
 
 def _misuse(words: Sequence[str], error: CycloptsError) -> str:
-    """Say in one line what is wrong with a command line, and where its help is."""
+    """Return one line that says what is wrong with a command line, and where its help is."""
     command, *_ = words
     if command.startswith("-"):
-        return f"{command} stands before the command; write the command first, as in: {EXAMPLES[check]}"
-    said = " ".join(str(error).split()).rstrip(".")
+        return f"option {command} before the command; write the command first, for example: {EXAMPLES[check]}"
+    problem = " ".join(str(error).split()).rstrip(".")
     if command == call.__name__ and isinstance(error, UnknownOptionError):
-        said += "; arguments of the tool are written without dashes, as key=value"
+        problem += "; write the tool's arguments as key=value, without dashes"
     known = f" {command}" if any(command == each.__name__ for each in EXAMPLES) else ""
-    return f"{said}; see mcp-actors{known} --help"
+    return f"{problem}; see mcp-actors{known} --help"

@@ -1,4 +1,4 @@
-"""Which file a command reads, and which servers of it it is about."""
+"""Find and load the configuration of a command."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ import attrs
 
 from .._errors import ConfigError
 from .._plain_text import plain_text
-from ..config import Input, LoadedConfig, ServerConfig
+from ..config import Input, LoadedConfig
 from ..config.formats import load_servers, name_of
 from ._output import Output
 from ._problems import Misuse
-from ._trust import make_sure
+from ._trust import require_trust
 
 __all__ = ["load"]
 
 PLACES: Final = (".mcp.json", "mcp.json", ".vscode/mcp.json", ".cursor/mcp.json")
-"""Where a configuration is looked for if none is named, in this order."""
+"""The files that are tried, in this order, if none is named."""
 
 
 def load(file: str | None, names: Sequence[str], output: Output) -> LoadedConfig:
-    """Load a configuration, or the one that is found. Who sits at a terminal is asked for the inputs of its servers.
+    """Load a configuration file. At a terminal, ask the user for the inputs of its servers.
 
     Args:
-        file: its path; None: the first of `PLACES` that there is.
-        names: the servers to load, as the file calls them or as they are called here; empty: all.
-        output: where a file that is found is named.
+        file: its path; None loads the first of `PLACES` that exists.
+        names: the servers to load, by their name in the file or their name here; if empty, all.
+        output: prints the name of a file that was found.
 
     Returns:
-        What was loaded, with the servers of these names only.
+        The configuration, with only the servers of these names.
 
     Raises:
-        ConfigError: the file cannot be read or understood.
-        Misuse: there is no such server in it.
-        Failure: a file was found that must not be run.
+        ConfigError: the file cannot be read or parsed.
+        Misuse: the file has no such server.
+        Failure: a file was found that must not be used.
     """
     if file is None:
         found = find_file()
-        make_sure(found, output, _reply)
+        require_trust(found, output, _reply)
         file = str(found)
-    names = [_called(name) for name in names]
+    names = [_name_here(name) for name in names]
     only = frozenset(names) if names else None
     loaded = load_servers(file, _ask if sys.stdin.isatty() else None, only)
     if loaded.source in loaded.failed:
@@ -57,7 +57,8 @@ def load(file: str | None, names: Sequence[str], output: Output) -> LoadedConfig
         if name not in known and name not in loaded.failed:
             raise Misuse(_unknown(name, [*known, *loaded.failed], loaded))
     failed = {name: error for name, error in loaded.failed.items() if name in names}
-    servers = tuple(_wanted(known[name]) for name in dict.fromkeys(names) if name in known)
+    # A server that is named is wanted, also if its entry says `disabled`.
+    servers = tuple(attrs.evolve(known[name], enabled=True) for name in dict.fromkeys(names) if name in known)
     return attrs.evolve(loaded, servers=servers, failed=failed, errors=tuple(failed.values()))
 
 
@@ -65,25 +66,20 @@ def find_file() -> Path:
     """Return the configuration of the current folder.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: no such file exists.
     """
     for place in PLACES:
         if Path(place).exists():
             return Path(place)
-    raise ConfigError(f"there is no {', '.join(PLACES[:-1])} or {PLACES[-1]} here; name a file with --config FILE")
+    raise ConfigError(f"no configuration file in this folder ({', '.join(PLACES)}); name one with --config FILE")
 
 
-def _called(name: str) -> str:
-    """Return what a server is called here, if it was named as its file has it."""
+def _name_here(name: str) -> str:
+    """Return the name that a server has here, given that or its name in the file."""
     try:
         return name_of("", "", name)
     except ConfigError:
         return name
-
-
-def _wanted(server: ServerConfig) -> ServerConfig:
-    """Return a server that was asked for by name, and so is wanted also if its entry says otherwise."""
-    return attrs.evolve(server, enabled=True)
 
 
 def _unknown(name: str, known: list[str], loaded: LoadedConfig) -> str:
@@ -93,19 +89,19 @@ def _unknown(name: str, known: list[str], loaded: LoadedConfig) -> str:
 
 
 def _ask(question: Input) -> str | None:
-    """Put a question to who sits at the terminal; an empty answer is none."""
+    """Ask the user at the terminal for an input; return None for an empty answer."""
     choices = f" ({', '.join(question.options)})" if question.options else ""
-    # The file may have come with somebody else's project.
+    # The file may have come with a foreign project, so its text must not act on the terminal.
     prompt = plain_text(f"{question.description or question.id}{choices}") + ": "
     return _reply(prompt, hidden=question.password)
 
 
 def _reply(prompt: str, *, hidden: bool = False) -> str | None:
-    """Return the answer of who sits at the terminal; an empty one, and the end of the input, is none."""
+    """Return the user's answer; None if it is empty, or at the end of the input."""
     try:
         return _answer(prompt, hidden=hidden) or None
     except (EOFError, KeyboardInterrupt) as error:
-        sys.stderr.write("\n")  # else what follows would stand behind the question
+        sys.stderr.write("\n")  # otherwise the next text would follow the question on its line
         if isinstance(error, KeyboardInterrupt):
             raise
         return None

@@ -1,4 +1,4 @@
-"""Ctrl-C while there is nothing yet to clean up."""
+"""Exit on Ctrl-C during imports."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-__all__ = ["INTERRUPTED", "leaving_at_once"]
+__all__ = ["INTERRUPTED", "exit_on_interrupt"]
 
 INTERRUPTED = 130
 
 
 @contextmanager
-def leaving_at_once() -> Iterator[None]:
-    """End this process where it stands, at a Ctrl-C in the block: for imports, which take most of a second.
-
-    A `KeyboardInterrupt` would not do: pydantic makes an error of its own of one that comes while it builds a model.
-    """
+def exit_on_interrupt() -> Iterator[None]:
+    """Exit at once on Ctrl-C in the block, which imports; nothing needs to be cleaned up yet."""
+    # Imports take most of a second. A `KeyboardInterrupt` would not do: pydantic turns one that hits it while it builds
+    # a model into an error of its own, and the user would see a traceback.
     before = signal.getsignal(signal.SIGINT)
     if before is signal.SIG_IGN:
         yield

@@ -1,4 +1,4 @@
-"""What a command prints: results on stdout, errors and progress on stderr, JSON if asked for."""
+"""Print results on stdout, and errors and progress on stderr."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from .._plain_text import indented, plain_text
 __all__ = ["Output"]
 
 
-_LONGEST: Final = 1024 * 1024  # characters that a terminal is given at once
+_LONGEST: Final = 1024 * 1024
+"""Characters of one text that are written to a terminal."""
 
 
 class Output:
-    """The two streams of a command. Colour is for terminals only, and `NO_COLOR` is respected.
+    """The two streams of a command. Only terminals get colours, and `NO_COLOR` is respected.
 
-    What servers say reaches a terminal as plain text, as it could do things there. Programs get it as it is.
+    On a terminal, text of servers is shown as plain text, because escape sequences in it could act on the terminal.
+    Programs get it unchanged.
 
     Args:
-        as_json: whether results are printed as JSON, and nothing else on stdout.
+        as_json: True to print results as JSON, and nothing else on stdout.
     """
 
     def __init__(self, *, as_json: bool = False) -> None:
@@ -34,13 +36,13 @@ class Output:
         self.messages = Console(stderr=True, highlight=False)
 
     @contextmanager
-    def waiting(self, what: str) -> Iterator[None]:
-        """Say on a terminal what is waited for, as long as it is."""
-        if not what or not self.messages.is_terminal:
+    def waiting(self, text: str) -> Iterator[None]:
+        """Show a text on a terminal as long as the block runs."""
+        if not text or not self.messages.is_terminal:
             yield
             return
-        # It would refresh from a thread of its own.
-        with Live(Text(what, style="dim"), console=self.messages, auto_refresh=False, transient=True):
+        # By default rich refreshes it from a thread of its own.
+        with Live(Text(text, style="dim"), console=self.messages, auto_refresh=False, transient=True):
             yield
 
     def line(self, *parts: str | tuple[str, str]) -> None:
@@ -56,7 +58,7 @@ class Output:
             self._write(plain_text(text, limit=_LONGEST, lines=True) if self.results.is_terminal else text)
 
     def json(self, data: Any) -> None:
-        """Print a result as JSON, if that was asked for."""
+        """Print a result as JSON, if `as_json` is set."""
         if not self.as_json:
             return
         indent = 2 if self.results.is_terminal else None
@@ -66,18 +68,18 @@ class Output:
         self._write(text)
 
     def _write(self, text: str) -> None:
-        # Not by rich, which would replace tabs.
+        # rich would replace tabs.
         self.results.file.write(f"{text}\n")
         self.results.file.flush()
 
     def error(self, error: BaseException | str) -> None:
-        """Say on stderr what is wrong, and what goes with it."""
+        """Print an error and its notes on stderr."""
         self._message("error", "bold red", str(error))
         for note in getattr(error, "__notes__", ()):
             self._message("error", "bold red", str(note))
 
     def failure(self, error: BaseException | str) -> None:
-        """Say on stderr why there is no result; where JSON was asked for, say it in its place too."""
+        """Print the error that ends the command on stderr, and as JSON if `as_json` is set."""
         self.error(error)
         self.json({"error": str(error)})
 
@@ -86,7 +88,7 @@ class Output:
         self.messages.print(Text(_on_one_line(text), style="dim"), soft_wrap=True)
 
     def warning(self, text: str) -> None:
-        """Say on stderr what may be wrong."""
+        """Print a warning on stderr."""
         self._message("warning", "yellow", text)
 
     def progress(self, text: str) -> None:
@@ -99,5 +101,5 @@ class Output:
 
 
 def _on_one_line(text: str) -> str:
-    """Return a text without what would act on a terminal, and with the spaces at its end, which fill a column."""
+    """Return a text without control characters, but with the spaces at its end, which fill a column."""
     return plain_text(text, limit=_LONGEST) + " " * (len(text) - len(text.rstrip(" ")))

@@ -1,4 +1,4 @@
-"""What a command ends with instead of a result, besides the errors that the whole package has."""
+"""The errors of commands, besides those of the package."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ __all__ = ["Failure", "Misuse"]
 
 
 class Failure(Exception):
-    """The command cannot do what it was asked for; the message says why."""
+    """The command has failed; the message says why."""
 
 
 class Misuse(Failure):
-    """What was typed cannot be meant; the message says what could be."""
+    """The command line is invalid; the message suggests a valid one."""

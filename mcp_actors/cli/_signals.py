@@ -1,4 +1,4 @@
-"""The signals that end a command, and what becomes of its servers then."""
+"""Stop the servers of a command on SIGTERM and SIGHUP."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Final
 
 import trio
 
-__all__ = ["Told", "until_told"]
+__all__ = ["Signalled", "until_signalled"]
 
-_TO_END: Final = (signal.SIGTERM, signal.SIGHUP)
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
-class Told(Exception):
-    """This process was told to end, by the signal of that number."""
+class Signalled(Exception):
+    """A signal has ended the command."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.strsignal(number) or str(number))
@@ -23,25 +23,25 @@ class Told(Exception):
 
 
 @asynccontextmanager
-async def until_told() -> AsyncIterator[None]:
-    """Cancel the block on SIGTERM and SIGHUP, which would end this process and leave its servers behind.
+async def until_signalled() -> AsyncIterator[None]:
+    """Cancel the block on SIGTERM and SIGHUP, whose default action would leave the servers behind.
 
     Raises:
-        Told: the block was cancelled for that.
+        Signalled: one of these signals has cancelled the block.
     """
-    told: list[int] = []
-    # A signal that is ignored, as by nohup, stays so.
-    heard = [each for each in _TO_END if signal.getsignal(each) is not signal.SIG_IGN]
-    with trio.open_signal_receiver(*heard) as signals:
+    received: list[int] = []
+    # A signal that is ignored, as under nohup, must stay ignored.
+    handled = [each for each in _SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
+    with trio.open_signal_receiver(*handled) as signals:
         async with trio.open_nursery() as nursery:
 
             async def listen() -> None:
                 async for number in signals:
-                    told.append(number)
+                    received.append(number)
                     nursery.cancel_scope.cancel(f"signal {number}")
 
             nursery.start_soon(listen)
             yield
             nursery.cancel_scope.cancel("the command is done")
-    if told:
-        raise Told(told[0])
+    if received:
+        raise Signalled(received[0])

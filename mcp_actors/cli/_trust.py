@@ -1,8 +1,8 @@
-"""Decide whether a configuration file that was found, and not named, may be used.
+"""Use a configuration that was found only if it is trusted.
 
-A configuration decides which programs run, so anybody who can write it can run anything as the user of this command. A
-file that is named with ``--config`` was chosen. A file in the current folder may have come with somebody else's
-project, or the folder may belong to another user.
+A configuration decides which programs run, so any user who can write it can run any program as the user of this
+command. A file that is named with ``--config`` was chosen by the user. A file in the current folder may have come with
+a foreign project, or the folder may belong to another user.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from ._output import Output
 from ._problems import Failure
 from ._session import describe
 
-__all__ = ["make_sure"]
+__all__ = ["require_trust"]
 
 _STATE: Final = Path("mcp-actors", "accepted.json")
 """The file of accepted configurations, below the user's state folder: path → hash of the content."""
 
 
-def make_sure(found: Path, output: Output, answer: Callable[[str], str | None]) -> None:
+def require_trust(found: Path, output: Output, answer: Callable[[str], str | None]) -> None:
     """Print the name of a file that was found, and refuse it unless the user can trust it.
 
     Only the user and root may be able to write the file. At a terminal the user is asked, once for each content of it.
@@ -40,15 +40,15 @@ def make_sure(found: Path, output: Output, answer: Callable[[str], str | None]) 
     Args:
         found: the file.
         output: prints its name.
-        answer: asks the user a question and returns the answer; None if there is none.
+        answer: asks the user a question and returns the answer, None for no answer.
 
     Raises:
         Failure: other users can write the file, or the user rejects it.
         ConfigError: the file cannot be read.
     """
-    for what, path, status in _decisive(found):
-        if who := _who_else(status):
-            problem = f"{what} {plain_text(str(path))} {who}, who could make it run any program as you"
+    for kind, path, status in _paths_to_check(found):
+        if reason := _writable_by_others(status):
+            problem = f"{kind} {plain_text(str(path))} {reason}, so others could make it run any program as you"
             raise Failure(f"{problem}; review the file, then name it: --config {found}")
     content, _ = read_bytes(str(found))
     output.note(f"using {found}")
@@ -56,11 +56,11 @@ def make_sure(found: Path, output: Output, answer: Callable[[str], str | None]) 
         _ask_once(found, hashlib.sha256(content).hexdigest(), answer)
 
 
-# --- who else can write it ------------------------------------------------------------------------------------------
+# --- other users ---------------------------------------------------------------------------------------------------
 
 
-def _decisive(found: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
-    """Yield all that decides on the content of a file: the file, any link to it, and the folders of both."""
+def _paths_to_check(found: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
+    """Yield the paths that decide on the content of a file: the file, a link to it, and the folders of both."""
     real = Path(os.path.realpath(found))
     yield "the file", found, os.lstat(found)
     yield "the file", real, os.stat(real)
@@ -68,12 +68,12 @@ def _decisive(found: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
         yield "the folder", folder, os.stat(folder)
 
 
-def _who_else(status: os.stat_result) -> str | None:
-    """Return who else can write a file, or replace it in its folder; None if nobody can."""
+def _writable_by_others(status: os.stat_result) -> str | None:
+    """Return why another user can write a file, or replace it in its folder; None if only the user and root can."""
     if status.st_uid not in (os.geteuid(), 0):
         return f"belongs to {_name_of(pwd.getpwuid, status.st_uid)}"
     if stat.S_ISLNK(status.st_mode) or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
-        return None  # a link has no mode; in a folder such as /tmp only the owner of a file can replace it
+        return None  # a link has no mode; in a sticky folder such as /tmp only the owner of a file can replace it
     if status.st_mode & stat.S_IWOTH:
         return "can be written by everybody"
     if status.st_mode & stat.S_IWGRP and not _is_alone_in(status.st_gid):
@@ -94,7 +94,7 @@ def _name_of(entry: Callable[[int], tuple[object, ...]], number: int) -> str:
         return str(number)
 
 
-# --- what the user wants --------------------------------------------------------------------------------------------
+# --- the user ------------------------------------------------------------------------------------------------------
 
 
 def _ask_once(found: Path, content: str, answer: Callable[[str], str | None]) -> None:
@@ -102,22 +102,22 @@ def _ask_once(found: Path, content: str, answer: Callable[[str], str | None]) ->
     accepted = _accepted()
     if accepted.get(path) == content:
         return
-    runs = "".join(f"    {line}\n" for line in _what_it_runs(found))
-    said = answer(f"{plain_text(path)} is new here, or has changed. It starts:\n{runs}Go on? [y/N] ") or ""
-    if said.strip().lower() not in ("y", "yes"):
+    runs = "".join(f"    {line}\n" for line in _programs_of(found))
+    reply = answer(f"{plain_text(path)} is new or has changed. It starts:\n{runs}Continue? [y/N] ") or ""
+    if reply.strip().lower() not in ("y", "yes"):
         raise Failure(f"{found} was not accepted and nothing was started; answer y, or name it: --config {found}")
     with suppress(OSError):  # the question is asked again next time
         _remember({**accepted, path: content})
 
 
-def _what_it_runs(found: Path) -> Iterator[str]:
+def _programs_of(found: Path) -> Iterator[str]:
     """Yield a line for each server of a file, also for those that need an input or are disabled."""
     for server in load_servers(str(found), lambda question: question.options[0] if question.options else "…").servers:
         yield plain_text(f"{server.name}: {describe(server.transport)}")
 
 
 def _state_file() -> Path:
-    # The XDG specification requires that a relative path counts as not set.
+    # The XDG specification requires that a relative path is treated as not set.
     folder = os.environ.get("XDG_STATE_HOME", "")
     return (Path(folder) if os.path.isabs(folder) else Path.home() / ".local" / "state") / _STATE
 

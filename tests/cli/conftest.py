@@ -1,4 +1,4 @@
-"""Running a command in this process: the servers are real, and only the interpreter is not started anew."""
+"""Run a command in this process, with real servers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .terminal import NAMED
 
 
 class Done(NamedTuple):
-    """What came of a command."""
+    """The result of a command."""
 
     returncode: int
     stdout: str

@@ -1,4 +1,4 @@
-"""A server that tries to write lines of other people's, wherever it has something to say; run as a process."""
+"""A server that tries to forge lines of a command wherever it can write text; run as a process."""
 
 from __future__ import annotations
 

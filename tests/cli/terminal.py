@@ -61,7 +61,7 @@ def wait_for_text(file: Path, text: str) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is a process of that number."""
+    """Return True if there is a process with this id."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -94,7 +94,7 @@ class Terminal:
 
     def close(self) -> None:
         """Close the terminal, as people close a window."""
-        # The number stays taken, for whoever opened it will close it.
+        # The descriptor stays open, because the block that opened it will close it.
         nowhere = os.open(os.devnull, os.O_RDWR)
         os.dup2(nowhere, self._master, inheritable=False)
         os.close(nowhere)
@@ -111,7 +111,7 @@ class Terminal:
         try:
             piece = os.read(self._master, 65536)
         except OSError:
-            return False  # so Linux says that nobody has the other side open any more
+            return False  # on Linux this means that the other side is closed
         self.raw += piece
         return bool(piece)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from ..messages import Said
 from ..servers.scripted_server import command
 from .conftest import Run
 from .terminal import PATIENCE, PROGRAM, is_running, piped, scripted, wait_for_text, write
@@ -27,7 +28,7 @@ FILE = ("--config", ".mcp.json")
 
 @contextmanager
 def answering(status: int, headers: Mapping[str, str]) -> Iterator[int]:
-    """Answer every request so, without a body; yield the port."""
+    """Answer every request with this status, without a body; yield the port."""
 
     class Answers(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -50,7 +51,7 @@ def answering(status: int, headers: Mapping[str, str]) -> Iterator[int]:
 
 
 class TestCheck:
-    def test_it_says_of_every_server_what_it_is(self, tmp_path: Path, run: Run) -> None:
+    def test_each_server_has_a_line_with_its_version(self, tmp_path: Path, run: Run) -> None:
         write(
             tmp_path,
             {
@@ -67,11 +68,11 @@ class TestCheck:
         assert off == "off     disabled  [x]"
         assert ESCAPE not in done.stdout
 
-    def test_it_says_what_a_server_does_that_is_slow_to_start(
+    def test_the_stderr_of_a_slow_server_is_shown(
         self, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """B-01: the last line of its stderr, again and again, and it waits for it."""
-        monkeypatch.setattr("mcp_actors.cli._session.TELL_EVERY", 0.2)
+        monkeypatch.setattr("mcp_actors.cli._session.REPORT_EVERY", 0.2)
         words = " ".join((scripted()["command"], *scripted()["args"]))
         script = f"echo unpacking >&2; sleep 1; exec {words}"
         settings = {"connect_timeout": 0.5, "startup_timeout": 60}
@@ -83,7 +84,7 @@ class TestCheck:
         assert len(told) > 1
         assert told[0].startswith("slow: still starting after ")
 
-    def test_it_says_what_is_wrong_and_what_to_do(self, tmp_path: Path, run: Run) -> None:
+    def test_each_failed_server_has_an_error_with_a_remedy(self, tmp_path: Path, run: Run) -> None:
         servers = {
             "missing": {"command": "no-such-program"},
             "exits": scripted("--exit-at-start", "7", "--stderr", "no licence"),
@@ -126,7 +127,7 @@ class TestCheck:
             (404, {}, "404 Not Found; check the path of the URL"),
         ],
     )
-    def test_it_says_of_a_url_what_is_wrong_with_it(
+    def test_a_url_that_fails_has_an_error_with_a_remedy(
         self, tmp_path: Path, run: Run, status: int, headers: dict[str, str], said: str
     ) -> None:
         with answering(status, headers) as port:
@@ -207,12 +208,12 @@ class TestCall:
         done = run("call", "a", "echo", "text=007 = [bold]James[/]")
         assert (done.returncode, done.stdout, done.stderr) == (0, "007 = [bold]James[/]\n", "")
 
-    def test_a_program_gets_it_as_it_is(self, tmp_path: Path) -> None:
+    def test_a_pipe_gets_the_text_unchanged(self, tmp_path: Path) -> None:
         write(tmp_path, {"a": scripted()})
         text = "tab\there \x1b[31mred\x1b[0m\nand \u202e"
         assert piped(tmp_path, "call", "a", "echo", f"text={text}").stdout == f"{text}\n"
 
-    def test_what_the_output_cannot_encode_is_no_reason_to_fail(
+    def test_characters_that_the_output_cannot_encode_are_escaped(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         write(tmp_path, {"a": scripted()})
@@ -230,19 +231,17 @@ class TestCall:
         [
             (["a", "ecko"], 2, "server 'a' has no tool 'ecko'; did you mean 'echo'?"),
             (["a", "echo", "txt=x"], 2, "the tool has no argument 'txt'; did you mean 'text'?"),
-            (["a", "echo", "x"], 2, "'x' is no argument; write key=value, or --args '{…}'"),
-            (["a", "sleep", "seconds=soon"], 2, "argument 'seconds': 'soon' is no number"),
-            (["a", "echo", "--args", "{"], 2, "--args is no JSON: Expecting property name"),
+            (["a", "echo", "x"], 2, "'x' is not an argument; write key=value, or --args '{…}'"),
+            (["a", "sleep", "seconds=soon"], 2, "argument 'seconds': 'soon' is not of type number"),
+            (["a", "echo", "--args", "{"], 2, "--args is not valid JSON (Expecting property name"),
             (["a", "echo"], 2, "arguments.text is missing"),
-            (["a", "echo", "--text", "x"], 2, "arguments of the tool are written without dashes, as key=value"),
+            (["a", "echo", "--text", "x"], 2, "write the tool's arguments as key=value, without dashes"),
             (["a"], 2, 'Command "call" parameter TOOL requires an argument; see mcp-actors call --help'),
             (["b", "echo"], 2, "there is no server 'b'; its servers are: a, gone"),
             (["gone", "echo"], 1, "server 'gone': command 'no-such-program' not found; install it"),
         ],
     )
-    def test_what_is_wrong_is_said_in_one_line(
-        self, tmp_path: Path, run: Run, words: list[str], code: int, said: str
-    ) -> None:
+    def test_an_error_is_one_line(self, tmp_path: Path, run: Run, words: list[str], code: int, said: str) -> None:
         write(tmp_path, {"a": scripted(), "gone": {"command": "no-such-program"}})
         done = run("call", *words)
         assert (done.returncode, done.stdout) == (code, "")
@@ -250,7 +249,9 @@ class TestCall:
         assert line.startswith("error: ")
         assert said in line
 
-    def test_servers_and_tools_may_be_named_as_they_are_elsewhere(self, tmp_path: Path, run: Run) -> None:
+    def test_servers_have_their_name_in_the_file_too_and_tools_their_public_name(
+        self, tmp_path: Path, run: Run
+    ) -> None:
         write(tmp_path, {"my/server": scripted(), "off/it": {**scripted(), "disabled": True}})
         assert run("call", "my/server", "echo", "text=x").stdout == "x\n"
         assert run("call", "my_server", "mcp__my_server__echo", "text=x").stdout == "x\n"
@@ -268,11 +269,11 @@ class TestCall:
         write(project, {"a": {"command": "./bin/python", "args": [*options, "server.py"]}})
         assert run("call", "a", "echo", "text=x", "-c", "project/.mcp.json") == (0, "x\n", "")
 
-    def test_an_error_of_the_server_is_told_as_such(self, tmp_path: Path, run: Run) -> None:
+    def test_an_error_of_the_server_is_reported_with_its_code(self, tmp_path: Path, run: Run, said: Said) -> None:
         write(tmp_path, {"a": scripted("--error-on-call", "-32050", "out of paper")})
         done = run("call", "a", "echo", "text=x")
         assert done.returncode == 1
-        assert done.stderr == "error: server 'a' answered with an error: out of paper (code -32050)\n"
+        said("error of the server", done.stderr)
 
 
 class TestWatch:
@@ -339,7 +340,7 @@ class TestMisuse:
     @pytest.mark.parametrize(
         "words", [["--help"], ["--version"], ["call", "--help"], ["chek"], ["call", "a"], ["check", "--every", "3"]]
     )
-    def test_it_is_told_without_the_protocol_having_been_imported(self, words: list[str]) -> None:
+    def test_help_and_usage_errors_do_not_import_the_sdk(self, words: list[str]) -> None:
         lines = (
             "import sys",
             "from mcp_actors.cli._app import run",
@@ -359,23 +360,23 @@ class TestMisuse:
     @pytest.mark.parametrize(
         "words", [["--config", "x.json", "check"], ["-c", "x.json"], ["--json"], ["--json", "tools"]]
     )
-    def test_options_stand_after_the_command(self, tmp_path: Path, run: Run, words: list[str]) -> None:
+    def test_an_option_before_the_command_is_refused(
+        self, tmp_path: Path, run: Run, words: list[str], said: Said
+    ) -> None:
         done = run(*words)
         assert done.returncode == 2
-        said = f"{words[0]} stands before the command; write the command first, as in: mcp-actors check --config "
-        assert done.stderr.startswith(f"error: {said}")
+        said("option before the command", done.stderr, option=f"option {words[0]} ")
 
     @pytest.mark.parametrize("given", ["http://127.0.0.1:1/mcp", "https://example.com/mcp"])
-    def test_a_url_is_no_file(self, tmp_path: Path, run: Run, given: str) -> None:
+    def test_a_url_is_not_a_file(self, tmp_path: Path, run: Run, given: str) -> None:
         assert "this is a URL and not the path of a file" in run("check", "-c", given).stderr
 
-    def test_without_a_file_it_says_where_it_looked(self, tmp_path: Path, run: Run) -> None:
+    def test_without_a_file_the_error_lists_the_places(self, tmp_path: Path, run: Run, said: Said) -> None:
         done = run("check")
         assert (done.returncode, done.stdout) == (1, "")
-        places = ".mcp.json, mcp.json, .vscode/mcp.json or .cursor/mcp.json"
-        assert done.stderr == f"error: there is no {places} here; name a file with --config FILE\n"
+        said("no configuration file", done.stderr)
 
-    def test_a_file_that_is_named_must_be_there(self, tmp_path: Path, run: Run) -> None:
+    def test_a_named_file_must_exist_and_be_valid(self, tmp_path: Path, run: Run) -> None:
         done = run("check", "--config", "other.json")
         assert done.stderr == "error: other.json: file not found; correct the path, or create the file\n"
         (tmp_path / "other.json").write_text("{")
@@ -396,7 +397,7 @@ class TestMisuse:
             (["call", "gone", "x"], 1, "server 'gone': command 'no-such-program' not found"),
             (["call", "a", "ecko"], 2, "server 'a' has no tool 'ecko'; did you mean 'echo'?"),
             (["call", "a", "echo", "txt=x"], 2, "the tool has no argument 'txt'"),
-            (["call", "a", "echo", "text=x", "--args", "{"], 2, "--args is no JSON"),
+            (["call", "a", "echo", "text=x", "--args", "{"], 2, "--args is not valid JSON"),
             (["call", "a", "crash", "code=3"], 1, "server 'a'"),
             (["chek"], 2, 'Unknown command "chek"'),
         ],
@@ -415,14 +416,13 @@ class TestMisuse:
     def test_help_has_an_example(self, tmp_path: Path, run: Run, words: list[str]) -> None:
         done = run(*words)
         assert done.returncode == 0
-        assert "Example:" in done.stdout
-        assert "mcp-actors " in done.stdout.partition("Example:")[2]
+        assert "mcp-actors " in done.stdout.partition("Example")[2]
 
     @pytest.mark.parametrize("every", ["0", "-1", "nan", "inf"])
-    def test_a_table_is_made_anew_after_some_time(self, tmp_path: Path, run: Run, every: str) -> None:
+    def test_the_interval_of_watch_is_a_positive_number(self, tmp_path: Path, run: Run, every: str, said: Said) -> None:
         done = run("watch", "--every", every)
         assert done.returncode == 2
-        assert done.stderr == f"error: --every is {float(every)}; give a number of seconds over 0\n"
+        said("--every not positive", done.stderr, every=float(every))
 
     @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
     def test_a_stream_may_be_closed(self, tmp_path: Path, closed: str) -> None:
@@ -433,14 +433,14 @@ class TestMisuse:
         assert ("a  ready" in done.stdout) is (">&-" not in closed or closed == "2>&-")
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is full")
-    def test_output_that_cannot_be_written_is_said(self, tmp_path: Path) -> None:
+    def test_output_that_cannot_be_written_is_an_error(self, tmp_path: Path, said: Said) -> None:
         write(tmp_path, {"a": scripted()})
         shell = f"exec {' '.join(PROGRAM)} tools {' '.join(FILE)} > /dev/full"
         done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 1
-        assert done.stderr == "error: the output cannot be written: No space left on device\n"
+        said("output cannot be written", done.stderr)
 
-    def test_who_reads_no_further_is_no_error(self, tmp_path: Path, run: Run) -> None:
+    def test_a_reader_that_ends_early_causes_no_error(self, tmp_path: Path, run: Run) -> None:
         write(tmp_path, {"a": scripted("--tools", "900")})
         shell = f"{' '.join((*PROGRAM, 'tools', *FILE))} | head -n 1"
         done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
@@ -448,7 +448,7 @@ class TestMisuse:
         assert done.stderr == ""
 
 
-def test_an_input_that_nobody_can_be_asked_for_is_an_error(tmp_path: Path, run: Run) -> None:
+def test_an_input_without_a_terminal_is_an_error(tmp_path: Path, run: Run) -> None:
     inputs: list[dict[str, Any]] = [{"id": "key", "type": "promptString", "description": "The key"}]
     write(tmp_path, {"a": {"command": "x", "args": ["${input:key}"]}}, inputs=inputs)
     assert "input 'key' has to be asked for" in run("check").stdout

@@ -1,4 +1,4 @@
-"""No text of a server begins a line of a command, nor does anything to it."""
+"""Text of a server cannot forge lines of a command."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_command_shows_only_lines_of_its_own(tmp_path: Path, run: Run, command
             assert json.loads(done.stdout)
 
 
-def test_nor_does_a_terminal(tmp_path: Path) -> None:
+def test_a_terminal_shows_only_lines_of_the_command(tmp_path: Path) -> None:
     """B-21."""
     write(tmp_path, {"a": FORGER | OLD, "b": {**FORGER, "args": [*FORGER["args"], "--exit"], **OLD}})
     with terminal(tmp_path, "check") as shown:
@@ -53,7 +53,7 @@ def test_nor_does_a_terminal(tmp_path: Path) -> None:
         assert "\x1b[2J" not in shown.raw.decode()
 
 
-async def test_nor_does_a_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_log_has_only_lines_of_this_package(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """B-21: by any logger of this package, at any level."""
     file = {"mcpServers": {"a": FORGER | OLD, "b": {**FORGER, "args": [*FORGER["args"], "--exit"], **OLD}}}
     with caplog.at_level(logging.DEBUG, "mcp_actors"):

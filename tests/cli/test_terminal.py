@@ -27,7 +27,7 @@ def test_check_is_in_colour(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_who_wants_no_colour_gets_none(tmp_path: Path, variables: dict[str, Any]) -> None:
+def test_colours_can_be_disabled(tmp_path: Path, variables: dict[str, Any]) -> None:
     write(tmp_path, {"a": scripted(), "b": {"command": "no-such-program"}})
     with terminal(tmp_path, "check", **variables) as shown:
         assert shown.wait() == 1
@@ -73,7 +73,7 @@ def test_watch_is_a_live_table(tmp_path: Path) -> None:
         assert "Traceback" not in shown.text
 
 
-def test_watch_says_what_it_waits_for_and_what_is_wrong_on_80_columns(tmp_path: Path) -> None:
+def test_watch_shows_connecting_servers_and_errors_on_80_columns(tmp_path: Path) -> None:
     gone, slow = "a-server-of-a-long-name", {"connect_timeout": 1, "restart": {"backoff": {"first": 600}}}
     write(tmp_path, {"slow": scripted("--never-answer", **slow), gone: {"command": "no-such-program"}})
     with terminal(tmp_path, "watch", columns=80) as shown:
@@ -87,7 +87,7 @@ def test_watch_says_what_it_waits_for_and_what_is_wrong_on_80_columns(tmp_path: 
 
 
 @pytest.mark.parametrize("words", [["watch"], ["call", "a", "mute"]])
-def test_who_closes_the_terminal_leaves_no_server_behind(tmp_path: Path, words: list[str]) -> None:
+def test_closing_the_terminal_stops_the_servers(tmp_path: Path, words: list[str]) -> None:
     pids = tmp_path / "pids"
     write(tmp_path, {"a": scripted("--pid-file", str(pids), "--ignore-eof")})
     with terminal(tmp_path, *words) as shown:
@@ -97,7 +97,7 @@ def test_who_closes_the_terminal_leaves_no_server_behind(tmp_path: Path, words: 
     assert not is_running(int(pids.read_text()))
 
 
-def test_who_watches_a_closed_terminal_is_deaf_for_a_moment_only(tmp_path: Path) -> None:
+def test_watch_ends_when_its_terminal_is_closed_and_sighup_is_ignored(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     write(tmp_path, {"a": scripted("--pid-file", str(pids), "--ignore-eof")})
     with terminal(tmp_path, "watch", deaf=True) as shown:
@@ -140,7 +140,7 @@ def test_a_question_need_not_be_answered(tmp_path: Path, password: bool, keys: s
         assert shown.text.replace("^C", "").startswith(f"Your key: \n{said}\n")
 
 
-def test_only_what_the_named_server_needs_is_asked_and_the_question_does_nothing_to_the_terminal(
+def test_only_inputs_of_the_named_server_are_asked_for_and_a_question_cannot_act_on_the_terminal(
     tmp_path: Path,
 ) -> None:
     inputs = [
@@ -160,7 +160,7 @@ def test_only_what_the_named_server_needs_is_asked_and_the_question_does_nothing
         assert b"owned" not in shown.raw
 
 
-def test_what_a_server_says_does_nothing_to_the_terminal(tmp_path: Path) -> None:
+def test_text_of_a_server_cannot_act_on_the_terminal(tmp_path: Path) -> None:
     write(tmp_path, {"a": scripted("--name", "evil\x1b]0;owned\x07\x1b[2Jname")})
     words = "text=red\x1b[31m \x1b]0;owned\x07and\ttext\n[bold]two\u202e"
     with terminal(tmp_path, "call", "a", "echo", words) as shown:
@@ -177,11 +177,11 @@ def test_what_a_server_says_does_nothing_to_the_terminal(tmp_path: Path) -> None
         assert b"owned" not in shown.raw
 
 
-def test_who_waits_is_told_for_what(tmp_path: Path) -> None:
+def test_check_shows_which_servers_it_connects_to(tmp_path: Path) -> None:
     write(tmp_path, {"quick": scripted(), "slow": scripted("--never-answer", connect_timeout=1)})
     with terminal(tmp_path, "check") as shown:
         shown.wait_for("connecting to quick, slow …")
         assert shown.wait() == 1
         assert "no answer within 1 s" in shown.text
-        # What was waited for is no more to be seen: its line was erased.
+        # The line is erased at the end.
         assert b"\x1b[2K" in shown.raw.partition("slow …".encode())[2]

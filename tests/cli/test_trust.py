@@ -1,4 +1,4 @@
-"""A configuration that was found is run only if nobody else could have written it, and its user wants it."""
+"""A configuration that was found is used only if no other user can write it and its user accepts it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .terminal import COMMAND, NAMED, PATIENCE, piped, scripted, terminal, write
 
 pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
 
-SOMEBODY = 54321
+STRANGER = 54321
 """The number of a user that is not this one."""
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away; the other tests do without")
@@ -47,7 +47,7 @@ def refusal(folder: Path, *words: str) -> str:
 
 
 @pytest.mark.parametrize("command", [("check", "--json"), ("tools",), ("call", "a", "echo"), ("watch",)])
-def test_no_command_runs_a_file_that_everybody_can_write(folder: Path, command: tuple[str, ...]) -> None:
+def test_no_command_uses_a_file_that_everybody_can_write(folder: Path, command: tuple[str, ...]) -> None:
     """B-20."""
     (folder / ".mcp.json").chmod(0o666)
     done = piped(folder, *command)
@@ -57,7 +57,7 @@ def test_no_command_runs_a_file_that_everybody_can_write(folder: Path, command: 
     assert not (folder / "started").exists()
 
 
-def test_nor_one_in_a_folder_where_others_could_put_another_in_its_place(folder: Path) -> None:
+def test_a_file_in_a_folder_that_everybody_can_write_is_refused(folder: Path) -> None:
     """B-20."""
     folder.chmod(0o777)
     said = refusal(folder)
@@ -67,7 +67,7 @@ def test_nor_one_in_a_folder_where_others_could_put_another_in_its_place(folder:
     assert (folder / "started").exists()
 
 
-def test_nor_one_behind_a_link(folder: Path, tmp_path: Path) -> None:
+def test_a_link_into_a_folder_that_everybody_can_write_is_refused(folder: Path, tmp_path: Path) -> None:
     """B-20: neither a file nor a folder of others becomes ours by a link."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(mode=0o777)
@@ -77,7 +77,7 @@ def test_nor_one_behind_a_link(folder: Path, tmp_path: Path) -> None:
     assert f"the folder {elsewhere} can be written by everybody" in refusal(folder)
 
 
-def test_nor_one_of_a_folder_below(folder: Path) -> None:
+def test_a_file_in_a_writable_folder_below_is_refused(folder: Path) -> None:
     """B-20."""
     (folder / ".mcp.json").unlink()
     (folder / ".vscode").mkdir()
@@ -88,31 +88,31 @@ def test_nor_one_of_a_folder_below(folder: Path) -> None:
 
 @AS_ROOT
 @pytest.mark.parametrize("what", ["file", "folder", "link"])
-def test_nor_what_belongs_to_somebody_else(folder: Path, what: str) -> None:
-    """B-20: root runs it too only if it is told to."""
+def test_a_file_of_another_user_is_refused(folder: Path, what: str) -> None:
+    """B-20: by root too, unless the file is named."""
     file = folder / ".mcp.json"
     if what == "link":
         file.rename(folder / "other.json")
         file.symlink_to("other.json")
-    os.chown(folder if what == "folder" else file, SOMEBODY, -1, follow_symlinks=False)
-    assert f"belongs to {SOMEBODY}" in refusal(folder)
+    os.chown(folder if what == "folder" else file, STRANGER, -1, follow_symlinks=False)
+    assert f"belongs to {STRANGER}" in refusal(folder)
     done = piped(folder, "check", "--config", ".mcp.json")
     assert "belongs to" not in done.stderr
     assert (folder / "started").exists()
 
 
 @AS_ROOT
-def test_a_group_of_others_counts_and_that_of_root_does_not(folder: Path) -> None:
+def test_a_file_that_a_group_of_others_can_write_is_refused(folder: Path) -> None:
     """B-20."""
     file = folder / ".mcp.json"
     file.chmod(0o664)
-    os.chown(file, -1, SOMEBODY)
-    assert f"can be written by the group {SOMEBODY}" in refusal(folder)
+    os.chown(file, -1, STRANGER)
+    assert f"can be written by the group {STRANGER}" in refusal(folder)
     os.chown(file, -1, 0)
     assert "can be written" not in piped(folder, "check").stderr
 
 
-def test_without_a_terminal_a_file_that_was_found_is_named_and_run(folder: Path) -> None:
+def test_without_a_terminal_a_file_that_was_found_is_named_and_used(folder: Path) -> None:
     """B-20: on stderr, and only if it was found."""
     run = partial(run_python, *COMMAND, "check", "--json", cwd=folder, timeout=PATIENCE)
     done = run()
@@ -123,7 +123,7 @@ def test_without_a_terminal_a_file_that_was_found_is_named_and_run(folder: Path)
     assert NAMED not in named.stderr
 
 
-def test_at_a_terminal_it_is_asked_once_for_each_content(tmp_path: Path) -> None:
+def test_at_a_terminal_the_user_is_asked_once_for_each_content(tmp_path: Path) -> None:
     """B-20."""
     state = tmp_path / "state"
     folder = tmp_path / "project"
@@ -158,7 +158,7 @@ def test_at_a_terminal_it_is_asked_once_for_each_content(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"x": 1', None])
-def test_a_memory_that_cannot_be_read_or_written_only_asks_again(tmp_path: Path, content: str | None) -> None:
+def test_if_the_answer_cannot_be_remembered_it_is_asked_for_again(tmp_path: Path, content: str | None) -> None:
     """B-20."""
     write(tmp_path, {"a": scripted()})
     state = tmp_path / "state"

@@ -1,7 +1,7 @@
-"""The subcommands: their signatures and help, and the code that each of them runs.
+"""The subcommands of the command line.
 
-Only the parser of the command line imports this room. It offers the signatures; a signature imports the code behind it
-when the command is run, because that code imports the SDK, which takes most of a second.
+Only the parser imports this room. It offers the signatures of the commands with their help; a signature imports the
+code behind it when the command is run, because that code imports the SDK, which takes most of a second.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From ``key=value`` on a command line to the arguments of a tool, typed by its schema."""
+"""Convert ``key=value`` words to the arguments of a tool."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ __all__ = ["parse_arguments"]
 def parse_arguments(words: Iterable[str], as_json: str | None, schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call.
 
-    A value is taken as its property in the schema says: as text, a number, true or false, or JSON. A key may be
-    repeated if it is an array. Without a type in the schema a value is taken as JSON if it is some, else as text.
+    The type of a value is the one that the schema has for its key: text, a number, true or false, or JSON. A key whose
+    type is an array may be repeated. If the schema has no type for a key, a value that is valid JSON is converted, and
+    any other is text.
 
     Args:
-        words: the words, ``key=value`` each.
+        words: words of the form ``key=value``.
         as_json: a JSON object with arguments, to which the words are added.
         schema: the input schema of the tool.
 
     Raises:
-        Misuse: a word has no ``=``, names no argument of the tool, or its value is none of its type.
+        Misuse: a word has no ``=``, its key is not an argument of the tool, or its value has the wrong type.
     """
     arguments = _object(as_json) if as_json is not None else {}
     properties = schema.get("properties")
@@ -32,7 +33,7 @@ def parse_arguments(words: Iterable[str], as_json: str | None, schema: Mapping[s
     for word in words:
         key, equals, text = word.partition("=")
         if not equals or not key:
-            raise Misuse(f"{word!r} is no argument; write key=value, or --args '{{…}}'")
+            raise Misuse(f"{word!r} is not an argument; write key=value, or --args '{{…}}'")
         others = schema.get("additionalProperties")
         if key not in known and not others and (known or others is False):
             raise Misuse(_unknown(key, known))
@@ -44,17 +45,17 @@ def _object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise Misuse(f"--args is no JSON: {error}") from None
+        raise Misuse(f"--args is not valid JSON ({error}); write --args '{{\"key\": …}}'") from None
     except RecursionError:
-        raise Misuse("--args is nested too deeply to be read") from None
+        raise Misuse("--args is nested too deeply; use fewer levels") from None
     if not isinstance(found, dict):
-        raise Misuse("--args is no JSON object; write --args '{\"key\": …}'")
+        raise Misuse("--args is not a JSON object; write --args '{\"key\": …}'")
     return found
 
 
 def _unknown(key: str, known: Mapping[str, Any]) -> str:
     near = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"it takes: {', '.join(known) or 'none'}"
+    hint = f"did you mean {near[0]!r}?" if near else f"its arguments are: {', '.join(known) or 'none'}"
     return f"the tool has no argument {key!r}; {hint}"
 
 
@@ -64,19 +65,21 @@ def _add(arguments: dict[str, Any], key: str, text: str, schema: object) -> None
         items = schema.get("items") if isinstance(schema, Mapping) else None
         others = arguments.get(key, [])
         if not isinstance(others, list):
-            raise Misuse(f"argument {key!r} is no array in --args, to which {text!r} could be added")
+            raise Misuse(
+                f"argument {key!r}: cannot add {text!r}, because --args does not set it to an array; change that"
+            )
         arguments[key] = [*others, _value(key, text, _kinds(items))]
     else:
         arguments[key] = _value(key, text, kinds)
 
 
 def _kinds(schema: object) -> frozenset[str]:
-    """Return the types that a schema allows, as far as it says so in plain words."""
+    """Return the types that a schema allows, as far as ``type``, ``anyOf`` and ``oneOf`` say."""
     if not isinstance(schema, Mapping):
         return frozenset()
     kinds: set[str] = set()
-    said = schema.get("type")
-    kinds.update(each for each in (said if isinstance(said, list) else [said]) if isinstance(each, str))
+    named = schema.get("type")
+    kinds.update(each for each in (named if isinstance(named, list) else [named]) if isinstance(each, str))
     for alternative in (*_list(schema, "anyOf"), *_list(schema, "oneOf")):
         kinds |= _kinds(alternative)
     return frozenset(kinds)
@@ -99,7 +102,7 @@ _OF_JSON: dict[type, frozenset[str]] = {
 
 
 def _value(key: str, text: str, kinds: frozenset[str]) -> Any:
-    """Return a text as a value of one of these types; text itself is the last that is tried."""
+    """Convert a text to one of these types; it stays text only if no other type fits."""
     if kinds == {"string"}:
         return text
     try:
@@ -112,4 +115,4 @@ def _value(key: str, text: str, kinds: frozenset[str]) -> Any:
         return value
     if "string" in kinds:
         return text
-    raise Misuse(f"argument {key!r}: {text!r} is no {' or '.join(sorted(kinds))}")
+    raise Misuse(f"argument {key!r}: {text!r} is not of type {' or '.join(sorted(kinds))}")

@@ -1,4 +1,4 @@
-"""``mcp-actors call``: one tool, called once."""
+"""``mcp-actors call``: call a tool once."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ __all__ = ["call_tool"]
 async def call_tool(
     server: str, tool: str, words: Sequence[str], as_json: str | None, config: str | None, output: Output
 ) -> int:
-    """Call a tool, print what it returns, and return the exit code."""
+    """Call a tool, print its result, and return the exit code."""
     loaded = load(config, [server], output)
     for error in loaded.errors:
         raise error
     async with open_once(loaded, output, strict=True) as group:
-        [(server, ref)] = group.items()  # under the name that it has here
+        [(server, ref)] = group.items()  # by its name here
         mask = masker_of(ref)
         found = _find([each for each in group.tools if each.server == server], server, tool)
-        given = parse_arguments(words, as_json, found.input_schema)
+        arguments = parse_arguments(words, as_json, found.input_schema)
         async with _progress_bar(output) as report:
             try:
-                result = await ref.call_tool(found.name, given, progress=report)
+                result = await ref.call_tool(found.name, arguments, progress=report)
             except MCPError as error:
-                said = f"answered with an error: {error.message} (code {error.code})"
-                raise Failure(f"server {server!r} {said}") from None
+                message = f"answered with an error: {error.message} (code {error.code})"
+                raise Failure(f"server {server!r} {message}") from None
     output.json(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     if result.is_error:
-        output.error(f"tool {tool!r} failed: {mask(_text_of(result)) or 'it does not say why'}")
+        output.error(f"tool {tool!r} failed: {mask(_text_of(result)) or 'the server gave no reason'}")
         return 1
     output.text(_text_of(result))
     return 0
@@ -63,9 +63,9 @@ def _find(tools: list[CatalogTool], server: str, name: str) -> CatalogTool:
 
 @asynccontextmanager
 async def _progress_bar(output: Output) -> AsyncIterator[ProgressFnT]:
-    """Show a bar on stderr as soon as there is progress; nothing if that is no terminal."""
+    """Show a bar on stderr from the first progress on, if stderr is a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    # It would refresh from a thread of its own.
+    # By default rich refreshes it from a thread of its own.
     bar = Progress(*columns, console=output.messages, auto_refresh=False, transient=True)
     task = bar.add_task("", total=None)
 
@@ -82,12 +82,12 @@ async def _progress_bar(output: Output) -> AsyncIterator[ProgressFnT]:
 
 
 def _short(message: str | None) -> str:
-    """Return what a server says about its progress, as part of one line, and not as rich's markup."""
+    """Return a server's progress message as a short plain text, not as markup for rich."""
     return escape(plain_text(message or "", limit=60))
 
 
 def _text_of(result: CallToolResult) -> str:
-    """Return a result for people: its texts, else its structured content; other parts by their kind and size."""
+    """Return a result as text: its texts, or its structured content; other parts by their type and size."""
     parts = [_part(part) for part in result.content]
     if not parts and result.structured_content is not None:
         return json.dumps(result.structured_content, indent=2, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""``mcp-actors check``: is every server there, and if not, what is to be done?"""
+"""``mcp-actors check``: connect to every server and report the result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["check_servers"]
 
 @frozen(kw_only=True)
 class Finding:
-    """What was found out about one server. ``seconds`` is how long its connect took, or its failure."""
+    """The result of checking one server. ``seconds`` is the time until it was connected or had failed."""
 
     name: str
     state: str
@@ -34,13 +34,13 @@ class Finding:
 
 @frozen
 class Stopwatch:
-    """An observer that takes the time of each connect."""
+    """An observer that measures the time of each connect."""
 
     began: dict[str, float] = field(factory=dict)
     took: dict[str, float] = field(factory=dict)
 
     def __call__(self, event: Event) -> None:
-        """Note when a server comes into a state."""
+        """Record when a connect begins and ends."""
         if isinstance(event, StateChanged):
             if event.new == "connecting":
                 self.began.setdefault(event.server, event.time)
@@ -49,11 +49,11 @@ class Stopwatch:
 
 
 async def check_servers(names: Sequence[str], config: str | None, output: Output) -> int:
-    """Say of each server what it is, and return the exit code."""
+    """Print a line for each server, and return the exit code."""
     loaded = load(config, names, output)
     for warning in loaded.warnings:
         output.warning(warning)
-    findings = await _find_out(loaded, output)
+    findings = await _check(loaded, output)
     for finding in findings:
         _print(finding, max(len(each.name) for each in findings), output)
     output.json([asdict(finding) for finding in findings])
@@ -61,12 +61,12 @@ async def check_servers(names: Sequence[str], config: str | None, output: Output
     if bad:
         output.error(f"{bad} of {len(findings)} servers cannot be used")
     elif not findings:
-        output.warning(f"{loaded.source}: there are no servers in it")
+        output.warning(f"{loaded.source}: the file configures no servers; add one")
     return 1 if bad else 0
 
 
-async def _find_out(loaded: LoadedConfig, output: Output) -> list[Finding]:
-    """Connect to what can be connected to, and put everything in the order of the file: first what did not load."""
+async def _check(loaded: LoadedConfig, output: Output) -> list[Finding]:
+    """Connect to the servers; return first the entries that could not be loaded, then the servers in their order."""
     stopwatch = Stopwatch()
     async with open_once(loaded, output, observers=[stopwatch]) as group:
         connected = [_finding(config, group, stopwatch) for config in loaded.servers]
@@ -99,9 +99,9 @@ def _print(finding: Finding, width: int, output: Output) -> None:
     style = {"ready": "green", "disabled": "dim"}.get(finding.state, "red")
     words: list[Any] = [(finding.name.ljust(width), "bold"), "  ", (finding.state.ljust(8), style)]
     if finding.tools is not None:
-        said = " ".join(filter(None, (finding.server, finding.version))) or "a server without a name"
+        identity = " ".join(filter(None, (finding.server, finding.version))) or "a server without a name"
         tools = f"{finding.tools} tool{'' if finding.tools == 1 else 's'}"
-        words.append(f"  {said}, {finding.protocol_version}, {tools}, {finding.seconds:.2f} s")
+        words.append(f"  {identity}, {finding.protocol_version}, {tools}, {finding.seconds:.2f} s")
     elif finding.error is not None:
         words.append(f"  {finding.error}")
     if finding.reached:

@@ -1,7 +1,7 @@
-"""The commands as they are typed: their arguments, and their help.
+"""The signatures of the commands, and their help.
 
-What carries a command out is imported when it is run. With the types of the protocol that takes most of a second, and
-nobody waits that long for help, or for being told of a typo.
+The code behind a command is imported when the command is run. With the types of the protocol that takes most of a
+second, too long for help or for the message about a typo.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from cyclopts import Parameter
 
-from .._interrupt import leaving_at_once
+from .._interrupt import exit_on_interrupt
 from .._output import Output
 from .._problems import Misuse
 
@@ -22,8 +22,8 @@ ConfigFile: TypeAlias = Annotated[
     str | None,
     Parameter(
         name=["--config", "-c"],
-        help="The configuration file. Default: .mcp.json, mcp.json, .vscode/mcp.json or .cursor/mcp.json, "
-        "whichever is there first.",
+        help="The configuration file. Default: the first that exists of .mcp.json, mcp.json, .vscode/mcp.json and "
+        ".cursor/mcp.json.",
         show_default=False,
     ),
 ]
@@ -32,17 +32,17 @@ AsJson: TypeAlias = Annotated[bool, Parameter(name="--json", negative="", help="
 
 
 async def check(*servers: str, config: ConfigFile = None, json: AsJson = False) -> int:
-    """Connect to all servers, and say for each what it is, or what is wrong and what to do.
+    """Connect to all servers, and report for each its version, or its error with a remedy.
 
     Args:
-        servers: the servers to check. Default: all that are enabled.
-        config: the configuration file.
-        json: whether to print JSON.
+        servers: Servers to check. Default: all that are enabled.
+        config: The configuration file.
+        json: Print JSON.
 
     Returns:
-        0 if all is well, 1 if not.
+        0 if all servers are ready, 1 otherwise.
     """
-    with leaving_at_once():
+    with exit_on_interrupt():
         from ._check import check_servers
 
     return await check_servers(servers, config, Output(as_json=json))
@@ -52,14 +52,14 @@ async def tools(*servers: str, config: ConfigFile = None, json: AsJson = False) 
     """List the tools of all servers.
 
     Args:
-        servers: the servers whose tools are listed. Default: all that are enabled.
-        config: the configuration file.
-        json: whether to print JSON.
+        servers: Servers whose tools to list. Default: all that are enabled.
+        config: The configuration file.
+        json: Print JSON.
 
     Returns:
-        0 if all servers could be asked, 1 if not.
+        0 if all servers answered, 1 otherwise.
     """
-    with leaving_at_once():
+    with exit_on_interrupt():
         from ._tools import list_tools
 
     return await list_tools(servers, config, Output(as_json=json))
@@ -74,44 +74,44 @@ async def call(
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> int:
-    """Call a tool, and print what it returns.
+    """Call a tool and print its result.
 
-    On a terminal the progress that the server reports is a bar. Ctrl-C cancels the call at the server too.
+    On a terminal, progress that the server reports is shown as a bar. Ctrl-C cancels the call on the server too.
 
     Args:
-        server: the server, as it is called in the configuration.
-        tool: the tool, as the server calls it.
-        arguments: key=value, typed by the tool's schema: numbers, true and false, JSON for objects and arrays.
-        args: all arguments as one JSON object.
-        config: the configuration file.
-        json: whether to print JSON.
+        server: Name of the server in the configuration.
+        tool: Name of the tool.
+        arguments: key=value, of the type in the tool's schema: text, number, true or false, or JSON.
+        args: Arguments as a JSON object. Those written as key=value are added to it.
+        config: The configuration file.
+        json: Print JSON.
 
     Returns:
         0, or 1 if the tool failed.
     """
-    with leaving_at_once():
+    with exit_on_interrupt():
         from ._call import call_tool
 
     return await call_tool(server, tool, arguments, args, config, Output(as_json=json))
 
 
 async def watch(*servers: str, config: ConfigFile = None, json: AsJson = False, every: float = 1.0) -> int:
-    """Keep the servers connected and show their state, until Ctrl-C. On a terminal it is a live table.
+    """Keep the servers connected and show their states until Ctrl-C.
 
-    Elsewhere, and with --json, it is one line for each change of a state.
+    On a terminal this is a live table. Otherwise, and with --json, it is one line for each change of a state.
 
     Args:
-        servers: the servers to watch. Default: all that are enabled.
-        config: the configuration file.
-        json: whether to print JSON.
-        every: seconds after which the table is made anew, also if no state has changed.
+        servers: Servers to watch. Default: all that are enabled.
+        config: The configuration file.
+        json: Print JSON.
+        every: Seconds after which the table is updated even if no state has changed.
 
     Returns:
-        Never, but by Ctrl-C.
+        Never; Ctrl-C ends it.
     """
     if not 0 < every < math.inf:
-        raise Misuse(f"--every is {every}; give a number of seconds over 0")
-    with leaving_at_once():
+        raise Misuse(f"--every {every} is not valid; give a positive number of seconds")
+    with exit_on_interrupt():
         from ._watch import watch_servers
 
     return await watch_servers(servers, config, Output(as_json=json), every=every)
@@ -123,4 +123,4 @@ EXAMPLES: Final[Mapping[Callable[..., Any], str]] = {
     call: "mcp-actors call time get_current_time timezone=Europe/Paris",
     watch: "mcp-actors watch",
 }
-"""Every command, with an example for its help."""
+"""Every command, and an example of it for the help."""

@@ -1,4 +1,4 @@
-"""``mcp-actors tools``: what the servers offer."""
+"""``mcp-actors tools``: list the tools of the servers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ async def list_tools(names: Sequence[str], config: str | None, output: Output) -
         for tool in group.tools:
             mask = masker_of(group[tool.server])
             description = mask.data(tool.description)
-            takes = ", ".join(_words(tool.input_schema))
-            output.line((tool.server, "dim"), " ", (tool.name, "bold"), f"({takes})")
+            arguments = ", ".join(_arguments(tool.input_schema))
+            output.line((tool.server, "dim"), " ", (tool.name, "bold"), f"({arguments})")
             for line in (description or "").strip().splitlines()[:1]:
                 output.line(f"    {line.strip()}")
             listed.append(
@@ -40,8 +40,8 @@ async def list_tools(names: Sequence[str], config: str | None, output: Output) -
     return 1 if errors else 0
 
 
-def _words(schema: Any) -> list[str]:
-    """Return the arguments of a tool, those in brackets that need not be given."""
+def _arguments(schema: Any) -> list[str]:
+    """Return the names of a tool's arguments, optional ones in brackets."""
     required = schema.get("required", ())
     names = schema.get("properties") or {}
     return [name if name in required else f"[{name}]" for name in names]

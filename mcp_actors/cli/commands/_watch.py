@@ -1,4 +1,4 @@
-"""``mcp-actors watch``: what the servers do, as it happens."""
+"""``mcp-actors watch``: show the states of the servers as they change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ...servers import ServerGroup, ServerStatus, StateChanged, open_servers
 from .._configuration import load
 from .._output import Output
 from .._session import connecting
-from .._signals import Told, until_told
+from .._signals import Signalled, until_signalled
 
 __all__ = ["watch_servers"]
 
@@ -41,36 +41,37 @@ async def watch_servers(names: Sequence[str], config: str | None, output: Output
     for error in loaded.errors:
         output.error(error)
     if output.results.is_terminal and not output.as_json:
-        # It would refresh from a thread of its own.
+        # By default rich refreshes it from a thread of its own.
         with Live(connecting(loaded.servers), console=output.results, auto_refresh=False) as live:
-            async with until_told(), open_servers(*loaded.servers) as group:
+            async with until_signalled(), open_servers(*loaded.servers) as group:
                 await _show(group, live, every)
-    # An observer is told of the first connects too, but must not be kept waiting by who reads the output.
-    told, changes = trio.open_memory_channel[StateChanged](math.inf)
+    # An observer sees the first connects too. It must not block, so it hands the events to a task, because writing
+    # waits for the reader of the output.
+    send, changes = trio.open_memory_channel[StateChanged](math.inf)
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_tell, changes, output)
-            async with until_told(), open_servers(*loaded.servers, observers=[partial(_pass_on, told)]):
+            nursery.start_soon(_print_changes, changes, output)
+            async with until_signalled(), open_servers(*loaded.servers, observers=[partial(_forward, send)]):
                 await trio.sleep_forever()
     finally:
         with suppress(trio.WouldBlock):
-            while True:  # what happened while it ended
-                _tell_one(changes.receive_nowait(), output)
+            while True:  # the changes while the group was closed
+                _print_change(changes.receive_nowait(), output)
     raise AssertionError("unreachable")
 
 
-def _pass_on(told: trio.MemorySendChannel[StateChanged], event: Event) -> None:
+def _forward(send: trio.MemorySendChannel[StateChanged], event: Event) -> None:
     if isinstance(event, StateChanged):
-        told.send_nowait(event)
+        send.send_nowait(event)
 
 
-async def _tell(changes: trio.MemoryReceiveChannel[StateChanged], output: Output) -> None:
+async def _print_changes(changes: trio.MemoryReceiveChannel[StateChanged], output: Output) -> None:
     """Print one line for each change."""
     async for event in changes:
-        _tell_one(event, output)
+        _print_change(event, output)
 
 
-def _tell_one(event: StateChanged, output: Output) -> None:
+def _print_change(event: StateChanged, output: Output) -> None:
     change = {"server": event.server, "old": event.old, "new": event.new, "reason": event.reason}
     output.line((event.server, "bold"), f"  {event.old} -> {event.new}  {event.reason}")
     output.json({**change, "incarnation": event.incarnation})
@@ -82,15 +83,16 @@ async def _show(group: ServerGroup, live: Live, every: float) -> NoReturn:
     async with group.watch_events() as events:
         while True:
             if not live.console.is_terminal:
-                # It was closed. Whoever is deaf to that, as under nohup, would write to nobody for ever.
-                raise Told(signal.SIGHUP)
+                # The terminal was closed. Under nohup SIGHUP is ignored, and this would go on for ever without a
+                # reader.
+                raise Signalled(signal.SIGHUP)
             live.update(_table(group), refresh=True)
             with trio.move_on_after(every):
                 await anext(events)
 
 
 def _table(group: ServerGroup) -> Group:
-    """Make the table of this moment, with the last errors below: they need more room than a column would have."""
+    """Return a table of the current statuses, with the last errors below, which are too long for a column."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for heading in ("server", "state", "run", "pid", "for", "in flight", "queued", "restarts"):
         table.add_column(heading, overflow="ellipsis", no_wrap=True)
