@@ -65,7 +65,7 @@ TOLD: Any = lambda _, error: f"told: {error}"  # noqa: E731 - it is one argument
     [
         ("openai-agents", FAIL, {}, "^failed as asked$"),
         ("openai-agents", CRASH, {}, "^An error occurred while running the tool. Please try again.$"),
-        ("openai-agents", CRASH, {"failure_error_function": TOLD}, "^told: .*: server 'a': the connection ended"),
+        ("openai-agents", CRASH, {"failure_error_function": TOLD}, "^told: .*: server 'a': connection lost"),
         ("openai-agents", TIME_OUT, {"failure_error_function": TOLD}, "^told: .*: server 'a': .* 0.5 s"),
         ("openai-agents", MISSING, {"failure_error_function": TOLD}, "^told: .*'b'"),
         ("pydantic-ai", FAIL, {}, "^failed as asked$"),
@@ -73,7 +73,7 @@ TOLD: Any = lambda _, error: f"told: {error}"  # noqa: E731 - it is one argument
         ("pydantic-ai", MISSING, {}, "'b'"),
         ("pydantic-ai", MISSING, {"tool_error_behavior": "failed"}, "'b'"),
         ("pydantic-ai", TIME_OUT, {"server_error_behavior": "failed"}, "^server 'a': .* 0.5 s"),
-        ("pydantic-ai", CRASH, {"server_error_behavior": "retry"}, "^server 'a': the connection ended"),
+        ("pydantic-ai", CRASH, {"server_error_behavior": "retry"}, "^server 'a': connection lost"),
         ("langchain", FAIL, {"handle_tool_error": True}, "^failed as asked$"),
         ("langchain", TIME_OUT, {"handle_tool_error": True}, "^server 'a': .* 0.5 s"),
         (
@@ -85,7 +85,7 @@ TOLD: Any = lambda _, error: f"told: {error}"  # noqa: E731 - it is one argument
         ("langchain", MISSING, {"handle_tool_error": "no"}, "^no$"),
         ("anthropic", FAIL, {}, "^failed as asked$"),
         ("anthropic", TIME_OUT, {}, "server 'a': .* 0.5 s"),
-        ("anthropic", CRASH, {}, "server 'a': the connection ended"),
+        ("anthropic", CRASH, {}, "server 'a': connection lost"),
     ],
 )
 def test_what_the_model_hears(framework: str, call: Call, options: dict[str, Any], words: str) -> None:

@@ -363,7 +363,7 @@ CHANGES: Final[list[tuple[Any, ...]]] = [
 ]
 
 
-class Asking:
+class ServerRequests:
     """Asks a supervisor for something.
 
     Attributes:
@@ -392,7 +392,7 @@ async def crash(ref: ActorRef) -> None:
 @pytest.mark.parametrize("order", ORDERS)
 async def test_a_child_may_not_even_ask_a_supervisor_that_waits_for_its_start(order: Order, nested: bool) -> None:
     """B-35: the supervisor does not serve yet."""
-    asking = Asking("which_children")
+    asking = ServerRequests("which_children")
     spec = ChildSpec("p", lambda: Host(start=asking))
     if nested:
         spec = ChildSpec("n", partial(Supervisor, spec, start_order=order))
@@ -412,7 +412,7 @@ async def test_a_child_may_not_even_ask_a_supervisor_that_waits_for_its_start(or
 @pytest.mark.parametrize("change", CHANGES)
 async def test_a_child_that_restarts_may_not_ask_for_a_change_that_waits_for_it(change: Any, order: Order) -> None:
     """B-35: if starts are parallel nothing waits for it."""
-    asking = Asking(*change)
+    asking = ServerRequests(*change)
     starts = iter([None])
     specs = ChildSpec("a", Host), ChildSpec("p", lambda: Host(start=next(starts, asking)))
     async with open_supervisor(*specs, start_order=order) as supervisor:
@@ -429,7 +429,7 @@ async def test_a_child_that_restarts_may_not_ask_for_a_change_that_waits_for_it(
 
 async def test_a_child_that_restarts_may_ask_what_is_answered_at_once(autojump_clock: MockClock) -> None:
     """B-35: a question, and the stop of a child that does not serve."""
-    looking, stopping = Asking("count_children"), Asking("stop_child", "z")
+    looking, stopping = ServerRequests("count_children"), ServerRequests("stop_child", "z")
     starts = iter([None])
 
     async def look_and_stop(_: Host) -> None:
@@ -454,7 +454,7 @@ async def test_a_child_that_stops_may_not_ask_for_a_change_that_waits_for_it(
     autojump_clock: MockClock, by: str, order: Order
 ) -> None:
     """B-35: nor may a handler that is not to be cancelled, whose end the child waits for."""
-    asking = Asking("start_child", ChildSpec("new", Host))
+    asking = ServerRequests("start_child", ChildSpec("new", Host))
 
     async def tidy_up() -> None:
         try:
@@ -482,7 +482,7 @@ async def test_a_child_that_stops_may_not_ask_for_a_change_that_waits_for_it(
 @pytest.mark.parametrize("by", ["a handler", "its own task"])
 async def test_a_child_that_wants_to_stop_is_told_how(by: str) -> None:
     """B-35: the supervisor would stop it in the middle of asking for that."""
-    asking = Asking("stop_child", "p")
+    asking = ServerRequests("stop_child", "p")
     background = hook(lambda: go_and_ask()) if by == "its own task" else None
 
     async def go_and_ask() -> None:
@@ -503,7 +503,7 @@ async def test_a_child_that_wants_to_stop_is_told_how(by: str) -> None:
 
 async def test_another_may_have_a_child_stopped_for_which_it_works() -> None:
     """B-35: that ends the work, and is waited for by nobody."""
-    asking = Asking("stop_child", "p")
+    asking = ServerRequests("stop_child", "p")
     specs = ChildSpec("p", Host), ChildSpec("q", Host)
     async with open_supervisor(*specs) as supervisor:
         asking.supervisor = supervisor

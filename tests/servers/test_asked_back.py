@@ -43,7 +43,7 @@ SAMPLE = CreateMessageRequest(
 )
 
 
-class Asking(Library):
+class ServerRequests(Library):
     """Asks back so often, in each request of the kinds in which a server may; then it answers."""
 
     def __init__(self, rounds: int, **questions: Any) -> None:
@@ -83,14 +83,14 @@ def modern(library: Library, **options: Any) -> Any:
 
 @each_kind
 async def test_a_server_that_asks_for_another_round_gets_it(operation: str, autojump_clock: MockClock) -> None:
-    async with open_servers(modern(Asking(MAX_ROUNDS))) as servers:
+    async with open_servers(modern(ServerRequests(MAX_ROUNDS))) as servers:
         await KINDS[operation](servers["library"])
         assert servers["library"].statistics().latency.done == 1
 
 
 @each_kind
 async def test_rounds_without_an_end_are_ended(operation: str, autojump_clock: MockClock) -> None:
-    async with open_servers(modern(Asking(MAX_ROUNDS + 1))) as servers:
+    async with open_servers(modern(ServerRequests(MAX_ROUNDS + 1))) as servers:
         with pytest.raises(LimitExceeded) as caught:
             await KINDS[operation](servers["library"])
         assert servers["library"].state == "ready"
@@ -105,7 +105,7 @@ async def test_rounds_without_an_end_are_ended(operation: str, autojump_clock: M
     ("kind", "question"), [("elicitation", QUESTION), ("sampling", SAMPLE), ("roots", ListRootsRequest())]
 )
 async def test_what_nobody_here_can_answer_is_told_in_our_words(operation: str, kind: str, question: Any) -> None:
-    async with open_servers(modern(Asking(1, q=question))) as servers:
+    async with open_servers(modern(ServerRequests(1, q=question))) as servers:
         with pytest.raises(NotSupported) as caught:
             await KINDS[operation](servers["library"])
         assert servers["library"].state == "ready"
@@ -118,7 +118,7 @@ async def test_what_nobody_here_can_answer_is_told_in_our_words(operation: str, 
 
 async def test_the_rounds_have_the_time_of_one_request(autojump_clock: MockClock) -> None:
     """A deadline is for all of them together."""
-    async with open_servers(modern(Asking(MAX_ROUNDS), request_timeout=1)) as servers:
+    async with open_servers(modern(ServerRequests(MAX_ROUNDS), request_timeout=1)) as servers:
         with pytest.raises(RequestTimedOut, match="tools/call 'search' timed out after 1 s"):
             await servers["library"].call_tool("search")
         assert trio.current_time() == pytest.approx(1)
@@ -127,7 +127,7 @@ async def test_the_rounds_have_the_time_of_one_request(autojump_clock: MockClock
 
 
 async def test_who_leaves_between_two_rounds_leaves_at_once(autojump_clock: MockClock) -> None:
-    library = Asking(MAX_ROUNDS)
+    library = ServerRequests(MAX_ROUNDS)
     async with open_servers(modern(library)) as servers:
         with trio.move_on_after(0.3) as scope:
             await servers["library"].call_tool("search")
@@ -149,7 +149,7 @@ async def test_while_somebody_thinks_nobody_waits_for_progress(operation: str, a
         await trio.sleep(20 * asked)
         return ElicitResult(action="accept", content={})
 
-    library = Asking(2, first=QUESTION, second=QUESTION)
+    library = ServerRequests(2, first=QUESTION, second=QUESTION)
     config = modern(library, request_timeout=None, progress_timeout=1, callbacks=Callbacks(elicitation=think))
     async with open_servers(config) as servers:
         await KINDS[operation](servers["library"])

@@ -163,16 +163,16 @@ async def test_a_call_that_is_withdrawn_is_told_to_the_server_and_to_nobody_else
         assert servers["here"].statistics().in_flight == 0
 
 
-async def test_a_full_mailbox_and_a_server_that_was_stopped_are_told_in_terms_of_servers() -> None:
+async def test_a_full_mailbox_and_a_stopped_server_are_errors_about_the_server() -> None:
     options = {"max_in_flight": 1, "mailbox_size": 1, "overflow": "fail"}
     async with open_servers(server("a", **options)) as servers:
         calls = [Call(servers["a"].send_tool_call("sleep", {"seconds": 600})) for _ in range(3)]
-        with pytest.raises(LimitExceeded, match="which is its mailbox_size"):
+        with pytest.raises(LimitExceeded, match="mailbox full"):
             await calls[2].finish()
         await servers["a"].stop()
-        with pytest.raises(ServerUnavailable, match="was stopped while tools/call 'sleep' was with it"):
+        with pytest.raises(ServerUnavailable, match="was stopped during tools/call 'sleep'"):
             await calls[0].finish()
-        with pytest.raises(ServerUnavailable, match="is stopped; await its start") as queued:
+        with pytest.raises(ServerUnavailable, match=r"is stopped; .*start\(\)") as queued:
             await calls[1].finish()
         assert queued.value.state == "stopped"  # as it is now, and not as it was when that was decided
         with pytest.raises(ServerUnavailable, match="is stopped"):

@@ -109,7 +109,7 @@ async def test_a_full_mailbox_that_may_not_wait_says_so(tmp_path: Path) -> None:
         await wait_calls(log, 1)
         nursery.start_soon(servers["a"].call_tool, "pid")
         await wait_all_tasks_blocked()
-        with pytest.raises(LimitExceeded, match="server 'a': 1 requests wait already"):
+        with pytest.raises(LimitExceeded, match="server 'a': mailbox full: 1 requests are queued"):
             await servers["a"].call_tool("pid")
         nursery.cancel_scope.cancel("enough was seen")
 

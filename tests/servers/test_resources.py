@@ -122,7 +122,7 @@ async def test_all_pages_have_one_retry_budget() -> None:
     async with open_servers(library.config(retry=RetryPolicy(attempts=2, backoff=NO_DELAY))) as servers:
         with pytest.raises(MCPError, match="failure 1") as caught:
             await servers["library"].list_resources()
-        assert caught.value.__notes__ == ["this was attempt 2; there is no other (attempts)"]
+        assert caught.value.__notes__ == ["this was attempt 2; no further attempt (attempts)"]
         library.failing["resources/list"] = [MCPError(INTERNAL_ERROR, "only once")]
         assert await servers["library"].list_resources() == tuple(RESOURCES)
 

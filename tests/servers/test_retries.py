@@ -116,7 +116,7 @@ async def test_when_all_attempts_have_failed_the_last_failure_is_raised_alone(au
         with pytest.raises(MCPError, match="out of memory") as caught:
             await servers["here"].call_tool("plain", idempotent=True)
     assert len(here.began) == 3
-    assert caught.value.__notes__ == ["this was attempt 3; there is no other (attempts)"]
+    assert caught.value.__notes__ == ["this was attempt 3; no further attempt (attempts)"]
     assert caught.value.__context__ is None
 
 
@@ -157,7 +157,7 @@ async def test_no_retry_begins_after_the_time_of_the_request(autojump_clock: Moc
         with pytest.raises(MCPError) as caught:
             await servers["here"].call_tool("plain", idempotent=True)
         assert [time - began for time in here.began] == [0, 3, 6, 9]
-        assert caught.value.__notes__ == ["this was attempt 4; there is no other (deadline)"]
+        assert caught.value.__notes__ == ["this was attempt 4; no further attempt (deadline)"]
 
 
 async def test_a_caller_that_leaves_between_two_attempts_ends_them(autojump_clock: MockClock) -> None:
@@ -197,7 +197,7 @@ async def test_when_the_server_is_gone_before_the_second_attempt_the_first_is_no
         with pytest.raises(ServerUnavailable) as caught:
             await servers["a"].call_tool("add", {"a": 1, "b": 2}, idempotent=True)
     assert caught.value.outcome == "unknown"
-    assert caught.value.__notes__ == ["this was attempt 2; there is no other (final)"]
+    assert caught.value.__notes__ == ["this was attempt 2; no further attempt (final)"]
 
 
 @pytest.mark.parametrize("isolated", [False, True])
@@ -248,7 +248,7 @@ async def test_a_busy_http_server_is_asked_again_after_the_time_it_asked_for(htt
             with pytest.raises(HttpStatusError) as caught:
                 await servers["web"].call_tool("raw", raw._asdict(), idempotent=True)
             assert caught.value.status == status
-            assert caught.value.__notes__ == ["this was attempt 3; there is no other (attempts)"]
+            assert caught.value.__notes__ == ["this was attempt 3; no further attempt (attempts)"]
         began = trio.current_time()
         asked = Raw(response(429, "", "Retry-After: 1"), "keep")
         with pytest.raises(HttpStatusError):

@@ -26,9 +26,7 @@ async def test_with_fail_it_says_at_once_what_is_wrong() -> None:
         assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2})) == "3"
         await crash(servers, "a")
         began = trio.current_time()
-        with pytest.raises(
-            ServerUnavailable, match="server 'a': is backoff: its process was killed by SIGKILL"
-        ) as caught:
+        with pytest.raises(ServerUnavailable, match=r"server 'a' is down .backoff.: its process was killed") as caught:
             await servers["a"].call_tool("add", {"a": 1, "b": 2})
         assert trio.current_time() - began < PROMPT
     assert caught.value.state == "backoff"

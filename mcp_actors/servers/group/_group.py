@@ -17,7 +17,7 @@ from ...catalog import CatalogSnapshot, Listing
 from ...config import permitted
 from ...kernel import EVENT_BUFFER, SupervisorRef
 from ..record import ACTIVE, CONNECTED
-from ..ref import Reconnect, ServerRef, Supervised, change
+from ..ref import Reconnect, ServerEntry, ServerRef, change
 from ._tree import LIFECYCLE, supervisor_id
 
 if TYPE_CHECKING:
@@ -294,10 +294,10 @@ def _log_collisions(before: CatalogSnapshot, now: CatalogSnapshot) -> None:
             logger.warning("%s; to avoid the collision, rename a server or hide a tool (ToolFilter)", each)
 
 
-def _supervised(record: ServerRecord, group: SupervisorRef) -> Supervised:
+def _supervised(record: ServerRecord, group: SupervisorRef) -> ServerEntry:
     own = group.child(supervisor_id(record.config.name))
     assert isinstance(own, SupervisorRef)
-    return Supervised(record, own)
+    return ServerEntry(record, own)
 
 
 def _tool_not_found(

@@ -1,4 +1,4 @@
-"""What users hold of a server: a reference, valid across restarts, and the way of a request to its actor.
+"""References to servers, and the way of a request from its caller to the server's actor.
 
 The group comes in. It may touch everything below, and knows of no other server.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 from ._lifecycle import (
     LifecycleActor as LifecycleActor,
     Reconnect as Reconnect,
-    Supervised as Supervised,
+    ServerEntry as ServerEntry,
     change as change,
 )
 from ._pending import PendingRequest as PendingRequest
 from ._ref import ServerRef as ServerRef
 
-__all__ = ["LifecycleActor", "PendingRequest", "Reconnect", "ServerRef", "Supervised", "change"]
+__all__ = ["LifecycleActor", "PendingRequest", "Reconnect", "ServerEntry", "ServerRef", "change"]

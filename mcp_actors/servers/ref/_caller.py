@@ -1,9 +1,9 @@
-"""The way of a request on its caller's side: attempts, and what their failures mean.
+"""Send a request from its caller's side: attempts, retries, and the errors that the caller sees.
 
-Everything here happens in the task of the caller, but for the first attempt of one who has none (``_pending``). A
-request is one or more *attempts*; an attempt is one message to the server's actor (or, for a retry that is to be
-isolated, to an actor of its own). Whether there is another attempt is decided in ``_retry``, whether one is made at all
-in ``_breaker``; the time for all of them together is kept in ``_deadlines``.
+All of this runs in the caller's task (except the first attempt of a caller without one, see ``_pending``). A request is
+one or more *attempts*; an attempt is one message to the server's actor, or, for an isolated retry, to an actor of its
+own. ``policy._breaker`` decides whether an attempt is made, ``policy._retry`` whether another one follows, and
+``policy._deadlines`` limits the time of all attempts together.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ...kernel import ActorRef, PendingCall
     from ..policy import Deadline, Ticket
     from ..requests import Request
-    from ._lifecycle import Supervised
+    from ._lifecycle import ServerEntry
 
 __all__ = ["Caller"]
 
@@ -48,14 +48,14 @@ T = TypeVar("T")
 
 
 class Caller:
-    """Sends the requests of one server.
+    """Sends requests to one server.
 
     Args:
-        server: whose they are.
-        lifecycle: who connects it if it is lazy.
+        server: the server.
+        lifecycle: the actor that connects it if it is lazy.
     """
 
-    def __init__(self, server: Supervised, lifecycle: ActorRef) -> None:
+    def __init__(self, server: ServerEntry, lifecycle: ActorRef) -> None:
         self._server = server
         self._record = server.record
         self._config = server.record.config
@@ -63,14 +63,14 @@ class Caller:
         self._lifecycle = lifecycle
 
     async def ask(self, request: Request[T], deadline: Deadline, failure: Exception | None = None) -> T:
-        """Send a request, again if that fails and the policy allows it, and return its result.
+        """Send a request, retry it as the policy allows, and return its result.
 
-        **Cancellation**: leaves at once, and ends the attempts.
+        **Cancellation**: leaves at once and ends the attempts.
 
         Args:
             request: the request.
-            deadline: its deadline, which the caller of this function ends.
-            failure: the translated failure of the first attempt, if that was made already.
+            deadline: its deadline; the caller of this method ends it.
+            failure: the translated failure of the first attempt, if that was already made.
 
         Raises:
             ServerError, mcp.MCPError: the last attempt failed, or none was made.
@@ -92,41 +92,43 @@ class Caller:
                         failure = self.translate(exc, request)
                         self._settle(ticket, failure)
                     except BaseException as exc:
-                        self._settle(ticket, exc)  # else a cancelled probe would keep the breaker half open for ever
+                        self._settle(
+                            ticket, exc
+                        )  # otherwise a cancelled probe would keep the breaker half-open forever
                         raise
                     else:
                         self._settle(ticket, None)
                         self.succeeded(deadline)
                         return result
-                # Outside the handlers, so that no failure becomes the context of another.
+                # Outside the except blocks, so that no failure becomes the `__context__` of the next one.
                 if retries is None:
                     repeatable = request.repeatable(self._record)
                     retries = Retries(self._config.retry, self._record.tokens, repeatable, deadline.at)
                 await self._wait_to_retry(retries, deadline, failure)
                 failure = None
         finally:
-            del failure  # whose traceback refers to this frame
+            del failure  # breaks the reference cycle: its traceback refers to this frame
 
     def succeeded(self, deadline: Deadline) -> None:
-        """A request was answered."""
+        """Count the result of a request."""
         self._record.tokens.succeeded()
         if self._record.health.failing:
             self._record.health.answered()
         self._record.latency.done(trio.current_time() - deadline.began)
 
     async def _wait_to_retry(self, retries: Retries, deadline: Deadline, failure: Exception) -> None:
-        """Wait until the next attempt is due, or raise the failure of the last one if that is final."""
+        """Wait until the next attempt is due, or raise the failure of the last attempt if that is final."""
         try:
             if isinstance(failure, ServerError) and failure.server != self._config.name:
-                raise failure  # a middleware's, about another server
-            # A failure to connect is that of an attempt on a connection of its own, which did not send anything.
+                raise failure  # from a middleware, about another server
+            # Only an isolated attempt can raise ConnectFailed, and then nothing of it was sent.
             sent = not isinstance(failure, ConnectFailed)
             verdict = retries.failed(failure, trio.current_time(), sent=sent, random=random.random)
             if isinstance(verdict, NoRetry):
                 if retries.attempts > 1:
-                    failure.add_note(f"this was attempt {retries.attempts}; there is no other ({verdict.reason})")
+                    failure.add_note(f"this was attempt {retries.attempts}; no further attempt ({verdict.reason})")
                     if isinstance(failure, ServerUnavailable):
-                        failure.outcome = "unknown"  # this attempt was not sent, but an earlier one was
+                        failure.outcome = "unknown"  # this attempt was not sent, but an earlier one may have been
                 raise failure
             deadline.again = True
             await self._pause(verdict.delay)
@@ -138,15 +140,15 @@ class Caller:
                 self._record.health.answered()
             raise
         finally:
-            del failure  # whose traceback refers to this frame
+            del failure  # breaks the reference cycle: its traceback refers to this frame
 
     async def _pause(self, seconds: float) -> None:
-        """Wait before another attempt; not for the time of a server that was stopped, which the attempt then says."""
+        """Wait before the next attempt. Return early if the server is stopped; the attempt then raises that."""
         with trio.move_on_after(seconds):
             await self._wait_unwanted()
 
     def _admit(self, deadline: Deadline) -> Ticket | None:
-        """Ask the breaker, if there is one, for a ticket to send a request.
+        """Return a ticket of the breaker, or None if the server has no breaker.
 
         Raises:
             ServerUnavailable: the breaker is open.
@@ -160,7 +162,7 @@ class Caller:
         return ticket
 
     def _settle(self, ticket: Ticket | None, error: BaseException | None) -> None:
-        """Tell the breaker how an attempt ended."""
+        """Report the outcome of an attempt to the breaker."""
         if ticket is not None and self._record.breaker is not None:
             self._record.breaker.settle(ticket, trio.current_time(), error)
 
@@ -170,16 +172,16 @@ class Caller:
 
     @property
     def guarded(self) -> bool:
-        """Whether a breaker has to be asked before each attempt, and to be told what became of it."""
+        """Whether the server has a circuit breaker."""
         return self._record.breaker is not None
 
     def send(self, request: Request[T], deadline: Deadline) -> PendingCall[T]:
-        """Send a message to the actor.
+        """Put the request into the actor's mailbox.
 
         Raises:
-            ActorError, ServerUnavailable, RequestTimedOut: it was not sent.
+            ActorError, ServerUnavailable, RequestTimedOut: the request was not accepted.
         """
-        if deadline.expired:  # there was no message yet that could have been answered so
+        if deadline.expired:  # before there was a message that could have been answered with the error
             raise deadline.keeper.failure(deadline)
         if self._record.state not in ACTIVE:
             self._fail_or_wake()
@@ -187,9 +189,9 @@ class Caller:
         return call
 
     def translate(self, exc: Exception, request: Request[Any]) -> Exception:
-        """Return the error of a request that failed with an error of the actor, or any other exception as it is."""
+        """Translate the kernel's error about this server's actor; return any other exception unchanged."""
         if not isinstance(exc, ActorError) or exc.actor != self._actor.name:
-            return exc  # or it is about an actor that a middleware has called
+            return exc  # an ActorError about another actor comes from a middleware that has called it
         reason: BaseException | None = self._record.error
         failure: ServerError
         match exc:
@@ -202,16 +204,15 @@ class Caller:
                 failure = self.unavailable()
             case MailboxFull():
                 failure, reason = self._full(), None
-            case _:  # what else the kernel refuses is a call that would deadlock, and it says who waits for whom
+            case _:  # the kernel refused a call that would deadlock; its text says who waits for whom
                 failure, reason = self._deadlock(), exc
         failure.__cause__ = reason
         return failure
 
     async def _send_isolated(self, request: Request[T], deadline: Deadline) -> T:
-        """Send a request on a connection of its own, which is closed after it, within the ``stop_timeout``.
+        """Send a request on a connection of its own, and close that within the ``stop_timeout``.
 
-        The caller waits for that too: whoever wants a connection to himself takes it down. It ends with the server:
-        when that is stopped by hand, or its group is left.
+        The caller also waits for the close. The attempt ends early when the server is stopped or its group is closed.
         """
         if not self._is_wanted():
             raise self.unavailable() from self._record.error
@@ -225,8 +226,10 @@ class Caller:
                 async with open_background() as background:
                     background.start_soon(self._cancel_with_server, connecting, name=f"{name}:connect")
                     async with open_actor(ServerActor(record), name=name) as actor:
-                        background.cancel("it is connected")
-                        connecting.deadline = math.inf  # from here on the deadline is kept as any other
+                        background.cancel("the isolated attempt is connected")
+                        # From here on the server's `Deadlines` enforce the deadline and answer the call, so the scope
+                        # must not cut off the close of the connection.
+                        connecting.deadline = math.inf
                         deadline.call = call = actor.send_request(request)
                         background.start_soon(self._end_with_server, request, call, name=f"{name}:end")
                         return await call.wait()
@@ -244,36 +247,40 @@ class Caller:
         raise self._lost(request, reason) from reason
 
     def _is_wanted(self) -> bool:
-        """Whether nobody has stopped the server by hand or left its group."""
+        """Return False once the server was stopped or its group was closed."""
         return self._record.wanted and self._lifecycle.state == "running"
 
     async def _wait_unwanted(self) -> None:
-        """Wait until it does not stand any more."""
-        with suppress(ServerUnavailable):  # its group was left
+        """Wait until the server is stopped or its group is closed."""
+        with suppress(ServerUnavailable):  # the group was closed
             while self._is_wanted():
                 await self._record.wait_change()
 
     async def _cancel_with_server(self, connecting: trio.CancelScope) -> None:
-        """End the connect of an isolated attempt with the server."""
+        """Cancel the connect of an isolated attempt when the server is stopped."""
         await self._wait_unwanted()
-        connecting.cancel("the server was stopped, or its group was left")
+        connecting.cancel("the server was stopped, or its group was closed")
 
     async def _end_with_server(self, request: Request[Any], call: PendingCall[Any]) -> None:
-        """End an isolated attempt with the server."""
+        """Fail an isolated attempt when the server is stopped."""
         await self._wait_unwanted()
         call.expire(self._stopped_under(request))
 
     # --- a server that does not serve -------------------------------------------------------------------------------
 
     def _fail_or_wake(self) -> None:
-        """The server is down: wake it if it is lazy, or fail if that is what is wanted. Otherwise the request waits."""
+        """Decide about a request to a server that is down: wake a lazy server, fail at once, or let it wait.
+
+        Raises:
+            ServerUnavailable: the server is configured with ``when_down="fail"``.
+        """
         if self._record.dormant:
             self.wake()
         elif self._config.when_down == "fail" and self._record.error is not None:
             raise self.unavailable() from self._record.error
 
     def wake(self) -> None:
-        """Have a lazy server connected, and do not wait for it: requests wait in their places, as for any connect."""
+        """Start to connect a lazy server, without waiting. Requests wait in the mailbox, as for any connect."""
         self._record.wanted = True
         try:
             self._lifecycle.tell_nowait(Start((self._server,)))
@@ -281,34 +288,38 @@ class Caller:
             raise self._record.group_left() from None
 
     def given_up(self) -> ServerUnavailable | None:
-        """The error for whoever waits for something of the server, if it does not serve and will not by itself.
+        """Return the error for a subscription to a server that will not come back by itself; otherwise None.
 
-        None also if its group is being left: then it has more to say than that.
+        Also None while the group is being closed, which ends subscriptions with an error of its own.
         """
         gone = self._record.state in ("failed", "stopped") and not self._record.returning
         return self.unavailable() if gone and self._lifecycle.state == "running" else None
 
     def unavailable(self) -> ServerUnavailable:
-        """The error for a request that a server will not get."""
+        """Return the error for a request to a server that does not serve."""
         name, state, error = self._config.name, self._record.state, self._record.error
         if self._lifecycle.state != "running":
-            # The block has ended, and the servers are being stopped; `ServerRecord.left` comes after that.
+            # The block has ended and the servers are being stopped; `ServerRecord.leave` follows only after that.
             return self._record.group_left()
         if self._record.overdue is not None:
             message = f"{self._record.overdue}; wait longer with wait_state('ready'), or raise connect_timeout"
             return ServerUnavailable(message, server=name, state=state, last_error=error)
         retry_at = self._record.retry_at
         if error is None:
-            what = f"is {state}; await its start() to connect it again"
+            problem = f"is {state}; to connect it again, await servers[{name!r}].start()"
+        elif state in ("pending", "connecting", "backoff"):
+            problem = (
+                f"is down ({state}): {problem_of(error)}; it reconnects by itself; to wait for it, use when_down='wait'"
+            )
         elif retry_at is None:
-            what = f"is {state}: {problem_of(error)}; fix that, then await servers[{name!r}].restart()"
+            problem = f"{_verb(state)} {state}: {problem_of(error)}; fix that, then await servers[{name!r}].restart()"
         else:
             seconds = max(0.0, (retry_at - datetime.now(UTC)).total_seconds())
-            what = (
-                f"is {state}: {problem_of(error)}; the next attempt is in {seconds:.0f} s, to retry now await "
-                f"servers[{name!r}].restart()"
+            problem = (
+                f"{_verb(state)} {state}: {problem_of(error)}; the next attempt is in {seconds:.0f} s; to retry now, "
+                f"await servers[{name!r}].restart()"
             )
-        message = f"server {name!r}: {what}"
+        message = f"server {name!r} {problem}"
         return ServerUnavailable(message, server=name, state=state, last_error=error, retry_at=retry_at)
 
     # --- errors -----------------------------------------------------------------------------------------------------
@@ -317,16 +328,16 @@ class Caller:
         name = self._config.name
         why = f" ({problem_of(reason)})" if reason is not None else ""
         return ConnectionLost(
-            f"server {name!r}: the connection ended{why} while {request.operation} was with the server, "
-            "which may have acted on it; send it again only if that does no harm",
+            f"server {name!r}: connection lost{why} during {request.operation}, which may have taken effect; send it "
+            "again only if a second time does no harm",
             server=name,
         )
 
     def _stopped_under(self, request: Request[Any]) -> ServerUnavailable:
         name = self._config.name
         return ServerUnavailable(
-            f"server {name!r}: was stopped while {request.operation} was with it, and may have acted on it; "
-            "send it again only if that does no harm",
+            f"server {name!r} was stopped during {request.operation}, which may have taken effect; send it again only "
+            "if a second time does no harm",
             server=name,
             state=self._record.state,
             last_error=self._record.error,
@@ -336,27 +347,31 @@ class Caller:
     def _full(self) -> LimitExceeded:
         name = self._config.name
         return LimitExceeded(
-            f"server {name!r}: {self._config.mailbox_size} requests wait already, which is its mailbox_size; "
-            "send less at a time, raise mailbox_size, or use overflow='wait'",
+            f"server {name!r}: mailbox full: {self._config.mailbox_size} requests are queued already (mailbox_size); "
+            "send fewer at a time, raise mailbox_size, or use overflow='wait'",
             server=name,
         )
 
     def _deadlock(self) -> LimitExceeded:
         name = self._config.name
         return LimitExceeded(
-            f"server {name!r}: this call would deadlock: all requests that the server handles at a time "
-            f"(max_in_flight={self._config.max_in_flight}) wait for it, for example in a callback that makes it; raise "
+            f"server {name!r}: this call would deadlock: every request in flight (max_in_flight="
+            f"{self._config.max_in_flight}) waits for it, for example in a callback that makes the call; raise "
             "max_in_flight, or do not call the server from there",
             server=name,
         )
 
 
 def _root_of(reason: BaseException | None) -> BaseException | None:
-    """Why a connection was lost, where more is known than that it was."""
+    """Return why a connection was lost, or the loss itself if its cause is unknown."""
     if isinstance(reason, ConnectionLost) and reason.__cause__ is not None:
         return reason.__cause__
     return reason
 
 
 def _unheard(event: object) -> None:
-    """An event of a connection of which nobody but its caller knows."""
+    """Drop an event of an isolated connection, which only its caller knows."""
+
+
+def _verb(state: str) -> str:
+    return "has" if state == "failed" else "is"

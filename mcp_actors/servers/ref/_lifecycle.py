@@ -2,7 +2,7 @@
 
 An actor, a child of the group, carries out each change, because a change must be completed even if its caller is
 cancelled half-way: callers of a server that was closed for a reconnect, and then forgotten, would wait forever. Changes
-of one server take turns (`Supervised.turn`); changes of different servers run concurrently.
+of one server take turns (`ServerEntry.turn`); changes of different servers run concurrently.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from ...kernel import ActorRef, SupervisorRef
     from ..record import ServerRecord
 
-__all__ = ["LifecycleActor", "Reconnect", "Start", "Stop", "Supervised", "change"]
+__all__ = ["LifecycleActor", "Reconnect", "ServerEntry", "Start", "Stop", "change"]
 
 MAX_CHANGES: Final = 1000
 """The number of changes carried out concurrently; further ones wait in the mailbox. A change costs only its turn."""
 
 
 @frozen
-class Supervised:
+class ServerEntry:
     """A server with its own supervisor."""
 
     record: ServerRecord
@@ -54,7 +54,7 @@ class Reconnect(Call[None]):
     With ``failed_only``, a server that is no longer failed when it is this change's turn is left alone.
     """
 
-    servers: tuple[Supervised, ...]
+    servers: tuple[ServerEntry, ...]
     failed_only: bool = False
 
 
@@ -62,7 +62,7 @@ class Reconnect(Call[None]):
 class Start(Call[None]):
     """Connect servers that do not run."""
 
-    servers: tuple[Supervised, ...]
+    servers: tuple[ServerEntry, ...]
 
 
 @frozen
@@ -71,7 +71,7 @@ class Stop(Call[None]):
 
     control: ClassVar[bool] = True
 
-    servers: tuple[Supervised, ...]
+    servers: tuple[ServerEntry, ...]
 
 
 class LifecycleActor(Actor):
@@ -104,7 +104,7 @@ class LifecycleActor(Actor):
 
 
 @asynccontextmanager
-async def _turns(servers: tuple[Supervised, ...]) -> AsyncIterator[None]:
+async def _turns(servers: tuple[ServerEntry, ...]) -> AsyncIterator[None]:
     """Acquire the turn of each server, one after the other.
 
     Every change names its servers in configured order, so two changes cannot deadlock.
@@ -115,12 +115,12 @@ async def _turns(servers: tuple[Supervised, ...]) -> AsyncIterator[None]:
         yield
 
 
-def _due(servers: tuple[Supervised, ...]) -> tuple[Supervised, ...]:
+def _due(servers: tuple[ServerEntry, ...]) -> tuple[ServerEntry, ...]:
     """Return the servers that have failed and were not stopped explicitly."""
     return tuple(server for server in servers if server.record.wanted and server.record.state in FAILED)
 
 
-async def _reconnect(servers: tuple[Supervised, ...]) -> None:
+async def _reconnect(servers: tuple[ServerEntry, ...]) -> None:
     for server in servers:
         server.record.set_returning(True)
     try:
@@ -131,7 +131,7 @@ async def _reconnect(servers: tuple[Supervised, ...]) -> None:
             server.record.set_returning(False)
 
 
-async def _start(servers: tuple[Supervised, ...]) -> None:
+async def _start(servers: tuple[ServerEntry, ...]) -> None:
     failures: dict[str, ConnectFailed] = {}
     await _each(partial(_try_start, failures=failures), servers)
     if not failures:
@@ -140,7 +140,7 @@ async def _start(servers: tuple[Supervised, ...]) -> None:
     raise first_of(failures[server.name] for server in servers if server.name in failures)
 
 
-async def _try_start(server: Supervised, failures: dict[str, ConnectFailed]) -> None:
+async def _try_start(server: ServerEntry, failures: dict[str, ConnectFailed]) -> None:
     if not server.record.wanted:  # stop() was called meanwhile
         return
     server.record.parked = False
@@ -156,15 +156,15 @@ async def _try_start(server: Supervised, failures: dict[str, ConnectFailed]) -> 
             raise
 
 
-async def _suspend(server: Supervised) -> None:
+async def _suspend(server: ServerEntry) -> None:
     await server.supervisor.stop_child(server.name, keep_mailbox=True)
 
 
-async def _stop(server: Supervised) -> None:
+async def _stop(server: ServerEntry) -> None:
     await server.supervisor.stop_child(server.name)
 
 
-async def _each(step: Callable[[Supervised], Awaitable[None]], servers: Iterable[Supervised]) -> None:
+async def _each(step: Callable[[ServerEntry], Awaitable[None]], servers: Iterable[ServerEntry]) -> None:
     """Run a step for each server, concurrently."""
     try:
         async with trio.open_nursery() as nursery:
@@ -199,7 +199,7 @@ async def change(lifecycle: ActorRef, message: Reconnect | Start | Stop) -> None
         raise message.servers[0].record.group_left() from None
 
 
-async def _leave_if_overdue(waiting: trio.CancelScope, record: ServerRecord, servers: tuple[Supervised, ...]) -> None:
+async def _leave_if_overdue(waiting: trio.CancelScope, record: ServerRecord, servers: tuple[ServerEntry, ...]) -> None:
     """Cancel the wait when a server is overdue and no other server has to be waited for."""
     with suppress(ServerUnavailable):  # the group was closed
         while True:

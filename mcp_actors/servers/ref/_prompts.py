@@ -21,7 +21,7 @@ from ...catalog.schemas import kind_of
 from ...config import mask_url
 from ..record import require
 from ..requests import Request, all_pages, given_text, given_texts, meta_for, refused
-from ._asking import Asking
+from ._base import ServerRequests
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -116,7 +116,7 @@ class Complete(Request[CompleteResult]):
         return await client.session.send_request(CompleteRequest(params=params), CompleteResult)
 
 
-class PromptFunctions(Asking):
+class PromptFunctions(ServerRequests):
     """The methods of a `ServerRef` for prompts and completions."""
 
     async def list_prompts(self) -> tuple[Prompt, ...]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..policy import Deadline, Health
     from ..record import ServerInfo, ServerState
     from ..tools import ToolChanges
-    from ._lifecycle import Supervised
+    from ._lifecycle import ServerEntry
 
 __all__ = ["ServerRef"]
 
@@ -43,7 +43,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
     Methods take no timeout arguments: for a shorter limit use ``trio.fail_after``.
     """
 
-    def __init__(self, server: Supervised, lifecycle: ActorRef) -> None:
+    def __init__(self, server: ServerEntry, lifecycle: ActorRef) -> None:
         super().__init__(server, lifecycle)
         self._server = server
         self._actor = server.supervisor.child(server.name)

@@ -12,7 +12,7 @@ from ...config import mask_url
 from ..connection import Subscribe
 from ..record import Subscription, require
 from ..requests import Request, all_pages, given_text, meta_for, refused
-from ._asking import Asking
+from ._base import ServerRequests
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -90,7 +90,7 @@ class ReadResource(Request[ReadResourceResult]):
         return await client.read_resource(self.uri, meta=meta_for(client, record), cache_mode="bypass")
 
 
-class ResourceFunctions(Asking):
+class ResourceFunctions(ServerRequests):
     """The methods of a `ServerRef` for resources."""
 
     async def list_resources(self) -> tuple[Resource, ...]:

@@ -131,7 +131,7 @@ async def test_a_call_whose_server_was_stopped_ends_at_once_and_a_start_brings_i
         await servers["a"].stop()
         assert isinstance(in_flight.error, ServerUnavailable)
         assert in_flight.error.outcome == "unknown"
-        assert "was stopped while tools/call 'sleep' was with it, and may have acted on it" in str(in_flight.error)
+        assert "was stopped during tools/call 'sleep', which may have taken effect" in str(in_flight.error)
         assert in_flight.at - asked < PROMPT
         with pytest.raises(ServerUnavailable) as refused:
             await servers["a"].call_tool("pid")

@@ -11,17 +11,17 @@ from ._caller import Caller
 if TYPE_CHECKING:
     from ...kernel import ActorRef
     from ..requests import Request
-    from ._lifecycle import Supervised
+    from ._lifecycle import ServerEntry
 
-__all__ = ["Asking"]
+__all__ = ["ServerRequests"]
 
 T = TypeVar("T")
 
 
-class Asking:
+class ServerRequests:
     """Sends requests to one server. Each kind of request adds its methods in the file of its messages."""
 
-    def __init__(self, server: Supervised, lifecycle: ActorRef) -> None:
+    def __init__(self, server: ServerEntry, lifecycle: ActorRef) -> None:
         self._record = server.record
         self._caller = Caller(server, lifecycle)
 
