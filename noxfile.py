@@ -17,6 +17,15 @@ OLDEST = PYTHONS[0]
 EXTRAS = ["cli", "langchain", "openai-agents", "pydantic-ai"]
 """What users add to the package; the other extras are for work on it."""
 
+PROGRAMS = [
+    "tests/bridge/test_acceptance.py",
+    "tests/kernel/test_supervisor_programs.py",
+    "tests/load",
+    "tests/servers/test_refresh_programs.py",
+    "tests/servers/test_request_programs.py",
+]
+"""The tests whose size an environment variable raises."""
+
 WHEEL_CHECK = """
 import importlib.resources, pathlib, sys
 import mcp_actors, mcp_actors.kernel
@@ -62,6 +71,20 @@ def slow(session: nox.Session) -> None:
     """Run the tests that wait as long as users do: with default values, which takes minutes."""
     session.install("--editable", ".[test]")
     session.run("python", "-m", "pytest", *(session.posargs or ["tests/slow"]))
+
+
+@nox.session(python=OLDEST)
+def programs(session: nox.Session) -> None:
+    """Run thousands of random programs and long storms, from a new seed each time; they print it."""
+    session.install("--editable", ".[test]")
+    session.run("python", "-m", "pytest", *(session.posargs or PROGRAMS), env={"FULL_SIZE": "1"})
+
+
+@nox.session(python=OLDEST)
+def cold(session: nox.Session) -> None:
+    """Run every program of the tests in an interpreter of its own, which imports all it needs, and not in a fork."""
+    session.install("--editable", ".[test]")
+    session.run("python", "-m", "pytest", *session.posargs, env={"COLD": "1"})
 
 
 @nox.session(python=OLDEST)

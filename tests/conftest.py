@@ -1,16 +1,23 @@
-"""Fixtures and settings for every test: nothing is left behind, and hypothesis has no deadline."""
+"""Fixtures and settings for every test: nothing is left behind, and hypothesis has no deadline.
+
+A run of folders takes two processes, unless ``-n`` says otherwise.
+"""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
+from typing import Final
 
 import hypothesis
 import pytest
 
 from .leftovers import Snapshot
-from .messages import Said, check, table_for
+from .messages import WRITE, Said, check, table_for
+from .node.packages import NodeMissing, fetch, node
+from .summary import Summary
 
 # How long an example takes depends on the machine. What must not take long says so in its test.
 hypothesis.settings.register_profile(
@@ -24,6 +31,31 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+WORKERS: Final = 2
+
+
+@pytest.hookimpl(tryfirst=True)  # before that of pytest-xdist
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Use two workers for folders, and none for single files, for a debugger, or where tests write."""
+    option = config.option
+    if is_worker(config) or getattr(option, "numprocesses", 0) is not None or option.dist != "no":
+        return
+    folders = any(Path(argument).is_dir() for argument in config.args)
+    if folders and not option.usepdb and option.capture != "no" and not WRITE:
+        option.numprocesses, option.dist = WORKERS, "worksteal"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let the process that has all reports write the summary."""
+    if not is_worker(config):
+        config.pluginmanager.register(Summary(config))
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Whether this process runs tests for another one."""
+    return hasattr(config, "workerinput")
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
     """Fail a test that leaves a child process, an open file descriptor or a busy thread.
@@ -35,6 +67,16 @@ def nothing_left_behind() -> Iterator[None]:
     yield
     if found := before.leftovers():
         pytest.fail("left behind:\n  " + "\n  ".join(found), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def npm_packages() -> None:
+    """Skip a test that needs the npm packages where they are missing; one of ``tests/node`` fails there."""
+    try:
+        node()
+        fetch()
+    except NodeMissing:
+        pytest.skip("the npm packages are missing; tests/node/test_packages.py says what to do")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -66,6 +67,8 @@ def test_the_demo_fails_in_the_step_that_is_not_as_it_should_be(tmp_path: Path) 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(["sleep", "1000"], start_new_session=True) as process:
+        while [child.description for child in children() if child.pid == process.pid] != ["sleep 1000"]:
+            time.sleep(0.01)  # it has not been executed yet
         yield process
         process.kill()
 

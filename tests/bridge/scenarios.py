@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import traceback
 from collections import Counter
@@ -18,6 +17,7 @@ from mcp import MCPError
 
 from mcp_actors import ServerConfig, ServerUnavailable, StateChanged, ToolNotFound
 from mcp_actors.kernel import ActorCrashed, ActorStopped, ChildError, ChildSpec
+from tests.programs import FULL_SIZE
 from tests.servers.fleet import STARTED
 from tests.servers.groups import server
 from tests.servers.links import text_of
@@ -29,7 +29,7 @@ E = TypeVar("E", bound=Exception)
 BOUND: Final = 60.0
 """Seconds for what takes milliseconds."""
 
-STORM: Final = 10_000 if os.environ.get("CI") else 1000
+STORM: Final = 10_000 if FULL_SIZE else 1000
 """Calls that are cancelled at random."""
 
 

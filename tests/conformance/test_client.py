@@ -6,18 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ..node.packages import NodeMissing, fetch
 from .client import ON_ASYNCIO
 from .suite import CLIENT, play
 
-
-@pytest.fixture(scope="module", autouse=True)
-def suite() -> None:
-    """See to it that the suite is there."""
-    try:
-        fetch()
-    except NodeMissing as error:
-        pytest.fail(str(error), pytrace=False)
+pytestmark = pytest.mark.usefixtures("npm_packages")
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,13 @@ from attrs import evolve
 
 from mcp_actors import Http, ServerConfig, Sse, Stdio
 
-from ..node.packages import NodeMissing
 from .server import command, over_http
 
 
 @pytest.fixture(scope="package", params=["stdio", "streamableHttp", "sse"])
-def everything(request: pytest.FixtureRequest) -> Iterator[ServerConfig]:
+def everything(request: pytest.FixtureRequest, npm_packages: None) -> Iterator[ServerConfig]:
     """How to connect to the server over one of its transports; a test that uses this runs once for each."""
-    try:
-        program, arguments = command(request.param)
-    except NodeMissing as error:
-        pytest.fail(str(error), pytrace=False)
+    program, arguments = command(request.param)
     if request.param == "stdio":
         yield ServerConfig("everything", Stdio(program, arguments))
         return
@@ -31,12 +27,9 @@ def everything(request: pytest.FixtureRequest) -> Iterator[ServerConfig]:
 
 
 @pytest.fixture(scope="session")
-def over_stdio() -> ServerConfig:
+def over_stdio(npm_packages: None) -> ServerConfig:
     """How to connect to the server over stdio."""
-    try:
-        program, arguments = command("stdio")
-    except NodeMissing as error:
-        pytest.fail(str(error), pytrace=False)
+    program, arguments = command("stdio")
     return ServerConfig("everything", Stdio(program, arguments))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from contextlib import ExitStack
 
+import pytest
 import trio
 
 from mcp_actors import Http, ServerConfig, open_servers
@@ -15,6 +16,7 @@ from ..servers.links import text_of
 from .server import over_http
 
 
+@pytest.mark.usefixtures("npm_packages")
 async def test_calls_go_on_after_a_restart_while_idle() -> None:
     """B-03, A-06: the new process does not know the session, and says so with 400 and an error without an id."""
     with tempfile.TemporaryFile() as log, ExitStack() as running:

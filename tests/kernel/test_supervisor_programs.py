@@ -11,7 +11,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import pytest
 import trio
 from attrs import define, field, frozen
 from hypothesis import strategies as st
@@ -339,5 +338,5 @@ def near(start: tuple[str, float], due: tuple[str, float]) -> bool:
     return start[0] == due[0] and math.isclose(start[1], due[1], abs_tol=1e-6)
 
 
-def test_a_supervisor_keeps_its_promises_whatever_is_done_to_it(capsys: pytest.CaptureFixture[str]) -> None:
-    run_programs(programs(), Run, capsys, here=200, in_ci=5_000)
+def test_a_supervisor_keeps_its_promises_whatever_is_done_to_it(record_property: Callable[[str, object], None]) -> None:
+    run_programs(programs(), Run, record_property, number=200, full=5_000)

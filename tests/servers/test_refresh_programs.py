@@ -6,11 +6,11 @@ a real server in this process, whose list has a version. See `run_programs`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 from unittest.mock import patch
 
-import pytest
 import trio
 from attrs import define, field, frozen
 from hypothesis import strategies as st
@@ -119,6 +119,6 @@ class Run:
         assert self.newest == [f"v{self.here.version}", "same"]
 
 
-def test_what_is_shown_never_goes_back_and_ends_with_the_newest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_shown_never_goes_back_and_ends_with_the_newest(record_property: Callable[[str, object], None]) -> None:
     """A-20, S1-23: through notices, crossing answers, failures and reconnects."""
-    run_programs(programs(), Run, capsys, here=100, in_ci=1_000)
+    run_programs(programs(), Run, record_property, number=100, full=1_000)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 from unittest.mock import patch
@@ -237,6 +238,6 @@ class Run:
             assert told.at - told.asked <= timeout + 1e-6
 
 
-def test_every_request_has_one_outcome_whatever_happens(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_request_has_one_outcome_whatever_happens(record_property: Callable[[str, object], None]) -> None:
     """A-03, A-09: also none is carried out twice, none hangs, and those that wait keep their order."""
-    run_programs(programs(), Run, capsys, here=150, in_ci=5_000)
+    run_programs(programs(), Run, record_property, number=150, full=5_000)

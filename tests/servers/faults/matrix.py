@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final, Literal, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
 from attrs import define, field
 
@@ -76,6 +76,10 @@ FAULTS: Final[dict[str, tuple[Transport, ...]]] = {
 """Every fault, and the transports on which it must be proven: these are the cells that must exist."""
 
 
+CELL: Final = "cell"
+"""The property of a test report that has the row of the cell which the test proves."""
+
+
 class Key(NamedTuple):
     """The place of a cell in the matrix."""
 
@@ -109,10 +113,25 @@ class Row:
     leftovers: str = ""
     verdict: Verdict = "not run"
 
+    def texts(self) -> list[str]:
+        """Return all of it as texts, which can be sent to another process."""
+        return [*self.key, self.error, self.phase, repr(self.seconds), repr(self.bound), *self._outcome()]
+
+    @classmethod
+    def from_texts(cls, texts: Sequence[str]) -> Row:
+        """Return the row that has these texts."""
+        fault, transport, error, phase, seconds, bound, siblings, leftovers, verdict = texts
+        key = Key(fault, cast(Transport, transport))
+        outcome = (siblings, leftovers, cast(Verdict, verdict))
+        return cls(key, error, phase, float(seconds), float(bound), *outcome)
+
     def columns(self) -> tuple[str, ...]:
         """Its texts, one for each column of the table."""
         seconds = f"{self.seconds:6.3f} of {self.bound:<4g}" if self.bound else ""
-        return (*self.key, self.error, self.phase, seconds, self.siblings, self.leftovers, self.verdict)
+        return (*self.key, self.error, self.phase, seconds, *self._outcome())
+
+    def _outcome(self) -> tuple[str, str, str]:
+        return self.siblings, self.leftovers, self.verdict
 
 
 HEADER: Final = ("fault", "transport", "error", "phase", "seconds", "siblings", "left over", "verdict")
@@ -120,7 +139,7 @@ HEADER: Final = ("fault", "transport", "error", "phase", "seconds", "siblings", 
 
 @define
 class Matrix:
-    """The cells that were selected for one test run, in the order of `FAULTS`.
+    """The cells that were run, in the order of `FAULTS`.
 
     Attributes:
         whole: all cells were to be run, so that one that is missing is missed.
@@ -129,29 +148,20 @@ class Matrix:
     whole: bool = False
     _rows: dict[Key, Row] = field(factory=dict)
 
-    def add(self, key: Key) -> Row:
-        """Take a cell in, and return its row.
-
-        Raises:
-            ValueError: it has been taken in before, so two tests claim to be its proof.
-        """
-        if key in self._rows:
-            raise ValueError(f"two tests prove the cell {key}; one cell is one test")
-        return self._rows.setdefault(key, Row(key))
-
-    def __getitem__(self, key: Key) -> Row:
-        return self._rows[key]
+    def put(self, row: Row) -> None:
+        """Take a cell in, in place of what was known of it before."""
+        self._rows[row.key] = row
 
     def unproven(self) -> list[str]:
         """Say what keeps the matrix from being whole; if only a part was selected, a part is enough."""
         verdicts = {row.key: str(row.verdict) for row in self._rows.values()}
-        expected = all_cells() if self.whole else verdicts
+        expected = (key for key in all_cells() if self.whole or key in verdicts)
         return [f"{key}: {verdict}" for key in expected if (verdict := verdicts.get(key, "no test")) != "proven"]
 
     def table(self) -> Iterator[str]:
         """Draw it: a headline, then the rows."""
         proven = sum(row.verdict == "proven" for row in self._rows.values())
-        part = "" if self.whole else f" ({len(self._rows)} selected)"
+        part = "" if self.whole else f" ({len(self._rows)} run)"
         yield f"fault matrix: {proven} of {len(list(all_cells()))} cells proven{part}"
         rows = [HEADER, *(self._rows[key].columns() for key in all_cells() if key in self._rows)]
         widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]

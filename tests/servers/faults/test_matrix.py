@@ -1,4 +1,4 @@
-"""The matrix is whole: every cell has a test, every test was run, and what it proves is so."""
+"""The fault matrix notices a cell that has no test, or whose test was not run or has failed."""
 
 from __future__ import annotations
 
@@ -8,16 +8,11 @@ import pytest
 
 from ...source import ROOT
 from .cells import fault
-from .matrix import HEADER, Matrix, all_cells
+from .matrix import HEADER, Matrix, Row, all_cells
 
 pytest_plugins = ["pytester"]
 
 CELLS: Final = [*all_cells()]
-
-
-def test_every_cell_that_must_exist_is_proven(matrix: Matrix) -> None:
-    """Runs after all cells. If only some tests were selected, it is about the cells among them."""
-    assert matrix.unproven() == []
 
 
 def test_a_cell_without_a_test_is_missed_only_if_all_were_to_be_run() -> None:
@@ -28,17 +23,10 @@ def test_a_cell_without_a_test_is_missed_only_if_all_were_to_be_run() -> None:
 @pytest.mark.parametrize("verdict", ["failed", "skipped", "not run"])
 def test_a_cell_that_was_not_proven_is_named(verdict: str) -> None:
     matrix = Matrix()
-    matrix.add(CELLS[0]).verdict = "proven"
-    matrix.add(CELLS[1]).verdict = verdict  # type: ignore[assignment]  # one of the literals above
+    matrix.put(Row(CELLS[0], verdict="proven"))
+    matrix.put(Row(CELLS[1], verdict=verdict))  # type: ignore[arg-type]  # one of the literals above
     assert matrix.unproven() == [f"{CELLS[1]}: {verdict}"]
     assert [*matrix.table()][-1] == f"UNPROVEN  {CELLS[1]}: {verdict}"
-
-
-def test_a_cell_has_one_proof() -> None:
-    matrix = Matrix()
-    matrix.add(CELLS[0])
-    with pytest.raises(ValueError, match="two tests prove the cell killed in a call"):
-        matrix.add(CELLS[0])
 
 
 def test_a_cell_must_be_in_the_matrix() -> None:
@@ -49,11 +37,11 @@ def test_a_cell_must_be_in_the_matrix() -> None:
 def test_the_table_shows_what_was_seen_in_the_order_of_the_matrix() -> None:
     matrix = Matrix()
     for key in (CELLS[1], CELLS[0]):
-        row = matrix.add(key)
-        row.error, row.phase, row.seconds, row.bound = "ConnectionLost", "call", 0.0123, 1.0
-        row.siblings, row.leftovers, row.verdict = "other server ≤ 11 ms", "nothing", "proven"
+        row = Row(key, "ConnectionLost", "call", 0.0123, 1.0, "other server ≤ 11 ms", "nothing", "proven")
+        assert Row.from_texts(row.texts()) == row
+        matrix.put(row)
     headline, header, first, second = matrix.table()
-    assert headline == f"fault matrix: 2 of {len(CELLS)} cells proven (2 selected)"
+    assert headline == f"fault matrix: 2 of {len(CELLS)} cells proven (2 run)"
     assert header.split() == " ".join(HEADER).split()
     assert first.split("  ")[0] == CELLS[0].fault
     assert second.split("  ")[0] == CELLS[1].fault
@@ -79,18 +67,36 @@ CELLS_OF_A_RUN: Final = """
 """
 
 
+def run_cells(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, *options: str) -> pytest.RunResult:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makeconftest("from tests.conftest import pytest_configure\nfrom tests.servers.faults.conftest import *\n")
+    return pytester.runpytest_subprocess("-q", "-p", "no:randomly", *options)
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["one process", "two workers"])
 def test_the_run_of_cells_is_followed_and_ends_with_the_table(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    options: tuple[str, ...], pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [key.fault for key in CELLS if key.transport == "stdio"]
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    pytester.makeconftest("from tests.servers.faults.conftest import *")
     pytester.makepyfile(test_cells=CELLS_OF_A_RUN.format(*names))
-    pytester.makepyfile(test_all="def test_all(matrix):\n    assert matrix.unproven() == []\n")
-    result = pytester.runpytest_subprocess("-q", "-p", "no:randomly")
-    result.assert_outcomes(passed=1, skipped=1, failed=2)
-    result.stdout.fnmatch_lines([f"*fault matrix: 1 of {len(CELLS)} cells proven (3 selected)*", f"{names[0]} *"])
+    result = run_cells(pytester, monkeypatch, *options)
+    result.assert_outcomes(passed=1, skipped=1, failed=1)
+    result.stdout.fnmatch_lines([f"*fault matrix: 1 of {len(CELLS)} cells proven (3 run)*", f"{names[0]} *"])
     assert [line for line in result.outlines if line.startswith("UNPROVEN")] == [
         f"UNPROVEN  {names[1]} (stdio): skipped",
         f"UNPROVEN  {names[2]} (stdio): failed",
     ]
+
+
+def test_a_cell_that_is_skipped_fails_the_run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytester.makepyfile(test_cells=CELLS_OF_A_RUN.format(*[key.fault for key in CELLS if key.transport == "stdio"]))
+    result = run_cells(pytester, monkeypatch, "-k", "skipped")
+    result.assert_outcomes(skipped=1, deselected=2)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_a_cell_has_one_proof(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytester.makepyfile(test_cells=CELLS_OF_A_RUN.format(*[CELLS[0].fault] * 3))
+    result = run_cells(pytester, monkeypatch)
+    assert result.ret == pytest.ExitCode.INTERNAL_ERROR
+    result.stdout.fnmatch_lines(["*two tests prove the cell killed in a call (stdio); one cell is one test"])
