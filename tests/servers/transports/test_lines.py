@@ -37,7 +37,7 @@ def test_a_line_over_the_limit_is_skipped_in_its_place_and_others_are_returned(p
     for piece in pieces:
         splitter.feed(piece)
         lines += lines_of(splitter)
-        assert splitter._begun.tell() <= limit
+        assert splitter.partial._data.tell() <= limit
     assert lines == [
         line if len(line) <= limit else f"{len(line)} bytes: too many bytes"
         for line in b"".join(pieces).split(b"\n")[:-1]
@@ -48,7 +48,7 @@ def test_a_line_may_be_as_long_as_the_limit() -> None:
     splitter = LineSplitter(max_line_bytes=3, max_values=1000)
     splitter.feed(b"abc\nabc")
     assert lines_of(splitter) == [b"abc"]
-    assert splitter.skipped is None
+    assert splitter.partial.skipped is None
 
 
 @pytest.mark.parametrize("end", [b"\nb\n", b"1\nb\n"])
@@ -58,7 +58,7 @@ def test_a_line_with_too_many_values_is_skipped_in_its_place(end: bytes) -> None
     splitter.feed(b"[1,1,1,1,1]\n[1,1,")
     assert lines_of(splitter) == [b"[1,1,1,1,1]"]
     splitter.feed(b"1,1,")
-    assert splitter.skipped
+    assert splitter.partial.skipped
     splitter.feed(end)
     assert lines_of(splitter) == [f"{len(b'[1,1,1,1,' + end) - 3} bytes: too many values", b"b"]
-    assert splitter.skipped is None
+    assert splitter.partial.skipped is None

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
-from io import BytesIO
 from time import perf_counter
-from typing import Final, Literal
+from typing import Final
 
 import httpx2
 import trio
 from attrs import evolve, field, frozen
 
 from ...basics import TimeSlice
-from ..wire import LONG, Excerpt, LongLine, MessageLimits, ReadingPace, ValueCounter
+from ..wire import SKIPPED, Excerpt, LongLine, MessageLimits, PartialMessage, ReadingPace
 from ._bodies import PIECE, pieces_of
 
 __all__ = ["Event", "EventParser", "TooMuch", "read_events"]
@@ -27,13 +26,11 @@ MAX_FIELD: Final = 16 * 1024
 """Bytes kept of a line other than data, such as an id or a comment. The rest is dropped."""
 
 LINES: Final = 1024
-"""Bytes that are split into lines in one step, where lines are short: each byte may be a line."""
+"""Bytes that are split into lines in one step if lines are short: each byte may be a line."""
 
 FEW: Final = 64
-"""Lines in a piece that is split in one step. A message of any length is one line."""
+"""Maximum lines of a piece that is split in one step. A message of any length is one line."""
 
-SKIPPED: Final = 16
-"""Maximum size of a skipped answer, as a multiple of the limit. One that never ends must not be read for ever."""
 
 DATA: Final = b"data:"
 
@@ -60,7 +57,7 @@ class Event:
         id: its id; None if it has none.
         retry: its ``retry`` field; None if it has none.
         skipped: an excerpt of data that exceeds a limit; then `data` is empty.
-        unpaced: the bytes that arrived with it and have caused no pause so far.
+        unpaced: the number of bytes that arrived with it and have caused no pause yet.
     """
 
     name: bytes = b"message"
@@ -86,8 +83,7 @@ class EventParser:
         max_values: the maximum number of JSON values in it.
 
     Attributes:
-        coming: the beginning of the data that is still arriving, if it is long.
-        skipped: the same, once that data is over a limit.
+        partial: the data that is still arriving; None if the event has no data yet.
     """
 
     def __init__(self, max_bytes: float, max_values: float) -> None:
@@ -100,15 +96,12 @@ class EventParser:
 
     @property
     def begun(self) -> bool:
-        """Whether a part of the next event has arrived."""
-        return bool(self._fields) or self._data is not None
+        """True if a part of the next event has arrived."""
+        return bool(self._fields) or self.partial is not None
 
     def _begin_event(self) -> None:
         self._fields: dict[bytes, bytes] = {}
-        self._data: BytesIO | None = None
-        self._counter = ValueCounter()
-        self.coming: Excerpt | None = None
-        self.skipped: LongLine | None = None
+        self.partial: PartialMessage | None = None
 
     def feed(self, piece: bytes) -> Iterator[Event]:
         """Take the next bytes of the stream, which may begin and end anywhere; yield the events that they complete."""
@@ -128,14 +121,13 @@ class EventParser:
 
     def _take(self, part: bytes) -> None:
         """Take a part of a line."""
-        if self._in_data:
-            self._add(part)
+        if self._in_data and self.partial is not None:
+            self.partial.append(part)
         elif len(self._line) < MAX_FIELD:
             self._line += part
             if self._line.startswith(DATA) and len(self._line) > len(DATA):
                 self._in_data = True
-                self._begin_data()
-                self._add(bytes(self._line[len(DATA) :]).removeprefix(b" "))
+                self._begin_data().append(bytes(self._line[len(DATA) :]).removeprefix(b" "))
 
     def _end_line(self) -> bool:
         """End a line; return True if an event ends with it."""
@@ -152,39 +144,21 @@ class EventParser:
             self._fields[name] = value.removeprefix(b" ")
         return False
 
-    def _begin_data(self) -> None:
-        if self._data is None:
-            self._data = BytesIO()
+    def _begin_data(self) -> PartialMessage:
+        if self.partial is None:
+            self.partial = PartialMessage(self._max_bytes, self._max_values)
         else:
-            self._add(b"\n")
-
-    def _add(self, part: bytes) -> None:
-        """Append to the data. Above a limit only its two ends are kept."""
-        assert self._data is not None
-        if self.skipped is not None:
-            self.skipped.extend(part)
-            return
-        self._data.write(part)
-        self._counter.feed(part)
-        if self._data.tell() > self._max_bytes:
-            self._skip("bytes")
-        elif self._counter.values > self._max_values:
-            self._skip("values")
-        elif self.coming is None and self._data.tell() > LONG:
-            self.coming = Excerpt(self._data.getbuffer())
-
-    def _skip(self, excess: Literal["bytes", "values"]) -> None:
-        assert self._data is not None
-        self.coming = self.skipped = LongLine(self._data.getvalue(), excess)
-        self._data = BytesIO()
+            self.partial.append(b"\n")
+        return self.partial
 
     def _event(self) -> Event:
+        data = b"" if self.partial is None else self.partial.value
         event = Event(
             self._fields.get(b"event") or b"message",
-            b"" if self._data is None else self._data.getvalue(),
+            data if isinstance(data, bytes) else b"",
             self._fields.get(b"id"),
             self._fields.get(b"retry"),
-            self.skipped,
+            data if isinstance(data, LongLine) else None,
         )
         self._begin_event()
         return event
@@ -207,18 +181,19 @@ async def read_events(
 ) -> AsyncGenerator[Event, None]:
     """Read a stream of events to its end, and yield to the event loop often, whatever the server sends.
 
-    Lines that belong to no event, such as comments, slow the reading down (see ``_pace``), and so does a long event
-    that nobody asked for, while it arrives.
+    Lines without an event, such as comments, slow the reading down (see ``_pace``). So does a long unsolicited event
+    while it arrives.
 
     Args:
         response: the response to read.
         limits: the limits of each event.
         pace: the reading speed of the connection.
-        is_expected: returns True if a long event, judged by its beginning, may be an awaited answer.
-        skipped: how far an event over a limit is read, as a multiple of the limit: its end may tell what it answers.
+        is_expected: returns True if a long event, judged by its beginning, may be an awaited response.
+        skipped: the maximum size of an event over a limit, as a multiple of the limit. It is read because its end may
+            contain the id of the request.
 
     Raises:
-        TooMuch: an event is even longer than that.
+        TooMuch: an event exceeds that size.
     """
     parser, time_slice, size = EventParser(limits.bytes, limits.values), TimeSlice(), 0
     async with aclosing(pieces_of(response)) as pieces:
@@ -233,8 +208,8 @@ async def read_events(
                     await time_slice.checkpoint()
                 if idle and not parser.begun:
                     await trio.sleep(pace.wasted(perf_counter() - began) or 0)
-                elif parser.coming is not None and not is_expected(parser.coming):
+                elif (partial := parser.partial) and partial.coming and not is_expected(partial.coming):
                     await trio.sleep(pace.unasked_part(trio.current_time(), size))
                     size = 0
-                if parser.skipped is not None and parser.skipped.size > skipped * limits.bytes:
-                    raise TooMuch(parser.skipped)
+                if parser.partial and (long := parser.partial.skipped) and long.size > skipped * limits.bytes:
+                    raise TooMuch(long)

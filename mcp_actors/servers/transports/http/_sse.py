@@ -194,7 +194,7 @@ class SseLink(HttpLink[Sse]):
         return self._requests.awaits_answer and excerpt.may_be_answer
 
     async def _take(self, event: Event) -> None:
-        """Handle one event, and pause after it unless somebody waited for it."""
+        """Handle one event, and pause after it if it was unsolicited."""
         message = None
         if event.name == b"endpoint":
             is_first = not self._opened.is_set()

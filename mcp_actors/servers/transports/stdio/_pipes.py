@@ -30,6 +30,7 @@ from mcp.types import JSONRPCMessage, JSONRPCRequest
 from ...._errors import LimitExceeded
 from ..credentials import Masker
 from ..wire import (
+    SKIPPED,
     LineSplitter,
     LongLine,
     MessageLimits,
@@ -64,9 +65,6 @@ BACKLOG_BYTES: Final = 1024 * 1024
 BURST: Final = 16
 """Messages returned without a checkpoint in between. A checkpoint costs 3.5 µs, a third of parsing a small message;
 sixteen small messages delay other tasks by less than a millisecond."""
-
-SKIPPED: Final = 16
-"""Maximum size of a skipped response, as a multiple of the limit. One without an end must not be read for ever."""
 
 SHOWN_BYTES: Final = 80
 """Bytes of a malformed line that are logged: enough to recognize a banner."""
@@ -245,7 +243,7 @@ class PipeReader(MessageReader):
         self._lines.feed(data)
         self._spent += perf_counter() - began
         self.crowded = len(self._lines.whole) > 1
-        coming, skipped = self._lines.coming, self._lines.skipped
+        coming, skipped = self._lines.partial.coming, self._lines.partial.skipped
         if coming is not None and not (self._requests.awaits_answer and coming.may_be_answer):
             part, self._paced = coming.size - self._paced, coming.size
             self._rest = self._pace.unasked_part(trio.current_time(), part)

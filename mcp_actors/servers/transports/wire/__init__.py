@@ -5,7 +5,12 @@ For all transports. It uses nothing else of `transports`.
 
 from __future__ import annotations
 
-from ._lines import LineSplitter as LineSplitter, LongLine as LongLine
+from ._lines import (
+    SKIPPED as SKIPPED,
+    LineSplitter as LineSplitter,
+    LongLine as LongLine,
+    PartialMessage as PartialMessage,
+)
 from ._messages import (
     INITIALIZED as INITIALIZED,
     LOGGED as LOGGED,
@@ -43,6 +48,7 @@ __all__ = [
     "INITIALIZED",
     "LOGGED",
     "LONG",
+    "SKIPPED",
     "Bucket",
     "Excerpt",
     "Excess",
@@ -51,6 +57,7 @@ __all__ = [
     "MessageLimits",
     "MessageReader",
     "OpenStreams",
+    "PartialMessage",
     "ReadingPace",
     "ServerRequests",
     "SkippedMessages",

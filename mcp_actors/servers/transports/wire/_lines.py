@@ -1,22 +1,26 @@
-"""Split a stream of bytes into lines of limited length.
+"""Collect the bytes of one message, and split a stream into lines.
 
-Of a line over a limit only the two ends are kept. Each byte is looked at once, so a long line in small pieces does not
-take quadratic time.
+Of a message over a limit only the two ends are kept. Each byte is looked at once, so a long message in small pieces
+does not take quadratic time.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from io import BytesIO
+from typing import Final
 
 from ._unreadable import LONG, Excerpt
 from ._values import Excess, ValueCounter
 
-__all__ = ["LineSplitter", "LongLine"]
+__all__ = ["SKIPPED", "LineSplitter", "LongLine", "PartialMessage"]
+
+SKIPPED: Final = 16
+"""Maximum size of a skipped response, as a multiple of the limit. One without an end must not be read for ever."""
 
 
 class LongLine(Excerpt):
-    """The beginning and the end of a line that exceeds a limit.
+    """The beginning and the end of a message that exceeds a limit.
 
     Attributes:
         excess: the limit that it exceeds.
@@ -25,6 +29,58 @@ class LongLine(Excerpt):
     def __init__(self, begun: bytes | memoryview, excess: Excess) -> None:
         super().__init__(begun)
         self.excess = excess
+
+
+class PartialMessage:
+    """A message that is still arriving.
+
+    Args:
+        max_bytes: the maximum size of the message.
+        max_values: the maximum number of its JSON values.
+
+    Attributes:
+        coming: its beginning, if it is long.
+        skipped: its two ends, once it is over a limit; then the rest is not kept.
+    """
+
+    def __init__(self, max_bytes: float, max_values: float) -> None:
+        self.coming: Excerpt | None = None
+        self.skipped: LongLine | None = None
+        self._max_bytes = max_bytes
+        self._max_values = max_values
+        self._counter = ValueCounter()
+        # `BytesIO.getvalue` returns the bytes without a copy, and parsers do not copy `bytes` either.
+        self._data = BytesIO()
+
+    @property
+    def empty(self) -> bool:
+        """True if nothing has arrived."""
+        return self._data.tell() == 0 and self.skipped is None
+
+    @property
+    def value(self) -> bytes | LongLine:
+        """The bytes that have arrived, or the two ends of a message over a limit."""
+        return self.skipped or self._data.getvalue()
+
+    def append(self, data: bytes) -> None:
+        """Take the next bytes of the message."""
+        if self.skipped is not None:
+            self.skipped.extend(data)
+            return
+        if self.coming is not None:
+            self.coming.size += len(data)
+        self._data.write(data)
+        self._counter.feed(data)
+        if self._data.tell() > self._max_bytes:
+            self._skip("bytes")
+        elif self._counter.values > self._max_values:
+            self._skip("values")
+        elif self.coming is None and self._data.tell() > LONG:
+            self.coming = Excerpt(self._data.getbuffer())
+
+    def _skip(self, excess: Excess) -> None:
+        self.coming = self.skipped = LongLine(self._data.getbuffer(), excess)
+        self._data = BytesIO()
 
 
 class LineSplitter:
@@ -36,48 +92,27 @@ class LineSplitter:
 
     Attributes:
         whole: the lines that have arrived; take them with `pop`.
-        coming: the beginning of the line that is still arriving, if it is long.
-        skipped: the same, once that line is over a limit.
+        partial: the line that is still arriving.
     """
 
     def __init__(self, max_line_bytes: int, max_values: int) -> None:
         self.whole: deque[bytes | LongLine] = deque()
-        self.coming: Excerpt | None = None
-        self.skipped: LongLine | None = None
+        self.partial = PartialMessage(max_line_bytes, max_values)
         self._max_line_bytes = max_line_bytes
         self._max_values = max_values
-        self._counter = ValueCounter()
-        # `BytesIO.getvalue` returns the bytes without a copy, and parsers do not copy `bytes` either.
-        self._begun = BytesIO()
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the stream."""
         *lines, begun = data.split(b"\n")
-        if lines and (self._begun.tell() or self.skipped):
-            self._begin(lines.pop(0))
-            self.whole.append(self.skipped or self._begun.getvalue())
-            self._begun, self._counter, self.coming, self.skipped = BytesIO(), ValueCounter(), None, None
+        if lines and not self.partial.empty:
+            self.partial.append(lines.pop(0))
+            self.whole.append(self._take_partial())
         self.whole.extend(lines)
-        self._begin(begun)
+        self.partial.append(begun)
 
-    def _begin(self, data: bytes) -> None:
-        if self.skipped is not None:
-            self.skipped.extend(data)
-            return
-        if self.coming is not None:
-            self.coming.size += len(data)
-        self._begun.write(data)
-        self._counter.feed(data)
-        if self._begun.tell() > self._max_line_bytes:
-            self._skip("bytes")
-        elif self._counter.values > self._max_values:
-            self._skip("values")
-        elif self.coming is None and self._begun.tell() > LONG:
-            self.coming = Excerpt(self._begun.getbuffer())
-
-    def _skip(self, excess: Excess) -> None:
-        self.coming = self.skipped = LongLine(self._begun.getbuffer(), excess)
-        self._begun = BytesIO()
+    def _take_partial(self) -> bytes | LongLine:
+        taken, self.partial = self.partial.value, PartialMessage(self._max_line_bytes, self._max_values)
+        return taken
 
     def pop(self) -> bytes | LongLine | None:
         """Return the next whole line; None if it has not arrived yet."""
@@ -88,5 +123,5 @@ class LineSplitter:
 
     def take_rest(self) -> bytes:
         """Return the bytes after the last newline, once; empty if they exceed a limit."""
-        rest, self._begun = self._begun.getvalue(), BytesIO()
-        return rest
+        rest = self._take_partial()
+        return rest if isinstance(rest, bytes) else b""

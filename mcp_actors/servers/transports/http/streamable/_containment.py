@@ -250,7 +250,7 @@ class ContainedClient(httpx2.AsyncClient):
                 self._reach.look()
 
         trace.failure = None
-        # Nobody needs the end of an event over a limit: it is the request of this stream that it fails.
+        # skipped=0: the end of an event over a limit is not needed, because it fails the request of this stream.
         events = read_events(response, self._limits, self._pace, is_expected=_may_be_answer, skipped=0)
         response = with_stubs(response, events, _read_event, self._pace, answers=True)
         response.stream = WatchedResponseBody(
@@ -316,7 +316,7 @@ def _read_event(event: Event) -> JSONRPCMessage:
     """Return the message in an event of a stream that answers a request.
 
     Raises:
-        TooMuch, NotMessage: there is none, which ends the stream.
+        TooMuch, NotMessage: the event has no valid message, which ends the stream.
     """
     if event.skipped is not None:
         raise TooMuch(event.skipped)

@@ -74,7 +74,7 @@ class NotificationStream:
         response.stream = _Ending(response.stream, self._server)  # type: ignore[arg-type]  # an AsyncClient's are async
 
     def read(self, event: Event) -> JSONRPCMessage | None:
-        """Return the message in an event; log and return None if there is none."""
+        """Return the message in an event; log it and return None if it is not valid."""
         if event.skipped is None:
             with suppress(ValueError):
                 return parse_message(event.data)

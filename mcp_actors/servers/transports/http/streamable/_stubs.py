@@ -1,11 +1,11 @@
 """Pass messages through the SDK's HTTP transport without letting it parse them.
 
-The SDK would parse a message once for each kind of message that there is, and format it for its debug log even if
-nobody reads that: an event of 24 MB takes 200 ms and 190 MiB in one step. So each message is parsed before the SDK sees
-it. The SDK gets a short stub instead, and the stub is exchanged for the message when it comes out.
+The SDK would parse a message once for each kind of message, and format it for its debug log even if that is off: an
+event of 24 MB takes 200 ms and 190 MiB in one step. So each message is parsed before the SDK sees it. The SDK gets a
+short stub instead, which is replaced by the message when it comes out of the SDK's transport.
 
-The message itself travels in a context variable. The task that reads a stub also sends it on, and what it sends
-carries a copy of its context. So nothing is left behind if that task is cancelled.
+The message itself travels in a context variable. The task that reads a stub also sends it on, together with a copy of
+its context. So nothing is left behind if that task is cancelled.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from .._events import Event
 
 __all__ = ["make_stub", "replace_stub", "with_stubs"]
 
-NOBODY: Final = "mcp_actors:nobody"
+UNKNOWN_ID: Final = "mcp_actors:unknown"
 """An id that no request of the SDK has."""
 
 _message: Final[ContextVar[JSONRPCMessage | None]] = ContextVar("message", default=None)
 
 
 def make_stub(message: JSONRPCMessage) -> bytes:
-    """Return the JSON to give to the SDK in the current task, in place of a message."""
+    """Return the JSON that stands for a message. The SDK must read it in the current task."""
     _message.set(message)
     if isinstance(message, JSONRPCResponse | JSONRPCError):
-        request_id = NOBODY if message.id is None else message.id
+        request_id = UNKNOWN_ID if message.id is None else message.id
         return b'{"jsonrpc":"2.0","id":%s,"result":{}}' % json.dumps(request_id).encode()
     return b'{"jsonrpc":"2.0","method":"stub"}'
 
 
 def replace_stub(received: JSONRPCMessage, context: Context | None) -> JSONRPCMessage:
-    """Return the message that a stub stands for; an error that the SDK has made up is returned as it is.
+    """Return the message of a stub. An error of the SDK itself is returned unchanged.
 
     Args:
-        received: what comes out of the SDK's transport.
+        received: the stub or error from the SDK's transport.
         context: the context in which it was sent.
     """
     message = context.get(_message) if context is not None else None
     if message is None or isinstance(received, JSONRPCError):
         return received
     if isinstance(message, JSONRPCResponse | JSONRPCError) and isinstance(received, JSONRPCResponse):
-        message.id = received.id  # the SDK has set it to that of the request, whose stream this was
+        message.id = received.id  # the SDK has set it to the id of the request that owns the stream
     return message
 
 
@@ -106,14 +106,14 @@ def with_stubs(
     *,
     answers: bool,
 ) -> httpx2.Response:
-    """Return a response in which the SDK finds a stub of each message: UTF-8, not compressed.
+    """Return a response that contains a stub of each message, in UTF-8 and not compressed.
 
     Args:
         response: the response that the events come from.
         events: the iterator of `read_events`.
         read: returns the message in an event, or None to drop the event; an exception ends the stream.
-        pace: the reading speed of the connection: messages that nobody asked for slow the reading down.
-        answers: whether the stream belongs to a request, which it answers.
+        pace: the reading speed of the connection, which unsolicited messages slow down.
+        answers: True if the stream answers a request.
     """
     headers = [(name, value) for name, value in response.headers.multi_items() if name not in OF_THE_BODY]
     stream = _Written(response, events, read, pace, answers)
