@@ -54,7 +54,7 @@ class Printer(trace.TracerProvider, trace.Tracer):
         return Named(name)
 
     @contextmanager
-    def start_as_current_span(
+    def start_as_current_span(  # type: ignore[override]  # theirs is a decorator, too
         self, name: str, *args: Any, **options: Any
     ) -> Iterator[trace.Span]:
         with trace.use_span(self.start_span(name, *args, **options)) as span:
