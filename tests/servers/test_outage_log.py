@@ -73,6 +73,16 @@ async def test_a_server_that_cannot_start(told: Callable[..., list[str]]) -> Non
     assert all("its process exited with code 3" in line for line in lines)
 
 
+async def test_a_server_that_is_parked_because_it_crashes_again_and_again(told: Callable[..., list[str]]) -> None:
+    """B-22: it connected each time, so "after 1 failure" would be no reason to park it."""
+    async with open_servers(server("a", restart=POLICY)) as group:
+        await crash(group, "a")
+        await reach(group, "a", "ready")
+        await crash(group, "a")
+        await reach(group, "a", "failed")
+    assert shape(told())[-1] == "parked, next attempt in N s"
+
+
 async def test_a_server_that_will_not_be_tried_again_says_what_to_do(told: Callable[..., list[str]]) -> None:
     """B-22: with the remedy."""
     async with open_servers(

@@ -238,6 +238,28 @@ async def test_one_that_is_stopped_stays_so(autojump_clock: MockClock) -> None:
         assert state(group, "here") == "ready"
 
 
+@pytest.mark.parametrize("park_retry", [60.0, None])
+async def test_a_failed_server_that_is_stopped_is_stopped(park_retry: float | None, autojump_clock: MockClock) -> None:
+    """B-08: nothing is wrong with a server that nobody wants to run."""
+    fault, events = Fault(), Events()
+    fault.on_enter = RuntimeError("no")
+    config = fault.config(restart=RestartPolicy(park_retry=park_retry))
+    async with open_servers(config, observers=[events]) as group:
+        await group["here"].wait_state("failed")
+        await group["here"].stop()
+        assert state(group, "here") == "stopped"
+        assert (dict(group.errors), group.failed) == ({}, ())
+        last = events.of(StateChanged, "here")[-1]
+        assert (last.old, last.new) == ("failed", "stopped")
+        await group.reconnect()
+        assert state(group, "here") == "stopped"
+        with pytest.raises(ServerUnavailable, match="stopped"):
+            await group["here"].call_tool("add")
+        fault.on_enter = None
+        await group["here"].start()
+        assert state(group, "here") == "ready"
+
+
 async def test_its_tools_do_not_come_and_go_with_each_attempt() -> None:
     """B-08: a model that is offered a tool every minute, for the time of a connect, would call it in vain."""
     shown = set[bool]()

@@ -116,9 +116,10 @@ def _text(event: StateChanged, record: ServerRecord, why: str) -> str:
         return f"{event.new}: {why}"
     if record.retry_at is None:
         return f"has failed and is not retried: {why}; fix that, then await servers[{event.server!r}].restart()"
-    failures = "1 failure" if record.failures == 1 else f"{record.failures} failures in a row"
+    # A server that connects each time and soon fails again has never failed twice in a row.
+    failures = f" after {record.failures} failures in a row" if record.failures > 1 else ""
     seconds = (record.retry_at - event.at).total_seconds()
-    return f"parked after {failures}, next attempt in {seconds:.0f} s: {why}"
+    return f"parked{failures}, next attempt in {seconds:.0f} s: {why}"
 
 
 def _why(event: StateChanged, record: ServerRecord) -> str:

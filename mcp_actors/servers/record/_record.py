@@ -12,7 +12,7 @@ from mcp.types import PromptListChangedNotification, ResourceListChangedNotifica
 
 from ..._errors import ServerUnavailable
 from ...config import EffectiveCallbacks
-from ...kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting
+from ...kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting, Stopped
 from ..basics import problem_of
 from ..policy import Breaker, Deadlines, LatencyCounts, RetryTokens
 from ..tools import ServerCatalog
@@ -229,6 +229,13 @@ class ServerRecord:
         """Follow an event of our own about a connected server, and report a change of its state."""
         if self.state in CONNECTED and (changed := self.follow(self._event(kind))) is not None:
             self._emit(changed)
+
+    def note_stopped(self) -> None:
+        """Become ``stopped`` if the server has failed: no actor runs whose end could be followed."""
+        if self.state == "failed":
+            stopped = Stopped(actor=self.config.name, incarnation=self.incarnation, time=trio.current_time())
+            if (changed := self.follow(stopped)) is not None:
+                self._emit(changed)
 
     def _event(self, kind: type[E], **details: object) -> E:
         common = {"actor": self.config.name, "incarnation": self.incarnation, "time": trio.current_time()}

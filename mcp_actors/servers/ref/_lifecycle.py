@@ -162,6 +162,7 @@ async def _suspend(server: ServerEntry) -> None:
 
 async def _stop(server: ServerEntry) -> None:
     await server.supervisor.stop_child(server.name)
+    server.record.note_stopped()
 
 
 async def _each(step: Callable[[ServerEntry], Awaitable[None]], servers: Iterable[ServerEntry]) -> None:
