@@ -1,4 +1,7 @@
-"""What to connect to, as frozen data: checked when it is written down, resolved only when it is used."""
+"""Configuration of servers as frozen data: validated when it is created, resolved at each connect.
+
+Nothing here connects, starts or decides anything; `mcp_actors.servers` does, by this data.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One server: its name, how it is reached, and how it is run."""
+"""The configuration of one server: its name, its transport and its options."""
 
 from __future__ import annotations
 
@@ -64,15 +64,15 @@ def _check_name(instance: ServerConfig, attribute: attrs.Attribute[Any], value: 
 
 
 def _startup_timeout(config: ServerConfig) -> float | None:
-    """Return the default of ``startup_timeout``: no more than a short ``connect_timeout``, no less than a long one."""
+    """Return the default of ``startup_timeout``, which follows a short or a very long ``connect_timeout``."""
     connect = config.connect_timeout
-    if connect is None or not check.is_positive(connect):  # the latter is about to be refused
+    if connect is None or not check.is_positive(connect):  # an invalid value is refused by its validator
         return None
     return connect if connect < _CONNECT_TIMEOUT else max(_STARTUP_TIMEOUT, connect)
 
 
 def _check_lazy(instance: ServerConfig, attribute: attrs.Attribute[Any], value: object) -> None:
-    """Refuse a server that the start of the group needs, and that is not to be started then."""
+    """Refuse a lazy server that is required for the start of its group."""
     if value == "lazy" and instance.required:
         remedy = "a required server is connected when the group is opened; remove required=True, or use 'eager'"
         raise check.refused_value(instance, attribute.name, value, remedy)
@@ -87,68 +87,69 @@ def _check_protocol(instance: ServerConfig, attribute: attrs.Attribute[Any], val
 
 @attrs.frozen
 class ServerConfig:
-    """One server of a group. Nothing is connected, looked up or resolved before it is used.
+    """One server of a group. Nothing is connected, looked up or resolved before the server is used.
 
     Args:
-        name: what the server is called here: 1 to 64 of the characters ``A-Z a-z 0-9 _ . -``, unique in a group.
-        transport: how it is reached: `Stdio`, `Http`, `Sse` or `InProcess`.
-        enabled: False keeps the entry and skips the server. Default True.
+        name: the name of the server in its group: 1 to 64 of the characters ``A-Z a-z 0-9 _ . -``, unique in the group.
+        transport: how the server is reached: `Stdio`, `Http`, `Sse` or `InProcess`.
+        enabled: False keeps the entry but skips the server. Default True.
         required: True makes the start of the group fail if this server cannot start. Default False.
-        on_failure: what happens when the restarts are spent: ``"park"`` (default) leaves the server ``failed``, to be
-            tried again every ``RestartPolicy.park_retry`` seconds, while the others serve; ``"raise"`` ends the group.
-        protocol: the protocol era to speak: ``"auto"`` (default) finds out and remembers it for restarts, ``"legacy"``
-            and ``"2026-07-28"`` insist.
-        connect_timeout: seconds for one whole connect: socket, negotiation, tool list. For a process they begin when it
+        on_failure: what happens when all restarts have failed: ``"park"`` (default) leaves the server ``failed`` and
+            retries it every ``RestartPolicy.park_retry`` seconds, while the others serve; ``"raise"`` ends the group.
+        protocol: the protocol era: ``"auto"`` (default) detects it and remembers it for restarts; ``"legacy"`` and
+            ``"2026-07-28"`` require one of the two.
+        connect_timeout: seconds for one whole connect: socket, negotiation, tool list. For a process they start when it
             has read its input. Callers wait no longer than this for a server that is not required. None disables the
             limit. Default 30.
-        startup_timeout: seconds from the start of a process until it has read its input; None disables the limit.
+        startup_timeout: seconds from the start of a process until it has read its input. None disables the limit.
             Default 300, or `connect_timeout` if that is less than 30.
-        request_timeout: seconds for one request, from the call to its answer, the time in the queue included; None: no
-            bound. Default 60.
-        progress_timeout: seconds that a request may be with the server without an answer or a progress notification,
-            under the cap of `request_timeout`; None (default): no bound.
-        when_down: what a request does while something is wrong with the server: ``"wait"`` (default) for it, within
-            `request_timeout`, or ``"fail"`` at once. A first connect and a restart by hand are waited for in any case.
+        request_timeout: seconds for one request, from the call to its answer, including the time in the queue. None
+            disables the limit. Default 60.
+        progress_timeout: seconds that a sent request may go without an answer or a progress notification, within
+            `request_timeout`. None (default) disables the limit.
+        when_down: what a request does while the server is not serving: ``"wait"`` (default) waits for it, within
+            `request_timeout`; ``"fail"`` fails at once. Every request waits for the first connect and for an explicit
+            restart.
         connect: ``"eager"`` (default) connects when the group is opened, ``"lazy"`` when the first request is made. A
-            lazy server shows no tools before that (but those remembered in a ``catalog_store``), and cannot be
+            lazy server shows no tools before that (except those remembered in a ``catalog_store``), and cannot be
             `required`.
         stop_timeout: seconds for one stop, after which the child process is killed. Default 5.
-        max_in_flight: how many requests may be with the server at a time; 1 serializes all. Default 64.
-        mailbox_size: how many further requests may wait for their turn. Default 256.
-        overflow: what a request to a full mailbox does: ``"wait"`` (default) for room, or ``"fail"`` at once.
-        restart: how often and how soon it is started again. Default ``RestartPolicy()``.
-        health: how it is checked while it is connected, and what follows if it does not answer. Default
+        max_in_flight: requests that may be in progress at the server at a time; 1 serializes them. Default 64.
+        mailbox_size: further requests that may wait in the queue. Default 256.
+        overflow: what a request does if the queue is full: ``"wait"`` (default) for room, or ``"fail"`` at once.
+        restart: how often and how soon the server is restarted. Default ``RestartPolicy()``.
+        health: how the server is checked while it is connected, and what follows if it does not answer. Default
             ``HealthPolicy()``.
-        retry: how often a request that failed is sent again, if that does no harm. Default ``RetryPolicy()``.
-        breaker: when requests fail at once, without being sent, because the last ones failed. None (default): never.
-        validate: what is checked before a tool call is sent: ``"required"`` (default), that required arguments are
-            there; ``"schema"``, all that the tool's schemas say, of its result too; ``"off"``, nothing.
-        trust_annotations: True believes what the server says of its tools: one that is read-only or idempotent may be
-            called again after a failure. Default False, as the specification wants it.
-        tools: which of its tools are shown, and may be called. Default: all of them.
-        static_tools: tools (``mcp.types.Tool``, or mappings as in the protocol) that are shown when the server is
-            connected but does not list its own; it is then ``degraded`` until it does. Default: none, so that a server
-            that does not list its tools is not connected.
-        on_tool_change: what becomes of a tool that is not what it was when the server was connected first, or was not
-            there: ``"allow"`` (default) shows it, ``"warn"`` shows it and tells, ``"block"`` hides it, and refuses to
-            call it, until it is approved (`ServerRef.approve_tools`).
-        limits: how much it may list and say unasked. Default ``Limits()``.
-        middleware: async functions ``(request, call_next)`` around every tool call, the first outermost. They run in
-            the request's own task and time, and hold one of `max_in_flight`. A request that is sent again (`retry`),
-            or turns out not to have been sent when the connection ended, goes through them again.
-        callbacks: what answers what the server asks, and hears what it tells; what is not given here is taken from the
-            group's. None (default): all of it.
-        extensions: objects of ``mcp.client.ClientExtension``: the extensions of the protocol that this side takes part
-            in. The server is told of them, and they are given what it answers or sends in their terms. One object
-            serves all connections to the server.
-        source: where this was written, for people to read: the path of a file. `load_config` sets it; two
-            configurations that differ in nothing else are equal. Default None.
+        retry: how often a failed request is sent again, if that is safe. Default ``RetryPolicy()``.
+        breaker: after how many failures requests fail at once, without being sent. None (default) disables the
+            circuit breaker.
+        validate: what is validated before a tool call is sent: ``"required"`` (default), that required arguments are
+            present; ``"schema"``, the arguments and the result against the tool's schemas; ``"off"``, nothing.
+        trust_annotations: True trusts the server's annotations of its tools, so a tool that is read-only or idempotent
+            may be called again after a failure. Default False, as the specification recommends.
+        tools: which of its tools are shown and may be called. Default: all of them.
+        static_tools: tools (``mcp.types.Tool``, or mappings as in the protocol) that are shown if the server connects
+            but does not list its own; the server is ``degraded`` until it does. Default: none, so that a server that
+            does not list its tools fails to connect.
+        on_tool_change: what happens to a tool that was added or changed since the server was first connected:
+            ``"allow"`` (default) shows it, ``"warn"`` shows it and logs a warning, ``"block"`` hides it and refuses
+            calls until it is approved (`ServerRef.approve_tools`).
+        limits: how much the server may list, and how many messages it may send on its own. Default ``Limits()``.
+        middleware: async functions ``(request, call_next)`` around every tool call, the first one outermost. They run
+            in the request's own task and time, and occupy one of `max_in_flight`. A request that is sent again
+            (`retry`), or turns out not to have been sent when the connection ended, goes through them again.
+        callbacks: functions that answer the server's requests and receive its notifications. A field that is not set
+            here is taken from the group's callbacks. None (default) takes all of them.
+        extensions: ``mcp.client.ClientExtension`` objects: the protocol extensions that the client supports. They are
+            announced to the server and receive its answers and messages. One object serves all connections.
+        source: where this configuration was written, for people: the path of a file, set by `load_config`. It does not
+            count when two configurations are compared. Default None.
 
     Raises:
-        ConfigError: a value cannot be used; the message names the server, the field, the value and the remedy.
+        ConfigError: a value is not valid; the message names the server, the field, the value and the remedy.
     """
 
-    # The name comes first, so that it is checked before any other check uses it in a message.
+    # The name comes first, because the other validators use it in their messages.
     name: str = attrs.field(validator=_check_name)
     transport: Transport = attrs.field(validator=_check_transport)
     enabled: bool = attrs.field(default=True, validator=check.flag, kw_only=True)
@@ -206,10 +207,10 @@ class ServerConfig:
 
 
 def check_unique_names(configs: Iterable[ServerConfig]) -> None:
-    """Refuse two servers of one name, disabled ones included.
+    """Refuse two servers with the same name, including disabled ones.
 
     Raises:
-        ConfigError: a name is taken twice; the message names it and both positions, counted from 1, and files.
+        ConfigError: a name is used twice; the message has both positions, counted from 1, and the files.
     """
     seen: dict[str, str] = {}
     for position, config in enumerate(configs, start=1):

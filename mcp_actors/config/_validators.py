@@ -1,6 +1,6 @@
-"""Checks that several configuration classes share, and the one way in which they refuse a value.
+"""Validators for configuration classes, and the form of their errors.
 
-A refusal says who (the class, or the server by its name), which field, what was given and what to give instead.
+An error names the class (or the server, if the instance has a name), the field, the value and a remedy.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from .._errors import ConfigError
 
 Validator = Callable[[Any, "attrs.Attribute[Any]", Any], None]
 
-_SHOWN: Final = 60  # characters of a refused value in a message: enough to recognize it, short enough for one line
+_SHOWN: Final = 60  # characters of a value in a message: enough to recognize it, short enough for one line
 
 _LONGEST_INT: Final = 256  # bits; more digits than are shown anyway
 
 
 def shown(value: object) -> str:
-    """Return `value` for a message: scalars as written, shortened; of anything else only the type.
+    """Return a value for a message: a scalar as written, shortened; anything else by its type.
 
-    An object's repr may be long, and may hold what must not be shown.
+    The repr of an object may be long, and may contain a credential.
     """
     if isinstance(value, float) or value is None:
         return repr(value)
@@ -38,7 +38,7 @@ def shown(value: object) -> str:
 
 
 def a_type(value: object) -> str:
-    """Return what kind of thing `value` is, for a sentence: ``"an int"``, ``"a list"``, ``"None"``."""
+    """Return the type of a value with its article, for a sentence: ``"an int"``, ``"a list"``, ``"None"``."""
     if value is None:
         return "None"
     name = type(value).__name__
@@ -51,12 +51,12 @@ def refused(owner: str, field: str, problem: str) -> ConfigError:
 
 
 def refused_value(instance: Any, field: str, value: object, remedy: str) -> ConfigError:
-    """Return the error for ``field=value`` of `instance`, which is named by its server if it has a name."""
+    """Return the error for ``field=value``; it names the server if the instance has a name."""
     return refused_text(instance, field, shown(value), remedy)
 
 
 def refused_text(instance: Any, field: str, text: str, remedy: str) -> ConfigError:
-    """Do as `refused_value` does, for a value that must be shown in a form of its own."""
+    """Return the error for ``field=text``, for a value that `shown` would not show well."""
     owner = type(instance).__name__
     problem = f"{field}={text} is not valid; {remedy}"
     server = getattr(instance, "name", None)
@@ -66,13 +66,13 @@ def refused_text(instance: Any, field: str, text: str, remedy: str) -> ConfigErr
 
 
 def is_positive(value: Any, *, unlimited: bool = False) -> bool:
-    """Return whether `value` is a positive number; infinity counts only if `unlimited`, NaN never does."""
+    """Return whether `value` is a positive number; infinity is one only if `unlimited`, NaN never is."""
     highest = math.inf if unlimited else sys.float_info.max
     return is_number(value) and 0 < value <= highest
 
 
 def seconds(*, unlimited: bool = False, optional: bool = False) -> Validator:
-    """Make a validator for a positive number of seconds; infinity and None only if asked for."""
+    """Make a validator for a positive number of seconds; `unlimited` allows infinity, `optional` None."""
     remedy = (
         "give a positive number of seconds, or math.inf" if unlimited else "give a positive, finite number of seconds"
     )
@@ -96,7 +96,7 @@ def count(lowest: int, remedy: str, *, highest: float = math.inf) -> Validator:
 
 
 def one_of(*choices: str) -> Validator:
-    """Make a validator for one of a few words."""
+    """Make a validator for one of some words."""
     remedy = "choose " + " or ".join(repr(choice) for choice in choices)
 
     def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -107,17 +107,17 @@ def one_of(*choices: str) -> Validator:
 
 
 def flag(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    """Refuse everything but True and False: ``enabled="no"`` would count as true."""
+    """Refuse everything but True and False; ``enabled="no"`` would otherwise count as true."""
     if not isinstance(value, bool):
         raise refused_value(instance, attribute.name, value, "give True or False")
 
 
 def kind(*types: type, remedy: str) -> Validator:
-    """Make a validator for an instance of one of `types`. What is refused is shown by its type only."""
+    """Make a validator for an instance of one of `types`; its error shows only the type of the value."""
 
     def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         if not isinstance(value, types):
-            # Also of a str only the type: it may be a URL with a password, given where a transport belongs.
+            # Only the type, even of a str: a URL with a password may have been passed as the transport.
             raise refused_text(instance, attribute.name, f"<{type(value).__name__}>", remedy)
 
     return check

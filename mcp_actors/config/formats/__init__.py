@@ -1,6 +1,6 @@
-"""Readers of the configuration files that people have, as other programs write them.
+"""Readers of configuration files, in the formats of Claude, Cursor, VS Code, Zed, Codex and others.
 
-`load_config` is what programs call; the command line also uses the parts. This room uses everything else in
+Programs call `load_config`; the command line also uses its parts. This room may use everything else in
 `mcp_actors.config`, and nothing there uses this room.
 """
 

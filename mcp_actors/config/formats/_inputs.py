@@ -1,4 +1,4 @@
-"""The inputs of VS Code's format: what a configuration wants to be told by a person, once."""
+"""The inputs of VS Code's format: values that a configuration asks a person for, once."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _NAMED: Final = 10  # inputs in a message
 
 @attrs.frozen(kw_only=True)
 class Input:
-    """A question that a configuration file asks; the answer stands where the file says ``${input:id}``.
+    """A value that a configuration file asks a person for; it replaces ``${input:id}`` in the file.
 
     Attributes:
-        id: what the file calls it.
-        description: the question, for people.
-        default: the answer if none is given; None if there is none.
-        options: the answers to choose from; empty if any text will do.
-        password: whether the answer is not to be shown while it is typed.
+        id: the name of the input in the file.
+        description: the question.
+        default: the value if no answer is given, or None.
+        options: the possible answers; empty if any str is valid.
+        password: whether the answer must be hidden while it is typed.
     """
 
     id: str
@@ -38,11 +38,11 @@ class Input:
 
 
 Ask: TypeAlias = Callable[[Input], str | Secret | None]
-"""Puts an `Input` to a person and returns the answer; None: there is none."""
+"""Ask a person for an `Input` and return the answer, or None without an answer."""
 
 
 class Inputs:
-    """The inputs of one file, each asked for at most once, and only if a server wants it."""
+    """The inputs of one file; each is asked for at most once, and only if a server needs it."""
 
     def __init__(self, described: object, ask: Ask | None) -> None:
         self._described = _by_id(described)
@@ -50,10 +50,10 @@ class Inputs:
         self._answers: dict[str, str | ConfigError] = {}
 
     def variable(self, name: str) -> str:
-        """Return the answer to the input of that id.
+        """Return the answer to the input with that id.
 
         Raises:
-            ConfigError: there is none; the message is for a place of which it does not know.
+            ConfigError: there is no answer; the caller adds the place to the message.
         """
         if name not in self._answers:
             self._answers[name] = self._asked(name)
@@ -108,7 +108,8 @@ def _input(name: str, described: Mapping[str, Any], path: str) -> Input | Config
         return ConfigError(f"{path}.type: found {found(kind)}; only 'promptString' and 'pickString' are supported")
     default, description = described.get("default"), described.get("description", "")
     options = described.get("options", ())
-    values: list[Any] = [each.get("value") if isinstance(each, Mapping) else each for each in _items(options)]
+    options = options if isinstance(options, (list, tuple)) else [options]
+    values: list[Any] = [each.get("value") if isinstance(each, Mapping) else each for each in options]
     for what, value in (("default", "" if default is None else default), ("description", description)):
         if not isinstance(value, str):
             return ConfigError(f"{path}.{what}: found {found(value)}; write a string")
@@ -121,7 +122,3 @@ def _input(name: str, described: Mapping[str, Any], path: str) -> Input | Config
         options=tuple(values) if kind == "pickString" else (),
         password=described.get("password") is True,
     )
-
-
-def _items(value: object) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else [value]

@@ -1,4 +1,4 @@
-"""From a configuration that somebody has to the servers that are in it."""
+"""Load the servers of a configuration file or mapping (`load_config`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .entry import SETTINGS, Surroundings, is_enabled, read_entry
 from .file import check_numbers, check_size, decode, file_name, parse, permission_warnings, read_bytes, repeated_keys
 
 CONNECT_TIMEOUT: Final = "MCP_ACTORS_CONNECT_TIMEOUT"
-"""The environment variable with the seconds that every connect may take, whatever the file says; 0 means no bound."""
+"""The environment variable that overrides the connect timeout of every server, in seconds; 0 disables the limit."""
 
 
 def _frozen(failed: Mapping[str, ConfigError]) -> Mapping[str, ConfigError]:
@@ -28,16 +28,16 @@ def _frozen(failed: Mapping[str, ConfigError]) -> Mapping[str, ConfigError]:
 
 @attrs.frozen
 class LoadedConfig:
-    """What is in a configuration: the servers that can be used, and what is wrong with the others.
+    """The content of a configuration: the valid servers, and an error for each of the others.
 
     Attributes:
-        servers: the servers, in the order of the file, disabled ones too.
-        errors: one `ConfigError` for each entry that cannot be used, in the order of the file; or one for all of the
-            file, which then has no servers.
-        warnings: what has no effect, or is not safe.
-        source: the absolute path of the file; ``"a mapping"`` if it was none.
-        failed: the same errors by the name of the server, or by `source` if all of the file is concerned.
-        required: the names in `failed` that are required by their entry, and so for the start of a group.
+        servers: the servers in the order of the file, including disabled ones.
+        errors: one `ConfigError` for each invalid entry, in the order of the file; or a single one for the whole file,
+            which has no servers then.
+        warnings: messages about keys without effect, and about risks.
+        source: the absolute path of the file, or ``"a mapping"``.
+        failed: the same errors by the name of the server, or by `source` for the whole file.
+        required: the names in `failed` whose entries say that the server is required for the start of a group.
     """
 
     servers: tuple[ServerConfig, ...]
@@ -51,28 +51,27 @@ class LoadedConfig:
 def load_config(config: str | os.PathLike[str] | Mapping[str, Any], *, ask: Ask | None = None) -> LoadedConfig:
     """Read the configuration of servers from a file as other programs write it, or from a mapping of that form.
 
-    Known are the ``mcpServers`` of Claude, Cursor and most others, the ``servers`` of VS Code, with comments and
-    trailing commas, the ``context_servers`` of Zed, and the ``[mcp_servers.…]`` of Codex in TOML. What only this
-    package knows stands in an entry under ``mcp_actors``. An entry that cannot be used is an error in the result, and
-    the others are loaded.
+    The supported formats are ``mcpServers`` (Claude, Cursor and most others), ``servers`` (VS Code, with comments and
+    trailing commas), ``context_servers`` (Zed) and ``[mcp_servers.…]`` (Codex, in TOML). Settings of this package are
+    in each entry under ``mcp_actors``. An invalid entry is an error in the result, and the others are loaded.
 
-    Nothing is connected or started. ``${VAR}`` stays as it is, and is replaced at each connect. Paths mean what they
+    Nothing is connected or started. ``${VAR}`` is kept, and expanded at each connect. Relative paths mean what they
     mean in the program that the file is for: the servers of a project (``.mcp.json``, ``.vscode/mcp.json`` …) are
-    started in its folder, all others where this program is.
+    started in its folder, all others in the current directory.
 
-    This reads a file, so from async code call it in a thread if the file may be slow; `open_servers` does.
+    This function blocks while it reads the file. `open_servers` calls it in a thread.
 
     Args:
-        config: the path of a file, in which ``~`` is replaced, or a mapping.
-        ask: a function that is given each `Input` that an enabled server needs (``${input:id}``), once, and returns
-            the answer as a str or `Secret`; None for no answer. Default None: an input has its default, or is an error.
+        config: the path of a file, in which ``~`` is expanded, or a mapping.
+        ask: a function that gets each `Input` that an enabled server needs (``${input:id}``), once, and returns the
+            answer as a str or `Secret`, or None. Default None: an input has its default, or is an error.
 
     Returns:
         The servers, errors and warnings.
 
     Raises:
-        ConfigError: the file cannot be read: it is not there, is no file, too long, or its permissions forbid it. (A
-            file that was read and cannot be understood is an error in the result.)
+        ConfigError: the file cannot be read, because it does not exist, is not a regular file, is too large, or its
+            permissions forbid it. (A file with invalid content is an error in the result instead.)
     """
     return load_servers(config, ask)
 
@@ -80,7 +79,7 @@ def load_config(config: str | os.PathLike[str] | Mapping[str, Any], *, ask: Ask 
 def load_servers(
     config: str | os.PathLike[str] | Mapping[str, Any], ask: Ask | None, only: frozenset[str] | None = None
 ) -> LoadedConfig:
-    """Do what `load_config` does, and ask for the servers in `only`, if that is given, instead of the enabled ones."""
+    """Do as `load_config` does; if `only` is given, ask for the inputs of these servers, not of the enabled ones."""
     if ask is not None and not callable(ask):
         raise ConfigError(f"load_config: ask is {found(ask)}; give a function (input) or None", source="load_config")
     if isinstance(config, Mapping):
@@ -95,7 +94,7 @@ def load_servers(
 
 @attrs.define
 class _Loading:
-    """What is known while one configuration is read."""
+    """The state of reading one configuration."""
 
     source: str
     file: str | None
@@ -112,7 +111,7 @@ class _Loading:
         return self.source if self.file is None else os.path.abspath(self.file)
 
     def load(self, document: Mapping[str, Any] | ConfigError) -> LoadedConfig:
-        """Read a document, or the error that it is not there for."""
+        """Read a document, or report the error that there is instead of one."""
         try:
             if isinstance(document, ConfigError):
                 raise document
@@ -123,7 +122,7 @@ class _Loading:
             for path, section in sections:
                 self._load_section(path, section, attrs.evolve(around, of_vs_code=path in OF_VS_CODE))
         except ConfigError as error:
-            self.servers, self.failed = {}, {self.origin: _alone(error)}
+            self.servers, self.failed = {}, {self.origin: _detached(error)}
         return LoadedConfig(
             tuple(self.servers.values()),
             tuple(self.failed.values()),
@@ -146,7 +145,7 @@ class _Loading:
         )
 
     def _connect_timeout(self) -> Iterator[tuple[str, float | None]]:
-        """What the environment says about every connect."""
+        """Yield the connect timeout that the environment sets for every server, if any."""
         text = os.environ.get(CONNECT_TIMEOUT)
         if not text:
             return
@@ -186,25 +185,26 @@ class _Loading:
         self.keys[name] = place
 
     def _note_failure(self, name: str, entry: object, error: ConfigError) -> None:
-        """Keep an error; of a server that is not wanted it is a warning only."""
+        """Keep an error; for a disabled server it is only a warning."""
         named = self.only is not None and name in self.only
-        if not named and isinstance(entry, Mapping) and not _may_be_wanted(entry):
+        if not named and isinstance(entry, Mapping) and not _may_be_enabled(entry):
             self.warnings.append(f"{error} (the server is disabled)")
             return
         if isinstance(entry, Mapping) and _is_required(entry):
             self.required.add(name)
         while name in self.failed:
             name += "'"
-        self.failed[name] = _alone(error)
+        self.failed[name] = _detached(error)
 
 
-def _alone(error: ConfigError) -> ConfigError:
-    """Return an error without the way it came, which would keep all that was read, credentials too."""
+def _detached(error: ConfigError) -> ConfigError:
+    # The error outlives the loading. Its context and traceback refer to frames that hold everything that was read,
+    # credentials included, and would keep all of it alive and within reach of whatever logs the error.
     error.__context__ = None
     return error.with_traceback(None)
 
 
-def _may_be_wanted(entry: Mapping[str, Any]) -> bool:
+def _may_be_enabled(entry: Mapping[str, Any]) -> bool:
     try:
         return is_enabled(entry, "", "")
     except ConfigError:

@@ -1,4 +1,4 @@
-"""Where something stands in a configuration, and what may be shown of it."""
+"""Places in a configuration (``mcpServers.docs.command``), and errors that name them without showing values."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..._errors import ConfigError
 from .._validators import a_type, shown
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_$-]{1,64}")
-_SHOWN: Final = 40  # characters of a key that is no plain word
+_SHOWN: Final = 40  # characters of a key that is not a plain word
 
 
 def child(path: str, key: object) -> str:
-    """Return the place of `key` in what stands at `path`: ``"mcpServers.docs"``, ``'mcpServers["my docs"]'``."""
+    """Return the place of `key` in the object at `path`: ``"mcpServers.docs"``, ``'mcpServers["my docs"]'``."""
     if isinstance(key, int):
         return f"{path}[{shown(key)}]"
     if isinstance(key, str) and _PLAIN.fullmatch(key):
@@ -25,17 +25,17 @@ def child(path: str, key: object) -> str:
 
 
 def shown_key(key: object) -> str:
-    """Return a key for a message, in ASCII and shortened; of anything but a str only the type."""
+    """Return a key for a message: a str in ASCII and shortened, anything else by its type."""
     if not isinstance(key, str):
         return f"<{a_type(key)}>"
-    # What follows "=" or ":" may be a credential that was written where only its name belongs.
+    # The text after "=" or ":" may be a credential that was written where only its name belongs.
     name = re.split(r"[=:]\s*", key, maxsplit=1)[0]
     text = json.dumps(name[:_SHOWN])
     return text if name[:_SHOWN] == key else f"{text[:-1]}…{text[-1]}"
 
 
 def found(value: object) -> str:
-    """Say what was found without showing it: ``"a str of 12 characters"``, ``"an int"``."""
+    """Describe a value without showing it: ``"a str of 12 characters"``, ``"an int"``."""
     if isinstance(value, str):
         return f"a str of {len(value)} characters" if value else "an empty str"
     return a_type(value)
@@ -57,5 +57,5 @@ def bad(source: str, path: str, problem: str) -> ConfigError:
 
 
 def repeated(source: str, path: str, keys: tuple[str, ...]) -> ConfigError:
-    """Return the error for keys that are there more than once."""
+    """Return the error for keys that appear more than once."""
     return bad(source, path, f"{', '.join(map(shown_key, keys))} appears more than once; remove all but one")

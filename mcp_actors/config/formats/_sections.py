@@ -1,4 +1,4 @@
-"""Where in a document the servers are, and what the file is called by."""
+"""Find the servers in a document, and their names and project folder."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ SECTIONS: Final[Mapping[str, str]] = {
     "context_servers": "Zed",
     "mcp_servers": "Codex",
 }
-"""Top-level key → who writes it."""
+"""Top-level key → the programs that write it."""
 
 _LIKE_ENTRIES: Final = ("command", "url", "httpUrl", "serverUrl")
 OF_VS_CODE: Final = ("servers", "mcp.servers")
-"""The places of sections that VS Code writes, which replaces ``~`` in arguments too."""
+"""The places of sections that VS Code writes, where ``~`` is expanded in arguments too."""
 
 _EDITOR_FOLDERS: Final = (".vscode", ".cursor", ".vs", ".claude", ".gemini", ".codex")
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST_NAME: Final = 64
-_LOOKED_AT: Final = 100  # keys of a document that may be misspelled
+_LOOKED_AT: Final = 100  # keys of a document that are searched for a misspelling
 
 
 def find_sections(source: str, document: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     """Return the parts of a document that map names to entries, each with its place.
 
     Raises:
-        ConfigError: there is none, or one is no mapping, or is there twice.
+        ConfigError: there is no such part, or one is not an object or appears twice.
     """
     if twice := [key for key in repeated_keys(document) if key in SECTIONS]:
         raise repeated(source, "", tuple(twice))
@@ -42,7 +42,7 @@ def find_sections(source: str, document: Mapping[str, Any]) -> list[tuple[str, M
     if isinstance(within, Mapping) and isinstance(within.get("servers"), Mapping):
         return [("mcp.servers", within["servers"])]  # VS Code's settings.json
     given = [(key, document[key]) for key in SECTIONS if key in document]
-    if not given and document and all(map(_is_like_entry, document.values())):
+    if not given and document and all(map(_looks_like_entry, document.values())):
         return [("", document)]
     if not given:
         raise bad(source, "", _nothing_found(document))
@@ -53,12 +53,12 @@ def find_sections(source: str, document: Mapping[str, Any]) -> list[tuple[str, M
 
 
 def inputs_of(document: Mapping[str, Any]) -> object:
-    """Return the description of the inputs that a document asks for; it stands beside the servers."""
+    """Return the definitions of the inputs that a document asks for."""
     within = document.get("mcp")
     return document["inputs"] if "inputs" in document else within.get("inputs") if isinstance(within, Mapping) else None
 
 
-def _is_like_entry(value: object) -> bool:
+def _looks_like_entry(value: object) -> bool:
     return isinstance(value, Mapping) and any(key in value for key in _LIKE_ENTRIES)
 
 
@@ -71,10 +71,10 @@ def _nothing_found(document: Mapping[str, Any]) -> str:
 
 
 def name_of(source: str, path: str, key: object) -> str:
-    """Return the name under which a server is run: its key, with other characters than a name may have replaced.
+    """Return the name of a server: its key, with invalid characters replaced by ``_``.
 
     Raises:
-        ConfigError: the key is no str, or nothing of it is left.
+        ConfigError: the key is not a str, or no valid name remains.
     """
     if not isinstance(key, str):
         raise bad(source, path, f"the name of a server is {shown_key(key)}; write a string")
@@ -87,9 +87,9 @@ def name_of(source: str, path: str, key: object) -> str:
 
 
 def project_of(file: str | None) -> str | None:
-    """Return the folder of the project that a file belongs to: there its servers are started by the program it is for.
+    """Return the folder of the project that a file belongs to, in which its servers are started.
 
-    None for any other configuration. What a person has in the home folder is for all projects.
+    Return None for any other file: a file in the home folder is for all projects.
     """
     if file is None:
         return None
@@ -104,7 +104,7 @@ def _workspace(file: str) -> Path:
 
 
 def predefined(file: str | None) -> dict[str, str]:
-    """Return the variables that editors give to their files, as far as they mean something without the editor."""
+    """Return the variables that editors define for their files and that mean something without the editor."""
     workspace = _workspace(file) if file is not None else Path.cwd()
     return {
         "workspaceFolder": str(workspace),

@@ -1,4 +1,4 @@
-"""Code of the user's that answers what a server asks, and hears what it tells."""
+"""Callbacks of the user: functions that answer a server's requests and receive its notifications."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from mcp.types import (
 from .. import _validators as check
 
 DEFAULT_TIMEOUT: Final = 300.0
-"""Seconds: a person has read a form and filled it in by then, or is not there."""
+"""Seconds: enough for a person to read a form and fill it in."""
 
 DEFAULT_LOG_LEVEL: Final[LoggingLevel] = "info"
 
 
 @attrs.frozen(kw_only=True)
 class CallbackContext:
-    """What a callback is called for: which server, and which message of its.
+    """The server and the message that a callback is called for.
 
     Attributes:
         server: the server's configured name.
-        request_id: the id of its request; None if it only tells something.
-        meta: the ``_meta`` of its message; None if there is none.
+        request_id: the id of the server's request; None for a notification.
+        meta: the ``_meta`` of the message, or None.
     """
 
     server: str
@@ -49,25 +49,25 @@ SamplingCallback: TypeAlias = Callable[
     [CallbackContext, CreateMessageRequestParams],
     Awaitable[CreateMessageResult | CreateMessageResultWithTools | ErrorData],
 ]
-"""``async def sampling(context, params)``: has a model write a message."""
+"""``async def sampling(context, params)``: let a model write a message."""
 
 ElicitationCallback: TypeAlias = Callable[[CallbackContext, ElicitRequestParams], Awaitable[ElicitResult | ErrorData]]
-"""``async def elicitation(context, params)``: asks the user, in a form or by way of a URL (``params.mode``)."""
+"""``async def elicitation(context, params)``: ask the user, in a form or through a URL (``params.mode``)."""
 
 RootsCallback: TypeAlias = Callable[[CallbackContext], Awaitable[ListRootsResult | ErrorData]]
-"""``async def roots(context)``: says which folders the server may look at."""
+"""``async def roots(context)``: list the folders that the server may access."""
 
 LoggingCallback: TypeAlias = Callable[[CallbackContext, LoggingMessageNotificationParams], Awaitable[None]]
-"""``async def logging(context, params)``: hears what the server logs."""
+"""``async def logging(context, params)``: receive a log message of the server."""
 
 MessageCallback: TypeAlias = Callable[[CallbackContext, IncomingMessage], Awaitable[None]]
-"""``async def message(context, message)``: hears of every notification, and of faults of the transport."""
+"""``async def message(context, message)``: receive every notification and every error of the transport."""
 
 _check_timeout: Final = check.seconds(unlimited=True, optional=True)
 
 
 def _check_called_with(*parameters: str) -> check.Validator:
-    """Make a validator for an async function that takes these parameters; None and False mean that there is none."""
+    """Make a validator for an async function with these parameters, None or False."""
     called = f"({', '.join(parameters)})"
     remedy = f"give an async function {called}, or None"
 
@@ -88,14 +88,13 @@ def _check_called_with(*parameters: str) -> check.Validator:
 
 
 def _is_async(value: Any) -> bool:
-    """Whether calling it makes a coroutine; an object may have an async ``__call__``, a class is none."""
+    """Return whether a call makes a coroutine; an object may have an async ``__call__``, a class may not."""
     return inspect.iscoroutinefunction(value) or (
         not isinstance(value, type) and inspect.iscoroutinefunction(getattr(value, "__call__", None))  # noqa: B004 - its kind matters
     )
 
 
 def _takes(value: Callable[..., Any], count: int) -> bool:
-    """Whether it can be called with so many arguments by position."""
     try:
         inspect.signature(value).bind(*range(count))
     except TypeError:
@@ -104,7 +103,7 @@ def _takes(value: Callable[..., Any], count: int) -> bool:
 
 
 def _name_of(value: object) -> str:
-    """How a function is called. Not its `repr`: that of a method shows the object that it is of."""
+    """Return the name of a function; the `repr` of a method would show its object."""
     return getattr(value, "__qualname__", None) or type(value).__name__
 
 
@@ -112,11 +111,7 @@ def _shown(value: object) -> str:
     return repr(value) if value is None or value is False else f"<{_name_of(value)}>"
 
 
-def _check_level(instance: Any, attribute: attrs.Attribute[Any], value: object) -> None:
-    if value is not None:
-        check.one_of(*get_args(LoggingLevel))(instance, attribute, value)
-
-
+_check_level: Final = attrs.validators.optional(check.one_of(*get_args(LoggingLevel)))
 _check_question: Final = _check_called_with("context", "params")
 _check_roots: Final = _check_called_with("context")
 _check_message: Final = _check_called_with("context", "message")
@@ -127,33 +122,32 @@ _check_capabilities: Final = check.kind(
 
 @attrs.frozen(kw_only=True)
 class Callbacks:
-    """What a program does for servers that ask it something, or tell it something.
+    """Functions that answer requests of servers and receive their notifications.
 
-    A server is told that it may ask only for what there is a callback for. Each call runs in a task of its own, beside
-    everything else, and within its own time; what is asked is answered with an error if its callback raises, or takes
-    too long. To refuse, return an `mcp.types.ErrorData`. Callbacks may call any server.
+    A server learns which callbacks exist and may send only the requests that they answer. Each call runs in its own
+    task with its own timeout. If a callback raises or times out, the server's request is answered with an error. To
+    refuse a request, return an `mcp.types.ErrorData`. Callbacks may call any server.
 
-    Given to ``open_servers`` they are for all servers of the group; what a server has of its own
-    (``ServerConfig.callbacks``) wins, field by field, and False there means: none, whatever the group has.
+    Callbacks passed to ``open_servers`` apply to all servers of the group. A server's own (``ServerConfig.callbacks``)
+    override them field by field; False disables the group's callback for that server.
 
     Args:
-        sampling: ``async (context, params)``: the server wants a model to write a message. Returns an
-            `mcp.types.CreateMessageResult`.
-        elicitation: ``async (context, params)``: the server wants to know something of the user, in a form or by way of
-            a URL; ``params.mode`` says which. Returns an `mcp.types.ElicitResult`.
-        roots: ``async (context)``: the server wants to know which folders it may look at. Returns an
-            `mcp.types.ListRootsResult`.
-        logging: ``async (context, params)``: the server logs something.
-        message: ``async (context, message)``: any notification of the server, and any fault of its transport, after
-            this library itself has dealt with it.
-        log_level: from which level on a server is to log, if there is a ``logging``. None (default): that of the
-            group's callbacks, or ``"info"``.
-        sampling_capabilities: what ``sampling`` can do beyond a plain message (tools, context), for servers to know.
-        timeout: seconds for one call of one of them; `math.inf`: no bound. None (default): that of the group's
+        sampling: ``async (context, params)``: let a model write a message; returns an `mcp.types.CreateMessageResult`.
+        elicitation: ``async (context, params)``: ask the user, in a form or through a URL (``params.mode``); returns an
+            `mcp.types.ElicitResult`.
+        roots: ``async (context)``: list the folders that the server may access; returns an `mcp.types.ListRootsResult`.
+        logging: ``async (context, params)``: receive a log message.
+        message: ``async (context, message)``: receive any notification of the server and any error of its transport,
+            after this library has handled it.
+        log_level: the lowest level that a server is asked to log, if there is a ``logging`` callback. None (default)
+            uses the level of the group's callbacks, or ``"info"``.
+        sampling_capabilities: what ``sampling`` supports beyond a plain message (tools, context), as announced to
+            servers.
+        timeout: seconds for one call; `math.inf` disables the limit. None (default) uses the timeout of the group's
             callbacks, or 300.
 
     Raises:
-        ConfigError: a value cannot be used; the message names the field, the value and the remedy.
+        ConfigError: a value is not valid; the message names the field, the value and the remedy.
     """
 
     sampling: SamplingCallback | Literal[False] | None = attrs.field(
@@ -172,7 +166,7 @@ class Callbacks:
 
 @attrs.frozen(kw_only=True)
 class EffectiveCallbacks:
-    """What holds for one server; its attributes are those of `Callbacks`."""
+    """The callbacks in effect for one server; the attributes are those of `Callbacks`."""
 
     sampling: SamplingCallback | None = None
     elicitation: ElicitationCallback | None = None
@@ -185,10 +179,10 @@ class EffectiveCallbacks:
 
 
 def effective_callbacks(own: Callbacks | None, default: Callbacks | None = None) -> EffectiveCallbacks:
-    """What holds for a server: its own callbacks; what is not given there, of its group's; else the defaults."""
+    """Merge a server's own callbacks with its group's: its own win, and defaults fill the rest."""
     effective: dict[str, Any] = {}
     for callbacks in (default, own):
         if callbacks is not None:
             effective |= attrs.asdict(callbacks, recurse=False, filter=lambda _, value: value is not None)
-    # False was there to hide what the group has.
+    # False has overridden the group's callback, and is not needed any more.
     return EffectiveCallbacks(**{name: value for name, value in effective.items() if value is not False})

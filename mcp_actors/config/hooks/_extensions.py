@@ -1,4 +1,4 @@
-"""Extensions of the protocol that this side takes part in."""
+"""Validate the extensions of the protocol that the client supports."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from .. import _validators as check
 
 
 def to_extensions(value: Iterable[ClientExtension]) -> tuple[ClientExtension, ...]:
-    """Return extensions as a tuple; leave what is no sequence of them to `check_extensions`."""
+    """Return extensions as a tuple; return anything else unchanged, for `check_extensions` to refuse."""
     if isinstance(value, Mapping | str):
-        return value  # type: ignore[return-value]  # whatever it is, it is refused
+        return value  # type: ignore[return-value]  # it is refused by the validator
     try:
         return tuple(value)
     except TypeError:
-        return value  # type: ignore[return-value]  # likewise
+        return value  # type: ignore[return-value]  # it is refused by the validator
 
 
 def check_extensions(instance: Any, attribute: attrs.Attribute[Any], value: object) -> None:
-    """Refuse what is no tuple of extensions that go together."""
+    """Refuse anything but a tuple of extensions that are compatible with each other."""
     remedy = "give a tuple of mcp.client.ClientExtension objects, such as mcp.client.advertise('com.example/thing')"
     if not isinstance(value, tuple):
         raise check.refused_text(instance, attribute.name, f"<{type(value).__name__}>", remedy)
@@ -31,7 +31,7 @@ def check_extensions(instance: Any, attribute: attrs.Attribute[Any], value: obje
     if odd is not None:
         raise check.refused_text(instance, attribute.name, f"<a tuple with {check.a_type(odd)} in it>", remedy)
     try:
-        # What the SDK has to say about them it says when a client is made; this one is never used.
+        # The SDK validates extensions only when a client is made, so make one that is never used.
         Client(cast("Transport", None), extensions=value)
     except (TypeError, ValueError) as exc:
         raise check.refused_text(instance, attribute.name, f"<{len(value)} of them>", str(exc)) from exc

@@ -1,4 +1,4 @@
-"""Code of the user's around every tool call of a server: what it is given, and what it is."""
+"""Middleware around every tool call of a server: its types, and how it is composed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .. import _validators as check
 
 @attrs.frozen(kw_only=True)
 class ToolRequest:
-    """A tool call on its way to the server. ``attrs.evolve(request, meta={...})`` makes a changed one.
+    """A tool call on its way to the server. ``attrs.evolve(request, meta={...})`` makes a modified copy.
 
     Attributes:
         server: the server's configured name.
         name: the tool's name as the server lists it.
-        arguments: its arguments; None if there are none.
-        meta: the request's ``_meta``; None if there is none.
+        arguments: the arguments, or None.
+        meta: the request's ``_meta``, or None.
     """
 
     server: str
@@ -29,22 +29,22 @@ class ToolRequest:
 
 
 CallNext: TypeAlias = Callable[[ToolRequest], Awaitable[CallToolResult]]
-"""What a middleware calls to let a request go on; it returns the answer."""
+"""The function that a middleware calls to pass a request on; it returns the result."""
 
 Middleware: TypeAlias = Callable[[ToolRequest, CallNext], Awaitable[CallToolResult]]
-"""``async def middleware(request, call_next)``: returns the answer, its own or that of ``await call_next(request)``."""
+"""``async def middleware(request, call_next)``: return a result, its own or that of ``await call_next(request)``."""
 
 
 def to_middleware(value: Iterable[Middleware]) -> tuple[Middleware, ...]:
-    """Return middleware as a tuple; leave what is no sequence of functions to `check_middleware`."""
+    """Return middleware as a tuple; return anything else unchanged, for `check_middleware` to refuse."""
     try:
         return tuple(value)
     except TypeError:
-        return value  # type: ignore[return-value]  # whatever it is, it is refused
+        return value  # type: ignore[return-value]  # it is refused by the validator
 
 
 def check_middleware(instance: Any, attribute: attrs.Attribute[Any], value: object) -> None:
-    """Refuse what is no tuple of functions."""
+    """Refuse anything but a tuple of functions."""
     if isinstance(value, tuple) and all(callable(each) for each in value):
         return
     shown = f"<{type(value).__name__}>"
@@ -55,7 +55,7 @@ def check_middleware(instance: Any, attribute: attrs.Attribute[Any], value: obje
 
 
 def wrapped(call: CallNext, middleware: Iterable[Middleware]) -> CallNext:
-    """Put middleware around a call; the first is outermost."""
+    """Wrap a call in middleware; the first one is outermost."""
     for each in reversed(tuple(middleware)):
         call = _around(each, call)
     return call

@@ -1,4 +1,4 @@
-"""When a server that fails is left alone for a while."""
+"""The policy of the circuit breaker: after how many failures requests fail at once."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from .. import _validators as check
 
 @attrs.frozen(kw_only=True)
 class BreakerPolicy:
-    """When requests to a server fail at once, without being sent: its circuit breaker.
+    """The circuit breaker of a server: when requests fail at once, without being sent.
 
-    After so many failures in a row the breaker opens, and every request fails at once with `ServerUnavailable`, whose
-    ``retry_at`` says until when. Then one request is let through as a probe. If it is answered the breaker closes, if
-    it fails the breaker is open for as long again.
+    After `failures` consecutive failures the breaker opens, and every request fails at once with `ServerUnavailable`,
+    whose ``retry_at`` says until when. After `reset_after` seconds one request is let through as a probe. The breaker
+    closes if the probe is answered, and stays open for another `reset_after` seconds if it fails.
 
-    A failure is a time-out, a lost connection, or the HTTP status 408, 429 or 5xx. Whatever else the server answers is
-    a success, errors of tools included: it shows that the server answers.
+    A failure is a timeout, a lost connection, or the HTTP status 408, 429 or 5xx. Every other answer is a success, even
+    an error of a tool, because it shows that the server responds.
 
     Args:
-        failures: how many failures in a row open it. Default 5.
-        reset_after: seconds for which it is open. Default 30.
+        failures: consecutive failures that open the breaker. Default 5.
+        reset_after: seconds for which it stays open. Default 30.
 
     Raises:
         ConfigError: a value is out of its range.

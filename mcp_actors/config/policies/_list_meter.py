@@ -1,7 +1,6 @@
-"""How much of a list a server may send: what of its tools, resources or prompts is too much, and when all of it is.
+"""Measure the items of a list that a server sends, and leave out those that exceed its limits.
 
-Nobody has checked these items yet, so they are measured by a walk that does not recurse and that ends early
-(``_json_walk``).
+The items are unchecked, so they are measured by a walk that does not recurse and that ends early (``_json_walk``).
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ _MEASURE_FACTOR: Final = 2
 
 @attrs.define(eq=False)
 class ListMeter:
-    """Measures one list, item by item, as it comes.
+    """Measures one list, item by item, as it arrives.
 
     Attributes:
-        left_out: for each item that is over a limit an error that says which limit that is, and what to do.
+        left_out: one error for each item that exceeds a limit, with the limit and a remedy.
 
     Args:
         server: the configured name of the server.
-        what: what is listed, in the plural: ``"tools"``.
-        limits: how much it may list.
+        what: the kind of items, in the plural: ``"tools"``.
+        limits: the limits of the server.
     """
 
     server: str
@@ -43,30 +42,30 @@ class ListMeter:
     _size: int = attrs.field(default=0, init=False)
 
     def announce(self, number: int) -> None:
-        """So many more have come, and are to be measured.
+        """Count items that have arrived and are about to be measured.
 
         Raises:
-            LimitExceeded: there are more tools than the server may list.
+            LimitExceeded: the server lists more tools than it may.
         """
         self._number += number
         if self.what == "tools" and self._number > self.limits.max_tools:
-            excess = _told(f"it lists {self._number} tools or more", self.limits.max_tools, "max_tools")
+            excess = _over(f"it lists {self._number} tools or more", self.limits.max_tools, "max_tools")
             raise self._refused(excess)
 
     def admits(self, item: Any) -> bool:
-        """Measure one item; return whether it is within the limits. If not, that is told in `left_out`.
+        """Measure one item; return whether it is within the limits, and add an error to `left_out` if it is not.
 
         Args:
             item: a model of the SDK, such as ``mcp.types.Tool``.
 
         Raises:
-            LimitExceeded: all that was measured so far is more than a list may have.
+            LimitExceeded: the list as a whole is too large.
         """
-        members = dict(item)  # not dumped: that would recurse
+        members = dict(item)  # not model_dump(), which recurses
         excess = next(self._excesses(members), None)
         if self._size > (limit := self.limits.max_list_bytes):
             found = f"its list of {self.what} takes {self._size} bytes or more"
-            raise self._refused(_told(found, limit, "max_list_bytes"))
+            raise self._refused(_over(found, limit, "max_list_bytes"))
         if excess is None:
             return True
         name = plain_text(str(members.get("name")), limit=80)
@@ -74,27 +73,27 @@ class ListMeter:
         return False
 
     def follow(self, cursor: str) -> None:
-        """There is another page, to be asked for by this.
+        """Check the cursor to the next page.
 
         Raises:
             LimitExceeded: it is too long to be sent back.
         """
         if len(cursor) > (limit := self.limits.max_text_chars):
             found = f"the cursor to the next page of its {self.what} has {len(cursor)} characters"
-            raise self._refused(_told(found, limit, "max_text_chars"))
+            raise self._refused(_over(found, limit, "max_text_chars"))
 
     def _refused(self, excess: str) -> LimitExceeded:
         return LimitExceeded(f"server {self.server!r}: {excess}, if you trust the server", server=self.server)
 
     def _excesses(self, members: Mapping[str, Any]) -> Iterator[str]:
-        """Say what of an item is too much: the figure, the limit, and the setting. Count what was looked at."""
+        """Yield a phrase for each part of an item that exceeds a limit, and add the item to the size of the list."""
         limits = self.limits
         for member, value in members.items():
             what = member.replace("_", " ")
             if isinstance(value, str):
                 self._size += bytes_in(value)
                 if len(value) > limits.max_text_chars:
-                    yield _told(f"its {what} has {len(value)} characters", limits.max_text_chars, "max_text_chars")
+                    yield _over(f"its {what} has {len(value)} characters", limits.max_text_chars, "max_text_chars")
             elif value is not None:
                 enough = _MEASURE_FACTOR * limits.max_schema_bytes
                 size, depth, complete = measured(value, enough)
@@ -102,11 +101,11 @@ class ListMeter:
                 more = "" if complete else "more than "
                 if depth > limits.max_schema_depth:
                     found = f"the JSON of its {what} is nested {more}{depth} levels deep"
-                    yield _told(found, limits.max_schema_depth, "max_schema_depth")
+                    yield _over(found, limits.max_schema_depth, "max_schema_depth")
                 if size > limits.max_schema_bytes:
                     found = f"the JSON of its {what} takes {more or 'about '}{size} bytes"
-                    yield _told(found, limits.max_schema_bytes, "max_schema_bytes")
+                    yield _over(found, limits.max_schema_bytes, "max_schema_bytes")
 
 
-def _told(excess: str, limit: int, setting: str) -> str:
+def _over(excess: str, limit: int, setting: str) -> str:
     return f"{excess}, and the limit is {limit}; set limits=Limits({setting}=…) to allow more"

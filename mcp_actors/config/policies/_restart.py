@@ -1,4 +1,4 @@
-"""When a server that failed is started again, and when it is given up."""
+"""The policy of restarts: how often and how soon a failed server is restarted, and when it is parked."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import attrs
 from ..._backoff import Backoff
 from .. import _validators as check
 
-# The first restart at once (most failures are one-off), then 1, 2, 4, 8 … seconds up to a minute, spread by a tenth
-# so that servers which failed together do not all come back in the same instant.
+# The first restart happens at once (most failures are one-off), the next after 1, 2, 4, 8 … seconds, up to a minute.
+# A tenth of jitter keeps servers that failed together from restarting in the same instant.
 _BACKOFF: Final = Backoff(first=0.0, initial=1.0, maximum=60.0, factor=2.0, jitter=0.1)
 
 
 def _check_reachable(instance: RestartPolicy, attribute: attrs.Attribute[Any], value: Backoff) -> None:
-    """Refuse a budget that can never be spent, because the delays alone outlast the window."""
+    """Refuse a limit that can never be reached because the delays alone outlast the window."""
     window = instance.window
     if window == math.inf:
         return
@@ -33,25 +33,26 @@ def _check_reachable(instance: RestartPolicy, attribute: attrs.Attribute[Any], v
 
 @attrs.frozen(kw_only=True)
 class RestartPolicy:
-    """How often, and how soon, a server that failed is started again.
+    """How often and how soon a failed server is restarted.
 
-    Each attempt counts, whether it succeeds or not; one more than `max_restarts` of them within `window` is too many,
-    and the server is parked as ``failed`` (or ends the group, see ``ServerConfig.on_failure``). With the defaults those
-    are five attempts in a row without a minute of serving in between, after 0, 1, 2, 4 and 8 seconds.
+    Each attempt counts, successful or not. If a failure would need more than `max_restarts` attempts within `window`,
+    the server is parked as ``failed`` (or the group ends, see ``ServerConfig.on_failure``). With the defaults this
+    happens after five attempts in a row, after 0, 1, 2, 4 and 8 seconds, without a minute of serving in between.
 
-    A parked server is retried every `park_retry` seconds, so it comes back by itself after an outage of any length.
-    Exceptions are failures that another attempt cannot help (``ConnectFailed.hopeless``, and the HTTP statuses
-    401 and 403) and servers that were stopped with `ServerRef.stop`.
+    A parked server is retried every `park_retry` seconds, so it recovers by itself after an outage of any length.
+    Exceptions are failures that a retry cannot fix (``ConnectFailed.hopeless``, and the HTTP statuses 401 and 403) and
+    servers that were stopped with `ServerRef.stop`.
 
     Args:
-        max_restarts: how many restarts are allowed. 0 disables restarting. Default 5.
-        window: the seconds within which they are counted. Default infinity: only `reset_after` clears the count.
-        reset_after: after so many seconds of serving the count and the back-off start afresh; None: never. Default 60.
+        max_restarts: restarts that are allowed. 0 disables restarting. Default 5.
+        window: seconds within which restarts are counted. Default infinity: only `reset_after` clears the count.
+        reset_after: seconds of serving after which the count and the back-off are reset. None disables the reset.
+            Default 60.
         backoff: the delays before the restarts. Default ``Backoff(first=0, initial=1, maximum=60, factor=2,
             jitter=0.1)``.
-        park_retry: seconds until a parked server is retried (up to a tenth less, at random). It gets one attempt each
-            time: until it has served for `reset_after`, its next failure parks it again. Time for which the machine
-            was suspended counts. None disables it, and so does ``max_restarts=0``. Default 60.
+        park_retry: seconds until a parked server is retried (up to a tenth less, at random). Each retry is a single
+            attempt: until the server has served for `reset_after`, its next failure parks it again. Time for which the
+            machine was suspended counts. None disables these retries, as does ``max_restarts=0``. Default 60.
 
     Raises:
         ConfigError: a value is out of its range, or the delays of `backoff` before `max_restarts` restarts (without

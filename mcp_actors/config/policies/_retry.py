@@ -1,4 +1,4 @@
-"""How often a request that failed is sent again, and when a server has had enough of that."""
+"""The policy of retries: how often a failed request is sent again, and how many retries a server gets in all."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ..._backoff import Backoff
 from ..._checks import is_number
 from .. import _validators as check
 
-# A tenth of a second for what was one-off (a proxy that changes its backend), then 0.5, 1, 2 … up to ten seconds. Half
-# as much again at random, so that requests that failed together do not all come back in the same instant.
+# A tenth of a second for one-off failures (a proxy that switches its backend), then 0.5, 1, 2 … up to 10 seconds. Up to
+# half as much is added at random, so that requests that failed together are not all retried in the same instant.
 _BACKOFF: Final = Backoff(first=0.1, initial=0.5, maximum=10.0, factor=2.0, jitter=0.5)
 
 _MOST_TOKENS: Final = 1000
@@ -30,22 +30,21 @@ def _check_token_ratio(instance: RetryBudget, attribute: attrs.Attribute[Any], v
 
 @attrs.frozen(kw_only=True)
 class RetryBudget:
-    """How much of what is sent to one server may be retries: its bucket of tokens.
+    """How many of the requests to one server may be retries: a token bucket.
 
-    The rule is gRPC's retry throttling (proposal A6), and so are the names. The bucket begins full. Each attempt that
-    fails in a way that may pass takes one token out, each success puts `token_ratio` back. While half of the tokens or
-    fewer are left nothing is retried: a request then fails with what its attempt failed with. First attempts are never
-    held back. So a few failures are retried at once, but in the long run there is one retry for ``1 / token_ratio``
-    successes, however much is asked of a server that fails.
+    The rule and the names are those of gRPC's retry throttling (proposal A6). The bucket starts full. Each attempt with
+    a transient failure takes one token, each success returns `token_ratio` tokens. While the bucket is half empty or
+    less, nothing is retried, and a request fails with the error of its attempt. First attempts are never held back. So
+    a few failures are retried at once, but in the long run there is one retry per ``1 / token_ratio`` successes.
 
-    The defaults are not those of gRPC's examples, 10 and 0.1, which are made for thousands of calls a second: when one
-    connection is lost, up to ``max_in_flight`` requests fail together, by default 64, and those must not empty the
-    bucket. A fifth as retries is what other clients allow (Finagle, the AWS SDKs).
+    The defaults differ from gRPC's examples (10 and 0.1), which suit thousands of calls a second. When a connection is
+    lost, up to ``max_in_flight`` requests (by default 64) fail together, and these must not empty the bucket. One retry
+    for five successes is what other clients allow (Finagle, the AWS SDKs).
 
     Args:
-        max_tokens: how many tokens the bucket holds, 1 to 1000. With 1 or 2 nothing is ever retried. Default 200:
-            the hundredth failure in a row is the first that is not retried.
-        token_ratio: how many tokens a success puts back, 0.001 to 1000, with at most three decimals. Default 0.2.
+        max_tokens: tokens in a full bucket, 1 to 1000. With 1 or 2 nothing is ever retried. Default 200: the hundredth
+            failure in a row is the first that is not retried.
+        token_ratio: tokens that a success returns, 0.001 to 1000, with at most three decimals. Default 0.2.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -63,25 +62,28 @@ _BUDGET: Final = RetryBudget()
 
 @attrs.frozen(kw_only=True)
 class RetryPolicy:
-    """How often, and after which delays, a request that failed is sent again.
+    """How often, and after which delays, a failed request is sent again.
 
-    Only failures that may pass are retried: a lost connection, the HTTP statuses 408, 425, 429 and 5xx (but for 501 and
-    505), and an internal error that the server reports. And only requests that may be repeated: lists and reads always;
-    a tool call if provably nothing of it was sent, if its caller said ``idempotent=True``, or if the server is trusted
-    (``trust_annotations``) and lists the tool as read-only or idempotent. Whatever a server answers that will not
-    change (an unknown tool, a wrong argument, any other 4xx, a result with ``is_error``) is final.
+    Only transient failures are retried: a lost connection, the HTTP statuses 408, 425, 429 and 5xx (except 501 and
+    505), and an internal error that the server reports. Any other answer (an unknown tool, a wrong argument, another
+    4xx, a result with ``is_error``) is final.
 
-    A retry keeps the deadline of its request; one that could not begin before it is not waited for. A ``Retry-After``
-    that is longer than the delay takes its place.
+    Only requests that are safe to repeat are retried: lists and reads always; a tool call if provably nothing of it was
+    sent, if the caller passed ``idempotent=True``, or if the server is trusted (``trust_annotations``) and lists the
+    tool as read-only or idempotent.
+
+    A retry keeps the deadline of its request; a retry that could not begin before the deadline is not waited for. A
+    ``Retry-After`` that is longer than the delay replaces it.
 
     Args:
-        attempts: how often a request is sent, the first time included; one count for all the pages of a list, and
-            over all connections. 1 disables retrying. What was provably not sent is sent again beyond that. Default 3.
+        attempts: how often a request is sent, including the first time; all pages of a list and all connections share
+            one count. 1 disables retrying. A request that was provably not sent is sent again without being counted.
+            Default 3.
         backoff: the delays before the retries. Default ``Backoff(first=0.1, initial=0.5, maximum=10, factor=2,
             jitter=0.5)``.
-        isolated: True retries on a new connection of its own, which is closed after it; setting that up counts as part
-            of the attempt. Default False: on the server's connection, once it is there again.
-        budget: what all requests to the server have together. Default ``RetryBudget()``.
+        isolated: True retries on a separate connection, which is closed afterwards; connecting counts as part of the
+            attempt. Default False: retry on the server's connection as soon as it is restored.
+        budget: the retries of all requests to the server together. Default ``RetryBudget()``.
 
     Raises:
         ConfigError: a value is out of its range.

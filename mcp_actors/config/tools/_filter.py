@@ -1,7 +1,7 @@
-"""Which tools of a server are shown: names and patterns, which are the same for all, and a question per agent and run.
+"""Filter the tools of a server: by names and patterns for everyone, by a predicate per agent and run.
 
-The two are kept apart. What names and patterns hide is in no catalogue, for nobody. The predicate is asked whenever
-tools are listed for somebody (`permitted`), because its answer depends on who that is.
+Tools hidden by names and patterns are in no catalogue. The predicate is called each time tools are listed for an agent
+(`permitted`), because its answer depends on the agent.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ logger = logging.getLogger("mcp_actors.config")
 
 _NAMED: Final = 8  # tools that one log line names
 GLOB: Final = re.compile(r"[*?\[]")
-"""What makes a name a pattern."""
+"""A character that makes a name a pattern."""
 
 
 @attrs.frozen
 class ToolContext:
-    """Who asks for tools: what the predicate of a `ToolFilter` decides by. This package only passes it on.
+    """The agent and run that tools are listed for. It is passed unchanged to the predicate of a `ToolFilter`.
 
     Args:
-        agent: who the tools are for.
-        run: whatever belongs to this run of the agent: a user, a session, a framework's own context. Default None.
+        agent: the agent.
+        run: anything that belongs to this run: a user, a session, a framework's context. Default None.
     """
 
     agent: Any
@@ -42,17 +42,17 @@ class ToolContext:
 
 
 ToolPredicate: TypeAlias = Callable[[Any, ToolContext], bool]
-"""``predicate(tool, context)``: whether this `CatalogTool` is shown to who is in the context."""
+"""``predicate(tool, context)``: return whether this `CatalogTool` is shown in this context."""
 
 
 def _names(value: Iterable[str] | None) -> tuple[str, ...] | None:
-    """Return names as a tuple, without repetitions; leave what is no collection of names to `_check_names`."""
+    """Return names as a tuple without duplicates; return anything else unchanged, for `_check_names` to refuse."""
     if value is None or isinstance(value, (str, bytes)):
-        return value  # type: ignore[return-value]  # a str would be a collection of letters; it is refused
+        return value  # type: ignore[return-value]  # refused by the validator; a str would become letters
     try:
         return tuple(dict.fromkeys(value))
     except TypeError:
-        return value  # type: ignore[return-value]  # whatever it is, it is refused
+        return value  # type: ignore[return-value]  # it is refused by the validator
 
 
 def _check_collection(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -68,7 +68,7 @@ def _check_names(instance: ToolFilter, attribute: attrs.Attribute[Any], value: A
     _check_collection(instance, attribute, value)
     for each in value:
         if GLOB.search(each):
-            # Taken as a name it would match nothing: an `allow` that shows nothing, or a `deny` that hides nothing.
+            # As a name it would match nothing: such an `allow` shows nothing, such a `deny` hides nothing.
             remedy = "this is a pattern; move it to patterns, with a leading '!' to hide what matches"
             raise check.refused_value(instance, attribute.name, each, remedy)
 
@@ -96,7 +96,7 @@ def _as_set(names: tuple[str, ...] | None) -> frozenset[str] | None:
 
 
 def _matcher(patterns: Iterable[str]) -> re.Pattern[str] | None:
-    """Return one expression for all these globs, or None for none."""
+    """Return one expression that matches any of these globs, or None without globs."""
     return re.compile("|".join(map(fnmatch.translate, patterns))) if (patterns := tuple(patterns)) else None
 
 
@@ -106,31 +106,30 @@ def _hides(pattern: str, name: str) -> bool:
 
 @attrs.frozen(kw_only=True)
 class ToolFilter:
-    """Which tools of a server are shown. Without arguments: all.
+    """A filter for the tools of a server. Without arguments it shows all of them.
 
-    Names are those by which the server calls its tools; upper and lower case differ. A tool is shown if
+    Names are the server's own names of its tools, and are case-sensitive. A tool is shown if
 
-    - it is in `allow` or matches a pattern, where any of these is given: what is not named then is hidden, so that a
-      tool that the server adds one day is hidden too;
+    - it is in `allow` or matches a pattern, if either is given; tools that the server adds later are hidden then;
     - and it is neither in `deny` nor matches a pattern that begins with ``!``;
-    - and the `predicate` agrees.
+    - and the `predicate` returns True.
 
-    The first two are the same for all: what they hide is not in the group's catalogue, and cannot be called through
-    the group. The predicate is asked when tools are listed for somebody, with who that is: it decides what is offered
-    to an agent.
+    Names and patterns apply to everyone: tools that they hide are not in the group's catalogue and cannot be called
+    through the group. The predicate applies when tools are listed for an agent: it decides which ones are offered.
 
     Args:
-        allow: the names to show. An empty collection shows none (of what no pattern shows). Default None: all.
+        allow: the names to show. An empty collection shows none, except those that a pattern shows. Default None: all.
         deny: the names to hide. Default: none.
-        patterns: globs as in `fnmatch` (``"read_*"``); one that begins with ``!`` hides what matches. Default None.
-        predicate: ``predicate(tool, context)``, a plain function that gets a `CatalogTool`, which it cannot change,
-            and a `ToolContext`. If it raises the tool is hidden, and that is logged. Default None.
+        patterns: globs as in `fnmatch` (``"read_*"``); a pattern that begins with ``!`` hides its matches. Default
+            None.
+        predicate: ``predicate(tool, context)``, a plain function that gets a `CatalogTool`, which is immutable, and a
+            `ToolContext`. If it raises, the tool is hidden and the error is logged. Default None.
 
     Raises:
-        ConfigError: a value cannot be used, or two contradict each other: a name is both shown and hidden.
+        ConfigError: a value is not valid, or a name is both shown and hidden.
     """
 
-    # They are sets to whoever compares filters, and tuples to whoever reads them.
+    # Filters compare these as sets (`eq`), and show them as tuples in the order in which they were given.
 
     allow: tuple[str, ...] | None = attrs.field(
         default=None, converter=_names, validator=attrs.validators.optional(_check_names), eq=_as_set
@@ -163,7 +162,7 @@ class ToolFilter:
         return _matcher(each[1:] for each in self.patterns or () if each.startswith("!"))
 
     def shows(self, name: str) -> bool:
-        """Whether the tool of this name, as the server calls it, is shown to anybody: all but the predicate."""
+        """Return whether names and patterns show the tool that the server calls by this name."""
         if name in self.deny or (self._hidden is not None and self._hidden.fullmatch(name)):
             return False
         if self.allow is None and self._shown is None:
@@ -175,7 +174,7 @@ def _contradiction(problem: str, remedy: str) -> ConfigError:
     return ConfigError(f"ToolFilter: {problem}; {remedy}", source="ToolFilter")
 
 
-# --- who may see what -----------------------------------------------------------------------------------------------
+# --- the predicate --------------------------------------------------------------------------------------------------
 
 
 class _Named(Protocol):
@@ -192,17 +191,17 @@ _T = TypeVar("_T", bound=_Named)
 def permitted(
     tools: Iterable[_T], filters: Mapping[str, ToolFilter], context: ToolContext | None = None
 ) -> tuple[_T, ...]:
-    """Return those of some tools that the predicates of their servers show, in the same order.
+    """Return the tools that the predicates of their servers show, in the same order.
 
-    Names and patterns are not looked at again; whoever made the catalogue has done that.
+    Names and patterns are not checked again; they were applied when the catalogue was made.
 
     Args:
-        tools: tools of a catalogue. They are given to the predicates as they are: nobody can change them.
-        filters: the filters of the servers, by name. A server without one shows all.
-        context: who the tools are for.
+        tools: tools of a catalogue.
+        filters: the filters by server name. A server without a filter shows all its tools.
+        context: the agent and run that the tools are listed for.
 
     Raises:
-        ConfigError: a predicate would have to be asked, and there is no context.
+        ConfigError: a server has a predicate, and `context` is None.
     """
     failures: dict[str, list[tuple[str, Exception]]] = {}
     shown = []
@@ -221,7 +220,7 @@ def permitted(
         try:
             if _agrees(server_filter.predicate, tool, context):
                 shown.append(tool)
-        except Exception as exc:  # it is foreign code
+        except Exception as exc:  # foreign code may raise anything
             failures.setdefault(tool.server, []).append((tool.name, exc))
     for server, failed in failures.items():
         _log_failures(server, failed)
@@ -231,7 +230,7 @@ def permitted(
 def _agrees(predicate: Callable[[Any, ToolContext], object], tool: object, context: ToolContext) -> bool:
     answer = predicate(tool, context)
     if inspect.isawaitable(answer):
-        # It would count as true.
+        # An awaitable would count as true.
         if inspect.iscoroutine(answer):
             answer.close()
         raise TypeError("the predicate of a ToolFilter must return True or False, not an awaitable")

@@ -1,4 +1,4 @@
-"""Tools that are declared in the configuration of a server, for when it does not list its own."""
+"""Tools declared in the configuration, for a server that does not list its own."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _REMEDY = "give mcp.types.Tool objects, or mappings with a name and an inputSche
 
 
 def to_static_tools(value: Iterable[Tool | Mapping[str, Any]]) -> tuple[Tool, ...]:
-    """Return tools as a tuple, mappings made into tools; leave what is none to `check_static_tools`.
+    """Return tools as a tuple, converting mappings; return anything else unchanged, for `check_static_tools` to refuse.
 
     Raises:
-        ConfigError: a mapping is no tool; the message names it and what is wrong with it.
+        ConfigError: a mapping is not a valid tool.
     """
     if isinstance(value, (str, Mapping)):
-        return value  # type: ignore[return-value]  # it is refused
+        return value  # type: ignore[return-value]  # it is refused by the validator
     try:
         return tuple(_to_tool(number, each) for number, each in enumerate(value, start=1))
     except TypeError:
-        return value  # type: ignore[return-value]  # whatever it is, it is refused
+        return value  # type: ignore[return-value]  # it is refused by the validator
 
 
 def _to_tool(number: int, value: Tool | Mapping[str, Any]) -> Tool:
@@ -46,7 +46,7 @@ def _to_tool(number: int, value: Tool | Mapping[str, Any]) -> Tool:
 
 
 def check_static_tools(instance: Any, attribute: attrs.Attribute[Any], value: object) -> None:
-    """Refuse what is no tuple of tools, and two of one name."""
+    """Refuse anything but a tuple of tools with distinct names."""
     if not isinstance(value, tuple):
         raise check.refused_text(instance, attribute.name, f"<{type(value).__name__}>", _REMEDY)
     seen = set()

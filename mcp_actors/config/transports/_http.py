@@ -1,4 +1,4 @@
-"""Servers that are reached over HTTP: where, with which credentials, and through which client."""
+"""Servers that are reached over HTTP: URL, credentials and client options (`Http`, `Sse`)."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 _DEFAULT_MAX_BODY: Final = 64 * 1024 * 1024  # bytes; as for a line over stdio
 _DEFAULT_KEEPALIVE: Final = 60.0  # seconds
 
-# White space and control characters are dropped silently by some URL parsers, and a backslash is a slash to others:
-# such a URL could name another host here than on the wire.
+# Some URL parsers silently drop whitespace and control characters, and others read a backslash as a slash, so such a
+# URL could name one host here and another one on the wire.
 _NOT_IN_URL: Final = re.compile(r"[\s\x00-\x1f\x7f\\]")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, a token
 
@@ -55,7 +55,7 @@ def _bad_url(owner: str, url: str, problem: str) -> ConfigError:
 
 
 def _split_url(owner: str, url: str) -> SplitResult:
-    """Return the parts of an http or https URL with a host, or refuse it."""
+    """Return the parts of an http or https URL with a host; refuse any other."""
     if _NOT_IN_URL.search(url):
         remedy = "contains whitespace, a control character or a backslash; remove it"
         raise _bad_url(owner, url, remedy)
@@ -102,8 +102,8 @@ def _check_secure(instance: _Endpoint, attribute: attrs.Attribute[Any], value: o
 
 
 def _to_headers(value: Mapping[str, ConfigValue]) -> Mapping[str, ConfigValue]:
-    # What is no mapping is refused by the check, which knows whose field this is.
-    return NamedValues(value) if isinstance(value, Mapping) else value  # type: ignore[redundant-expr]  # users differ
+    # The validator refuses anything but a mapping; unlike this converter it knows the class for the message.
+    return NamedValues(value) if isinstance(value, Mapping) else value  # type: ignore[redundant-expr]  # users may pass anything
 
 
 def _check_headers(instance: _Endpoint, attribute: attrs.Attribute[Any], value: Mapping[str, ConfigValue]) -> None:
@@ -126,7 +126,7 @@ def _check_headers(instance: _Endpoint, attribute: attrs.Attribute[Any], value: 
 
 def _check_header_name(owner: str, name: object) -> None:
     if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
-        # The name is not shown: it may be "Authorization: Bearer …", given as one text.
+        # Do not show the name: it may be "Authorization: Bearer …" in one string.
         problem = "the name of a header is empty or contains an invalid character"
         raise check.refused(owner, "headers", f'{problem}; write headers={{"Name": "value"}}')
 
@@ -173,7 +173,7 @@ def _shown_factory(value: object) -> str:
 
 
 def _check_factory(instance: Http, attribute: attrs.Attribute[Any], value: object) -> None:
-    """Refuse what makes no client, and options that a client of the user's own would ignore."""
+    """Refuse anything but a function, and options that a custom client would ignore."""
     if value is None:
         return
     if not callable(value):
@@ -210,9 +210,9 @@ def _check_max_connections(instance: Http, attribute: attrs.Attribute[Any], valu
 
 @attrs.frozen
 class _Endpoint:
-    """What all servers have that are reached over HTTP."""
+    """The fields that all servers over HTTP have."""
 
-    # In this order, as each check may use the fields before it.
+    # The order matters: a validator may use the fields before its own.
     url: str = attrs.field(validator=_check_url, repr=_shown_url)
     headers: Mapping[str, ConfigValue] = attrs.field(
         default=NO_VALUES, converter=_to_headers, validator=_check_headers, kw_only=True
@@ -224,7 +224,7 @@ class _Endpoint:
 
     @property
     def display_url(self) -> str:
-        """The URL for messages and logs: no user-info, no fragment, and every query value masked."""
+        """The URL for messages and logs: without user-info and fragment, with every query value masked."""
         return mask_url(self.url)
 
 
@@ -232,29 +232,30 @@ class _Endpoint:
 class Http(_Endpoint):
     """A server that is reached over streamable HTTP.
 
-    ``repr`` shows no value of `headers` or `auth`, and of `url` only what `display_url` shows. Redirects are followed
-    within the origin of `url` only.
+    ``repr`` shows no value of `headers` or `auth`, and `url` only as in `display_url`. Redirects are followed only
+    within the origin of `url`.
 
     Args:
         url: the endpoint, ``https://…``; ``http://…`` only on this machine (localhost, 127.0.0.0/8, ``[::1]``).
-        headers: sent with every request. In a str value ``${VAR}`` is expanded at each connect.
-        auth: a bearer token, resolved at each connect as the values of `headers` are; or an `httpx2.Auth`, which is
-            asked for every request. Default None. Variables and functions, here and in `headers`, are also resolved
-            anew when the server has accepted their values and then answers 401.
-        http_client: a function that makes the `httpx2.AsyncClient` of one connection. It is called once for each, and
-            the client is closed with it. Its default time-out of 5 seconds does not count, any other does. Default
-            None: one is made from what follows.
-        verify: how the server's certificate is checked: an `ssl.SSLContext`, or the path of a file of CA
-            certificates. None (default) or True: with the certificates of this machine. False: not at all, which
-            `allow_insecure` must allow.
-        max_connections: connections at a time, 2 or more: the stream of the server's notifications takes one for
-            itself. None (default): 50, or ``max_in_flight + 4`` if that is more.
+        headers: headers for every request. In a str value, ``${VAR}`` is expanded at each connect.
+        auth: a bearer token, resolved at each connect like the values of `headers`; or an `httpx2.Auth`, which is
+            applied to every request. Default None. Variables and functions, here and in `headers`, are also resolved
+            again if the server answers 401 after it had accepted their values.
+        http_client: a function that makes the `httpx2.AsyncClient` of one connection. It is called once per
+            connection, and the client is closed with the connection. The client's default timeout of 5 seconds is
+            ignored, any other is used. Default None: a client is made from the options below.
+        verify: how the server's certificate is verified: an `ssl.SSLContext`, or the path of a file of CA
+            certificates. None (default) or True uses the certificates of this machine. False disables verification,
+            and requires `allow_insecure`.
+        max_connections: concurrent connections, 2 or more (the notification stream takes one). None (default) means
+            50, or ``max_in_flight + 4`` if that is more.
         keepalive: seconds that an unused connection is kept. Default 60.
-        max_body_bytes: the longest answer or event to accept, in bytes, counted as they are decoded. Default 64 MiB.
-        allow_insecure: True allows ``http://…`` to other machines: whoever is on the way reads and changes all.
+        max_body_bytes: the longest response or event to accept, in bytes after decoding. Default 64 MiB.
+        allow_insecure: True allows ``http://…`` to other machines, so anyone on the network can read and change
+            everything.
 
     Raises:
-        ConfigError: a value cannot be used. No header's value and no credential is in the message.
+        ConfigError: a value is not valid. The message contains no value of a header and no credential.
     """
 
     verify: ssl.SSLContext | str | bool | None = attrs.field(
@@ -274,14 +275,14 @@ class Http(_Endpoint):
 class Sse(_Endpoint):
     """A server that is reached over HTTP with SSE, the transport of 2024-11-05 that streamable HTTP has replaced.
 
-    ``repr`` and redirects are as for `Http`.
+    ``repr`` and redirects work as for `Http`.
 
     Args:
-        url: where its stream of events is, ``https://…``; ``http://…`` only on this machine.
+        url: the URL of its event stream, ``https://…``; ``http://…`` only on this machine.
         headers: as for `Http`.
         auth: as for `Http`.
         allow_insecure: as for `Http`.
 
     Raises:
-        ConfigError: a value cannot be used. No header's value and no credential is in the message.
+        ConfigError: a value is not valid. The message contains no value of a header and no credential.
     """

@@ -1,8 +1,8 @@
-"""List the values of a configuration that have to be masked.
+"""List the values of a configuration that must be masked in a server's output.
 
-These are the values of ``env``, ``headers`` and ``auth``, the variables that are expanded in any text, and the parts of
-URLs that hold credentials. All of them count, because no list of names of secrets is complete. Exceptions are short
-values and those that every program knows.
+These are the values of ``env``, ``headers`` and ``auth``, the variables that are expanded in any string, and the parts
+of URLs that may be credentials. All of them count, because a list of secret-looking names is never complete. Exceptions
+are short values and those that every program knows.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 __all__ = ["INHERITED", "secrets_in", "variables_of"]
 
 INHERITED: Final = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
-"""Variables that every server gets: what a program needs to run at all, and nothing that is a credential."""
+"""Variables that every server inherits: those that most programs need to run, and that are not credentials."""
 
 _SCHEME: Final = re.compile(r"(?P<name>[A-Za-z][A-Za-z-]*) +(?P<rest>\S.*)", re.DOTALL)
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
 
 def variables_of(transport: Transport, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the variables that a configuration references, as they are written there, with their current values."""
+    """Yield the variables that a transport references, as they are written, with their current values."""
     options = getattr(transport, "options", None)
     known: Mapping[str, str] = getattr(transport, "variables", {})
     if options is None:  # not a template: only values can contain variables
@@ -41,7 +41,7 @@ def variables_of(transport: Transport, environ: Mapping[str, str]) -> Iterator[t
         try:
             named = list(references(parse(text, where="", variables=known)))
         except ConfigError:
-            continue  # the connect raises the same error
+            continue  # connecting raises the same error
         for each in named:
             if each.text in known:
                 if each.text.startswith("input:"):
@@ -64,7 +64,7 @@ def _texts(values: Iterable[Any]) -> Iterator[str]:
 
 
 def secrets_in(value: str, *, own_url: bool = False) -> Iterator[str]:
-    """Yield the secrets in one value: the value itself, and the parts that a server may repeat alone.
+    """Yield the secrets in one value: the value itself, and the parts that a server may print on their own.
 
     Args:
         value: the value.
@@ -104,4 +104,4 @@ def _of_url(url: str, own: bool) -> Iterator[str]:
     if own:
         yield user
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
-        yield value or name  # a pair without "=" is a value as likely as a name
+        yield value or name  # a pair without "=" may be a value as well as a name

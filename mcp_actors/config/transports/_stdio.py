@@ -1,4 +1,4 @@
-"""How a server is reached: a child process, an HTTP endpoint, or an object in this process."""
+"""Servers that are child processes (`Stdio`) or objects in this process (`InProcess`)."""
 
 from __future__ import annotations
 
@@ -20,18 +20,14 @@ from ..values import (
     system_problem,
 )
 
-_DEFAULT_MAX_LINE: Final = 64 * 1024 * 1024  # bytes; larger than any honest message, small enough to hold in memory
-
-
-def _shown_args(args: tuple[str, ...]) -> str:
-    return repr(mask_args(args))
+_DEFAULT_MAX_LINE: Final = 64 * 1024 * 1024  # bytes; more than any honest message, and it still fits into memory
 
 
 # --- Stdio ----------------------------------------------------------------------------------------------------------
 
 
 def _path(field: str, value: object) -> str:
-    """Return a path as text; refuse what the operating system would not take as one."""
+    """Return a path as a str; refuse anything that the operating system does not accept as a path."""
     if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str):
         raise check.refused("Stdio", field, f"{field} is {check.a_type(value)}; give a str or a path of str")
     path: str = os.fspath(value)
@@ -51,7 +47,7 @@ def _to_cwd(value: str | os.PathLike[str] | None) -> str | None:
 
 
 def _texts(field: str, value: object) -> tuple[str, ...]:
-    """Return a sequence of str as a tuple; refuse one plain str, which Python would take apart into letters."""
+    """Return a sequence of str as a tuple; refuse a single str, which Python would split into letters."""
     if isinstance(value, str):
         problem = f"{field} is a single str, not a sequence; did you mean {field}={mask_args(value.split())}?"
         raise check.refused("Stdio", field, problem)
@@ -73,7 +69,7 @@ def _to_args(value: Iterable[str]) -> tuple[str, ...]:
 
 def _check_variable(field: str, name: object) -> None:
     if not isinstance(name, str) or not name or "=" in name or "\0" in name:
-        # "NAME=value" in one text is a likely mistake, and the value is not to be shown.
+        # "NAME=value" in one string is a likely mistake, and the value must not be shown.
         shown = check.shown(name.partition("=")[0] + "=…" if isinstance(name, str) and "=" in name else name)
         remedy = "give a non-empty name without '=' (a value belongs in env)"
         raise check.refused(
@@ -99,7 +95,7 @@ def _to_env(value: Mapping[str, ConfigValue]) -> Mapping[str, ConfigValue]:
 
 
 def _check_env_from(instance: Stdio, attribute: attrs.Attribute[Any], value: tuple[str, ...]) -> None:
-    """Refuse a variable that is to be set and to be passed on: which of the two is meant is anyone's guess."""
+    """Refuse a variable that is both set and passed on, because one of the two must be a mistake."""
     for name in value:
         if name in instance.env:
             problem = f"{name!r} is both in env_from (pass on) and in env (set); remove it from one of them"
@@ -108,27 +104,27 @@ def _check_env_from(instance: Stdio, attribute: attrs.Attribute[Any], value: tup
 
 @attrs.frozen
 class Stdio:
-    """A server that is started as a child process and spoken to through its stdin and stdout.
+    """A server that runs as a child process and communicates through its stdin and stdout.
 
-    The child sees a few variables of this process (HOME, LOGNAME, PATH, SHELL, TERM, USER), those named in `env_from`,
-    and `env`; nothing else. Whether the command exists is seen when it is started.
+    The child gets a few variables of this process (HOME, LOGNAME, PATH, SHELL, TERM, USER), those named in `env_from`,
+    and `env`; nothing else. The command is looked up when the process is started, not before.
 
-    ``repr`` shows no value of `env`, and masks the arguments that look like credentials; `env` is the place for them.
+    ``repr`` shows no value of `env` and masks arguments that look like credentials; pass credentials in `env`.
 
     Args:
-        command: the program: a name to be looked up on PATH, or a path.
-        args: its arguments, each on its own. They are passed as they are: no shell, no ``${VAR}``.
-        env: variables to set. In a str value ``${VAR}`` is expanded at each connect.
-        env_from: names of variables of this process to pass on. One that is not set then is left out.
-        cwd: the directory to start in. None: that of this process.
+        command: the program: a name to look up on PATH, or a path.
+        args: its arguments, one per element. They are passed as they are: no shell, no ``${VAR}``.
+        env: variables to set. In a str value, ``${VAR}`` is expanded at each connect.
+        env_from: names of variables of this process to pass on. A variable that is not set is left out.
+        cwd: the directory to start in. None starts in the directory of this process.
         max_line_bytes: the longest message to accept, in bytes. Default 64 MiB.
 
     Raises:
-        ConfigError: a value cannot be used. No value of `env` is in the message.
+        ConfigError: a value is not valid. The message contains no value of `env`.
     """
 
     command: str = attrs.field(converter=_to_command)
-    args: tuple[str, ...] = attrs.field(default=(), converter=_to_args, repr=_shown_args)
+    args: tuple[str, ...] = attrs.field(default=(), converter=_to_args, repr=lambda args: repr(mask_args(args)))
     env: Mapping[str, ConfigValue] = attrs.field(default=NO_VALUES, converter=_to_env, kw_only=True)
     env_from: tuple[str, ...] = attrs.field(default=(), converter=_to_env_from, validator=_check_env_from, kw_only=True)
     cwd: str | None = attrs.field(default=None, converter=_to_cwd, kw_only=True)
@@ -152,9 +148,9 @@ def _shown_server(server: object) -> str:
 
 @attrs.frozen
 class InProcess:
-    """A server that is an object in this process, of the `mcp` package; meant for tests and for embedding.
+    """A server object of the `mcp` package in this process, for tests and for embedding.
 
-    Two of these are equal if they hold the same object. Whether it can serve is seen at the connect.
+    Two instances are equal if they contain the same object. The object is checked when it is connected, not before.
 
     Args:
         server: the server object.

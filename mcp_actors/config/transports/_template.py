@@ -1,7 +1,7 @@
-"""A transport whose texts hold ``${…}`` where `Stdio`, `Http` and `Sse` take texts as they are.
+"""A transport from a configuration file, with variables in any of its strings (`TransportTemplate`).
 
-Configuration files have variables everywhere: in commands, arguments and URLs too. What such a text stands for is
-worked out for every connect, as the values of ``env`` and ``headers`` are, and is not kept.
+Files may have ``${…}`` in commands, arguments and URLs too, which `Stdio`, `Http` and `Sse` take literally. The
+variables are expanded for every connect, like the values of ``env`` and ``headers``, and the result is not kept.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ._http import Http, Sse
 from ._stdio import InProcess, Stdio
 
 Kind: TypeAlias = Literal["stdio", "script", "http", "sse", "url"]
-"""How a server is reached. ``"script"``: a file that an interpreter runs. ``"url"``: the end of the URL says which."""
+"""The kind of a transport. ``"script"`` is a file for an interpreter; ``"url"`` is decided by the end of the URL."""
 
 _T = TypeVar("_T", Stdio, Http, Sse)
 
@@ -34,20 +34,20 @@ INTERPRETERS: Final[Mapping[str, str]] = {
     ".mjs": "node",
     ".sh": "sh",
 }
-"""What runs a script, by the end of its name. Python scripts run in the environment that runs this program."""
+"""Suffix of a script → its interpreter. Python scripts run in the environment of this program."""
 
 _TEXTS: Final = ("command", "cwd", "url", "auth")
 _NAMED: Final = ("env", "headers")
 
 _STAND_INS: Final[Mapping[str, str]] = {"url": "https://server.invalid/", "auth": "token"}
-"""What a text with variables is taken for while it is checked what can be checked without them; else ``"x"``."""
+"""Placeholders for strings with variables while the other options are validated; for other fields ``"x"``."""
 
 
 def make_transport(kind: Kind, options: Mapping[str, Any]) -> Stdio | Http | Sse:
-    """Make the transport of that kind. For a script this looks at the file system.
+    """Make a transport of a kind. For a script this looks at the file system.
 
     Raises:
-        ConfigError: an option cannot be used.
+        ConfigError: an option is not valid.
     """
     if kind in ("stdio", "script"):
         return _made(Stdio, _with_interpreter(options, always=kind == "script"))
@@ -66,7 +66,7 @@ def _made(transport: type[_T], options: Mapping[str, Any]) -> _T:
 
 
 def ends_in_sse(url: object) -> bool:
-    """Whether the path of a URL says that it is an endpoint of HTTP with SSE."""
+    """Return whether the path of a URL looks like an endpoint of HTTP with SSE."""
     try:
         return isinstance(url, str) and urlsplit(url).path.rstrip("/").endswith("/sse")
     except ValueError:
@@ -74,7 +74,7 @@ def ends_in_sse(url: object) -> bool:
 
 
 def _with_interpreter(options: Mapping[str, Any], *, always: bool) -> dict[str, Any]:
-    """Let a script be run by its interpreter, unless it is a program of its own."""
+    """Run a script by its interpreter, unless it is executable itself."""
     command, cwd = options.get("command"), options.get("cwd")
     if not isinstance(command, str) or not isinstance(cwd, str | None) or "\0" in f"{command}{cwd}":
         return dict(options)
@@ -118,19 +118,18 @@ def _stand_in(field: str, text: str) -> str:
 
 @attrs.frozen
 class TransportTemplate:
-    """How a server is reached, with variables in any of its texts; `load_config` makes these where they are needed.
+    """A transport with variables in any of its strings; `load_config` makes one where a file needs it.
 
-    It stands where `Stdio`, `Http` or `Sse` would, and every connect makes one of those of it. ``repr`` shows what
-    these would show.
+    It is used in place of a `Stdio`, `Http` or `Sse`, and every connect makes one of these from it. ``repr`` shows what
+    theirs would show.
 
     Args:
-        kind: what it becomes: ``"stdio"``, ``"script"``, ``"http"``, ``"sse"``, or ``"url"`` if that depends on how
-            its URL ends.
-        options: the arguments of `Stdio`, `Http` or `Sse`. In texts ``${…}`` is expanded at each connect.
-        variables: what may be named besides environment variables, for example ``"input:token"``.
+        kind: ``"stdio"``, ``"script"``, ``"http"``, ``"sse"``, or ``"url"`` if the end of the URL decides.
+        options: the arguments of `Stdio`, `Http` or `Sse`. In strings, ``${…}`` is expanded at each connect.
+        variables: values of names other than environment variables, for example of ``"input:token"``.
 
     Raises:
-        ConfigError: an option cannot be used, whatever its variables will be.
+        ConfigError: an option is not valid, whatever the values of its variables will be.
     """
 
     kind: Kind
@@ -142,7 +141,7 @@ class TransportTemplate:
 
     @property
     def display_options(self) -> dict[str, object]:
-        """The options for messages and logs, as JSON-like data: no credential, and variables as they were written."""
+        """The options for messages and logs, as JSON-like data: without credentials, with variables as written."""
         shown: dict[str, object] = dict(self.options)
         if "args" in shown:
             shown["args"] = mask_args(str(each) for each in self.options["args"])
@@ -163,7 +162,7 @@ class TransportTemplate:
             where: the place in the configuration, for the message; for example ``"servers.docs"``.
 
         Raises:
-            ConfigError: a variable is not set, or what comes of it cannot be used.
+            ConfigError: a variable is not set, or an expanded option is not valid.
         """
 
         def filled(field: str, text: str) -> str:
@@ -179,7 +178,7 @@ class TransportTemplate:
             raise ConfigError(f"{where}: {problem}", path=f"{where}.{error.path}") from None
 
     def _with(self, filled: Callable[[str, str], str]) -> dict[str, Any]:
-        """Return the options with every text replaced by ``filled(field, text)``."""
+        """Return the options with every string replaced by ``filled(field, text)``."""
         options = dict(self.options)
         for field in _TEXTS:
             if isinstance(options.get(field), str):
@@ -201,14 +200,14 @@ class TransportTemplate:
 
 
 Transport: TypeAlias = Stdio | Http | Sse | InProcess | TransportTemplate
-"""How a server is reached."""
+"""The ways to reach a server."""
 
 
 def speaks_sse(transport: Transport, environ: Mapping[str, str]) -> bool:
-    """Whether a server is reached over HTTP with SSE, as far as that can be known before it is connected to."""
+    """Return whether a server is reached over HTTP with SSE, as far as that is known before connecting."""
     if not isinstance(transport, TransportTemplate):
         return isinstance(transport, Sse)
     try:
         return isinstance(transport.resolve(environ, where="transport"), Sse)
     except ConfigError:
-        return False  # the connect will say what is wrong
+        return False  # connecting raises the same error

@@ -1,7 +1,7 @@
-"""``${…}`` in a text: what may stand there, and what it is replaced by.
+"""Parse and expand variables (``${…}``) in strings.
 
-A text is parsed first, without a look at any variable, so that what is malformed can be refused when it is loaded; then
-the parsed text is expanded with the variables of the moment.
+Parsing needs no values, so malformed variables are refused when a file is loaded. Expanding uses the values of the
+moment, at each connect.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import attrs
 from ..._errors import ConfigError
 
 MAX_DEPTH: Final = 16
-"""How deeply defaults may hold defaults. Nobody writes four; without a bound a hostile file could exhaust the stack."""
+"""Nesting depth of defaults. Four are rare; without a limit a hostile file could exhaust the stack."""
 
 MAX_EXPANDED: Final = 1024 * 1024
-"""Characters that one text may become. Linux takes an eighth of it as one argument; without a bound a text of many
-references to a long variable would fill the memory."""
+"""Characters of an expanded string. Linux accepts an eighth of that as one argument; without a limit, many references
+to a long variable would fill the memory."""
 
 MAX_REFERENCES: Final = 1000
-"""References in one text, those in defaults too. Nobody writes ten; to take a million apart takes half a minute."""
+"""References in one string, including those in defaults. Ten are rare; parsing a million takes half a minute."""
 
 NO_VARIABLES: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -35,7 +35,7 @@ INPUT: Final = re.compile(r"input:(?P<id>[\w.-]{1,64})")
 
 @attrs.frozen
 class Reference:
-    """One ``${…}``: `text` is what stands in it, `default` what follows ``:-``, parsed, or None."""
+    """One ``${…}``: `text` is everything between the braces, `default` the parsed rest after ``:-``, or None."""
 
     text: str
     name: str
@@ -46,22 +46,22 @@ Part: TypeAlias = str | Reference
 
 
 def expand(text: str, environ: Mapping[str, str], *, where: str, variables: Mapping[str, str] = NO_VARIABLES) -> str:
-    """Replace the references in `text` by their values.
+    """Replace the references in `text` with their values.
 
-    ``${VAR}`` or ``${env:VAR}`` is an environment variable's value and must be set (it may be empty).
-    ``${VAR:-default}`` is the default if the variable is unset or empty, as in a shell; a default may hold references
-    itself. ``$${`` is a literal ``${``. Any other ``$`` stands for itself. What a variable holds is not expanded again,
-    so there is no cycle.
+    ``${VAR}`` or ``${env:VAR}`` is the value of an environment variable, which must be set but may be empty.
+    ``${VAR:-default}`` is the default if the variable is unset or empty, as in a shell; a default may contain
+    references. ``$${`` is a literal ``${``, and any other ``$`` is literal. Values are not expanded again, so there are
+    no cycles.
 
     Args:
-        text: the text as it was configured.
+        text: the string as it was configured.
         environ: the environment variables, usually ``os.environ``.
         where: the place in the configuration, for the message; for example ``"servers.docs.env.TOKEN"``.
-        variables: further values, by what stands between the braces; they come first.
+        variables: more values, by the text between the braces. They take precedence over environment variables.
 
     Raises:
-        ConfigError: a variable is not set and has no default, or a reference is malformed, or the result is too long.
-            The message names the variable and `where`, and shows nothing else of the text.
+        ConfigError: a variable is not set and has no default, a reference is malformed, or the result is too long. The
+            message names the variable and `where`, and shows nothing else of the string.
     """
     expanded = "".join(_values(parse(text, where=where, variables=variables), environ, variables, where))
     if len(expanded) > MAX_EXPANDED:
@@ -72,15 +72,15 @@ def expand(text: str, environ: Mapping[str, str], *, where: str, variables: Mapp
 
 
 def parse(text: str, *, where: str, variables: Container[str] = NO_VARIABLES) -> tuple[Part, ...]:
-    """Take `text` apart into literal pieces and references.
+    """Split `text` into literal pieces and references.
 
     Args:
-        text: the text as it was configured.
+        text: the string as it was configured.
         where: the place in the configuration, for the message.
-        variables: what may stand between the braces besides environment variables.
+        variables: names that are valid between the braces besides environment variables.
 
     Raises:
-        ConfigError: a reference is malformed, or names an input that there is not; or there are too many.
+        ConfigError: a reference is malformed or names an unknown input, or there are too many references.
     """
     if text.count("${") > MAX_REFERENCES:
         raise _bad(where, f"there are more than {MAX_REFERENCES} variables ${{…}} in one string; use fewer")
@@ -88,12 +88,12 @@ def parse(text: str, *, where: str, variables: Container[str] = NO_VARIABLES) ->
 
 
 def literal(text: str) -> str:
-    """Return what expands to `text`."""
+    """Return a string that expands to `text`."""
     return text.replace("${", "$${")
 
 
 def references(parts: tuple[Part, ...]) -> Iterator[Reference]:
-    """Yield every reference in a parsed text, those in defaults too."""
+    """Yield every reference in a parsed string, including those in defaults."""
     for part in parts:
         if isinstance(part, Reference):
             yield part
@@ -120,7 +120,7 @@ def _parts(text: str, where: str, variables: Container[str], depth: int) -> Iter
 
 
 def _closing_brace(text: str, start: int, where: str) -> int:
-    """Return the index of the ``}`` that closes the reference whose inside begins at `start`."""
+    """Return the index of the ``}`` that closes the reference whose content begins at `start`."""
     depth = 1
     for brace in _BRACE.finditer(text, start):
         depth += 1 if brace[0] == "${" else -1
@@ -137,7 +137,7 @@ def _reference(inside: str, where: str, variables: Container[str], depth: int) -
         raise _bad(where, f"input {asked['id']!r} has no value; {remedy}")
     variable = _VARIABLE.fullmatch(inside)
     if variable is None:
-        # The inside is not shown: it may be a piece of a password that happens to hold these two characters.
+        # Do not show the content: it may be part of a password that happens to contain these two characters.
         remedy = "write ${VAR}, ${env:VAR} or ${VAR:-default}, or '$${' for the two characters"
         raise _bad(where, f"a '${{…}}' does not contain a variable; {remedy}")
     default = variable["default"]
@@ -157,7 +157,7 @@ def _values(
         length += len(value)
         yield value
         if length > MAX_EXPANDED:
-            return  # whoever asked sees that it is too long
+            return  # the caller compares the length of the pieces so far with the limit
 
 
 def _look_up(reference: Reference, environ: Mapping[str, str], variables: Mapping[str, str], where: str) -> str:

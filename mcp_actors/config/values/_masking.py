@@ -1,6 +1,6 @@
-"""What may be shown of a URL or a command line: enough to recognize it, and none of its credentials.
+"""Mask the credentials in a URL or a command line, for messages and logs.
 
-The masked form is for messages only; it cannot be turned back.
+The masked form stays recognizable. It is for people only: nothing connects with it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 
 MASK: Final = "…"
 
-# Names of options and variables whose value is not shown. Too wide is harmless here, too narrow is not.
+# Names of options and variables whose value is masked. Masking too much is harmless, masking too little is not.
 _SECRET_NAME: Final = re.compile(
     r"token|secret|passw|pwd|credential|auth|bearer|cookie|session|signature|header|dsn|jwt"
     r"|(api|access|private|account|license)[-_.]?key|(^|[-_.])(key|pat|pass|h)$|connection[-_]?string",
@@ -21,26 +21,26 @@ _SECRET_NAME: Final = re.compile(
 _NAME_AND_VALUE: Final = re.compile(r"(?P<name>-{0,2}[A-Za-z_][\w.-]*)(?P<separator>[=:])(?!//).+", re.DOTALL)
 _END_OF_PATH: Final = re.compile(r"[?#]")
 _URL: Final = re.compile(r"(?<![A-Za-z0-9+.-])[0-9+.-]*+(?P<url>[A-Za-z][A-Za-z0-9+.-]*+://)")
-"""A scheme is looked for only where a word begins. From each of its letters on, it would take quadratic time."""
+"""A scheme counts only at the start of a word; trying every letter of a long word would take quadratic time."""
 
 
 class ExpandedUrl(str):
-    """A URL whose variables have been replaced, by what may be credentials; `written` is what it was before."""
+    """A URL with expanded variables, which may be credentials; `written` is the URL before that."""
 
     written: str
 
     def __new__(cls, url: str, *, written: str) -> Self:
-        """Make one of the URL and of what was written."""
+        """Make one from the expanded URL and the written one."""
         made = super().__new__(cls, url)
         made.written = written
         return made
 
 
 def mask_url(url: str) -> str:
-    """Return `url` without user-info and fragment, every query value masked; its variables as they were written.
+    """Return `url` without user-info and fragment, with every query value masked and variables as they were written.
 
-    All query values, because no list of names that hold a secret is complete. A text that cannot be split into the
-    parts of a URL loses everything up to its last ``@`` and everything from its first ``?`` or ``#`` on.
+    All query values are masked, because a list of secret-looking names is never complete. A malformed URL loses
+    everything up to its last ``@`` and everything from its first ``?`` or ``#`` on.
     """
     if isinstance(url, ExpandedUrl):
         url = url.written
@@ -75,13 +75,13 @@ def _mask_arg(arg: str) -> str:
 
 
 def _mask_pair(pair: str) -> str:
-    # A pair without "=" is a value as likely as a name.
+    # A pair without "=" may be a value as well as a name.
     name, equals, _ = pair.partition("=")
     return f"{name}={MASK}" if equals else MASK
 
 
 def _may_split_password(parts: SplitResult) -> bool:
-    """Whether ``user:password@`` was taken apart, at a ``/``, ``?`` or ``#`` that the password holds as it is."""
+    """Return whether an unescaped ``/``, ``?`` or ``#`` in a password may have split ``user:password@``."""
     before, _, host = parts.netloc.rpartition("@")
     after_host = host.rpartition("]")[2]
     _, colon, port = after_host.rpartition(":")

@@ -1,8 +1,8 @@
-"""Values that may hold a credential: how they are written, hidden, and resolved at each connect.
+"""Values that may be credentials: `Secret`, and resolving values at each connect.
 
-A value of ``env`` or ``headers`` is a text, a `Secret` or a function. Configuration keeps it as it was written; what
-it stands for is worked out anew for every connect by `resolve` and is not kept, so a changed variable or a renewed
-token is seen by the next connect.
+A value of ``env`` or ``headers`` is a str, a `Secret` or a function. It is kept as it was written. `resolve` computes
+its text anew for every connect and does not keep it, so the next connect sees a changed variable or a new
+token.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from ._masking import MASK
 
 @final
 class Secret:
-    """A text that is never shown: ``repr``, ``str`` and formatting give a placeholder.
+    """A str that is never shown: ``repr``, ``str`` and formatting return a placeholder.
 
-    It cannot be pickled. Two secrets of the same text are equal. The text is taken literally where it is used:
-    ``${VAR}`` in it means nothing. Because formatting hides it too, write ``Secret(f"Bearer {token}")`` and not
-    ``f"Bearer {Secret(token)}"``.
+    It cannot be pickled. Two secrets with the same text are equal. The text is used literally: ``${VAR}`` in it is not
+    expanded. Because formatting hides it too, write ``Secret(f"Bearer {token}")``, not ``f"Bearer {Secret(token)}"``.
 
     Args:
         value: the text to hide.
@@ -74,7 +73,7 @@ def _text_of_secret(value: object) -> str:
 
 
 ConfigValue: TypeAlias = str | Secret | Callable[[], str | Awaitable[str]]
-"""A text in which ``${VAR}`` is expanded, a `Secret`, or a function (plain or async) that returns the text."""
+"""A str in which ``${VAR}`` is expanded, a `Secret`, or a function (plain or async) that returns a str."""
 
 
 @final
@@ -99,7 +98,7 @@ class NamedValues(Mapping[str, ConfigValue]):
         return "{" + ", ".join(f"{name!r}: {MASK}" for name in self._items) + "}"
 
     def __hash__(self) -> int:
-        # Of the names only: that agrees with equality, and a callable object among the values need not be hashable.
+        # Hash the names only: that is consistent with equality, and values that are callables may not be hashable.
         return hash(frozenset(self._items))
 
 
@@ -107,7 +106,7 @@ NO_VALUES: Final = NamedValues()
 
 
 def check_value(owner: str, field: str, name: str, value: object) -> str | None:
-    """Refuse what is no `ConfigValue`; return the text of one that is known already, None for a function."""
+    """Refuse anything but a `ConfigValue`; return its text if it is known already, None for a function."""
     if isinstance(value, Secret):
         return value.reveal()
     if isinstance(value, str):
@@ -128,22 +127,22 @@ def check_mapping(owner: str, field: str, value: object) -> None:
 
 
 async def resolve(value: ConfigValue, environ: Mapping[str, str], *, where: str) -> str:
-    """Return the text that `value` stands for now. Nothing is remembered between calls.
+    """Return the current text of a value. Nothing is cached between calls.
 
-    A str is expanded (see `expand`), a `Secret` is taken literally, a function is called, and awaited if it is
-    async; what it returns is taken literally too.
+    A str is expanded (see `expand`). A `Secret` is used literally. A function is called, and awaited if it is async;
+    its result is used literally.
 
-    **Cancellation**: this waits only inside an async function of the user's; it is no checkpoint otherwise, and leaves
+    **Cancellation**: this waits only inside an async function of the user; otherwise it is not a checkpoint. It leaves
     nothing behind.
 
     Args:
         value: the value as it was configured.
-        environ: the variables, usually ``os.environ``.
+        environ: the environment variables, usually ``os.environ``.
         where: the place in the configuration, for the message.
 
     Raises:
-        ConfigError: a variable is not set, or the function raised (its exception is the ``__cause__``; the message
-            names only its type, since its text may hold a credential), or it did not return a str.
+        ConfigError: a variable is not set; the function raised (its exception is the ``__cause__``, and the message
+            names only its type, because its text may contain a credential); or it did not return a str.
     """
     if isinstance(value, str):
         return expand(value, environ, where=where)
@@ -162,10 +161,10 @@ async def resolve(value: ConfigValue, environ: Mapping[str, str], *, where: str)
 
 
 async def resolve_env(env: Mapping[str, ConfigValue], environ: Mapping[str, str], *, where: str) -> dict[str, str]:
-    """Resolve every value of an ``env``; `where` is its place, to which the name of the variable is added.
+    """Resolve every value of ``env``; the name of the variable is appended to `where`.
 
     Raises:
-        ConfigError: as `resolve`, or a value holds what no environment can carry: a NUL character, a lone surrogate.
+        ConfigError: as for `resolve`, or a value contains a NUL character or an unpaired surrogate.
     """
     return await _resolve_all(env, environ, where, env_problem)
 
@@ -173,20 +172,20 @@ async def resolve_env(env: Mapping[str, ConfigValue], environ: Mapping[str, str]
 async def resolve_headers(
     headers: Mapping[str, ConfigValue], environ: Mapping[str, str], *, where: str
 ) -> dict[str, str]:
-    """Resolve every value of ``headers``; `where` is its place, to which the name of the header is added.
+    """Resolve every value of ``headers``; the name of the header is appended to `where`.
 
     Raises:
-        ConfigError: as `resolve`, or a value cannot be sent in a header. It is refused here because the error of
+        ConfigError: as for `resolve`, or a value cannot be sent in a header. It is refused here because the error of
             the HTTP library would show it.
     """
     return await _resolve_all(headers, environ, where, header_problem)
 
 
 async def resolve_token(value: ConfigValue, environ: Mapping[str, str], *, where: str) -> str:
-    """Resolve a bearer token; `where` is its place.
+    """Resolve a bearer token.
 
     Raises:
-        ConfigError: as `resolve`, or it cannot be sent as one.
+        ConfigError: as for `resolve`, or the text cannot be sent as a token.
     """
     token = await resolve(value, environ, where=where)
     if problem := token_problem(token):
@@ -207,24 +206,24 @@ async def _resolve_all(
 
 
 def env_problem(text: str) -> str | None:
-    """Say what keeps `text` from being an environment value, without showing it; None if nothing does."""
+    """Return why `text` cannot be an environment value, without showing it; None if it can."""
     problem = system_problem(text)
     return None if problem is None else f"the value {problem}"
 
 
 def system_problem(text: str) -> str | None:
-    """Say what keeps `text` from being given to the operating system, without showing it; None if nothing does."""
+    """Return why `text` cannot be passed to the operating system, without showing it; None if it can."""
     if "\0" in text:
         return "contains a NUL character; remove it"
     try:
-        os.fsencode(text)  # what the system itself has given comes back as it was, whatever it is
+        os.fsencode(text)  # accepts any text that came from the system, even undecodable bytes
     except UnicodeEncodeError:
         return "contains half of a surrogate pair, which is not a character; write the whole character"
     return None
 
 
 def header_problem(text: str) -> str | None:
-    """Say what keeps `text` from being sent as a header, without showing it; None if nothing does."""
+    """Return why `text` cannot be sent as a header, without showing it; None if it can."""
     if "\n" in text or "\r" in text:
         return "the value contains a line break; strip it (the content of a file usually ends with one)"
     if text != text.strip():
@@ -235,7 +234,7 @@ def header_problem(text: str) -> str | None:
 
 
 def token_problem(text: str) -> str | None:
-    """Say what keeps `text` from being sent as a bearer token, without showing it; None if nothing does."""
+    """Return why `text` cannot be sent as a bearer token, without showing it; None if it can."""
     if not text:
         return "the token is empty; check the variable or function that it comes from"
     if text.lower().startswith(("bearer ", "basic ")):

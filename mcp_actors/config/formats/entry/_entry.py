@@ -1,4 +1,4 @@
-"""One entry of a file, as one of many programs writes it, becomes one `ServerConfig`."""
+"""Convert one entry of a file, in the format of any known program, into a `ServerConfig`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ._variables import transport_of
 _ENVIRONMENT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPACE: Final = re.compile(r"\s")
 _BARE_VARIABLE: Final = re.compile(r"\$[A-Z_][A-Z0-9_]*")
-_NAMED: Final = 10  # unknown keys that are told one by one
+_NAMED: Final = 10  # unknown keys that get a warning each
 _MAY_BE_UNBOUNDED: Final = ("connect_timeout", "startup_timeout", "request_timeout", "progress_timeout")
 
 
@@ -32,7 +32,7 @@ def read_entry(name: str, entry: object, path: str, around: Surroundings) -> Ser
     """Make the configuration of one server.
 
     Raises:
-        ConfigError: the entry cannot be used; it says which part, what was found, and what is expected.
+        ConfigError: the entry is not valid; the message names the key, what was found, and what is expected.
     """
     entry, kind = _as_mapping(entry, path, around.source)
     server, transport = Fields(around.source, path), Fields(around.source, path)
@@ -50,7 +50,7 @@ def read_entry(name: str, entry: object, path: str, around: Surroundings) -> Ser
     if kind in ("stdio", "script"):
         locate(transport, around)
     for field in _MAY_BE_UNBOUNDED:
-        # TOML has no null, and others write 0 for it.
+        # TOML has no null, so files have 0 for "no limit".
         if server.values.get(field) == 0 and not isinstance(server.values[field], bool):
             server.values[field] = None
     server.values.update(around.connect_timeout)
@@ -68,10 +68,10 @@ def read_entry(name: str, entry: object, path: str, around: Surroundings) -> Ser
 
 
 def is_enabled(entry: Mapping[str, Any], path: str, source: str) -> bool:
-    """Whether a server is wanted, by either of the two words for it.
+    """Return whether a server is enabled, by either of the keys ``enabled`` and ``disabled``.
 
     Raises:
-        ConfigError: they are no booleans, or contradict each other.
+        ConfigError: a value is not a bool, or the two contradict each other.
     """
     for key in ("enabled", "disabled"):
         if not isinstance(entry.get(key, False), bool | None):
@@ -83,7 +83,7 @@ def is_enabled(entry: Mapping[str, Any], path: str, source: str) -> bool:
 
 
 def _as_mapping(entry: object, path: str, source: str) -> tuple[Mapping[str, Any], Kind | None]:
-    """Return an entry as a mapping. A text is the URL or the script of a server about which nothing else is said."""
+    """Return an entry as a mapping; a str is short for a URL or a script without further settings."""
     if isinstance(entry, str):
         if "://" in entry:
             return {"url": entry}, None
@@ -108,7 +108,7 @@ def _warn_of_unknown(keys: list[object], path: str, around: Surroundings) -> Non
 
 
 def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: Surroundings) -> None:
-    """Take one key of an entry."""
+    """Store the value of one key in the field that it sets, or warn that the key has no effect."""
     if key in _keys.NOT_DONE or (key == "auth" and (value == "oauth" or isinstance(value, Mapping))):
         around.warn(
             child(server.path, key),
@@ -125,7 +125,7 @@ def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: S
 
 
 def _read_command(value: object, transport: Fields, around: Surroundings) -> None:
-    """Take a command; Zed once wrote an object there."""
+    """Store a command, which is an object in old files of Zed."""
     place = child(transport.path, "command")
     if isinstance(value, (list, tuple)):
         raise bad(around.source, place, f"found {found(value)}; write the program here, and the rest in 'args'")
@@ -144,13 +144,13 @@ def _args(value: object, place: str, around: Surroundings) -> list[Any] | tuple[
 
 
 def _names(value: object, place: str, around: Surroundings) -> list[str]:
-    """Return the names of variables to pass on; Codex may write an object for each."""
+    """Return the names of variables to pass on; in files of Codex they may be objects."""
     names = [each.get("name") if isinstance(each, Mapping) else each for each in _args(value, place, around)]
     return [_variable(name, child(place, index), around.source) for index, name in enumerate(names)]
 
 
 def _texts(value: object, place: str, around: Surroundings) -> dict[str, Any]:
-    """Return a mapping of names to texts. Numbers become text; null, as VS Code has it, leaves a name out."""
+    """Return a mapping of names to strings. Numbers become strings; null, as in VS Code, leaves a name out."""
     if not isinstance(value, Mapping):
         raise bad(around.source, place, f'found {found(value)}; write an object like {{"NAME": "value"}}')
     if twice := repeated_keys(value):
@@ -158,7 +158,7 @@ def _texts(value: object, place: str, around: Surroundings) -> dict[str, Any]:
     texts = {}
     for name, each in value.items():
         if isinstance(name, str) and _SPACE.search(name):
-            # "Authorization: Bearer …" as one text is a likely mistake, and is not to be shown as a name.
+            # "Authorization: Bearer …" as a name is a likely mistake, and its credential must not be shown.
             first = shown_key(_SPACE.split(name, maxsplit=1)[0])
             raise bad(
                 around.source, place, f'a name that begins with {first} contains whitespace; write {{"NAME": "value"}}'
@@ -189,7 +189,7 @@ def _converted(key: str, value: object, place: str, around: Surroundings) -> obj
 
 
 def _read_credentials(entry: Mapping[str, Any], transport: Fields) -> None:
-    """Take what Codex says about credentials: the names of the variables that hold them."""
+    """Store the credentials of Codex: names of environment variables instead of values."""
     variable = entry.get("bearer_token_env_var")
     if variable is not None:
         place = child(transport.path, "bearer_token_env_var")

@@ -1,4 +1,4 @@
-"""The values that an entry gives to fields, and the key that each came from."""
+"""The values that an entry sets, by field, and the key that each came from."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .._places import bad, child
 from ._keys import SETTINGS
 
 _SETTING: Final = re.compile(r"\bset (?P<name>[a-z_]+)=(?P<value>True|False)\b")
-"""A remedy in Python's words."""
+"""A remedy in Python's syntax."""
 
 
 @attrs.define
 class Fields:
-    """Values for the arguments of a class, gathered from keys that may say the same thing twice.
+    """Values for the arguments of a class, collected from keys that may set the same field.
 
     Attributes:
         source: the file, for messages.
@@ -32,10 +32,10 @@ class Fields:
     keys: dict[str, str] = attrs.field(factory=dict)
 
     def put(self, field: str, value: object, *keys: str) -> None:
-        """Give a value to a field; `keys` lead to where it was found, from the entry.
+        """Set a field; `keys` is the path of the value in the entry.
 
         Raises:
-            ConfigError: another key gave one already.
+            ConfigError: another key has set the field already.
         """
         place = self.path
         for key in keys:
@@ -52,7 +52,7 @@ class Fields:
         return self.values.pop(field)
 
     def translated(self, error: ConfigError, server: str) -> ConfigError:
-        """Return an error of a class as one of this file, at the place of the key that gave the value."""
+        """Translate an error of a class into one of this file, at the place of the key that set the value."""
         below = (error.path or "").removeprefix(f"servers.{server}.")
         field = re.split(r"[.\[]", below, maxsplit=1)[0]
         place = self.keys[field] + below.removeprefix(field) if field in self.keys else self.path

@@ -1,4 +1,4 @@
-"""The keys that programs write into the entry of a server, and what is made of them."""
+"""The known keys of an entry, by what becomes of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from ...transports import Kind
 
 SETTINGS: Final = "mcp_actors"
-"""The key of an entry that holds what only this package knows."""
+"""The key of an entry with the settings of this package."""
 
 KINDS: Final[Mapping[str, Kind]] = {
     "stdio": "stdio",
@@ -19,7 +19,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "streamableHttp": "http",
     "sse": "sse",
 }
-"""What ``type`` may say."""
+"""The values of ``type``."""
 
 TRANSPORT: Final[Mapping[str, str]] = {
     "args": "args",
@@ -34,7 +34,7 @@ TRANSPORT: Final[Mapping[str, str]] = {
     "auth": "auth",
     "bearer_token": "auth",
 }
-"""Key → the field of `Stdio`, `Http` or `Sse` that it is."""
+"""Key → the field of `Stdio`, `Http` or `Sse` that it sets."""
 
 SERVER: Final[Mapping[str, str]] = {
     "required": "required",
@@ -42,7 +42,7 @@ SERVER: Final[Mapping[str, str]] = {
     "startup_timeout_sec": "connect_timeout",
     "tool_timeout_sec": "request_timeout",
 }
-"""Key → the field of `ServerConfig` that it is."""
+"""Key → the field of `ServerConfig` that it sets."""
 
 SHOWN_TOOLS: Final = ("enabled_tools", "includeTools", "tools")
 HIDDEN_TOOLS: Final = ("disabled_tools", "excludeTools", "disabledTools")
@@ -59,7 +59,7 @@ SPECIAL: Final = frozenset(
         SETTINGS,
     }
 )
-"""Keys that need more than a new name."""
+"""Keys that set a field in a way of their own."""
 
 IGNORED: Final = frozenset(
     {
@@ -87,7 +87,7 @@ IGNORED: Final = frozenset(
         "version",
     }
 )
-"""Keys about what other programs ask, show or remember, which changes nothing about a connection."""
+"""Keys that do not concern the connection, but what other programs ask, show or remember."""
 
 NOT_DONE: Final[Mapping[str, str]] = {
     "authProviderType": "give headers or a bearer token",
@@ -102,7 +102,7 @@ NOT_DONE: Final[Mapping[str, str]] = {
         "some programs read it as seconds and others as milliseconds; set mcp_actors.request_timeout, in seconds"
     ),
 }
-"""Keys that would change something, and do not here, with what to do instead."""
+"""Keys of other programs that are not supported here, each with a remedy."""
 
 KNOWN: Final = frozenset({*TRANSPORT, *SERVER, *SHOWN_TOOLS, *HIDDEN_TOOLS, *SPECIAL, *IGNORED, *NOT_DONE})
 

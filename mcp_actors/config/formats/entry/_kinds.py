@@ -1,4 +1,4 @@
-"""How a server is reached: by a command, a script or a URL; and what is said about it that does not fit."""
+"""Determine the kind of a server (command, script or URL), and drop the fields of other kinds."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ._fields import Fields
 
 
 def kind_of(entry: Mapping[str, Any], transport: Fields) -> Kind:
-    """Say how the server is reached.
+    """Return how the server is reached.
 
     Raises:
-        ConfigError: the entry says nothing about it, or contradicts itself.
+        ConfigError: the entry has neither a command nor a URL, or contradicts itself.
     """
     source, path = transport.source, transport.path
     said = [key for key in ("type", "transport") if entry.get(key) is not None]
@@ -55,7 +55,7 @@ def _declared(word: object, place: str, source: str) -> Kind:
 
 
 def leave_out_unsuited(kind: Kind, transport: Fields, warn: Callable[[str, str], None]) -> None:
-    """Leave out what is about the other kind of server. Other programs do so too, if silently."""
+    """Drop the fields of the other kind of server with a warning; other programs drop them silently."""
     of_others, what = (
         (_keys.ONLY_URL, "a server with a URL")
         if kind in ("stdio", "script")

@@ -1,9 +1,9 @@
-"""What paths in an entry mean: those that begin with ``~``, and relative ones.
+"""Resolve paths in an entry: those that begin with ``~``, and relative ones.
 
-A file should do here what it does in the program that it was written for. All of them start the servers of a project in
-its folder. Of ``~`` most make nothing, so a command or a directory that begins with it works nowhere, and only one
-meaning is possible. VS Code replaces it in arguments too; elsewhere an argument is passed as it is, as it may be meant
-for the server, or for another machine.
+A path should mean here what it means in the program that the file is for. All programs start the servers of a project
+in its folder. Most do not expand ``~``, so a command or a directory that begins with it works in none of them and is
+safe to expand. VS Code expands it in arguments too; elsewhere an argument is passed unchanged, because it may be meant
+for the server itself or for another machine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ._surroundings import Surroundings
 
 
 def locate(transport: Fields, around: Surroundings) -> None:
-    """Let the paths of a command mean what they mean where the file comes from."""
+    """Resolve the paths of a command as the program that the file is for does."""
     values = transport.values
     for field in ("command", "cwd"):
         if field in values:
@@ -35,7 +35,7 @@ def _from_home(path: object) -> object:
 
 
 def _within(folder: str, path: object) -> object:
-    """Return a path that begins in a folder, unless it is absolute, or begins with a variable, which may be."""
+    """Return a path relative to a folder; leave one that is absolute, or may be because it begins with a variable."""
     if path is None:
         return folder
     return os.path.join(folder, path) if isinstance(path, str) and path and not path.startswith("${") else path

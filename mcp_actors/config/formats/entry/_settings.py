@@ -1,4 +1,4 @@
-"""What stands under ``mcp_actors`` in an entry: every argument of `ServerConfig` and of its transport."""
+"""Read the settings of this package in an entry, under the key ``mcp_actors``."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ._keys import SETTINGS, TRANSPORT
 _IN_ENTRIES: Final = frozenset(
     {"name", "transport", "enabled", "source", "command", *TRANSPORT.values()} - {"env_from", "auth"}
 )
-"""What the entry itself says."""
+"""Arguments that the entry itself sets."""
 
 _IN_PYTHON: Final = frozenset({"callbacks", "extensions", "http_client", "middleware", "predicate"})
-"""What takes functions and objects."""
+"""Arguments that take functions or objects."""
 
 _OPTIONAL: Final[Mapping[str, type]] = {"breaker": BreakerPolicy}
-"""Fields that hold an object of these classes, or None. What a field holds by default tells that of all others."""
+"""Optional fields and their classes; the class of any other field is that of its default."""
 
 _OF_SERVER: Final = {attribute.name: attribute for attribute in attrs.fields(ServerConfig)}
 _OF_TRANSPORT: Final = {attribute.name for kind in (Stdio, Http, Sse) for attribute in attrs.fields(kind)}
@@ -33,12 +33,12 @@ SETTABLE: Final = (_OF_SERVER.keys() | _OF_TRANSPORT) - _IN_ENTRIES - _IN_PYTHON
 
 
 def read_settings(settings: object, server: Fields, transport: Fields) -> None:
-    """Add what `settings` says to the fields of a server and of its transport.
+    """Store the settings in the fields of a server and of its transport.
 
-    Unlike keys of other programs, a key that is not known is an error here: nobody else reads it.
+    An unknown key is an error, unlike in the rest of the entry, because no other program reads these settings.
 
     Raises:
-        ConfigError: a key is not known, or its value has the wrong shape.
+        ConfigError: a key is unknown, or its value has the wrong type.
     """
     source, path = server.source, child(server.path, SETTINGS)
     for key, value in _items(source, path, settings):
@@ -59,7 +59,7 @@ def read_settings(settings: object, server: Fields, transport: Fields) -> None:
 
 
 def _value(source: str, path: str, attribute: attrs.Attribute[Any], value: object) -> object:
-    """Return a value as its field takes it: an object of the field's class, a tuple for a list."""
+    """Convert a value for its field: a mapping into an object of the field's class, a list into a tuple."""
     kind: type = _OPTIONAL.get(attribute.name, type(attribute.default))
     if attrs.has(kind):
         return value if value is None and attribute.name in _OPTIONAL else _object(source, path, kind, value)

@@ -1,4 +1,4 @@
-"""What an entry is read with: the file that it is in, and who is to be told or asked."""
+"""The context of reading an entry: its file, its variables, and where warnings go."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from .._inputs import Inputs
 
 @attrs.frozen
 class Surroundings:
-    """What an entry is read with.
+    """The context of reading an entry.
 
     Attributes:
-        source: the file, as messages call it.
-        origin: where it is, for `ServerConfig.source`.
-        variables: what ``${…}`` may name beside environment variables and inputs.
-        inputs: what a person is asked.
-        warn: takes a warning: the place, and what is to be said.
-        cwd: the directory in which commands start if their entry names none, and where a relative one begins.
-        only: the names of the servers that are wanted, whatever their entries say; None: those that are enabled.
-        connect_timeout: what the environment says about it, as the argument of `ServerConfig`; empty if nothing.
-        of_vs_code: whether arguments of commands may begin with ``~``.
+        source: the file as messages name it.
+        origin: the absolute path of the file, for `ServerConfig.source`.
+        variables: the values of ``${…}`` besides environment variables and inputs.
+        inputs: the values that a person is asked for.
+        warn: called with the place and the text of a warning.
+        cwd: the directory in which commands start, and to which relative directories refer; None for the current one.
+        only: the names of the servers to ask inputs for, even if they are disabled; None for the enabled ones.
+        connect_timeout: the argument of `ServerConfig` that the environment sets; empty without one.
+        of_vs_code: whether ``~`` is expanded in arguments of commands.
     """
 
     source: str
@@ -36,5 +36,5 @@ class Surroundings:
     of_vs_code: bool = False
 
     def is_wanted(self, name: str, *, enabled: bool) -> bool:
-        """Whether a server is to be used, and so to be asked for."""
+        """Return whether the inputs of a server are asked for."""
         return enabled if self.only is None else name in self.only

@@ -1,4 +1,4 @@
-"""Which tools a file wants to be shown."""
+"""Convert the lists of tools in an entry into a `ToolFilter`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ._keys import HIDDEN_TOOLS, SHOWN_TOOLS
 
 
 def read_tools(entry: Mapping[str, Any], server: Fields) -> None:
-    """Add the filter that the lists of an entry make. Where both lists name a tool, it is hidden.
+    """Store the filter that the lists of an entry make. A tool in both lists is hidden.
 
     Raises:
-        ConfigError: one of them is no list of names.
+        ConfigError: one of them is not a list of names.
     """
     shown, hidden = (_listed(entry, keys, server) for keys in (SHOWN_TOOLS, HIDDEN_TOOLS))
     if shown is None and not hidden:

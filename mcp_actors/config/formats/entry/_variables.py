@@ -1,4 +1,4 @@
-"""Which variables the texts of an entry name, and whether its transport can be made before they are known."""
+"""Find the variables of an entry, and make its transport or a template for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._surroundings import Surroundings
 
 
 def transport_of(kind: Kind, fields: Fields, around: Surroundings, *, wanted: bool) -> Transport:
-    """Make the transport: at once if nothing in its texts is left open but what it resolves itself."""
+    """Make the transport itself if it can resolve all variables on its own, else a template."""
     used: set[str] = set()
     everywhere = False
     known = _Nameable(around.variables)
@@ -29,7 +29,7 @@ def transport_of(kind: Kind, fields: Fields, around: Surroundings, *, wanted: bo
 
 
 def _all_texts(fields: Fields) -> Iterator[tuple[str, str, str]]:
-    """Yield each text in which variables count: its field, its place, the text."""
+    """Yield each string that may contain variables: its field, its place and the string."""
     for field in ("command", "cwd", "url", "auth", "args", "env", "headers"):
         value = fields.values.get(field)
         if isinstance(value, str):
@@ -41,7 +41,7 @@ def _all_texts(fields: Fields) -> Iterator[tuple[str, str, str]]:
 
 
 def _values_of(used: set[str], fields: Fields, around: Surroundings, *, wanted: bool) -> dict[str, str]:
-    """Say what the variables stand for that are no environment variables. Nobody is asked for an unwanted server."""
+    """Return the values of variables that are not environment variables; skip the inputs of an unwanted server."""
     values = {}
     for text in sorted(used):
         asked = INPUT.fullmatch(text)
@@ -57,7 +57,7 @@ def _values_of(used: set[str], fields: Fields, around: Surroundings, *, wanted: 
 
 @attrs.frozen
 class _Nameable:
-    """What may be named in a text besides environment variables: what the file gives, and any input."""
+    """The names that are valid besides environment variables: those that the file defines, and any input."""
 
     variables: Mapping[str, str]
 

@@ -1,7 +1,7 @@
-"""How much a configuration may hold, so that no file takes minutes to be read, and how large its numbers may be.
+"""Limits on the size of a section and of its numbers, so that no file takes minutes to load.
 
-A file may be long, because people have configurations with megabytes of other things in them. What is about servers is
-short: what is far longer than anybody writes is refused before anything is made of it.
+A file may be large, because some programs keep megabytes of other data in their configuration. The part about servers
+is short, so a section far beyond anything that people write is refused before it is processed.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from ...._json_walk import walk
 from .._places import bad
 
 MAX_SERVERS: Final = 1000
-"""Servers in one section. The largest lists that people share have some hundred."""
+"""Servers in one section. The largest lists that people share have a few hundred."""
 
 MAX_SIZE: Final = 1024 * 1024
-"""What a section may weigh: the characters of its texts, and some for everything that is in it."""
+"""Size of a section: the characters of its strings, plus a constant for every value and key."""
 
 _WEIGHT: Final = 16
-"""Of a value or a key, whatever it is: to look at it takes the time of as many characters."""
+"""The size of any value or key, in characters: processing one takes about as long."""
 
 
 def check_size(source: str, path: str, section: object) -> None:
-    """Refuse what is too large to be meant.
+    """Refuse a section that is too large.
 
     Raises:
-        ConfigError: it holds too many servers, or too much; or itself, which would have no end.
+        ConfigError: it has too many servers, is too large, or contains itself.
     """
     if isinstance(section, Mapping) and len(section) > MAX_SERVERS:
         raise bad(source, path, f"there are more than {MAX_SERVERS} entries here; check that this is the right file")
@@ -41,7 +41,7 @@ def check_size(source: str, path: str, section: object) -> None:
 
 
 def check_numbers(source: str, path: str, entry: object) -> None:
-    """Refuse numbers with which Python cannot reckon, or which it does not write.
+    """Refuse integers that do not fit into a float or that Python refuses to print.
 
     Raises:
         ConfigError: there is one.
@@ -52,7 +52,7 @@ def check_numbers(source: str, path: str, entry: object) -> None:
 
 
 def _everything_in(value: object) -> Iterator[object]:
-    """Yield a value and everything inside it, keys too; without an end if it contains itself."""
+    """Yield a value and everything inside it, including keys; the iterator is endless if it contains itself."""
     for each, _ in walk(value):
         yield each
         if isinstance(each, Mapping):

@@ -1,4 +1,4 @@
-"""Reading a file that may be anything: a pipe, a device, a folder, another encoding, far too long."""
+"""Read a file that may be anything: a pipe, a device, a directory, too large, or in another encoding."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from ..._validators import a_type
 from .._places import bad
 
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""The longest file to read. People have configurations with megabytes of history in them; ten times that is a
-mistake."""
+"""The largest file to read. Some programs keep megabytes of history in their configuration; more is a mistake."""
 
 _PIECE: Final = 1024 * 1024
 
@@ -25,14 +24,14 @@ _ENCODINGS: Final = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-"""By the mark at the beginning; the one of UTF-32 begins with the one of UTF-16. Without a mark it is UTF-8."""
+"""Byte order mark → encoding; UTF-32 comes first because its mark begins with that of UTF-16. The default is UTF-8."""
 
 
 def file_name(path: object) -> str:
-    """Return the path of a file as text, ``~`` replaced.
+    """Return the path of a file as a str, with ``~`` expanded.
 
     Raises:
-        ConfigError: it is no path.
+        ConfigError: it is not a path.
     """
     given = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(given, str):
@@ -50,13 +49,14 @@ def file_name(path: object) -> str:
 
 
 def read_bytes(name: str) -> tuple[bytes, os.stat_result]:
-    """Read a regular file of a bounded size. Never waits for anybody who would have to write it.
+    """Read a regular file up to the size limit, without ever waiting for a writer.
 
     Raises:
-        ConfigError: there is no such file, or it cannot be read.
+        ConfigError: the file does not exist, or cannot be read.
     """
     try:
-        # Not blocking: to open a pipe would wait for whoever writes into it.
+        # O_NONBLOCK, because opening a named pipe would otherwise block until a process opens it for writing. The type
+        # is checked on the open descriptor: a check before the open could be overtaken by a replaced file.
         descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
         raise bad(name, "", _unreadable(error)) from None
@@ -76,7 +76,7 @@ def read_bytes(name: str) -> tuple[bytes, os.stat_result]:
 
 
 def _pieces(descriptor: int) -> Iterator[bytes]:
-    """Read to the end of a file, or a little beyond what is allowed."""
+    """Yield the content of a file in pieces, up to one byte beyond the limit."""
     left = MAX_BYTES + 1
     while left > 0 and (piece := os.read(descriptor, min(left, _PIECE))):
         left -= len(piece)
@@ -91,17 +91,17 @@ def _unreadable(error: OSError | ValueError) -> str:
 
 
 def decode(name: str, data: bytes) -> str | ConfigError:
-    """Return the text of a file, or the error for one that is no text."""
+    """Return the text of a file, or the error if it is not text."""
     encoding = next((encoding for mark, encoding in _ENCODINGS if data.startswith(mark)), "utf-8")
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
-        # Not the error itself, which holds all of the file.
+        # Do not chain the original error: it holds the whole content of the file.
         return bad(name, "", f"the file is not valid UTF-8 (at byte {error.start}); save it as UTF-8")
 
 
 def permission_warnings(name: str, status: os.stat_result) -> list[str]:
-    """Warn of a file that others can write: they can have this program run what they like."""
+    """Warn of a file that other users can write, because they could make this program run any command."""
     if status.st_mode & stat.S_IWOTH:
         return [f"{name}: other users can write to this file and so choose what is run; run: chmod o-w {name}"]
     if status.st_mode & stat.S_IWGRP and status.st_gid not in (os.getegid(), 0):

@@ -1,4 +1,4 @@
-"""From text to data: JSON, JSON with comments and trailing commas, TOML."""
+"""Parse JSON, JSON with comments and trailing commas, and TOML."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from .._places import bad
 _COMMENT: Final = re.compile(r'(?P<keep>"(?:[^"\\\n]|\\.)*+"?)|//[^\n]*+|/\*(?:.*?\*/|.*+)', re.DOTALL)
 _TRAILING_COMMA: Final = re.compile(r'(?P<keep>"(?:[^"\\\n]|\\.)*+"?)|,(?=[ \t\r\n]*+[}\]])', re.DOTALL)
 _NOT_NEWLINE: Final = re.compile(r"[^\n]")
-_SHOWN: Final = 120  # characters of what the TOML parser says, which may repeat a key
+_SHOWN: Final = 120  # characters of the parser's message, which may repeat a key
 
 MAX_COMMENTED: Final = 2 * 1024 * 1024
-"""Characters of JSON in which comments are looked for, which takes a second; longer files are written by programs."""
+"""Characters of JSON in which comments are removed, in about a second; longer files are written by programs."""
 
 MAX_TOML: Final = 1024 * 1024
-"""Characters of TOML to read, which is read in Python: that much takes about a second."""
+"""Characters of TOML to read; the parser is written in Python and takes about a second for that."""
 
 _KEY_PART: Final = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
 _LONG_KEY: Final = re.compile(rf"(?<![\w.-]){_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{64}}")
-"""A key of more parts than anybody writes; `tomllib` takes time and memory by their square."""
+"""A dotted key of more than 64 parts; `tomllib` needs time and memory quadratic in their number."""
 
 _TOML_PLACE: Final = re.compile(r"\(at (line \d+, column \d+|end of document)\)$")
 
 
 class JsonObject(dict[str, Any]):
-    """A JSON object that knows which of its keys were there more than once."""
+    """A JSON object that knows which of its keys appeared more than once."""
 
     repeated: tuple[str, ...] = ()
 
 
 def repeated_keys(mapping: Mapping[Any, Any]) -> tuple[str, ...]:
-    """Return the keys that were written more than once; the last of each is what the mapping holds."""
+    """Return the keys that appeared more than once; the mapping has the last value of each."""
     return mapping.repeated if isinstance(mapping, JsonObject) else ()
 
 
 def parse(source: str, text: str) -> Mapping[str, Any] | ConfigError:
-    """Return what a file says, or the error for one that says nothing; by its name, else by how it begins."""
+    """Parse a file by its suffix, else by its first characters; return the object in it, or the error."""
     suffix = source.rpartition(".")[2].lower()
     if suffix in ("yaml", "yml"):
         return bad(source, "", "YAML is not supported; use JSON (.json) or TOML (.toml)")
@@ -78,7 +78,7 @@ def _parse_json(source: str, text: str) -> Any:
 
 
 def without_comments(text: str) -> str:
-    """Replace comments and trailing commas by spaces, as VS Code allows them; every other character keeps its place."""
+    """Replace comments and trailing commas with spaces, so that every other character keeps its place."""
     return _blanked(_TRAILING_COMMA, _blanked(_COMMENT, text))
 
 
@@ -99,7 +99,7 @@ def _to_object(pairs: list[tuple[str, Any]]) -> JsonObject:
 
 
 class _NoNumber(ValueError):
-    """A word that Python takes for a number, and JSON does not know."""
+    """A word that Python reads as a number, but JSON does not allow: NaN, Infinity."""
 
 
 def _no_constant(word: str) -> NoReturn:
