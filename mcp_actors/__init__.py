@@ -1,6 +1,6 @@
 # The house, and who may import whom: downward only, never sideways (tests/test_layers.py checks it).
 #
-#   L4  cli       __main__                    the command line; imported by nobody
+#   L4  cli       __main__                    the command line; no other folder imports it
 #   L3  bridge    adapters                    callers: programs on asyncio, agent frameworks
 #   L2  servers                               one MCP server = one actor; groups of them
 #   L1  kernel    catalog  config             actors without MCP | pure data: tools | pure data: what to connect to
@@ -10,10 +10,10 @@
 #   L0  _checks   _json_walk                  checks of numbers; a walk through JSON of any depth
 #
 # This file is the façade: it imports nothing by itself, so `import mcp_actors.kernel` loads the kernel alone.
-"""Every MCP server connection is an actor: owned by one task, supervised, restarted, never leaked.
+"""Use MCP servers as supervised actors on Trio.
 
-Programs that use MCP servers start at `open_servers`; programs that want actors of their own import
-`mcp_actors.kernel`.
+Every connection is owned by one task, restarted when it fails, and never leaked. Programs that use MCP servers start at
+`open_servers`; programs that want actors of their own import `mcp_actors.kernel`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""One failure, one exception: out of the groups that nurseries wrap around it, the first of several, with its cause."""
+"""Reduce the exception groups of nurseries to one exception.
+
+Users should see the failure itself, not the groups that nurseries wrap around it.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ EXITS: Final = (KeyboardInterrupt, SystemExit)
 
 
 def leaves(exc: BaseException | None) -> list[BaseException]:
-    """The exceptions in a group of groups, left to right, without groups."""
+    """List the exceptions in nested groups, left to right, without the groups."""
     if not isinstance(exc, BaseExceptionGroup):
         return [] if exc is None else [exc]
     return [leaf for inner in exc.exceptions for leaf in leaves(inner)]
 
 
 def exit_in(exc: BaseException | None) -> BaseException | None:
-    """The `KeyboardInterrupt` or `SystemExit` that a group holds, or is."""
+    """Return the `KeyboardInterrupt` or `SystemExit` in a group, or the exception itself if it is one."""
     return next((leaf for leaf in leaves(exc) if isinstance(leaf, EXITS)), None)
 
 
@@ -34,17 +37,17 @@ def is_failure(exc: BaseException) -> bool:
 
 
 def without_cancelled(exc: BaseException | None) -> BaseException | None:
-    """What is left of a group, or of a plain exception, without the cancellations in it."""
+    """Return an exception or group without the cancellations in it; None if it has nothing else."""
     if not any(isinstance(leaf, trio.Cancelled) for leaf in leaves(exc)):
         return exc
     return exc.split(trio.Cancelled)[1] if isinstance(exc, BaseExceptionGroup) else None
 
 
 def collapse(exc: BaseException) -> BaseException:
-    """The single exception that a group holds, or the group.
+    """Return the only exception in a group, or the group if it has several.
 
-    `trio.Cancelled` beside something else is only the echo of that and does not count; a group of nothing but
-    cancellations is one of them. A `KeyboardInterrupt` or `SystemExit` outranks everything.
+    A `trio.Cancelled` next to another exception is only a consequence of that and is ignored; a group of cancellations
+    becomes one of them. A `KeyboardInterrupt` or `SystemExit` outranks everything.
     """
     failure = without_cancelled(exc)
     if failure is None:
@@ -56,7 +59,7 @@ def collapse(exc: BaseException) -> BaseException:
 
 
 def first_of(failures: Iterable[E]) -> E:
-    """The first of several failures, of which there must be one; the others become its notes."""
+    """Return the first of one or more failures; the others become its notes."""
     first, *others = failures
     for other in others:
         first.add_note(f"also: {other}")

@@ -1,4 +1,4 @@
-"""The one error tree of the house.
+"""The error tree of the package.
 
 Every message says who failed, what happened and what to do about it. Errors of the kernel speak of actors, errors of
 the MCP layer of servers; a `ServerRef` never raises the former. What a server itself answers (`mcp.MCPError`) is not
@@ -123,8 +123,8 @@ class ConnectFailed(ServerError):
 
     Attributes:
         phase: how far it came: ``"configure"``, ``"open"`` (process or socket), ``"negotiate"``, ``"list_tools"``.
-        exit_code: what its process ended with, negative for a signal; None if it still ran or there is none.
-        stderr_tail: the last text the server's process wrote to stderr; empty if there was none.
+        exit_code: the exit code of its process, negative for a signal; None if it still ran or has no process.
+        stderr_tail: the last text that its process wrote to stderr; empty if it wrote nothing.
         http_status: the HTTP status that refused it, for example 401; None if no such answer came.
         hopeless: True if trying again cannot help before something is changed (a command that does not exist).
     """
@@ -166,11 +166,11 @@ class ConnectionLost(ServerError):
 
 
 class RequestTimedOut(ServerError, TimeoutError):
-    """A request had no answer within its time. Its caller has left; the server is told to cancel what was sent to it.
+    """A request timed out. Its caller has left; the server is asked to cancel a request that was sent to it.
 
     Attributes:
-        operation: what was asked of the server, in the words of the protocol: ``"tools/call 'search'"``.
-        seconds: the limit that is over.
+        operation: the request, in the words of the protocol: ``"tools/call 'search'"``.
+        seconds: the limit that has expired.
         limit: which limit: ``"request_timeout"``, from the call to its answer, or ``"progress_timeout"``, without any
             progress since it was sent; or ``"health_timeout"`` for a health check (``HealthPolicy.timeout``).
     """
@@ -222,9 +222,9 @@ class ServerUnavailable(ServerError):
 
 
 class HttpStatusError(ServerError):
-    """A request was answered with an HTTP status that is no success. Other requests and the session go on.
+    """A request was answered with an HTTP status other than success. Other requests and the session go on.
 
-    What a server says in MCP's own terms stays an `mcp.MCPError`, also where the specification gives it a status.
+    An error in MCP's own terms stays an `mcp.MCPError`, also where the specification gives it a status.
 
     Attributes:
         status: the HTTP status, for example 429; a redirect that is not followed has one too.
@@ -256,14 +256,14 @@ class NotSupported(ServerError):
 
 
 class InvalidArguments(ServerError):
-    """What a request is made of is not what it can be made of: the arguments of a tool, the URI of a resource.
+    """The parameters of a request are not valid: the arguments of a tool, the URI of a resource.
 
-    They were not sent; the same ones never will be.
+    The request was not sent, and repeating it cannot help.
 
     Attributes:
-        tool: the tool's name as the server lists it; None if it was not about a tool.
-        path: which argument, and what inside it: ``("filter", "rows", 0, "id")``; ``()`` if it is about all of them.
-            If it was not about a tool, it begins with the name of the parameter: ``("uri",)``.
+        tool: the tool's name as the server lists it; None for other requests.
+        path: the path of the invalid value: ``("filter", "rows", 0, "id")``; ``()`` for all arguments together.
+            For other requests than tool calls it begins with the name of the parameter: ``("uri",)``.
     """
 
     def __init__(self, message: str, *, server: str, tool: str | None, path: tuple[str | int, ...]) -> None:
@@ -273,11 +273,11 @@ class InvalidArguments(ServerError):
 
 
 class InvalidResult(ServerError):
-    """What a tool returned is not what its output schema promises. The tool has run; the call is not repeated.
+    """The result of a tool does not match its output schema. The tool has run; the call is not repeated.
 
     Attributes:
         tool: the tool's name as the server lists it.
-        path: what inside the structured content: ``("rows", 0, "id")``; ``()`` if it is about the whole.
+        path: the path of the invalid value in the structured content: ``("rows", 0, "id")``; ``()`` for the whole.
         result: the ``mcp.types.CallToolResult``, as the server sent it.
     """
 
@@ -290,7 +290,7 @@ class InvalidResult(ServerError):
 
 
 class LimitExceeded(ServerError):
-    """A limit stands in the way: of what a server may send, or of how many requests it may have.
+    """A limit was exceeded: on the amount that a server may send, or on the number of its requests.
 
     A caller gets it when the server's mailbox is full and its overflow policy is ``"fail"``, when a request from within
     a request of a server with ``max_in_flight=1`` would wait for itself, when a list has no end, and when an answer
@@ -300,9 +300,9 @@ class LimitExceeded(ServerError):
 
 
 class ToolFailed(McpActorsError):
-    """`result_value` was given a result that is no value: the tool says that it failed, or it cannot be decoded.
+    """`result_value` got a result without a value: the tool reports a failure, or the content cannot be decoded.
 
-    It is not a `ServerError`: the server did its work, and what the tool says may be what a model needs to do better.
+    It is not a `ServerError`: the server did its work, and a model may need the tool's message to do better.
 
     Attributes:
         result: the ``mcp.types.CallToolResult``, complete.
@@ -317,11 +317,11 @@ class ToolFailed(McpActorsError):
 
 
 class ConfigError(McpActorsError, ValueError):
-    """What the user configured cannot work.
+    """A configuration is not valid.
 
     Attributes:
-        source: where it was written (a file, or ``"ServerConfig"``); None if unknown.
-        path: which field, for example ``"servers.docs.url"``; None if it is about the whole.
+        source: where the value was written (a file, or ``"ServerConfig"``); None if unknown.
+        path: the field, for example ``"servers.docs.url"``; None for the whole.
     """
 
     def __init__(self, message: str, *, source: str | None = None, path: str | None = None) -> None:

@@ -1,4 +1,7 @@
-"""Public names for public things: tracebacks and `repr` say ``mcp_actors.ConnectFailed``, not where the code lives."""
+"""Give public classes and functions the name of their public module.
+
+Tracebacks and `repr` then show ``mcp_actors.ConnectFailed``, not the private file of its code.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ def publish(module: str, namespace: Mapping[str, object]) -> None:
     What has a public home already keeps it, so a name may be re-exported by several modules. Names that begin with an
     underscore, constants, type aliases and things of other packages are left alone.
 
-    `typing.get_type_hints` on a published *class* looks names up in its public home, so whoever needs that passes the
+    `typing.get_type_hints` on a published *class* looks names up in its public home, so its caller must pass the
     names in. Functions are not affected.
 
     Args:
@@ -41,6 +44,6 @@ def publish(module: str, namespace: Mapping[str, object]) -> None:
 
 
 def _is_private(module: str) -> bool:
-    """Whether a dotted name belongs to this package and has a part that begins with an underscore."""
+    """Return True if a dotted name belongs to this package and has a part that begins with an underscore."""
     package, *rest = module.split(".")
     return package == _PACKAGE and any(part.startswith("_") for part in rest)

@@ -1,4 +1,4 @@
-"""Check that a public context manager is opened on the right kind of event loop.
+"""Refuse a context manager on the wrong kind of event loop.
 
 Trio's own check is not enough: trio-asyncio runs asyncio code inside a Trio task, and a nursery that is opened there
 corrupts the run. sniffio, on which Trio depends, distinguishes the two.

@@ -1,4 +1,4 @@
-"""Walk through JSON-like data that has not been checked yet, and measure it.
+"""Walk through unchecked JSON-like data, and measure it.
 
 Such data may be nested a hundred thousand levels deep, or contain itself. So nothing here recurses, and a caller that
 has seen enough stops the walk: what is inside a value is not touched before the next value is asked for.

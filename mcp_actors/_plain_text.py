@@ -1,9 +1,9 @@
-"""Foreign text made fit for a log line or a terminal: what it says stays, what it could do there goes.
+"""Make foreign text safe for logs and terminals.
 
-A server's words reach people through logs and terminals, and there some characters act: escape sequences move the
-cursor, rewrite the screen or the clipboard; a line end forges a log line of its own; marks for the direction of
-writing put words into another order than they stand in; characters without width hide words, or make two names look
-alike. None of them is needed for reading. Programs get such text as it came: this is for what is shown only.
+The text of a server reaches people through logs and terminals, where some characters act. Escape sequences move the
+cursor, rewrite the screen or the clipboard; a line end forges a log line; marks for the direction of writing reorder
+words; characters without width hide words, or make two names look alike. None of them is needed for reading. Programs
+get such text unchanged: this is only for text that is shown.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ __all__ = ["indented", "plain_text"]
 DEFAULT_LIMIT: Final = 1000
 """Characters: a dozen lines of a terminal."""
 
-_LOOKED_AT: Final = 8
-"""How much is read for each character that may be shown: what is hidden in a text must not take long to skip."""
+_READ_PER_SHOWN: Final = 8
+"""Characters that are read for each one that may be shown, so that skipping hidden ones takes a bounded time."""
 
-# The sequences of ECMA-48, each as a whole; of a broken one what follows is text. No
-# part can match what another one begins with, so the time is proportional to the length, whatever the text is.
+# The sequences of ECMA-48, each as a whole; the rest of a broken one is text. No part can match the beginning of
+# another, so the time is proportional to the length of any text.
 _ESCAPE: Final = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, screen
     r"|(?:\x1b[P\]X^_]|[\x90\x9d\x98\x9e\x9f])[^\x00-\x1f\x7f-\x9f]*(?:\x07|\x1b\\|\x9c)"  # OSC …: titles, links
     r"|\x1b[ -/]*[0-~]"  # all others: character sets, resets
 )
 
-# What Unicode calls default-ignorable, as nothing is drawn for it, and is not in the category Cf.
+# The characters that Unicode calls default-ignorable, which are not drawn, outside the category Cf.
 _IGNORABLE: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
 )
@@ -41,22 +41,22 @@ def plain_text(text: str, *, limit: int = DEFAULT_LIMIT, lines: bool = False) ->
     """Return foreign text as it may be shown to people.
 
     Escape sequences and characters that control something, set the direction of writing or have no width are dropped.
-    Any other whitespace becomes a space. What is no character (half of one, or one that this Python does not know)
-    becomes U+FFFD, the replacement character. Whitespace at the end goes.
+    Any other whitespace becomes a space. Code points that are not characters (surrogates, or unknown to this Python)
+    become U+FFFD, the replacement character. Whitespace at the end is removed.
 
     Args:
-        text: what a server wrote.
-        limit: how many characters are returned at most; a text that was cut ends in ``…``. Default 1000.
+        text: the text of a server.
+        limit: the most characters that are returned; a text that was cut ends in ``…``. Default 1000.
         lines: True keeps line ends, for where several lines do no harm. Default False: they become spaces.
     """
-    seen = text[: limit * _LOOKED_AT]
+    seen = text[: limit * _READ_PER_SHOWN]
     if not (seen.isascii() and seen.isprintable()):
         bare = _IGNORABLE.sub("", _ESCAPE.sub("", seen))
         if not lines:
             bare = bare.replace("\n    ", "\n")  # what `indented` has put there
         seen = ("\n" if lines else " ").join(map(_shown_line, bare.splitlines()))
     seen = seen.rstrip()
-    complete = len(seen) <= limit and len(text) <= limit * _LOOKED_AT
+    complete = len(seen) <= limit and len(text) <= limit * _READ_PER_SHOWN
     return seen if complete else f"{seen[: limit - 1]}…"
 
 

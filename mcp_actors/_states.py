@@ -1,4 +1,4 @@
-"""The states that somebody waits for are states that there are."""
+"""Check the names of states to wait for."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterable
 
 
 def check_states(owner: str, wanted: Iterable[str], known: tuple[str, ...]) -> None:
-    """Refuse to wait for what never comes.
+    """Raise an error unless all states exist.
 
     Args:
-        owner: whose states they are, for the message: ``"actor 'a'"``.
-        wanted: what is waited for.
-        known: all states that there are.
+        owner: the subject of the error: ``"actor 'a'"``.
+        wanted: the states to wait for.
+        known: all states of the owner.
 
     Raises:
-        ValueError: nothing is wanted, or something that is no state.
+        ValueError: no state is given, or an unknown one.
     """
     wanted = tuple(wanted)
     if not wanted:
-        raise ValueError(f"{owner}: wait_state() was given no state, and would wait for ever; give {_either(known)}")
+        raise ValueError(f"{owner}: wait_state() was called without a state; give {_either(known)}")
     for state in wanted:
         if state not in known:
             near = difflib.get_close_matches(str(state), known, n=1)

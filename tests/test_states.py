@@ -24,7 +24,7 @@ class Idle(Actor):
     [
         (("redy",), "there is no state 'redy'; did you mean 'ready'?"),
         (("ready", "up"), "there is no state 'up'; give one of 'pending', 'connecting', "),
-        ((), "wait_state() was given no state, and would wait for ever; give one of 'pending', "),
+        ((), "wait_state() was called without a state; give one of 'pending', "),
     ],
 )
 async def test_a_state_of_a_server(states: tuple[Any, ...], message: str) -> None:

@@ -1,6 +1,6 @@
-"""What a call from asyncio costs, as a ratio to the same call from Trio in the same run, for each place of Trio.
+"""Measure a call from asyncio, as a ratio to the same call from Trio in the same run, on each host.
 
-Each place has a process of its own, because one of them changes asyncio for its process.
+Each host has a process of its own, because one of them changes asyncio for its process.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from .figures import Figure
 from .measuring import in_fresh_process
 
 SEQUENTIAL: Final = {"trio-asyncio": 3.0, "guest": 9.0, "thread": 11.0}
-"""Bounds. What there is to pay is waking the other side, and being woken by it."""
+"""Bounds. The cost is waking the other side, and being woken by it."""
 
 CONCURRENT: Final = 4.0
 """Bound: side by side, many calls share one waking."""
 
 
 def figures() -> list[Figure]:
-    """What a call costs on each host."""
+    """Measure a call on each host."""
     found = []
     for host, bound in SEQUENTIAL.items():
         ratios = in_fresh_process("tests.benchmarks.bridge_host", host)

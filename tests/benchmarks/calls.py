@@ -1,6 +1,6 @@
-"""What a call costs: `ActorRef.call` on a supervised actor, as a ratio to a bare checkpoint of Trio.
+"""Measure `ActorRef.call` on a supervised actor, as a ratio to a bare checkpoint of Trio.
 
-A checkpoint is what every operation of Trio costs at least: the task is suspended and scheduled again.
+A checkpoint is the least that an operation of Trio costs: the task is suspended and scheduled again.
 """
 
 from __future__ import annotations
@@ -82,5 +82,5 @@ async def measure() -> list[Figure]:
 
 
 def figures() -> list[Figure]:
-    """What a call costs."""
+    """Measure a call."""
     return trio.run(measure)

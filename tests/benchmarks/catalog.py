@@ -1,4 +1,4 @@
-"""What it takes to follow a change of one server, and that it hardly grows with how many others there are."""
+"""Measure how long a change of one server takes, which must hardly grow with the number of others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RATIO: Final = 1.5
 
 
 def listing(server: int, version: int = 0) -> Listing:
-    """What a server lists, with eight arguments for each tool."""
+    """Return the tools of a server, with eight arguments each."""
     argument = {"type": "string", "description": f"What to do about it, as of version {version}."}
     schema = {"type": "object", "properties": {f"argument_{each}": argument for each in range(8)}}
     hints = ToolAnnotations(read_only_hint=True)

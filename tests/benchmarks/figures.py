@@ -1,4 +1,4 @@
-"""What a benchmark finds out, and the table of it."""
+"""The figures of a benchmark, and their table."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Figure:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the bound is kept; empty if there is none."""
+        """Whether the bound is kept; empty for a figure without a bound."""
         if self.bound is None:
             return ""
         return "PASS" if self.value <= self.bound else "FAIL"
 
     def row(self) -> str:
-        """The figure as a row of the table."""
+        """Return the figure as a row of the table."""
         value = f"{self.value:.3g}" if abs(self.value) < 100 else f"{self.value:.0f}"
         bound = "" if self.bound is None else f"<= {self.bound:g}"
         return f"  {self.name:58} {value:>8} {self.unit:11} {bound:8} {self.verdict:5} {self.remark}".rstrip()
 
 
 def all_pass(figures: Iterable[Figure]) -> bool:
-    """Whether no bound is missed."""
+    """Return True if no bound is missed."""
     return all(figure.verdict != "FAIL" for figure in figures)

@@ -1,9 +1,9 @@
-"""What a hostile server costs everybody else: the longest step of the event loop, a sibling's calls, and memory.
+"""Measure the harm of a hostile server: the longest step of the event loop, a sibling's calls, and memory.
 
 Each attack has a process of its own, with one hostile server and a good one, which is called all the time: first in
-peace, then under attack. Beside it stands the same with two of the SDK's clients and nothing else. The garbage
-collector is on, as it is for users; what of a step it takes is a column of its own. Hostile servers run at the lowest
-priority, since who gets a processor is the system's decision, and it is the event loop that is looked at.
+peace, then under attack. For comparison the same is done with two of the SDK's clients and nothing else. The garbage
+collector is on, as it is for users; its share of a step is a column of its own. Hostile servers run at the lowest
+priority, because the system distributes the processors, and these figures are about the event loop.
 """
 
 from __future__ import annotations
@@ -219,12 +219,12 @@ def row(name: str, peer: str, found: dict[str, Any] | None) -> str:
 
 
 def within_bounds(found: dict[str, Any] | None) -> bool:
-    """Whether nothing that has a bound exceeds it."""
+    """Return True if no bound is exceeded."""
     return all(figure.verdict == "PASS" for figure in judged("", found))
 
 
 def judged(name: str, found: dict[str, Any] | None) -> list[Figure]:
-    """What has a bound of what was measured."""
+    """Return the figures that have a bound."""
     if found is None:
         return [Figure(f"{name}: the event loop stood still", PATIENCE, "s", bound=0)]
     return [
@@ -235,7 +235,7 @@ def judged(name: str, found: dict[str, Any] | None) -> list[Figure]:
 
 
 def best(name: str) -> dict[str, Any] | None:
-    """Measure ours, and again if a bound is missed: what else the machine does only ever adds."""
+    """Measure ours, and again if a bound is missed: other load on the machine only ever adds."""
     for _ in range(ATTEMPTS - 1):
         found = measured(PEERS[0], name)
         if within_bounds(found):
@@ -244,7 +244,7 @@ def best(name: str) -> dict[str, Any] | None:
 
 
 def parsing() -> list[Figure]:
-    """What the one step takes that may be long: the parsing of one message that is within the limits."""
+    """Measure the only step that may be long: the parsing of one message that is within the limits."""
     found = []
     for name, result in {
         "one text": b'"%s"' % (b"x" * MESSAGE_BYTES),

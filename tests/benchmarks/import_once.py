@@ -1,6 +1,6 @@
 """One fresh process: import what the kernel needs, then the kernel; print how long each took, and what came with it.
 
-The time is that of the processor, so that what else the machine does counts less.
+The time is that of the processor, so that other load counts less.
 """
 
 from __future__ import annotations

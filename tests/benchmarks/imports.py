@@ -1,7 +1,7 @@
-"""What ``import mcp_actors.kernel`` costs beyond what it imports from others, and that it imports nothing else.
+"""Measure ``import mcp_actors.kernel`` without its dependencies, and find packages that it must not import.
 
 It is measured as for an installed package, compiled: so the bytecode is kept, in a folder of its own. The time is that
-of the processor: the bound is in milliseconds, and must not depend on what else the machine does.
+of the processor: the bound is in milliseconds, and must not depend on other load.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNWANTED: Final = {"anyio", "asyncio", "httpcore2", "httpx2", "mcp", "mcp_types"
 
 
 def figures() -> list[Figure]:
-    """What the import costs, and how many packages come with it that have no business there."""
+    """Measure the import, and count the packages that it must not import."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": folder}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -1,4 +1,4 @@
-"""What it takes to start, restart and stop many supervised actors, and how that grows with their number."""
+"""Measure the start, restart and stop of many supervised actors, and the growth with their number."""
 
 from __future__ import annotations
 

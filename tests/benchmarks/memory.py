@@ -1,4 +1,4 @@
-"""What an idle actor weighs: the resident memory of a fresh process with many of them, less that of one with none."""
+"""Measure the memory of an idle actor: a fresh process with many of them, compared with an empty one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def weigh(actors: int) -> tuple[float, float]:
 
 
 def figures() -> list[Figure]:
-    """What an idle actor weighs."""
+    """Measure the memory of an idle actor."""
     idle, served = in_fresh_process(__name__, ACTORS)
     each = f"of {ACTORS} supervised actors, each"
     return [

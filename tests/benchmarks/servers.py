@@ -1,4 +1,4 @@
-"""What a tool call over stdio costs, beside what it costs without this package, all with the same server.
+"""Measure a tool call over stdio, with and without this package, all with the same server.
 
 The floor is a blocking pipe and `json`, with no library at all; everything is a ratio to it. Between is the SDK's own
 client over its own stdio transport, on Trio.
@@ -98,5 +98,5 @@ async def measure() -> list[Figure]:
 
 
 def figures() -> list[Figure]:
-    """What a tool call costs."""
+    """Measure a tool call."""
     return trio.run(measure)

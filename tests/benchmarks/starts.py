@@ -1,4 +1,4 @@
-"""How long it takes until the first tools are there: with servers that take a second to start, remembered or not."""
+"""Measure the time to the first tools of servers that take a second to start, remembered or not."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ async def measure(store: str) -> list[Figure]:
 
 
 def figures() -> list[Figure]:
-    """What it is worth to remember."""
+    """Measure starts with and without remembered tools."""
     with tempfile.TemporaryDirectory() as store:
         return trio.run(measure, store)

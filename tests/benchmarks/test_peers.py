@@ -68,7 +68,7 @@ async def test_what_is_measured_in_turns_pays_for_the_garbage_collector() -> Non
     assert seen == [True] * 3
 
 
-def test_the_longest_steps_of_a_long_answer_are_told() -> None:
+def test_the_longest_steps_of_a_long_answer_are_reported() -> None:
     with enter("long_line", "ServerRef") as contestant:
         seconds, steps = contestant.play(100_000)
     assert seconds > steps[0] > steps[1] > 0
@@ -80,7 +80,7 @@ def test_a_round_gives_its_seconds(contest: str, arguments: tuple[float, ...]) -
         assert 0 < contestant.play(*arguments) < 60
 
 
-def test_a_peer_that_cannot_play_is_told_of_in_its_own_words() -> None:
+def test_a_peer_that_cannot_play_raises_an_error_with_its_traceback() -> None:
     words = r"nobody ended; is the extra `bench` installed\? (.|\n)*KeyError: 'nobody'"
     with pytest.raises(RuntimeError, match=words), enter("calls", "nobody"):
         pass

@@ -1,4 +1,4 @@
-"""Run the whole suite, print what came of each scenario, and exit with 1 if it is less than it must be."""
+"""Run the whole suite, print the outcome of each scenario, and exit with 1 if too few succeed."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull,
 from pydantic import AnyUrl
 
 CALLBACK: Final = AnyUrl("http://localhost:3000/callback")
-"""Where the authorization server sends the user's browser afterwards. Nobody listens there."""
+"""Where the authorization server sends the user's browser afterwards. No server listens there."""
 
 DOCUMENT: Final = "https://conformance-test.local/client-metadata.json"
 """What the suite expects as the client's id, from servers that take a URL for one."""

@@ -28,7 +28,7 @@ from ..source import ROOT
 PACKAGE: Final = "@modelcontextprotocol/conformance"
 
 CLIENT: Final = f"{shlex.quote(sys.executable)} -m tests.conformance.client"
-"""What plays the client. The suite gives it to a shell."""
+"""The command that plays the client. The suite runs it in a shell."""
 
 SECONDS_PER_SCENARIO: Final = 60
 
@@ -38,11 +38,11 @@ LEAST: Final[Mapping[str, tuple[int, int]]] = {"2025-11-25": (18, 238), "2026-07
 
 @frozen
 class Outcome:
-    """What came of one scenario.
+    """The outcome of one scenario.
 
     Attributes:
         checks: how many checks ended as ``SUCCESS``, ``FAILURE``, ``WARNING``, ``SKIPPED`` or ``INFO``.
-        complaints: what was wrong, in the words of the suite; or that the client failed, and should not have.
+        complaints: the failures, in the words of the suite, or an unexpected failure of the client.
     """
 
     checks: Counter[str] = field(factory=Counter)
@@ -56,11 +56,11 @@ class Outcome:
 
 @frozen
 class Report:
-    """What came of all scenarios that a revision requires.
+    """The outcomes of all scenarios that a revision requires.
 
     Attributes:
         revision: of the protocol, ``"2026-07-28"``.
-        outcomes: scenario → what came of it.
+        outcomes: scenario → its outcome.
     """
 
     revision: str

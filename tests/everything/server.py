@@ -31,7 +31,7 @@ def command(transport: Transport) -> tuple[str, list[str]]:
 def over_http(transport: Transport, log: IO[bytes], port: int = 0) -> Iterator[int]:
     """Run the server, not over stdio, and yield its port; what it prints goes to `log`.
 
-    Nobody waits for it by looking: it says its port when it listens. At the end its whole process group is killed.
+    It prints its port when it listens, so no polling is needed. At the end its whole process group is killed.
     """
     program, arguments = command(transport)
     said, say = os.pipe()

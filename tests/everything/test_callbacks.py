@@ -1,4 +1,4 @@
-"""What the server asks, and what it tells: each callback is called, and its answer arrives."""
+"""Questions and notifications of the server: each callback is called, and its answer arrives."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_a_user_is_sent_to_a_url(everything: ServerConfig) -> None:
         assert "User completed" in texts_of(again)[0]
 
 
-async def test_the_server_is_told_the_roots_and_logs_that_it_has_them(everything: ServerConfig) -> None:
+async def test_the_server_gets_the_roots_and_logs_that_it_has_them(everything: ServerConfig) -> None:
     """S4-23."""
     logged, send = [], trio.Event()
 
@@ -149,7 +149,7 @@ async def test_a_burst_of_notices_after_the_connect_is_heard_and_the_tools_are_a
         }
         await eventually(lambda: asked.count("tools/list") >= 2)
         await later.wait()
-    assert asked.count("tools/list") <= 3  # where the machine stands still between two of the notices
+    assert asked.count("tools/list") <= 3  # more than one if the machine pauses between two of the notices
 
 
 async def test_how_much_the_server_logs_is_asked_of_it(asked: Asked) -> None:

@@ -1,4 +1,4 @@
-"""What a child process of ours is given of our environment: the server shows its own."""
+"""The environment of a server process, as the server shows it."""
 
 from __future__ import annotations
 

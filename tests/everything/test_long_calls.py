@@ -52,7 +52,7 @@ async def test_calls_run_side_by_side_and_those_that_are_cancelled_leave_at_once
         await eventually(lambda: server.statistics().in_flight == 0)
 
 
-async def test_the_server_is_told_to_cancel_what_is_cancelled(asked: Asked) -> None:
+async def test_a_cancelled_call_is_cancelled_on_the_server(asked: Asked) -> None:
     async with open_servers(evolve(asked.config, stop_timeout=0.5), strict=True) as servers:
         async with trio.open_nursery() as nursery:
             await nursery.start(long_call, servers["everything"])

@@ -1,4 +1,4 @@
-"""Prompts, and what could stand in their arguments."""
+"""Prompts, and the completion of their arguments."""
 
 from __future__ import annotations
 

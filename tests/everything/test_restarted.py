@@ -1,4 +1,4 @@
-"""The server over HTTP, killed and started again on its port while nobody calls it."""
+"""The server over HTTP, killed and started again on its port between two calls."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from .conftest import Asked
 ONE, OTHER = "demo://resource/dynamic/text/1", "demo://resource/dynamic/blob/2"
 
 
-async def test_changes_are_told_of_what_was_subscribed_to(everything: ServerConfig) -> None:
+async def test_changes_of_subscribed_resources_are_reported(everything: ServerConfig) -> None:
     async with open_servers(evolve(everything, stop_timeout=0.5), strict=True) as servers:
         server = servers["everything"]
         async with server.subscribe(ONE, OTHER) as changes:
@@ -26,7 +26,7 @@ async def test_changes_are_told_of_what_was_subscribed_to(everything: ServerConf
             assert told == {ONE, OTHER}
 
 
-async def test_the_server_is_told_what_nobody_wants_to_hear_of_any_more(asked: Asked) -> None:
+async def test_the_server_gets_an_unsubscribe_when_the_last_subscription_ends(asked: Asked) -> None:
     async with open_servers(asked.config, strict=True) as servers:
         server = servers["everything"]
         async with server.subscribe(ONE):
@@ -36,7 +36,7 @@ async def test_the_server_is_told_what_nobody_wants_to_hear_of_any_more(asked: A
         await eventually(lambda: asked.count("resources/unsubscribe") == 2)
 
 
-async def test_the_server_is_told_of_each_however_many_end_together(asked: Asked) -> None:
+async def test_the_server_gets_one_unsubscribe_each_when_many_subscriptions_end_together(asked: Asked) -> None:
     """B-16."""
     async with open_servers(asked.config, strict=True) as servers:
         async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Let the storm rage, print what became of all calls, and exit with 1 if that is not as promised."""
+"""Let the storm rage, print the outcomes of all calls, and exit with 1 if a promise is broken."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A server that writes down the id of every call it carries out, before it answers. Standard library only.
 
-The file outlives the server, so it tells what was done by all that were killed.
+The file outlives the server, so it has the calls of all processes that were killed.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ WARM_UP: Final = 0.25
 
 @define
 class Report:
-    """What became of all calls.
+    """The outcomes of all calls.
 
     Attributes:
         calls: how many were made.
@@ -108,14 +108,14 @@ class Storm:
                     self.report.kills += 1
 
     def _compare(self, counts: Path) -> None:
-        """Hold what the server did against what its callers were told."""
+        """Compare the executed calls with the answered ones."""
         times = bytearray(self.report.calls)
         with counts.open("rb") as lines:
             for line in lines:
                 times[int(line)] = min(255, times[int(line)] + 1)
         self.report.executed = self.report.calls - times.count(0)
         self.report.duplicates = sum(each > 1 for each in times)
-        self.report.unheard = sum(told and not done for told, done in zip(self._answered, times, strict=True))
+        self.report.unheard = sum(answered and not done for answered, done in zip(self._answered, times, strict=True))
 
 
 def memory() -> int:

@@ -1,4 +1,4 @@
-"""What runs on Node is fetched once, and its absence is told plainly."""
+"""Programs for Node are fetched once, and a missing one is reported plainly."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ MARGIN = 20.0
 async def test_servers_that_were_away_are_back_within_a_minute(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """B-08: one that refuses connections, and one that exits at its start, side by side; each told once."""
+    """B-08: one that refuses connections, and one that exits at its start, at the same time; each is logged once."""
     caplog.set_level(logging.INFO, "mcp_actors.servers")
     fine, events = tmp_path / "fine", Events()
     exits = shell("exits", f"[ -e {fine} ] || exit 3; exec {command_with()}")

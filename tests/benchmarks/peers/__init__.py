@@ -1,7 +1,7 @@
-"""`ServerRef.call_tool`, and what is around it, beside other clients of MCP servers, all in one run.
+"""Compare `ServerRef.call_tool` with other clients of MCP servers, all in one run.
 
 Every peer runs in a process of its own, the way its users run it: with its defaults, on its own event loop. All talk to
-the same trivial server over stdio. What is compared are rounds that were played one right after the other.
+the same trivial server over stdio. The rounds that are compared were played one right after the other.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def calls() -> list[Figure]:
 
 
 def calls_over_other_transports() -> list[Figure]:
-    """Small tool calls over HTTP and in process, beside `mcp.Client` over the same."""
+    """Small tool calls over HTTP and in process, compared with `mcp.Client`."""
     found = []
     for transport, calls in OTHER_TRANSPORTS.items():
         ours, theirs = f"{OURS}, {transport}", f"mcp.Client, {transport}"
@@ -146,7 +146,7 @@ def start_by_hand() -> float:
 
 
 def recovery() -> list[Figure]:
-    """A server that is killed, compared with what it takes to start it by hand."""
+    """Recovery from a killed server, compared with a plain start of it."""
     with enter("recovery", OURS) as contestant:
         contestant.play()
         start_by_hand()
@@ -159,5 +159,5 @@ def recovery() -> list[Figure]:
 
 
 def figures() -> list[Figure]:
-    """Ours beside the others."""
+    """Compare ours with the others."""
     return calls() + calls_over_other_transports() + bridged_calls() + long_line() + starts() + recovery()

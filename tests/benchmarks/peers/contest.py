@@ -1,7 +1,7 @@
 """The contests: each peer in a process of its own, a round of one after a round of the other.
 
-Rounds are short and many, and every round is compared with the rounds beside it, so that what else the machine does
-meets all alike.
+Rounds are short and many, and every round is compared with its neighbours, so that other load of the machine affects
+all peers alike.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..measuring import ROOT, TIMEOUT
 
 
 class Contestant:
-    """A peer that takes part in a contest: a process that plays a round when it is told to."""
+    """A peer that takes part in a contest: a process that plays a round on request."""
 
     def __init__(self, name: str, process: subprocess.Popen[str], errors: IO[str]) -> None:
         self._name = name

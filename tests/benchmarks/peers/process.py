@@ -23,7 +23,7 @@ from .clients import CLIENTS, Client
 Play = Callable[..., Awaitable[Any]]
 
 SHOWN_STEPS: Final = 2
-"""The longest steps of a round that are told: the one that may be long, and the longest of the others."""
+"""The number of longest steps of a round that are reported: the one that may be long, and the longest other one."""
 
 
 async def serve(play: Play) -> None:

@@ -1,7 +1,7 @@
-"""A server that does next to nothing, so that what is measured is the client. Standard library only, legacy era.
+"""A server that does next to nothing, so that the client is measured. Standard library only, legacy era.
 
-To everybody it is the same: it knows no ``server/discover``, so whoever asks for that falls back to ``initialize``.
-Run as ``python quick_server.py [SECONDS]``; so many seconds it sleeps before it reads anything.
+It treats all clients alike: it does not know ``server/discover``, so a client that sends it falls back to
+``initialize``. Run as ``python quick_server.py [SECONDS]``; so many seconds it sleeps before it reads anything.
 """
 
 from __future__ import annotations
