@@ -28,6 +28,16 @@ def test_every_folder_is_in_the_table_of_layers() -> None:
     assert named == {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
 
 
+def test_decisions_are_numbered_dated_records_of_three_parts() -> None:
+    records = sorted((PAGE.parent / "decisions").glob("*.md"))
+    shape = r"# (\d+)\. .+\n\nDate: \d{4}-\d\d-\d\d\n\n## Context\n\n.+\n\n## Decision\n\n.+\n\n## Consequences\n\n.+\n"
+    numbers = [re.fullmatch(shape, record.read_text(), re.DOTALL) for record in records]
+    assert [int(found[1]) for found in numbers if found] == list(range(1, len(records) + 1))
+    assert [
+        record.name for record, at in zip(records, range(1, 100), strict=False) if record.name[:4] != f"{at:04}"
+    ] == []
+
+
 @pytest.mark.parametrize("page", sorted(path.name for path in PAGE.parent.glob("*.md")))
 def test_every_file_that_a_page_names_is_there(page: str) -> None:
     named = re.findall(r"`([\w/]+\.py)`", (PAGE.parent / page).read_text())
