@@ -19,7 +19,7 @@ import anyio
 import trio
 from mcp import MCPError
 from mcp.client import InputRequiredRoundsExceededError
-from mcp.types import CONNECTION_CLOSED
+from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR
 from pydantic_core import ValidationError
 
 from ..._collapse import is_failure
@@ -286,7 +286,7 @@ class ServerActor(Actor):
         if deadline is not None:
             deadline.renew()
         try:
-            return await message.send(self._client, self._record)
+            return await self._ask(message)
         except MCPError as exc:
             self._masker.clean(exc)
             if exc.code == CONNECTION_CLOSED and self._connection_is_gone(exc):
@@ -306,6 +306,17 @@ class ServerActor(Actor):
             if deadline is not None:
                 deadline.suspend()
         return await self._failed(trace)
+
+    async def _ask(self, message: Request[Any]) -> Any:
+        try:
+            return await message.send(self._client, self._record)
+        except BaseException as exc:
+            if isinstance(exc, Exception) or not is_failure(exc):
+                raise
+            # The SDK serves an in-process server in this task. What its tool raises past `Exception`, such as asyncio's
+            # CancelledError, would end the connection and all its other requests.
+            reason = f"the in-process server raised {type(exc).__name__}: {exc}"
+            raise MCPError(INTERNAL_ERROR, reason) from self._masker.clean(exc)
 
     async def _failed(self, trace: RequestTrace) -> NoReturn:
         """Tell what became of a request that the link knows more about than the SDK."""

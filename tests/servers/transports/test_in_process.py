@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+import trio
+from mcp import MCPError
 from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 
+from mcp_actors import open_servers
 from mcp_actors._errors import ConnectFailed
 from mcp_actors.config import InProcess, ServerConfig
 from mcp_actors.servers.transports import Obituary, open_link
@@ -28,6 +33,31 @@ async def test_a_session_on_a_link_calls_tools(mode: str) -> None:
 async def test_both_kinds_of_server_objects_are_accepted(server: object) -> None:
     async with open_link(ServerConfig("here", InProcess(server)), on_lost=never_lost) as link:
         assert link.target is server
+
+
+async def test_a_tool_that_raises_cancelled_error_fails_its_call_only() -> None:
+    """It is no `Exception`, and would end the connection and all its other calls."""
+    server, release = make_server(), trio.Event()
+
+    @server.tool()
+    async def shut_down() -> str:
+        raise asyncio.CancelledError("shutting down")
+
+    @server.tool()
+    async def wait() -> str:
+        await release.wait()
+        return "done"
+
+    async with open_servers(ServerConfig("here", InProcess(server))) as group, trio.open_nursery() as nursery:
+
+        async def wait_beside() -> None:
+            assert text_of(await group["here"].call_tool("wait")) == "done"
+
+        nursery.start_soon(wait_beside)
+        with pytest.raises(MCPError, match="raised CancelledError: shutting down"):
+            await group["here"].call_tool("shut_down")
+        release.set()
+        assert group["here"].statistics().incarnation == 1
 
 
 async def test_an_object_of_another_type_is_refused() -> None:
