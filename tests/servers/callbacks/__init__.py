@@ -1,1 +1,1 @@
-"""The tests of the user's callbacks: what servers ask of them, and what they tell them."""
+"""Tests of the user's callbacks."""

@@ -1,4 +1,4 @@
-"""Callbacks that raise, hang or are not wanted any more: an error for the server, a log line, and nothing worse."""
+"""Callbacks that raise, hang, or are cancelled."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from mcp_actors import Callbacks, ConnectionLost, RequestTimedOut, ServerError, 
 from mcp_actors.config import CallbackContext
 from mcp_actors.servers import ServerGroup
 
+from ...messages import Said
 from ..asking import ACCEPTED, ELICIT, ERAS, Era, accept, ask, asking, call, until
 from ..groups import AT_ONCE, BOUND, Events
 from ..links import MARGIN
@@ -49,7 +50,7 @@ async def hangs(context: CallbackContext, params: ElicitRequestParams) -> Elicit
 
 
 async def passes_on_a_cancellation(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
-    """Do what is easily done when tasks are bridged: hand out what ended another task."""
+    """Raise the exception that ended another task, an easy mistake when tasks are bridged."""
     ended: list[outcome.Outcome[None]] = []
 
     async def other() -> None:
@@ -68,22 +69,23 @@ FAILURES = [
     (broken, "raised ValueError", ValueError, -32603),
     (broken_inside, "raised ValueError", ValueError, -32603),
     (passes_on_a_cancellation, "raised RuntimeError", RuntimeError, -32603),
-    (forgetful, "returned NoneType and not mcp.types.ElicitResult", None, -32603),
-    (hangs, "took longer than its timeout of 0.05 s", None, -32001),
+    (forgetful, "returned NoneType instead of mcp.types.ElicitResult", None, -32603),
+    (hangs, "timed out after 0.05 s", None, -32001),
 ]
 
 
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize(("callback", "problem", "cause", "code"), FAILURES, ids=[each[1] for each in FAILURES])
+@pytest.mark.parametrize(("callback", "reason", "cause", "code"), FAILURES, ids=[each[1] for each in FAILURES])
 async def test_a_callback_that_fails_is_an_error_for_the_server_and_a_log_line(
     caplog: pytest.LogCaptureFixture,
     era: Era,
     callback: Callback,
-    problem: str,
+    reason: str,
     cause: type[Exception] | None,
     code: int,
+    said: Said,
 ) -> None:
-    """S1-07: never a group, nor the end of anything. The server is told nothing of what was said."""
+    """S1-07: never a group, and nothing ends. The server does not get the text of the exception."""
     events = Events()
     timeout = 0.05 if callback is hangs else BOUND
     config = asking(era, callbacks=Callbacks(elicitation=callback, timeout=timeout))
@@ -96,19 +98,16 @@ async def test_a_callback_that_fails_is_an_error_for_the_server_and_a_log_line(
                 with pytest.raises(ServerError) as caught:
                     await ask(servers["a"], ELICIT)
                 assert type(caught.value) is ServerError
-                assert str(caught.value) == (
-                    "server 'a': tools/call 'ask': it asked for elicitation, and the callback for that "
-                    f"{problem}; mend that, and send the request again"
-                )
+                said("callback for a question failed", str(caught.value), reason=reason)
                 assert type(caught.value.__cause__) is (type(None) if cause is None else cause)
             assert "methods" in await call(servers["a"], "seen")
-    assert [record.getMessage() for record in caplog.records] == [f"server 'a': the elicitation callback {problem}"]
+    assert [record.getMessage() for record in caplog.records] == [f"server 'a': the elicitation callback {reason}"]
     assert events.states("a") == ["connecting", "ready", "stopping", "stopped"]
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_callback_that_cannot_be_cancelled_holds_up_neither_the_server_nor_the_caller(era: Era) -> None:
-    """As one that reads from a terminal in a thread. The process ends in time, too."""
+async def test_a_callback_that_cannot_be_cancelled_delays_neither_the_server_nor_the_caller(era: Era) -> None:
+    """For example one that reads from a terminal in a thread. The process also ends in time."""
     read = threading.Event()
 
     async def blocks(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
@@ -123,22 +122,22 @@ async def test_a_callback_that_cannot_be_cancelled_holds_up_neither_the_server_n
                 [answer] = await ask(servers["a"], ELICIT)
                 assert answer["error"]["code"] == -32001
             else:
-                with pytest.raises(ServerError, match="took longer"):
+                with pytest.raises(ServerError, match="timed out"):
                     await ask(servers["a"], ELICIT)
             assert trio.current_time() - began < MARGIN
 
 
 @contextmanager
 def freed(event: threading.Event) -> Iterator[None]:
-    """Let a thread go on in any case, also if the test fails: nothing else could end it."""
+    """Release a thread even if the test fails, because nothing else could end it."""
     try:
         yield
     finally:
         event.set()
 
 
-async def test_a_process_ends_though_a_callback_does_not() -> None:
-    """Its tasks stand outside the link."""
+async def test_a_process_is_stopped_even_if_a_callback_does_not_end() -> None:
+    """Its tasks are started outside of the link."""
     asked, read = trio.Event(), threading.Event()
 
     async def blocks(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
@@ -182,8 +181,8 @@ class Watched:
         raise AssertionError
 
 
-async def test_what_a_server_takes_back_is_not_asked_any_more() -> None:
-    """Its callback is cancelled; the server gets no answer."""
+async def test_a_question_that_the_server_withdraws_cancels_its_callback() -> None:
+    """The server gets no response."""
     watched = Watched()
     async with open_servers(asking(callbacks=Callbacks(elicitation=watched))) as servers:
         await call(servers["a"], "ask_later", questions=[ELICIT])
@@ -194,8 +193,8 @@ async def test_what_a_server_takes_back_is_not_asked_any_more() -> None:
     assert watched.ended == ["cancelled"]
 
 
-async def test_a_caller_that_leaves_takes_the_question_along() -> None:
-    """Since 2026-07-28 the question is part of his request."""
+async def test_a_cancelled_caller_cancels_the_callback_of_its_question() -> None:
+    """Since 2026-07-28 the question is part of the caller's request."""
     watched = Watched()
     async with open_servers(asking("modern", callbacks=Callbacks(elicitation=watched))) as servers:
         async with trio.open_nursery() as nursery:
@@ -207,18 +206,18 @@ async def test_a_caller_that_leaves_takes_the_question_along() -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_the_time_of_a_callback_counts_for_the_request(era: Era) -> None:
-    """Who asks people needs a longer ``request_timeout``."""
+    """A server that asks people needs a longer ``request_timeout``."""
     watched = Watched()
     config = asking(era, callbacks=Callbacks(elicitation=watched), request_timeout=0.8)
     async with open_servers(config) as servers:
-        with pytest.raises(RequestTimedOut, match="; it waited for a callback, whose time counts: see how long"):
+        with pytest.raises(RequestTimedOut, match="; the server was waiting for a callback of yours, whose time counts"):
             await ask(servers["a"], ELICIT)
         if era == "modern":
             await until(lambda: watched.ended)
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_while_a_callback_runs_the_server_lacks_no_progress(era: Era) -> None:
+async def test_progress_timeout_is_suspended_while_a_callback_runs(era: Era) -> None:
     async def slow(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
         await trio.sleep(0.8)
         return ACCEPTED
@@ -258,7 +257,7 @@ async def test_the_end_of_the_connection_ends_the_callbacks(era: Era, how: str) 
     assert len(outcomes) == 1
 
 
-async def test_what_a_callback_raises_on_being_cancelled_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_exception_of_a_cancelled_callback_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     began = trio.Event()
 
     async def clumsy(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
@@ -272,14 +271,12 @@ async def test_what_a_callback_raises_on_being_cancelled_is_logged(caplog: pytes
         async with open_servers(asking(callbacks=Callbacks(elicitation=clumsy))) as servers:
             await call(servers["a"], "ask_later", questions=[ELICIT])
             await began.wait()
-    assert [record.getMessage() for record in caplog.records] == [
-        "server 'a': the elicitation callback raised on being cancelled"
-    ]
+    assert caplog.messages == ["server 'a': the elicitation callback raised when cancelled"]
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_callback_that_wants_the_program_to_end_ends_it(era: Era, caplog: pytest.LogCaptureFixture) -> None:
-    """S1-07: that is no failure of a server, nor of the callback."""
+async def test_a_callback_that_raises_system_exit_ends_the_program(era: Era, caplog: pytest.LogCaptureFixture) -> None:
+    """S1-07: an exit is not a failure of the server or the callback."""
 
     async def leave(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
         await trio.lowlevel.checkpoint()
@@ -293,10 +290,10 @@ async def test_a_callback_that_wants_the_program_to_end_ends_it(era: Era, caplog
 
     with caplog.at_level(logging.WARNING, "mcp_actors"), pytest.raises(SystemExit), trio.fail_after(BOUND):
         await program()
-    assert [record.getMessage() for record in caplog.records if "took longer" in record.getMessage()] == []
+    assert [message for message in caplog.messages if "timed out" in message] == []
 
 
-async def test_one_that_fails_hurts_no_other() -> None:
+async def test_a_callback_that_fails_does_not_affect_others() -> None:
     async def choose(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
         return await (broken if context.request_id == "question 0" else accept)(context, params)
 

@@ -1,4 +1,4 @@
-"""A server that sends more notifications than it may: what is bounded, what is told, and what stays right."""
+"""A server that exceeds the limit on notifications."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from mcp_actors.config import Limits
 from mcp_actors.servers import Flooded
 from mcp_actors.servers.connection.callbacks._meter import NotificationMeter
 
+from ...messages import Said
 from ..asking import ERAS, Era, Heard, asking, call, log
 from ..groups import Events, server
 from ..links import text_of
@@ -25,7 +26,7 @@ def admitted(meter: NotificationMeter, *times: float) -> list[bool]:
     return [meter.admit(time) for time in times]
 
 
-def test_so_many_are_taken_in_a_second_and_no_more() -> None:
+def test_the_limit_is_per_second() -> None:
     meter = NotificationMeter(2)
     assert admitted(meter, 5.0, 5.1) == [True, True]
     assert not meter.flooded
@@ -50,8 +51,8 @@ def test_a_flood_is_over_after_a_silence() -> None:
 
 
 @given(limit=st.integers(1, 5), gaps=st.lists(st.floats(0, 3), max_size=100))
-def test_of_any_sequence_no_second_window_takes_more_than_twice_the_limit(limit: int, gaps: list[float]) -> None:
-    """Windows begin when something comes, so any second touches two of them at most."""
+def test_any_second_has_at_most_twice_the_limit(limit: int, gaps: list[float]) -> None:
+    """A window begins with a notification, so any second overlaps with two windows at most."""
     meter, now, taken = NotificationMeter(limit), 0.0, list[float]()
     for gap in gaps:
         now += gap
@@ -61,7 +62,7 @@ def test_of_any_sequence_no_second_window_takes_more_than_twice_the_limit(limit:
 
 
 async def test_progress_is_not_lost_in_a_flood() -> None:
-    """Nor is the answer."""
+    """The response is not lost either."""
     seen: list[float] = []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
@@ -75,10 +76,10 @@ async def test_progress_is_not_lost_in_a_flood() -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_over_the_limit_nothing_more_is_heard_which_is_an_event_and_a_log_line(
-    era: Era, caplog: pytest.LogCaptureFixture
+async def test_notifications_over_the_limit_are_dropped_with_an_event_and_a_log_line(
+    era: Era, caplog: pytest.LogCaptureFixture, said: Said
 ) -> None:
-    """The server goes on to serve, and what changes of lists it told is known."""
+    """The server goes on serving, and its list changes are handled."""
     heard, changes, events = Heard(), list[object](), Events()
     config = asking(era, limits=Limits(max_notifications=20), callbacks=Callbacks(logging=heard, message=heard))
     flood = [log(number) for number in range(500)]
@@ -92,20 +93,14 @@ async def test_over_the_limit_nothing_more_is_heard_which_is_an_event_and_a_log_
     assert len(changes) == 1
     [event] = events.of(Flooded, "a")
     assert (event.server, event.limit) == ("a", 20)
-    [record] = [record for record in caplog.records if "notifications" in record.getMessage()]
-    assert record.getMessage() == (
-        "server 'a': sends more than 20 notifications a second; callbacks hear of that many each second and not of the "
-        "rest; if it may send so many, raise limits=Limits(max_notifications=…)"
-    )
+    [message] = [message for message in caplog.messages if "notifications" in message]
+    said("flood of notifications", message)
 
 
-async def test_a_flood_that_nobody_listens_to_is_told_in_other_words(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_flood_without_callbacks_has_another_remedy(caplog: pytest.LogCaptureFixture, said: Said) -> None:
     flood = [log(number) for number in range(100)]
     with caplog.at_level(logging.WARNING, "mcp_actors"):
         async with open_servers(asking("legacy", limits=Limits(max_notifications=20))) as servers:
             await call(servers["a"], "tell", notifications=flood)
             await wait_all_tasks_blocked()
-    assert caplog.records[0].getMessage() == (
-        "server 'a': sends more than 20 notifications a second; nobody here listens to them, but each takes time: have "
-        "the server send less, or stop it"
-    )
+    said("flood of notifications without callbacks", caplog.messages[0])

@@ -1,4 +1,4 @@
-"""What servers tell: the user's callbacks hear of it in order, late if they are slow, and at no cost for the others."""
+"""Notifications of servers, and the callbacks that get them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from mcp_actors.config import CallbackContext
 from mcp_actors.servers import ServerRef
 from mcp_actors.servers.connection.callbacks._feed import MAX_BYTES, MAX_WAITING, NotificationFeed
 
+from ...messages import Said
 from ..asking import ERAS, Era, Heard, asking, call, log, until
 from ..groups import BOUND
 from ..test_incoming import listeners_of
@@ -25,8 +26,8 @@ LISTED = {"method": "notifications/tools/list_changed"}
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_what_a_server_logs_is_heard_in_the_order_in_which_it_was_sent(era: Era) -> None:
-    """S4-23: also of a burst, whose messages the SDK hands on in tasks that run in any order."""
+async def test_log_messages_are_delivered_in_order(era: Era) -> None:
+    """S4-23: even in a burst, whose messages the SDK passes on in tasks that run in any order."""
     for _ in range(5):
         heard = Heard()
         async with open_servers(asking(era, callbacks=Callbacks(logging=heard))) as servers:
@@ -34,7 +35,7 @@ async def test_what_a_server_logs_is_heard_in_the_order_in_which_it_was_sent(era
         assert heard.data == list(range(50))
 
 
-async def test_any_message_is_heard_in_order_after_this_library_has_dealt_with_it() -> None:
+async def test_every_message_is_delivered_in_order_after_the_library_has_handled_it() -> None:
     """S4-30."""
     order: list[str] = []
 
@@ -56,7 +57,7 @@ async def test_any_message_is_heard_in_order_after_this_library_has_dealt_with_i
     ]
 
 
-async def test_both_callbacks_hear_of_a_log_message() -> None:
+async def test_both_callbacks_get_a_log_message() -> None:
     heard, messages = Heard(), Heard()
     async with open_servers(asking(callbacks=Callbacks(logging=heard, message=messages))) as servers:
         await call(servers["a"], "tell", notifications=[LISTED, log("x")])
@@ -69,10 +70,10 @@ async def test_both_callbacks_hear_of_a_log_message() -> None:
     ("callbacks", "level"),
     [(Callbacks(logging=Heard()), "info"), (Callbacks(logging=Heard(), log_level="error"), "error"), (None, None)],
 )
-async def test_a_server_is_told_from_which_level_on_to_log_if_anybody_listens(
+async def test_the_log_level_is_set_if_there_is_a_logging_callback(
     era: Era, callbacks: Callbacks | None, level: str | None
 ) -> None:
-    """S4-23: at every connect; and a level that was set since is kept."""
+    """S4-23: at every connect. A level that was set later is kept."""
     async with open_servers(asking(era, callbacks=callbacks)) as servers:
         for _ in range(2):
             await told(servers["a"], level)
@@ -83,23 +84,23 @@ async def test_a_server_is_told_from_which_level_on_to_log_if_anybody_listens(
 
 
 async def told(ref: ServerRef, level: str | None) -> None:
-    """Wait until a server was told a level; that is done beside everything else."""
+    """Wait until a server got a log level, which is sent in the background."""
     await wait_all_tasks_blocked()
     with trio.fail_after(BOUND):
         while (await call(ref, "seen"))["level"] != level:
             await wait_all_tasks_blocked()
 
 
-async def test_a_server_that_does_not_take_a_level_serves_nevertheless(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_server_that_refuses_the_log_level_goes_on_serving(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "mcp_actors"):
         async with open_servers(asking("legacy", "--no-levels", callbacks=Callbacks(logging=Heard()))) as servers:
             assert (await call(servers["a"], "seen"))["level"] is None
     [record] = caplog.records
-    assert "its log level was not set" in record.getMessage()
+    assert "setting its log level failed" in record.getMessage()
 
 
-async def test_a_server_that_does_not_log_is_not_asked_to(caplog: pytest.LogCaptureFixture) -> None:
-    """Its group may have a callback for the others."""
+async def test_a_server_without_logging_gets_no_log_level(caplog: pytest.LogCaptureFixture) -> None:
+    """The group may have a logging callback for its other servers."""
     with caplog.at_level(logging.WARNING, "mcp_actors"):
         async with open_servers(
             ServerConfig("here", InProcess(MCPServer("here")), protocol="legacy"), callbacks=Callbacks(logging=Heard())
@@ -108,8 +109,8 @@ async def test_a_server_that_does_not_log_is_not_asked_to(caplog: pytest.LogCapt
     assert caplog.records == []
 
 
-async def test_what_a_server_says_before_it_dies_is_heard() -> None:
-    """It may be why."""
+async def test_the_last_messages_of_a_server_that_dies_are_delivered() -> None:
+    """They may say why it died."""
     heard = Heard()
     async with open_servers(asking(callbacks=Callbacks(logging=heard))) as servers:
         with pytest.raises(ConnectionLost):
@@ -118,8 +119,8 @@ async def test_what_a_server_says_before_it_dies_is_heard() -> None:
     assert heard.data == list(range(20))
 
 
-async def test_a_callback_that_is_slow_or_hangs_holds_up_nothing() -> None:
-    """But the notices behind; and not the end, for long."""
+async def test_a_callback_that_is_slow_or_hangs_delays_no_request() -> None:
+    """It delays later notifications, and the end of the connection for a moment."""
 
     async def hang(context: CallbackContext, told: Any) -> None:
         await trio.sleep_forever()
@@ -131,7 +132,7 @@ async def test_a_callback_that_is_slow_or_hangs_holds_up_nothing() -> None:
         await until(lambda: len(messages) == 2)
 
 
-async def test_a_callback_that_fails_is_logged_and_hears_of_the_next(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_callback_that_fails_is_logged_and_called_again(caplog: pytest.LogCaptureFixture, said: Said) -> None:
     heard: list[object] = []
 
     async def fail(context: CallbackContext, told: LoggingMessageNotificationParams) -> None:
@@ -146,14 +147,13 @@ async def test_a_callback_that_fails_is_logged_and_hears_of_the_next(caplog: pyt
             await call(servers["a"], "tell", notifications=[log(1), log(2), log(3)])
             await until(lambda: len(heard) == 3)
     assert heard == [1, 2, 3]
-    assert [record.getMessage() for record in caplog.records] == [
-        "server 'a': the logging callback raised, which changes nothing",
-        "server 'a': the logging callback took longer than its timeout of 0.3 s",
-    ]
+    raised, timed_out = caplog.messages
+    said("notification callback raised", raised)
+    said("notification callback timed out", timed_out)
 
 
-async def test_of_more_notices_than_may_wait_the_oldest_are_dropped_and_that_is_logged_once(
-    caplog: pytest.LogCaptureFixture,
+async def test_the_oldest_notifications_for_a_slow_callback_are_dropped_and_that_is_logged_once(
+    caplog: pytest.LogCaptureFixture, said: Said
 ) -> None:
     heard: list[int] = []
     gate = trio.Event()
@@ -174,15 +174,12 @@ async def test_of_more_notices_than_may_wait_the_oldest_are_dropped_and_that_is_
         nursery.cancel_scope.cancel("all was heard")
     assert heard == [0, *range(11, MAX_WAITING + 11)]
     assert feed.dropped == 10
-    [record] = caplog.records
-    assert record.getMessage() == (
-        "server 'a': tells more than its logging callback can take; the oldest is dropped whenever more than 1000 "
-        "wait, or 8388608 bytes"
-    )
+    [message] = caplog.messages
+    said("notification callback too slow", message)
 
 
-async def test_notifications_that_wait_take_no_more_than_a_bound_of_memory(caplog: pytest.LogCaptureFixture) -> None:
-    """However large each is: the oldest are dropped, and one that is too large by itself."""
+async def test_waiting_notifications_take_a_limited_amount_of_memory(caplog: pytest.LogCaptureFixture) -> None:
+    """The oldest are dropped, and a single one that is too large."""
     heard: list[int] = []
     gate = trio.Event()
 
@@ -216,8 +213,8 @@ VISITOR: ContextVar[str] = ContextVar("VISITOR", default="nobody")
 
 @pytest.mark.filterwarnings("ignore:The logging capability is deprecated")
 @pytest.mark.parametrize("protocol", ["legacy", "2026-07-28"])
-async def test_a_log_message_is_heard_in_the_context_of_the_request_that_it_belongs_to(protocol: Any) -> None:
-    """K7: with servers in this process; and over HTTP."""
+async def test_a_log_message_is_delivered_in_the_context_of_its_request(protocol: Any) -> None:
+    """K7: with servers in this process and over HTTP."""
     here, seen = MCPServer("here"), list[tuple[str, object]]()
 
     async def work(ctx: Context[Any, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What servers over HTTP ask and tell: in the context of whoever made the request that it belongs to."""
+"""The context in which callbacks run over HTTP."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def name(context: CallbackContext, params: ElicitRequestParams) -> ElicitR
 
 
 async def visit(group: ServerGroup, visitors: list[str]) -> list[str]:
-    """Have several visitors call the tool side by side, each in a context of his own."""
+    """Call the tool concurrently for several visitors, each in a context of its own."""
     greetings: list[str] = []
 
     async def call() -> None:
@@ -55,7 +55,7 @@ async def visit(group: ServerGroup, visitors: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("protocol", ["legacy", "2026-07-28"])
-async def test_a_callback_runs_in_the_context_of_the_request_that_it_is_for(server: Running, protocol: Any) -> None:
+async def test_a_callback_over_http_runs_in_the_context_of_its_request(server: Running, protocol: Any) -> None:
     """K7: over HTTP in either era."""
     heard: list[tuple[str, object]] = []
 
@@ -71,7 +71,7 @@ async def test_a_callback_runs_in_the_context_of_the_request_that_it_is_for(serv
 
 
 async def test_over_sse_a_callback_runs_in_the_context_of_the_group(sse_server: Running) -> None:
-    """All comes in one stream, and nobody knows what belongs to what."""
+    """All messages come in one stream, without the request that they belong to."""
     VISITOR.set("the group")
     url = sse_server.url.replace("/mcp", "/sse")
     async with open_servers(ServerConfig("a", Sse(url), required=True, callbacks=Callbacks(elicitation=name))) as group:
@@ -79,9 +79,7 @@ async def test_over_sse_a_callback_runs_in_the_context_of_the_group(sse_server: 
 
 
 @pytest.mark.parametrize("protocol", ["legacy", "2026-07-28"])
-async def test_with_one_request_at_a_time_a_callback_that_calls_its_server_is_refused(
-    server: Running, protocol: Any
-) -> None:
+async def test_with_max_in_flight_1_a_callback_that_calls_its_server_is_refused(server: Running, protocol: Any) -> None:
     refused: list[LimitExceeded] = []
 
     async def ask_server(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:

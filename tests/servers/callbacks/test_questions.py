@@ -1,4 +1,4 @@
-"""What servers ask: callbacks answer it, in tasks of their own, in both eras."""
+"""Questions of servers, answered by callbacks in either era."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from mcp_actors.kernel import ActorError
 from mcp_actors.servers import NotSupported, ServerGroup
 from mcp_actors.servers.connection.callbacks._questions import MAX_QUESTIONS
 
+from ...messages import Said
 from ..asking import (
     ACCEPTED,
     ELICIT,
@@ -58,8 +59,8 @@ def wire(result: Any) -> Any:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_what_is_asked_is_answered_by_its_callback(era: Era) -> None:
-    """S4-23: sampling with all its parameters, elicitation by form and by URL, roots; and the callback is told who."""
+async def test_each_question_is_answered_by_its_callback(era: Era) -> None:
+    """S4-23: sampling with all its parameters, elicitation by form and URL, and roots, with the name of the server."""
     seen: list[Any] = []
 
     async def sampling(context: CallbackContext, params: CreateMessageRequestParams) -> CreateMessageResult:
@@ -106,17 +107,17 @@ async def test_what_is_asked_is_answered_by_its_callback(era: Era) -> None:
     ],
     ids=["nothing", "none", "what is only told", "sampling", "with tools", "elicitation", "roots"],
 )
-async def test_a_server_is_told_that_it_may_ask_what_there_is_a_callback_for(
+async def test_a_capability_is_advertised_for_each_callback(
     era: Era, callbacks: Callbacks | None, advertised: dict[str, Any]
 ) -> None:
-    """S4-23: nothing else, on the wire."""
+    """S4-23: and for nothing else, as sent on the wire."""
     async with open_servers(asking(era, callbacks=callbacks)) as servers:
         capabilities = (await call(servers["a"], "seen"))["capabilities"]
     assert capabilities == advertised
 
 
-async def test_a_servers_own_callbacks_win_one_by_one_over_the_groups() -> None:
-    """And it may do without one that the group has."""
+async def test_each_callback_of_a_server_overrides_that_of_the_group() -> None:
+    """False removes a callback of the group."""
 
     async def decline(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
         await trio.lowlevel.checkpoint()
@@ -131,14 +132,14 @@ async def test_a_servers_own_callbacks_win_one_by_one_over_the_groups() -> None:
         assert list(capabilities) == ["roots"]
 
 
-async def test_what_are_no_callbacks_is_refused() -> None:
+async def test_invalid_callbacks_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"open_servers takes callbacks=Callbacks\(\.\.\.\), not function"):
         async with open_servers(callbacks=accept):  # type: ignore[arg-type]  # that it refuses is what is tested
             pytest.fail("it opened")
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_refusal_is_passed_on_as_it_is(era: Era) -> None:
+async def test_a_refusal_by_a_callback_is_passed_on_unchanged(era: Era) -> None:
     async def refuse(context: CallbackContext, params: CreateMessageRequestParams) -> ErrorData:
         await trio.lowlevel.checkpoint()
         return ErrorData(code=-1, message="the user said no")
@@ -153,7 +154,7 @@ async def test_a_refusal_is_passed_on_as_it_is(era: Era) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_callbacks_run_side_by_side_and_hold_up_nothing(era: Era) -> None:
+async def test_callbacks_run_concurrently_and_delay_no_request(era: Era) -> None:
     running = 0
     gate = trio.Event()
 
@@ -184,8 +185,8 @@ VISITOR: ContextVar[str] = ContextVar("VISITOR", default="nobody")
 
 
 @pytest.mark.parametrize(("era", "visitor"), [("legacy", "the group's"), ("modern", "mary")])
-async def test_a_callback_runs_in_the_context_of_the_request_it_is_for_if_that_is_known(era: Era, visitor: str) -> None:
-    """K7. Over stdio in the legacy era nobody can know it."""
+async def test_a_callback_runs_in_the_context_of_its_request_if_that_is_known(era: Era, visitor: str) -> None:
+    """K7. Over stdio in the legacy era the request is unknown."""
     seen: list[str] = []
 
     async def note(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
@@ -204,7 +205,7 @@ async def test_a_callback_runs_in_the_context_of_the_request_it_is_for_if_that_i
 
 
 def calling(servers: Callable[[], ServerGroup], tool: str, to: str = "a") -> tuple[ElicitationCallback, list[Any]]:
-    """Return an elicitation callback that calls a server before it answers, and what came of that."""
+    """Return an elicitation callback that calls a server before it answers, and the results of these calls."""
     outcomes: list[Any] = []
 
     async def callback(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
@@ -218,7 +219,7 @@ def calling(servers: Callable[[], ServerGroup], tool: str, to: str = "a") -> tup
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_callback_may_call_the_server_that_asks_and_any_other(era: Era) -> None:
+async def test_a_callback_may_call_the_server_that_asks_and_others(era: Era) -> None:
     callback, outcomes = calling(lambda: servers, "seen")
     other, others = calling(lambda: servers, "seen", to="b")
     configs = [
@@ -236,8 +237,8 @@ async def test_a_callback_may_call_the_server_that_asks_and_any_other(era: Era) 
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_with_one_request_at_a_time_a_callback_that_calls_its_server_is_refused(era: Era) -> None:
-    """It would wait for itself."""
+async def test_with_max_in_flight_1_a_callback_that_calls_its_server_is_refused(era: Era) -> None:
+    """Otherwise it would wait for itself."""
     callback, outcomes = calling(lambda: servers, "seen")
     config = asking(era, max_in_flight=1, callbacks=Callbacks(elicitation=callback))
     async with open_servers(config) as servers:
@@ -249,8 +250,8 @@ async def test_with_one_request_at_a_time_a_callback_that_calls_its_server_is_re
     assert isinstance(outcomes[0].__cause__, ActorError)
 
 
-async def test_a_callback_for_what_a_server_asks_of_itself_may_call_it_even_then() -> None:
-    """No request is with the server, so there is none to wait for."""
+async def test_a_callback_for_an_unsolicited_question_may_call_the_server_even_then() -> None:
+    """No request is in flight, so the call does not wait for itself."""
     callback, outcomes = calling(lambda: servers, "seen")
     config = asking(max_in_flight=1, callbacks=Callbacks(elicitation=callback))
     async with open_servers(config) as servers:
@@ -259,7 +260,7 @@ async def test_a_callback_for_what_a_server_asks_of_itself_may_call_it_even_then
     assert "methods" in outcomes[0]
 
 
-async def test_what_a_server_asks_while_it_is_connected_is_answered() -> None:
+async def test_a_question_during_the_connect_is_answered() -> None:
     async with open_servers(
         asking("legacy", "--ask-at-start", "roots/list"), callbacks=Callbacks(roots=folders)
     ) as servers:
@@ -269,8 +270,8 @@ async def test_what_a_server_asks_while_it_is_connected_is_answered() -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_server_is_told_when_the_roots_have_changed(era: Era) -> None:
-    """Since 2026-07-28 there is no such message."""
+async def test_a_server_is_notified_of_changed_roots(era: Era) -> None:
+    """Since 2026-07-28 there is no such notification."""
     async with open_servers(asking(era, callbacks=Callbacks(roots=folders))) as servers:
         ref = servers["a"]
         await ref.send_roots_list_changed()
@@ -281,15 +282,15 @@ async def test_a_server_is_told_when_the_roots_have_changed(era: Era) -> None:
         assert ref.state == "stopped"
 
 
-async def test_a_server_that_may_not_ask_for_roots_is_not_told_of_them() -> None:
+async def test_a_server_without_the_roots_capability_is_not_notified_of_them() -> None:
     async with open_servers(asking()) as servers:
         with pytest.raises(NotSupported, match=r"without a callback for roots; configure Callbacks\(roots=\.\.\.\)"):
             await servers["a"].send_roots_list_changed()
         assert "notifications/roots/list_changed" not in (await call(servers["a"], "seen"))["methods"]
 
 
-async def test_a_server_that_asks_more_than_anybody_can_answer_is_refused() -> None:
-    """And what was asked before is answered."""
+async def test_questions_over_the_limit_are_refused() -> None:
+    """Earlier questions are answered."""
     gate = trio.Event()
 
     async def wait(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
@@ -306,18 +307,14 @@ async def test_a_server_that_asks_more_than_anybody_can_answer_is_refused() -> N
         await until(lambda: servers["a"].statistics().in_flight == 1)
         await call(servers["a"], "seen")
         gate.set()
-    refusal = {"error": {"code": -32603, "message": "64 questions wait for an answer already"}}
+    refusal = {"error": {"code": -32603, "message": "too many open questions (limit: 64)"}}
     assert (answers.count(wire(ACCEPTED)), answers.count(refusal)) == (MAX_QUESTIONS, 2)
 
 
-async def test_a_caller_is_told_that_the_server_asks_too_much() -> None:
-    """Since 2026-07-28 what a server may not ask is missing for an answer to somebody, who hears why there is none."""
+async def test_too_many_questions_fail_the_request_that_needs_their_answers(said: Said) -> None:
+    """Since 2026-07-28 the answers belong to a request, whose caller gets the error."""
     async with open_servers(asking("modern"), callbacks=Callbacks(elicitation=accept)) as servers:
         with pytest.raises(LimitExceeded) as caught:
             await ask(servers["a"], *[ELICIT] * (MAX_QUESTIONS + 1))
-        assert str(caught.value) == (
-            "server 'a': tools/call 'ask': it asked for elicitation while 64 of its questions waited for an answer, "
-            "which is all that it may ask at a time; send less requests of the kind at a time, or have the server "
-            "mended"
-        )
+        said("too many open questions", str(caught.value))
         assert await ask(servers["a"], *[ELICIT] * MAX_QUESTIONS) == [wire(ACCEPTED)] * MAX_QUESTIONS

@@ -1,6 +1,6 @@
-"""The user's callbacks: they answer what a server asks, and hear what it sends.
+"""Run the user's callbacks for requests and notifications of a server.
 
-Only the actor comes in. It may touch the record and what is below, but no request and nothing of the connection.
+Only the actor uses it. It uses the record and the rooms below, but no requests and nothing else of the connection.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a server tells, given to a callback of the user's one after the other and in order."""
+"""Deliver notifications to a callback of the user, in order."""
 
 from __future__ import annotations
 
@@ -19,37 +19,38 @@ __all__ = ["NotificationFeed"]
 logger = logging.getLogger("mcp_actors.servers")
 
 MAX_WAITING: Final = 1000
-"""Notifications that may wait for a slow callback; of more, the oldest are dropped: who is behind wants the news."""
+"""Notifications that may wait for a slow callback. Then the oldest is dropped, because the latest matter most."""
 
 MAX_BYTES: Final = 8 * 1024 * 1024
-"""What these may take, about, likewise. Ordinary ones take a thousandth. One that takes more is dropped itself."""
+"""Approximate bytes that they may take, likewise. Ordinary ones take a thousandth of it. A single notification that
+takes more is dropped."""
 
 
 class NotificationFeed:
-    """Takes notifications as they come, without waiting; a task of its own gives them on.
+    """Queues notifications, and delivers them in a task of its own.
 
     Args:
-        server: whose notifications they are.
-        kind: which callback they are for.
-        give: gives one on, in the context variables in which it came. It takes care of its own failures.
+        server: the name of the server.
+        kind: the kind of the callback, for messages.
+        deliver: delivers a notification, in the context in which it arrived. It handles its own exceptions.
 
     Attributes:
-        dropped: how many notifications were dropped.
+        dropped: the number of dropped notifications.
     """
 
-    def __init__(self, server: str, kind: str, give: Callable[[Any, Context], Awaitable[None]]) -> None:
+    def __init__(self, server: str, kind: str, deliver: Callable[[Any, Context], Awaitable[None]]) -> None:
         self.dropped = 0
         self._server = server
         self._kind = kind
-        self._give = give
+        self._deliver = deliver
         self._waiting: deque[tuple[Any, Context, int]] = deque()
         self._bytes = 0
-        self._giving = False
+        self._delivering = False
         self._change = trio.Event()
         self._idle = trio.Event()
 
     def put(self, notification: Any) -> None:
-        """Take a notification."""
+        """Queue a notification, without waiting."""
         size, _, _ = measured(notification, MAX_BYTES)
         if size > MAX_BYTES:
             self._drop()
@@ -70,8 +71,8 @@ class NotificationFeed:
         self.dropped += 1
         if self.dropped == 1:
             logger.warning(
-                "server %r: tells more than its %s callback can take; the oldest is dropped whenever more than %d "
-                "wait, or %d bytes",
+                "server %r: the %s callback is too slow, so its oldest notifications are dropped (limit: %d waiting "
+                "notifications, %d bytes); make the callback faster",
                 self._server,
                 self._kind,
                 MAX_WAITING,
@@ -79,22 +80,22 @@ class NotificationFeed:
             )
 
     async def run(self) -> None:
-        """Give on what comes. **Cancellation**: what waits is dropped."""
+        """Deliver the queued notifications. **Cancellation**: drops them."""
         while True:
             while self._waiting:
-                self._giving = True
-                await self._give(*self._take())
-            self._giving = False
+                self._delivering = True
+                await self._deliver(*self._take())
+            self._delivering = False
             self._idle.set()
             await self._change.wait()
             self._change, self._idle = trio.Event(), trio.Event()
 
     @property
     def busy(self) -> bool:
-        """Whether anything waits, or is being given on."""
-        return self._giving or bool(self._waiting)
+        """True if a notification is waiting or being delivered."""
+        return self._delivering or bool(self._waiting)
 
     async def wait_idle(self) -> None:
-        """Wait until nothing is."""
+        """Wait until all notifications were delivered."""
         while self.busy:
             await self._idle.wait()

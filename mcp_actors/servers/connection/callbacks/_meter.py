@@ -1,4 +1,7 @@
-"""How many notifications are taken from a server. A pure decision: no clock, no tasks."""
+"""Limit the notifications per second of a server.
+
+A pure decision: no clock, no tasks.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,20 @@ from attrs import define, field
 __all__ = ["NotificationMeter"]
 
 WINDOW: Final = 1.0
-"""Seconds: the limit is one per second."""
+"""Seconds that the limit is for."""
 
 
 @define
 class NotificationMeter:
-    """Counts the notifications that come over one connection, second by second.
+    """Counts the notifications of one connection, second by second.
 
-    A *flood* begins with the first notification over the limit, and ends with the first that comes after a second
+    A *flood* begins with the first notification over the limit. It ends with the first that arrives after a second
     without one over the limit.
 
     Attributes:
-        limit: how many are taken in a second.
-        flooded: whether a flood is on.
-        dropped: how many were not taken in this flood, or in the last.
+        limit: the maximum of notifications per second.
+        flooded: True during a flood.
+        dropped: the number of refused notifications in this flood, or in the last.
     """
 
     limit: int
@@ -32,7 +35,7 @@ class NotificationMeter:
     _count: int = field(default=0, init=False)
 
     def admit(self, now: float) -> bool:
-        """Count one that has come now; return whether it is taken."""
+        """Count a notification that arrives now; return True if it is within the limit."""
         if now - self._began >= WINDOW:
             calm = self._count <= self.limit or now - self._began >= 2 * WINDOW
             self.flooded = self.flooded and not calm

@@ -1,4 +1,4 @@
-"""What a server tells (logging, any message), and the user's callbacks that hear of it."""
+"""Pass the notifications of a server to the user's callbacks."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ __all__ = ["Notifications"]
 logger = logging.getLogger("mcp_actors.servers")
 
 LAST_NOTIFICATIONS: Final = 1.0
-"""Seconds that the end of a connection waits for what came before it to be heard: why a server has died, maybe."""
+"""Seconds to wait for the delivery of earlier notifications when a connection ends. They may say why a server died."""
 
 
 class Notifications:
-    """Lets the callbacks of one server hear what it tells, over one connection.
+    """Passes the notifications of one connection to the callbacks.
 
     Args:
-        record: the server's lasting part.
-        tasks: where to run them.
+        record: the record of the server.
+        tasks: runs the callbacks.
     """
 
     def __init__(self, record: ServerRecord, tasks: CallbackTasks) -> None:
@@ -48,15 +48,15 @@ class Notifications:
         self._logs = self._feed("logging", self._log) if self._callbacks.logging is not None else None
         self._messages = self._feed("message", self._pass_on) if self._callbacks.message is not None else None
 
-    def _feed(self, kind: str, give: Callable[[Any, Context], Awaitable[None]]) -> NotificationFeed:
-        feed = NotificationFeed(self._server, kind, give)
+    def _feed(self, kind: str, deliver: Callable[[Any, Context], Awaitable[None]]) -> NotificationFeed:
+        feed = NotificationFeed(self._server, kind, deliver)
         self._tasks.background.start_soon(feed.run, name=f"{self._server}:{kind}")
         return feed
 
     def hear(self, message: object) -> None:
-        """Take what the server tells; a listener (see `Listeners`)."""
+        """Queue a message of the server for the callbacks. A listener (see `Listeners`)."""
         if isinstance(message, NotificationsMissed):
-            return  # no message of its
+            return  # not a message of the server
         if not self._meter.admit(trio.current_time()):
             if self._meter.dropped == 1:
                 self._flooded()
@@ -67,20 +67,20 @@ class Notifications:
             self._messages.put(message)
 
     def _flooded(self) -> None:
-        heard = self._logs is not None or self._messages is not None
+        has_callbacks = self._logs is not None or self._messages is not None
         logger.warning(
-            "server %r: sends more than %d notifications a second; %s",
+            "server %r: sent more than %d notifications in a second (%s); %s",
             self._server,
             self._meter.limit,
-            "callbacks hear of that many each second and not of the rest; if it may send so many, raise "
-            "limits=Limits(max_notifications=…)"
-            if heard
-            else "nobody here listens to them, but each takes time: have the server send less, or stop it",
+            "callbacks do not get the rest" if has_callbacks else "without a callback for them, but each takes time",
+            "raise limits=Limits(max_notifications=…) if that is expected"
+            if has_callbacks
+            else "make the server send fewer, or stop it",
         )
         self._record.tell(Flooded, limit=self._meter.limit)
 
     async def finish(self) -> None:
-        """The connection has ended. Let what came before that be heard, for a moment."""
+        """Wait a moment until the notifications that arrived before the end of the connection were delivered."""
         with trio.move_on_after(LAST_NOTIFICATIONS):
             for feed in (self._logs, self._messages):
                 if feed is not None:
@@ -89,23 +89,25 @@ class Notifications:
     async def _log(self, message: LoggingMessageNotification, context: Context) -> None:
         fn = self._callbacks.logging
         assert fn is not None
-        told = self._told(message.params.meta)
-        await self._give("logging", lambda: fn(told, message.params), context)
+        about = CallbackContext(server=self._server, meta=message.params.meta)
+        await self._call("logging", lambda: fn(about, message.params), context)
 
     async def _pass_on(self, message: IncomingMessage, context: Context) -> None:
         fn = self._callbacks.message
         assert fn is not None
-        told = self._told(getattr(getattr(message, "params", None), "meta", None))
-        await self._give("message", lambda: fn(told, message), context)
+        about = CallbackContext(server=self._server, meta=getattr(getattr(message, "params", None), "meta", None))
+        await self._call("message", lambda: fn(about, message), context)
 
-    def _told(self, meta: Any) -> CallbackContext:
-        return CallbackContext(server=self._server, meta=meta)
-
-    async def _give(self, kind: str, call: Callable[[], Awaitable[None]], context: Context) -> None:
+    async def _call(self, kind: str, call: Callable[[], Awaitable[None]], context: Context) -> None:
         try:
             await self._tasks.call(kind, call, context)
         except TookTooLong:
             seconds = self._callbacks.timeout
-            logger.error("server %r: the %s callback took longer than its timeout of %g s", self._server, kind, seconds)
+            logger.error(
+                "server %r: the %s callback timed out after %g s; raise Callbacks(timeout=…) if that is expected",
+                self._server,
+                kind,
+                seconds,
+            )
         except Exception:
-            logger.exception("server %r: the %s callback raised, which changes nothing", self._server, kind)
+            logger.exception("server %r: the %s callback raised; the connection goes on", self._server, kind)

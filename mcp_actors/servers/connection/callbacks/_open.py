@@ -1,24 +1,24 @@
-"""The user's callbacks, over one connection: who calls them, in which task, and what becomes of their failures.
+"""Open the place where the callbacks of one connection run.
 
 Theory of operation
 -------------------
-What a server asks (sampling, elicitation, roots) is waited for by a task of the SDK's: one that belongs to the
-connection and answers the server, in the legacy era; since 2026-07-28 the task of the request that the server needs it
-for. The callback itself runs in a task of its own (``_tasks``), and the SDK's waits for it. So its time-out
-holds whatever it does, be it that it reads from a terminal in a thread; the SDK's task can leave when it is cancelled
-(the server takes its question back, or the connection ends), upon which the callback is cancelled too; and what it
-raises reaches nobody but the log, and the server as an error.
+A task of the SDK waits for the answer to each question of a server (sampling, elicitation, roots). In the legacy era
+the task belongs to the connection; since 2026-07-28 it is the task of the request for which the server asks. The
+callback itself runs in another task (``_tasks``). So:
 
-These tasks stand outside the link: a callback that does not let itself be cancelled must not keep a process alive.
-Which task enters, which leaves: the owner task of the server's actor enters `open_callbacks` before the link, and
-leaves it after it.
+- its timeout holds whatever it does, even if it reads from a terminal in a thread
+- if the SDK's task is cancelled (the server withdraws its question, or the connection ends), it leaves at once, and the
+  callback is cancelled too
+- an exception of a callback is logged and answered with an error, and reaches no other task
 
-A callback runs in the context variables of the task that waits for it. Since 2026-07-28, and over HTTP, these are those
-of whoever made the request that it is for; over stdio in the legacy era, and over HTTP with SSE, nobody knows which
-request that is, and they are those in which the group was opened.
+These tasks are started outside of the link, because a callback that cannot be cancelled must not keep a process alive.
+Ownership: the owner task of the actor enters `open_callbacks` before the link and leaves it after the link.
 
-What a server tells (logging, any message) goes through a `NotificationFeed` per callback, in which it waits for its
-turn.
+A callback runs in the context variables of the task that waits for it. Since 2026-07-28, and over streamable HTTP,
+these are the variables of the caller whose request the question belongs to. Over stdio in the legacy era, and over SSE,
+that request is unknown, and they are the variables in which the group was opened.
+
+Notifications (logging, any message) are queued in a `NotificationFeed` for each callback.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ __all__ = ["open_callbacks"]
 
 @asynccontextmanager
 async def open_callbacks(record: ServerRecord, join_handler: Callable[[], None]) -> AsyncIterator[Questions]:
-    """Open a place for the callbacks of a server, around one connection to it.
+    """Run the callbacks of a server for the duration of one connection.
 
-    When the block is left, what came before is still heard, for a moment; then all callbacks are cancelled.
+    On leaving, notifications that have arrived are delivered for a moment; then all callbacks are cancelled.
 
     Args:
-        record: the server's lasting part.
+        record: the record of the server.
         join_handler: see `Questions`.
 
     Yields:
-        What the session is to ask.
+        The callbacks for the session.
     """
     async with open_background() as background:
         tasks = CallbackTasks(record.config.name, record.callbacks.timeout, background)

@@ -1,4 +1,4 @@
-"""What a server asks (sampling, elicitation, roots), and the user's callbacks that answer it."""
+"""Answer the questions of a server: sampling, elicitation, roots."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ T = TypeVar("T")
 logger = logging.getLogger("mcp_actors.servers")
 
 MAX_QUESTIONS: Final = 64
-"""What one server may have asked at a time: as many as requests may be with it by default. More is no conversation."""
+"""Maximum of open questions of one server: the default of ``max_in_flight``."""
 
 
 class Questions:
-    """Has the callbacks of one server answer what it asks, over one connection.
+    """Answers the questions of one connection with the user's callbacks.
 
     Args:
-        record: the server's lasting part.
-        tasks: where to run them.
-        join_handler: has the running task count as one of the handler that is on (`Actor.join_handler`).
+        record: the record of the server.
+        tasks: runs the callbacks.
+        join_handler: makes the running task count as part of the current handler (`Actor.join_handler`).
     """
 
     def __init__(self, record: ServerRecord, tasks: CallbackTasks, join_handler: Callable[[], None]) -> None:
@@ -60,7 +60,7 @@ class Questions:
         self._refused = 0
 
     def for_client(self) -> ClientCallbacks:
-        """What to give to `mcp.Client`, which advertises a capability for all that is given, and for nothing else."""
+        """Return the arguments for `mcp.Client`, which advertises exactly the capabilities that have a callback."""
         callbacks = self._callbacks
         given: ClientCallbacks = {}
         if callbacks.sampling is not None:
@@ -76,7 +76,7 @@ class Questions:
         self, context: ClientRequestContext, params: CreateMessageRequestParams
     ) -> CreateMessageResult | CreateMessageResultWithTools | ErrorData:
         fn = self._callbacks.sampling
-        assert fn is not None  # it was not given to the client otherwise
+        assert fn is not None  # otherwise the client does not have this callback
         answers = (CreateMessageResult, CreateMessageResultWithTools)
         return await self._answer("sampling", context, lambda asked: fn(asked, params), answers)
 
@@ -99,9 +99,9 @@ class Questions:
         ask: Callable[[CallbackContext], Awaitable[T | ErrorData]],
         answers: tuple[type[T], ...],
     ) -> T | ErrorData:
-        """Have a callback answer what the server asks; if it does not, answer with an error.
+        """Answer a question with a callback, or with an error if the callback fails.
 
-        **Cancellation**: the server does not wait any more, or the connection ends. The callback is cancelled.
+        **Cancellation**: happens if the server withdraws the question or the connection ends. Cancels the callback.
         """
         modern = context.session.discover_result is not None
         if self._questions >= MAX_QUESTIONS:
@@ -110,11 +110,11 @@ class Questions:
         asked = CallbackContext(server=self._server, request_id=context.request_id, meta=context.meta)
         self._questions += 1
         try:
-            with self._patience():
+            with self._progress_timeout_suspended():
                 answer = await self._tasks.call(kind, lambda: ask(asked))
         except TookTooLong:
-            problem = f"took longer than its timeout of {self._callbacks.timeout:g} s"
-            return self._failed(kind, problem, None, REQUEST_TIMEOUT, modern=modern)
+            reason = f"timed out after {self._callbacks.timeout:g} s"
+            return self._failed(kind, reason, None, REQUEST_TIMEOUT, modern=modern)
         except Exception as exc:
             return self._failed(kind, f"raised {type(exc).__name__}", exc, INTERNAL_ERROR, modern=modern)
         finally:
@@ -122,27 +122,27 @@ class Questions:
         if isinstance(answer, (*answers, ErrorData)):
             return answer
         wanted = " or ".join(f"mcp.types.{each.__name__}" for each in answers)
-        problem = f"returned {type(answer).__name__} and not {wanted}"
-        return self._failed(kind, problem, None, INTERNAL_ERROR, modern=modern)
+        reason = f"returned {type(answer).__name__} instead of {wanted}"
+        return self._failed(kind, reason, None, INTERNAL_ERROR, modern=modern)
 
-    def _patience(self) -> AbstractContextManager[None]:
-        """While a callback runs nothing lacks progress. For a request that is known, `_input_required` sees to that."""
+    def _progress_timeout_suspended(self) -> AbstractContextManager[None]:
+        """Suspend the progress_timeout of all requests. If the request is known, `_input_required` does that for it."""
         return nullcontext() if current_trace().deadline is not None else self._record.deadlines.held()
 
-    def _failed(self, kind: str, problem: str, cause: Exception | None, code: int, *, modern: bool) -> ErrorData:
-        """A callback did not answer. What it said is not told to the server: it is none of its business."""
-        logger.error("server %r: the %s callback %s", self._server, kind, problem, exc_info=cause)
+    def _failed(self, kind: str, reason: str, cause: Exception | None, code: int, *, modern: bool) -> ErrorData:
+        """Return the error of a callback that failed, without its text, which may be confidential."""
+        logger.error("server %r: the %s callback %s", self._server, kind, reason, exc_info=cause)
         if modern:
-            # No message of that era could tell the server. The request that needed the answer ends here, in its own
-            # task, and the SDK will make an error of its own of it: this is what its caller is to get.
+            # The modern era has no message for the failure of a callback. The request that needed the answer ends here,
+            # in its own task, and the SDK raises an error of its own for it. The caller gets this one instead.
             trace = current_trace()
             operation = f"{trace.deadline.operation}: " if trace.deadline is not None else ""
-            failure = ServerError(
-                f"server {self._server!r}: {operation}it asked for {kind}, and the callback for that {problem}; mend "
-                "that, and send the request again",
+            error = ServerError(
+                f"server {self._server!r}: {operation}the server asked for {kind}, and the callback for it {reason}; "
+                "fix the callback, then repeat the request",
                 server=self._server,
             )
-            trace.failure = caused_by(failure, cause)
+            trace.failure = caused_by(error, cause)
         return ErrorData(code=code, message=f"the client's callback for {kind} failed")
 
     def _refuse(self, kind: str, *, modern: bool) -> ErrorData:
@@ -150,16 +150,15 @@ class Questions:
         level = logging.WARNING if self._refused == 1 else logging.DEBUG
         logger.log(
             level,
-            "server %r: asks for more than %d things at a time; the others are refused",
+            "server %r: more than %d questions are open, so further ones are refused; send fewer requests at a time",
             self._server,
             MAX_QUESTIONS,
         )
         trace = current_trace()
-        if modern and trace.deadline is not None:  # as in `_failed`: nobody but the caller can be told
+        if modern and trace.deadline is not None:  # as in `_failed`, the error is for the caller of the request
             trace.failure = LimitExceeded(
-                f"server {self._server!r}: {trace.deadline.operation}: it asked for {kind} while {MAX_QUESTIONS} of "
-                "its questions waited for an answer, which is all that it may ask at a time; send less requests of the "
-                "kind at a time, or have the server mended",
+                f"server {self._server!r}: {trace.deadline.operation}: the server asked for {kind}, but too many "
+                f"of its questions are open (limit: {MAX_QUESTIONS}); send fewer such requests at a time",
                 server=self._server,
             )
-        return ErrorData(code=INTERNAL_ERROR, message=f"{MAX_QUESTIONS} questions wait for an answer already")
+        return ErrorData(code=INTERNAL_ERROR, message=f"too many open questions (limit: {MAX_QUESTIONS})")

@@ -1,4 +1,4 @@
-"""Calls of the user's callbacks: each in a task of its own, within its own time."""
+"""Call a callback in a task of its own, with a timeout."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ logger = logging.getLogger("mcp_actors.servers")
 
 
 class TookTooLong(Exception):
-    """A callback did not return in its time."""
+    """A callback timed out."""
 
 
 @frozen
 class CallbackTasks:
-    """Where callbacks run.
+    """Runs callbacks.
 
     Attributes:
-        server: for whom.
+        server: the name of the server.
         timeout: seconds for one call.
-        background: where their tasks are started; whoever opened it cancels what is left.
+        background: starts their tasks, and cancels them when it is closed.
     """
 
     server: str
@@ -44,18 +44,18 @@ class CallbackTasks:
     background: Background
 
     async def call(self, kind: str, fn: Callable[[], Awaitable[T]], context: Context | None = None) -> T:
-        """Call a callback in a task of its own, and wait for what it returns.
+        """Call a callback in a task of its own; wait for it and return its result.
 
-        **Cancellation**: the callback is cancelled too, and how long it takes to unwind is not waited for.
+        **Cancellation**: cancels the callback too, without waiting until it has unwound.
 
         Args:
-            kind: which callback it is, for messages.
-            fn: calls it.
-            context: the context variables that it gets; None: those of the calling task.
+            kind: the kind of the callback, for messages.
+            fn: calls the callback.
+            context: the context variables for it; None for those of the calling task.
 
         Raises:
-            TookTooLong: its time is over. It is cancelled, and not waited for.
-            Exception: what it raised, without any group around it.
+            TookTooLong: it timed out. It is cancelled, and not waited for.
+            Exception: the exception that it raised, without a group around it.
         """
         call = _Call(fn, self.server, kind)
         name = f"{self.server}:{kind}"
@@ -67,7 +67,7 @@ class CallbackTasks:
             with trio.move_on_after(self.timeout):
                 await call.done.wait()
         finally:
-            call.scope.cancel("nobody waits for what it returns any more")
+            call.scope.cancel("its caller has stopped waiting")
         if call.result is None:
             raise TookTooLong
         return call.result.unwrap()
@@ -75,10 +75,9 @@ class CallbackTasks:
 
 @define(eq=False)
 class _Call(Generic[T]):
-    """One call. It is `done` when it has returned, raised, or nobody wanted it any more.
+    """One call. `done` is set when it has returned or raised, or was cancelled.
 
-    What ends the whole program (`KeyboardInterrupt`, `SystemExit`) is no failure of it. That leaves, and whoever waits
-    here is cancelled by the end that it brings.
+    A `KeyboardInterrupt` or `SystemExit` passes through and ends the program, which also cancels the waiting task.
     """
 
     fn: Callable[[], Awaitable[T]]
@@ -88,25 +87,25 @@ class _Call(Generic[T]):
     done: trio.Event = field(factory=trio.Event)
     result: outcome.Value[T] | outcome.Error | None = None
 
-    @trio.lowlevel.disable_ki_protection  # a callback may compute for ever
+    @trio.lowlevel.disable_ki_protection  # so that Ctrl-C can interrupt a callback that computes for long
     async def run(self) -> None:
-        """The task."""
+        """Run the callback."""
         try:
             with self.scope:
                 self.result = outcome.Value(await self.fn())
         except Exception as exc:
             self._raised(exc)
         except trio.Cancelled as exc:
-            # One that came out of somebody else's task, if this one was not cancelled: to let it go on would end
-            # everything around, as if that had been wanted.
+            # Without a cancellation of this task, the exception comes from another task, through code that passes on
+            # its outcome. Raising it here would end everything around, as if this task had been cancelled.
             if trio.current_effective_deadline() == -math.inf:
                 raise
-            self._raised(caused_by(RuntimeError("it passed on the cancellation of another task"), exc))
+            self._raised(caused_by(RuntimeError("raised the trio.Cancelled of another task"), exc))
         self.done.set()
 
     def _raised(self, exc: Exception) -> None:
         failure = collapse(exc)
         if self.scope.cancel_called:
-            logger.warning("server %r: the %s callback raised on being cancelled", self.server, self.kind, exc_info=exc)
+            logger.warning("server %r: the %s callback raised when cancelled", self.server, self.kind, exc_info=exc)
         elif isinstance(failure, Exception):
             self.result = outcome.Error(failure)
