@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from mcp_actors import ServerConfig, ServerUnavailable, Stdio, open_servers
+from mcp_actors import ConnectFailed, ServerConfig, ServerUnavailable, Stdio, open_servers
 
 from .groups import AT_ONCE, BOUND, NEVER, command_with, shell, until
 from .links import text_of
@@ -85,6 +85,18 @@ async def test_a_process_that_has_exited_while_its_server_is_late_is_told(caplog
     async with open_servers(shell("a", "exec 3<&0; sleep 60 <&3 & exit 0", **TIMES)) as servers:
         assert servers["a"].state == "connecting"
     assert "its process has exited, and only a child of it can be the server" in caplog.text
+
+
+@pytest.mark.parametrize("script", ["sleep 60 & exit 3", "sleep 0.3; sleep 60 & exit 3", "read x; sleep 60 & exit 3"])
+async def test_a_process_that_exits_and_leaves_no_reader_behind_fails_at_once(script: str) -> None:
+    """B-05: what it has left behind holds its stdout, but has another stdin, so it cannot be the server."""
+    config = shell("a", f"echo no key >&2; {script}", startup_timeout=60, connect_timeout=60, restart=NEVER)
+    with trio.fail_after(BOUND / 2):
+        async with open_servers(config) as servers:
+            assert isinstance(error := servers.errors["a"], ConnectFailed)
+    assert error.exit_code == 3
+    assert "exited with code 3" in str(error)
+    assert str(error).endswith("no key")
 
 
 async def test_whoever_restarts_or_starts_a_late_server_does_not_wait_for_it_either(tmp_path: Path) -> None:

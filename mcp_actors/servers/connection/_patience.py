@@ -15,6 +15,7 @@ import math
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Final
 
+import anyio
 import trio
 
 from ..basics import open_background
@@ -55,7 +56,7 @@ class Patience:
         self._limit: Limit = "connect_timeout"
         self._link: Link | None = None
         self._started = math.inf
-        self._answered = False
+        self._answered = self._connected = False
         self._has_read: bool | None = None
         self.read = trio.Event()
         self.scope = trio.CancelScope(deadline=trio.current_time() + self._connect)
@@ -73,6 +74,7 @@ class Patience:
         async with open_background() as background:
             background.start_soon(self._note_overdue, link, name=f"{name}:overdue")
             background.start_soon(self.watch_reading, link, name=f"{name}:startup")
+            background.start_soon(self._watch_exit, link, name=f"{name}:exited")
             yield
 
     async def watch_reading(self, link: Link) -> None:
@@ -91,6 +93,22 @@ class Patience:
         if link.heard and not self._answered and (self._hurried or deadline > self._started + self._startup):
             self.scope.deadline, self._limit = deadline, "connect_timeout"
 
+    async def _watch_exit(self, link: Link) -> None:
+        """Give up a process that has exited when no child of it can be the server.
+
+        A helper that it has left behind may hold its stdout open, so that this does not end. But a server has to read.
+
+        Raises:
+            anyio.EndOfStream: there is nobody who could answer.
+        """
+        while not (link.exited and link.input_closed):
+            await trio.sleep(LOOK_EVERY)
+            if self._connected or link.lost:
+                return
+        link.lose()
+        await link.wait_obituary()
+        raise anyio.EndOfStream
+
     async def _note_overdue(self, link: Link) -> None:
         await trio.sleep_until(self._overdue_at)
         if self.scope.deadline <= (close := self._overdue_at + self._record.config.stop_timeout):
@@ -106,7 +124,7 @@ class Patience:
 
     def connected(self) -> None:
         """Lift the deadline: the server is connected."""
-        self.scope.deadline = math.inf
+        self.scope.deadline, self._connected = math.inf, True
 
     def over(self) -> TimedOut:
         """Return the error of an attempt that timed out."""

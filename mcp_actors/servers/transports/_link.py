@@ -81,6 +81,11 @@ class Link:
         """True if the process is suspended (SIGSTOP) and cannot answer; False if the system does not report that."""
         return False
 
+    @property
+    def input_closed(self) -> bool:
+        """True if no process can read what is sent any more; False if the system does not report that."""
+        return False
+
     async def may_serve_on(self) -> bool:
         """Return True if a child of the exited process may be the server, or if the system does not report that."""
         await trio.lowlevel.checkpoint()

@@ -124,6 +124,11 @@ class StdioLink(Link):
         """True if the process is suspended (SIGSTOP) and cannot answer; False if the system does not report that."""
         return self._process.stopped
 
+    @property
+    def input_closed(self) -> bool:
+        """True if no process can read what is sent any more; False if the system does not report that."""
+        return self._process.input_closed
+
     async def may_serve_on(self) -> bool:
         """Return True if a child of the exited process may be the server, or if the system does not report that."""
         return await trio.to_thread.run_sync(self._process.has_successor, self._reader.received)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -77,6 +78,13 @@ class ServerProcess:
     def stopped(self) -> bool:
         """True if the leader is suspended (SIGSTOP); False if the system does not report that."""
         return not self._group_ended and is_stopped(self.pid)
+
+    @property
+    def input_closed(self) -> bool:
+        """Whether every process has closed its end of stdin; False where the system does not tell."""
+        poll = select.poll()
+        poll.register(self.stdin.fileno(), 0)
+        return any(flags & (select.POLLERR | select.POLLHUP) for _, flags in poll.poll(0))
 
     def has_successor(self, written: int) -> bool:
         """Return True if another process may have written so many bytes, now that the leader has exited. Blocks."""
