@@ -28,8 +28,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from mcp_actors import LimitExceeded, RequestTimedOut, open_servers
 from mcp_actors.config import CallbackContext, Callbacks
 from mcp_actors.servers import NotSupported
-from mcp_actors.servers.connection._input_required import MAX_ROUNDS
+from mcp_actors.servers.connection._sdk import MAX_ROUNDS
 
+from ..messages import Said
 from .library import Library
 
 QUESTION = ElicitRequest(
@@ -89,31 +90,27 @@ async def test_a_server_that_asks_for_another_round_gets_it(operation: str, auto
 
 
 @each_kind
-async def test_rounds_without_an_end_are_ended(operation: str, autojump_clock: MockClock) -> None:
+async def test_endless_requests_for_input_are_ended(operation: str, said: Said, autojump_clock: MockClock) -> None:
     async with open_servers(modern(ServerRequests(MAX_ROUNDS + 1))) as servers:
         with pytest.raises(LimitExceeded) as caught:
             await KINDS[operation](servers["library"])
         assert servers["library"].state == "ready"
-    assert str(caught.value) == (
-        f"server 'library': {operation}: it asked back {MAX_ROUNDS} times and still has no answer; it may have acted "
-        "on the request, and has to be mended"
-    )
+    said("too many requests for input", str(caught.value), operation=operation)
 
 
 @each_kind
 @pytest.mark.parametrize(
     ("kind", "question"), [("elicitation", QUESTION), ("sampling", SAMPLE), ("roots", ListRootsRequest())]
 )
-async def test_what_nobody_here_can_answer_is_told_in_our_words(operation: str, kind: str, question: Any) -> None:
+async def test_request_for_input_without_a_callback_raises(
+    operation: str, kind: str, question: Any, said: Said
+) -> None:
     async with open_servers(modern(ServerRequests(1, q=question))) as servers:
         with pytest.raises(NotSupported) as caught:
             await KINDS[operation](servers["library"])
         assert servers["library"].state == "ready"
     assert caught.value.capability == kind
-    assert str(caught.value) == (
-        f"server 'library': {operation}: it asks for {kind}, for which there is no callback, so that it was not "
-        f"offered; give the server callbacks=Callbacks({kind}=…), or do without this request"
-    )
+    said("input without a callback", str(caught.value), operation=operation, kind=kind)
 
 
 async def test_the_rounds_have_the_time_of_one_request(autojump_clock: MockClock) -> None:

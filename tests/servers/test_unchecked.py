@@ -11,7 +11,7 @@ from mcp import Client
 from mcp.server.lowlevel import Server
 from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent, Tool
 
-from mcp_actors.servers.connection._unchecked import leave_results_unchecked
+from mcp_actors.servers.connection._sdk import disable_result_validation
 
 NUMBER: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 TOOLS = {
@@ -56,7 +56,7 @@ class Kitchen:
 async def test_a_result_is_returned_as_the_server_sent_it_and_nothing_else_is_asked(name: str, mode: Any) -> None:
     kitchen = Kitchen()
     async with kitchen.client(mode) as client:
-        leave_results_unchecked(client.session)
+        disable_result_validation(client.session)
         result = await client.call_tool(name, {})
     sent = TOOLS[name][1]
     assert (result.content, result.structured_content) == (sent.content, sent.structured_content)

@@ -1,11 +1,12 @@
-"""The server actor: one connection to one MCP server, from its first byte to its last, in one task.
+"""The server actor: one connection to one MCP server, from connecting to disconnecting, in one task.
 
-Which task enters, which leaves: the owner task enters the link, then ``mcp.Client``, waits at the yield, and leaves
-both in reverse. Requests run in tasks *outside* the client's nurseries, so a dying transport gives them errors and does
-not cancel them. A cancel scope is around all of it, whose deadline is lifted once connected (`_patience`). A server
-that does not survive the question for its era is connected to a second time (`_negotiation`).
+The owner task of the actor enters the link, then `mcp.Client`, waits at the yield, and leaves both in reverse order.
+Requests run in tasks outside the client's nurseries, so a transport that fails gives them errors and does not cancel
+them. A cancel scope surrounds everything; its deadline is lifted once the server is connected (`_patience`). A process
+that exits at ``server/discover`` is started a second time (`_negotiation`).
 
-The end is noticed without traffic: the link calls `_lost` the moment its other side is gone.
+A lost connection is noticed without traffic: the link calls `_link_lost` as soon as the other side is gone. `Phase` has
+the life of a connection as a drawing.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR
 from pydantic_core import ValidationError
 
 from ..._collapse import is_failure
-from ..._errors import ConnectFailed, ConnectionLost, ConnectPhase
+from ..._errors import ConnectFailed, ConnectionLost
 from ...config import InProcess
 from ...kernel import Actor, IgnoreStart, NotSent
 from ..basics import ClosingOrder, ConnectionOver, current_trace, open_trace
 from ..record import NotificationsMissed, ServerInfo, open_incoming
 from ..requests import keep_checking, keep_log_level, list_all_tools, send_through
 from ..transports import Masker, open_link, refuse_unreadable
-from ._drain import Departure
+from ._drain import Drain
 from ._failures import (
     TimedOut,
     answer_not_understood,
@@ -42,11 +43,11 @@ from ._failures import (
     tools_not_listed,
     unresponsive,
 )
-from ._input_required import attend_to_questions, too_many_rounds
 from ._negotiation import Negotiation
-from ._unchecked import leave_results_unchecked
+from ._phase import Phase
+from ._sdk import disable_result_validation, too_many_rounds, watch_input_requests
 from .callbacks import open_callbacks
-from .upkeep import Listening, keep_refreshed, lists_that_change, subscribing
+from .upkeep import Listening, keep_refreshed, lists_that_change, renew_subscriptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
 __all__ = ["ServerActor"]
 
 LIST_SHARE: Final = 1 / 2
-"""Part of the connect time-out that a server has to list its tools if there are static ones to do without."""
+"""Part of ``connect_timeout`` for ``tools/list`` if the server has ``static_tools``, which can be used instead."""
 
 
 class ServerActor(Actor):
@@ -75,22 +76,20 @@ class ServerActor(Actor):
 
     def __init__(self, record: ServerRecord, closing: ClosingOrder | None = None) -> None:
         self.max_in_flight = record.config.max_in_flight
-        # Foreign code runs in handlers: progress callbacks, tools of an in-process server. It may call this server.
+        # Handlers run the user's code: progress callbacks, tools of an in-process server. It may call this server.
         self.reentrant = self.max_in_flight > 1
         self.default_shutdown = record.config.stop_timeout
         self._record = record
         self._name = record.config.name
         self._link: Link | None = None
-        self._phase: ConnectPhase = "open"
-        self._serving = False
-        self._gone = False
-        self._given_up = False
-        self._departure = Departure(self.fail)
+        self._phase = Phase.OPENING
+        self._hopeless = False
+        self._drain = Drain(self._end)
         self._closing = closing or ClosingOrder()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Connect, be connected, disconnect."""
+        """Connect, serve and disconnect."""
         if not self._record.wanted:
             raise IgnoreStart(keep_mailbox=self._record.dormant)
         config, negotiation = self._record.config, Negotiation(self._record)
@@ -105,50 +104,51 @@ class ServerActor(Actor):
             if not is_failure(exc):
                 raise
             self._masker.clean(exc)
-            if self._serving:
+            if self._phase.connected:
                 self._record.note_failure(session_failed(self._name, exc, self._masker))
                 raise
             if isinstance(exc, ConnectFailed):
                 raise
             if isinstance(exc, TimedOut):
                 negotiation.failed(None)
-                raise connect_timed_out(config, self._phase, self._link, exc) from None
-            failure = connect_failed(config, self._phase, self._link, exc)
+                raise connect_timed_out(config, self._phase.of_connect, self._link, exc) from None
+            failure = connect_failed(config, self._phase.of_connect, self._link, exc)
             negotiation.failed(failure.__cause__)
             raise failure from failure.__cause__
         finally:
             self._record.pid, self._record.masker = None, Masker()
-            if self._serving and self._link is not None and self._link.lost:
+            if self._phase.connected and self._link is not None and self._link.lost:
                 self._record.note_failure(self._loss())
 
     @asynccontextmanager
     async def _connection(self, negotiation: Negotiation) -> AsyncIterator[None]:
-        """Open a link and a session on it; if the server does not survive the question for its era, once more."""
+        """Open a link and a session; once more, as a legacy server, if a process exits at ``server/discover``."""
         try:
             async with self._attempt(negotiation):
                 yield
                 return
         except Exception as exc:
-            if self._serving or self._phase != "negotiate" or not negotiation.begins_anew(self._link, exc):
+            if self._phase is not Phase.NEGOTIATING or not negotiation.begins_anew(self._link, exc):
                 raise
-        await trio.lowlevel.checkpoint_if_cancelled()  # time that was up before a second start was up in this phase
+        # If the time-out expired during the first start, it must be raised before the phase is set back to opening.
+        await trio.lowlevel.checkpoint_if_cancelled()
         async with self._attempt(negotiation):
             yield
 
     @asynccontextmanager
     async def _attempt(self, negotiation: Negotiation) -> AsyncIterator[None]:
         """Open a link, negotiate and list tools; then serve."""
-        self._phase = "open"
+        self._phase = Phase.OPENING
         with negotiation.patience() as patience:
             async with (
                 open_callbacks(self._record, self.join_handler) as questions,
-                open_link(self._record.config, on_lost=self._lost) as link,
+                open_link(self._record.config, on_lost=self._link_lost) as link,
             ):
-                self._link, self._phase = link, "negotiate"
+                self._link, self._phase = link, Phase.NEGOTIATING
                 self._record.masker = link.masker
                 async with self._session(link, questions.for_client(), negotiation, patience):
                     patience.connected()
-                    self._serving = True
+                    self._phase = Phase.SERVING
                     yield
 
     @asynccontextmanager
@@ -159,7 +159,7 @@ class ServerActor(Actor):
         async with (
             patience.follow(link),
             open_incoming(self._record.listeners) as incoming,
-            self._well_informed(link),
+            self._prefer_link_failure(link),
             negotiation.client(link, incoming.callbacks() | callbacks) as self._client,
         ):
             with closing(incoming):
@@ -167,30 +167,30 @@ class ServerActor(Actor):
                 await self._begin(link, incoming)
                 negotiation.succeeded(self._client)
                 if link.lost:
-                    # The server left before `_serving` was set, and a loss is reported only once. So there must be no
-                    # checkpoint from here to `_serving`, or the actor would serve a lost connection.
+                    # The connection was lost before the phase was `SERVING`, and a loss is reported only once. So there
+                    # must be no checkpoint from here to `SERVING`, or the actor would serve a lost connection.
                     raise self._loss()
-                with self._as_before(link, incoming):
+                with self._restore_subscriptions(link, incoming):
                     yield
 
     @asynccontextmanager
-    async def _well_informed(self, link: Link) -> AsyncIterator[None]:
-        """Let a failure to connect leave when the link knows all about it, and as what the link knows it to be."""
+    async def _prefer_link_failure(self, link: Link) -> AsyncIterator[None]:
+        """Delay a failed connect until the link knows the reason, and raise that instead of the SDK's error."""
         trace = open_trace()
         try:
             yield
         except Exception:
-            if not self._serving:
+            if not self._phase.connected:
                 await link.wait_obituary()
                 if trace.failure is not None:
                     raise trace.failure from trace.failure.__cause__
             raise
 
     async def _begin(self, link: Link, incoming: Incoming) -> None:
-        """Learn what there is to know before anything is served."""
-        leave_results_unchecked(self._client.session)
-        attend_to_questions(self._client, self._name)
-        self._phase = "list_tools"
+        """List the tools and start the tasks of the connection, before any request is served."""
+        disable_result_validation(self._client.session)
+        watch_input_requests(self._client, self._name)
+        self._phase = Phase.LISTING
         await self._listen(link, incoming)
         self._record.listeners.tell(NotificationsMissed())
         self._remember(link, await self._list_tools(link))
@@ -201,34 +201,34 @@ class ServerActor(Actor):
         """Start the health checks, which end the connection if the server does not answer."""
 
         def end(verdict: Verdict) -> None:
-            self._given_up = verdict == "fail"
+            self._hopeless = verdict == "fail"
             if link.exited:
                 link.lose()
             else:
-                self.fail(unresponsive(self._name, self._record.health.ladder.failures, self._record.health.problem))
+                self._end(unresponsive(self._name, self._record.health.ladder.failures, self._record.health.problem))
 
         self._record.health.begin(link)
         incoming.tasks.start_soon(keep_checking, self._record, self.ref, end, name=f"{self._name}:health")
 
-    def _as_before(self, link: Link, incoming: Incoming) -> AbstractContextManager[None]:
-        """Have a new connection take over what the one before it was told."""
+    def _restore_subscriptions(self, link: Link, incoming: Incoming) -> AbstractContextManager[None]:
+        """Send the log level and the subscriptions of earlier connections again."""
         incoming.tasks.start_soon(keep_log_level, self._record, self.ref, name=f"{self._name}:log level")
-        return subscribing(self._client, link, incoming.tasks, self._record, self.ref)
+        return renew_subscriptions(self._client, link, incoming.tasks, self._record, self.ref)
 
     async def _listen(self, link: Link, incoming: Incoming) -> None:
-        """Hear of changes; servers of the modern era tell of them only if they are asked to."""
+        """Receive notifications of changes; modern servers send them only over a stream that the client opens."""
         link.hear_of_gaps(partial(incoming.listeners.tell, NotificationsMissed()))
         if lists := lists_that_change(self._client):
             await Listening(self._name, self._client, incoming, lists, self._endpoint_gone).begin()
 
     def _endpoint_gone(self, over: ConnectionOver) -> None:
-        if self._serving:  # else the handshake fails by itself
-            self._departure.begin(connection_over(self._name, over))
+        if self._phase.connected:  # else the handshake fails by itself
+            self._drain_and_end(connection_over(self._name, over))
 
     async def _list_tools(self, link: Link) -> Callable[[], None]:
-        """Ask for the tools. Returns how to show the outcome, once the rest is known.
+        """Send ``tools/list``. Return the function that shows the result, once the rest is known.
 
-        A server with ``static_tools`` need not list its own, but only within half of the time that the connect has.
+        For a server with ``static_tools`` a failure is not fatal, and half of ``connect_timeout`` is enough.
         """
         catalog, config = self._record.catalog, self._record.config
         ticket = catalog.begin()
@@ -261,36 +261,26 @@ class ServerActor(Actor):
         )
         show_tools()
 
-    def _lost(self) -> None:
-        """The other side is gone. While connecting, the handshake fails by itself."""
-        if not self._serving:
-            return
-        lost = self._loss()
-        if self._link is None or self._link.pid is None:
-            self._departure.begin(lost)  # over HTTP each request has a connection of its own
-        else:
-            self.fail(lost)
-
     async def handle(self, message: Request[Any]) -> Any:
-        """Send a request, through what the user has put around it, and wait for its result."""
+        """Send a request, through the user's middleware, and return its result."""
         middleware = self._record.config.middleware
         return await (send_through(middleware, message, self._send, self._name) if middleware else self._send(message))
 
     async def _send(self, message: Request[Any]) -> Any:
-        if self._departure.begun:
-            await self._departure.wait()
+        if self._drain.begun:
+            await self._drain.wait()
             raise NotSent
         deadline = message.deadline
         trace = open_trace(deadline)
-        self._departure.enter()
+        self._drain.enter()
         if deadline is not None:
             deadline.renew()
         try:
             return await self._ask(message)
         except MCPError as exc:
             self._masker.clean(exc)
-            if exc.code == CONNECTION_CLOSED and self._connection_is_gone(exc):
-                raise self._died() from exc
+            if exc.code == CONNECTION_CLOSED and self._is_lost(exc):
+                raise self._lost_by_request() from exc
             refuse_unreadable(self._name, message.operation, exc)
             if trace.failure is None:
                 raise
@@ -300,12 +290,12 @@ class ServerActor(Actor):
             misfit = answer_not_understood(self._name, message.operation, exc, self._masker)
             raise misfit from self._masker.clean(exc)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as exc:
-            raise self._died() from exc
+            raise self._lost_by_request() from exc
         finally:
-            self._departure.leave()
+            self._drain.leave()
             if deadline is not None:
                 deadline.suspend()
-        return await self._failed(trace)
+        return await self._raise_failure(trace)
 
     async def _ask(self, message: Request[Any]) -> Any:
         try:
@@ -318,8 +308,8 @@ class ServerActor(Actor):
             reason = f"the in-process server raised {type(exc).__name__}: {exc}"
             raise MCPError(INTERNAL_ERROR, reason) from self._masker.clean(exc)
 
-    async def _failed(self, trace: RequestTrace) -> NoReturn:
-        """Tell what became of a request that the link knows more about than the SDK."""
+    async def _raise_failure(self, trace: RequestTrace) -> NoReturn:
+        """Raise the failure that the transport has noted, or requeue a request that provably had no effect."""
         failure = trace.failure
         assert failure is not None
         self._masker.clean(failure)
@@ -327,33 +317,58 @@ class ServerActor(Actor):
             raise failure from failure.__cause__
         lost = connection_over(self._name, failure)
         if trace.begun:
-            self._departure.begin(lost)
+            self._drain_and_end(lost)
             raise connection_over(self._name, failure)
-        await self._departure.wait(lost)
+        self._enter_draining()
+        await self._drain.wait(lost)
         raise NotSent
 
     @property
     def _masker(self) -> Masker:
         return self._link.masker if self._link is not None else Masker()
 
-    def is_fatal(self, exc: Exception) -> bool:
-        """A lost connection is the end of the incarnation; over HTTP, a lost request is not."""
-        return self._gone and isinstance(exc, ConnectionLost)
+    # --- the end ----------------------------------------------------------------------------------------------------
 
-    def is_hopeless(self, exc: BaseException) -> bool:
-        """A failure that says that trying again cannot help."""
-        return self._given_up or (isinstance(exc, ConnectFailed) and exc.hopeless)
+    def _link_lost(self) -> None:
+        """Note that the link is lost. A handshake fails by itself."""
+        if self._phase.connected:
+            assert self._link is not None
+            # Over HTTP each request has a connection of its own, so one that was sent may still be answered.
+            (self._drain_and_end if self._link.pid is None else self._end)(self._loss())
 
-    def _connection_is_gone(self, exc: MCPError) -> bool:
-        # A server may use the code too, and the words. The link knows, but for one within this process.
+    def _drain_and_end(self, cause: Exception) -> None:
+        """End the connection once the requests that were sent have ended."""
+        self._enter_draining()
+        self._drain.begin(cause)
+
+    def _enter_draining(self) -> None:
+        if self._phase is Phase.SERVING:
+            self._phase = Phase.DRAINING
+
+    def _end(self, cause: Exception) -> None:
+        """End the connection at once, together with its requests."""
+        self._phase = Phase.GONE
+        self.fail(cause)
+
+    def _lost_by_request(self) -> ConnectionLost:
+        """Return the error for a request that found the connection gone; it ends the connection (`is_fatal`)."""
+        self._phase = Phase.GONE
+        return self._loss()
+
+    def _is_lost(self, exc: MCPError) -> bool:
+        # A server may use the code CONNECTION_CLOSED too, and its message. The link knows, except in process.
         if self._link is None or self._link.lost:
             return True
         return isinstance(self._record.config.transport, InProcess) and exc.message == "Connection closed"
 
-    def _died(self) -> ConnectionLost:
-        self._gone = True
-        return self._loss()
-
     def _loss(self) -> ConnectionLost:
-        assert self._link is not None  # nothing is lost that was never open
+        assert self._link is not None  # only an open link can be lost
         return connection_lost(self._name, self._link)
+
+    def is_fatal(self, exc: Exception) -> bool:
+        """Return True if a request found the connection gone. Over HTTP, a lost request does not end the connection."""
+        return self._phase is Phase.GONE and isinstance(exc, ConnectionLost)
+
+    def is_hopeless(self, exc: BaseException) -> bool:
+        """Return True if another attempt to connect cannot help."""
+        return self._hopeless or (isinstance(exc, ConnectFailed) and exc.hopeless)

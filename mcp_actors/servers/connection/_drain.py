@@ -1,8 +1,7 @@
-"""How a connection ends that is of no more use while some of its requests are still under way.
+"""End a connection that is of no more use, without losing its requests.
 
-Nobody's answer is thrown away for it. Requests that are with the server come to their own end first. Those that
-provably had no effect wait for that, as does whatever the mailbox hands over meanwhile; then they all go back to their
-places, and the last of them ends the incarnation.
+Requests that were sent come to their own end first. Requests that provably had no effect wait for that, and so do those
+that the mailbox hands over meanwhile; then all of them are requeued, and the last one ends the incarnation.
 """
 
 from __future__ import annotations
@@ -12,18 +11,18 @@ from typing import Final
 
 import trio
 
-__all__ = ["Departure"]
+__all__ = ["Drain"]
 
-PATIENCE: Final = 60.0
-"""Seconds that requests under way may hold up those that wait. Few take longer, and a server that will never answer
-must not keep the others waiting for ever."""
+DRAIN_TIMEOUT: Final = 60.0
+"""Seconds for which requests that were sent may delay those that wait. Few requests take longer, and a server that
+never answers must not delay the others for ever."""
 
 
-class Departure:
-    """The end of one incarnation, from its first sign to its last request.
+class Drain:
+    """The end of one connection, from its first sign to its last request.
 
     Args:
-        end: ends the incarnation, with the cause that was given to `wait`.
+        end: ends the incarnation, with the cause that was given to `begin` or `wait`.
     """
 
     def __init__(self, end: Callable[[Exception], None]) -> None:
@@ -31,53 +30,53 @@ class Departure:
         self._cause: Exception | None = None
         self._under_way = 0
         self._waiting = 0
-        self._leaving = trio.Event()
+        self._over = trio.Event()
 
     @property
     def begun(self) -> bool:
-        """Whether no more requests are to be sent."""
+        """True once no more requests may be sent."""
         return self._cause is not None
 
     def enter(self) -> None:
-        """A request is about to be sent."""
+        """Note that a request is about to be sent."""
         self._under_way += 1
 
     def leave(self) -> None:
-        """A request that was entered has come to its end, whatever that is."""
+        """Note that a request that was entered has ended."""
         self._under_way -= 1
-        self._go_on()
+        self._end_if_done()
 
     def begin(self, cause: Exception) -> None:
-        """Decide the end: at once if nothing is under way. The first cause counts."""
+        """Begin to drain, and end at once if no request is under way. The first cause counts."""
         self._cause = self._cause or cause
-        self._go_on()
+        self._end_if_done()
 
     async def wait(self, cause: Exception | None = None) -> None:
-        """Wait for the end, which is decided now if there is a cause; then the caller has to raise `NotSent`.
+        """Wait until the connection is drained; begin to drain if a cause is given. Then raise `NotSent`.
 
-        Those who wait go on in one and the same tick, in which the mailbox can hand over none of them again. The last
-        one ends the incarnation; so none of them is taken for a request that was with the server.
-
-        **Cancellation**: leaves at once; the others go on waiting.
+        **Cancellation**: leaves at once; other requests go on waiting.
         """
-        if self._leaving.is_set():
-            return  # without a checkpoint: it would miss that tick, and wait beside those who come back from it
+        # All that wait must be requeued in one tick, in which the mailbox cannot hand any of them over again. The last
+        # of them ends the incarnation, so that none of them counts as a request that was sent.
+        if self._over.is_set():
+            return  # without a checkpoint, which would miss that tick
         self._waiting += 1
         try:
             if cause is not None:
                 self.begin(cause)
-            with trio.move_on_after(PATIENCE):
-                await self._leaving.wait()
-            if not self._leaving.is_set():
-                self._leaving.set()
+            with trio.move_on_after(DRAIN_TIMEOUT):
+                await self._over.wait()
+            if not self._over.is_set():
+                # Timed out: this task wakes the others, and a checkpoint puts it into the same tick as they are in.
+                self._over.set()
                 await trio.lowlevel.checkpoint()
         finally:
             self._waiting -= 1
-            self._go_on()
+            self._end_if_done()
 
-    def _go_on(self) -> None:
-        if self._cause is None or (self._under_way and not self._leaving.is_set()):
+    def _end_if_done(self) -> None:
+        if self._cause is None or (self._under_way and not self._over.is_set()):
             return
-        self._leaving.set()
+        self._over.set()
         if not self._waiting:
             self._end(self._cause)

@@ -58,8 +58,8 @@ from ..policy import (
     offered_versions,
 )
 from ._failures import TimedOut
-from ._input_required import MAX_ROUNDS
 from ._patience import open_patience
+from ._sdk import MAX_ROUNDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

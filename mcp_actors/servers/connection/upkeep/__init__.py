@@ -7,7 +7,7 @@ below, but not the connection around it.
 from __future__ import annotations
 
 from ._notifications import Listening as Listening, lists_that_change as lists_that_change
-from ._subscriptions import Subscribe as Subscribe, subscribing as subscribing
+from ._subscriptions import Subscribe as Subscribe, renew_subscriptions as renew_subscriptions
 from ._tools import keep_refreshed as keep_refreshed
 
-__all__ = ["Listening", "Subscribe", "keep_refreshed", "lists_that_change", "subscribing"]
+__all__ = ["Listening", "Subscribe", "keep_refreshed", "lists_that_change", "renew_subscriptions"]

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ...record import ServerRecord, Subscription
     from ...transports import Link
 
-__all__ = ["Connection", "Subscribe", "Unsubscribe", "subscribing"]
+__all__ = ["Connection", "Subscribe", "Unsubscribe", "renew_subscriptions"]
 
 Args = TypeVarTuple("Args")
 
@@ -324,7 +324,9 @@ class Connection:
 
 
 @contextmanager
-def subscribing(client: Client, link: Link, tasks: Background, record: ServerRecord, actor: ActorRef) -> Iterator[None]:
+def renew_subscriptions(
+    client: Client, link: Link, tasks: Background, record: ServerRecord, actor: ActorRef
+) -> Iterator[None]:
     """Make good for subscriptions while a connection stands."""
     record.subscriptions.connection = connection = Connection(client, link, tasks, record, actor)
     try:

@@ -12,7 +12,7 @@ from attrs import frozen
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors.kernel import Actor, ActorCrashed, Backoff, Call, ChildSpec, NotSent, open_supervisor
-from mcp_actors.servers.connection._drain import PATIENCE, Departure
+from mcp_actors.servers.connection._drain import DRAIN_TIMEOUT, Drain
 
 from .fleet import calls
 
@@ -34,22 +34,22 @@ class Connection(Actor):
     def __init__(self, world: World) -> None:
         self.world = world
         self.first = not world.served and not world.connections
-        self.departure = Departure(self.fail)
+        self.drain = Drain(self.fail)
         world.connections += 1
 
     async def handle(self, message: Ask) -> str:
-        if self.departure.begun:
-            await self.departure.wait()
+        if self.drain.begun:
+            await self.drain.wait()
             raise NotSent
-        self.departure.enter()
+        self.drain.enter()
         try:
             if not self.first or message.name == "under way":
                 await self.world.let_through.wait()
                 self.world.served.append(message.name)
                 return f"{message.name} by {self.world.connections}"
         finally:
-            self.departure.leave()
-        await self.departure.wait(GONE)
+            self.drain.leave()
+        await self.drain.wait(GONE)
         raise NotSent
 
 
@@ -101,7 +101,7 @@ async def test_what_is_never_answered_holds_up_the_others_for_a_while_only(
         async with calls(3, it.call, Ask("other")) as others:
             with pytest.raises(ActorCrashed) as crashed:
                 await under_way.result()
-            assert trio.current_time() - began == PATIENCE
+            assert trio.current_time() - began == DRAIN_TIMEOUT
             world.let_through.set()
         assert [other.value for other in others] == ["other by 2"] * 3
         assert crashed.value.__cause__ is GONE

@@ -1,0 +1,89 @@
+"""Adapt the SDK's session: results are not validated, and requests for input are watched.
+
+Since 2026-07-28 a server that needs input for an answer (from a model, a person, or about roots) returns a request for
+input instead of the answer, and is then sent the same request with that input. The SDK runs these rounds with the
+user's callbacks. This file adds what the SDK leaves open: an error that names the cause if the rounds do not end or no
+callback exists, and a pause of ``progress_timeout`` while a callback runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mcp.types import CreateMessageRequest, ElicitRequest, ErrorData, ListRootsRequest
+
+from ..._errors import LimitExceeded, NotSupported
+from ..basics import current_trace
+
+if TYPE_CHECKING:
+    from mcp import Client, ClientSession
+    from mcp.client import ClientRequestContext
+    from mcp.types import CallToolResult, InputRequest, InputResponse
+
+__all__ = ["MAX_ROUNDS", "disable_result_validation", "too_many_rounds", "watch_input_requests"]
+
+MAX_ROUNDS: Final = 10
+"""Requests for input that a server may send for one answer: the default of the SDKs of all languages."""
+
+_KINDS: Final = {CreateMessageRequest: "sampling", ElicitRequest: "elicitation", ListRootsRequest: "roots"}
+
+
+def disable_result_validation(session: ClientSession) -> None:
+    """Make a session return the results of tools as they are. Call it once, before the first request.
+
+    The SDK validates a result after the tool has run, and discards an invalid one: it raises a bare `RuntimeError` with
+    the whole value and the whole schema as text, also if only the schema is broken. For a tool that was not listed it
+    sends a ``tools/list`` of its own, past the mailbox and all limits. `mcp_actors.catalog.ToolChecks` validates
+    results where that is configured.
+    """
+    # A public method, which the SDK calls for each result. It has no option for this.
+    session.validate_tool_result = _accept  # type: ignore[method-assign]  # replacing it is the purpose
+
+
+async def _accept(name: str, result: CallToolResult) -> None:
+    """Accept any result."""
+
+
+def watch_input_requests(client: Client, server: str) -> None:
+    """Pause the progress timeout while a server waits for input. Call it once, before the first request."""
+    session = client.session
+    answer = session.dispatch_input_request
+
+    async def watch(ctx: ClientRequestContext, request: InputRequest) -> InputResponse | ErrorData:
+        trace = current_trace()
+        with trace.asked_back():
+            response = await answer(ctx, request)
+        kind = _KINDS[type(request)]
+        if isinstance(response, ErrorData) and kind not in _supported_kinds(client) and trace.deadline is not None:
+            trace.failure = _not_offered(server, trace.deadline.operation, kind)
+        return response
+
+    # A public method, through which the SDK passes every request for input.
+    session.dispatch_input_request = watch  # type: ignore[method-assign]  # replacing it is the purpose
+
+
+def _supported_kinds(client: Client) -> set[str]:
+    callbacks = {
+        "sampling": client.sampling_callback,
+        "elicitation": client.elicitation_callback,
+        "roots": client.list_roots_callback,
+    }
+    return {kind for kind, callback in callbacks.items() if callback is not None}
+
+
+def _not_offered(server: str, operation: str, kind: str) -> NotSupported:
+    return NotSupported(
+        f"server {server!r}: {operation} needs {kind}, which this client does not support, because no callback is "
+        f"configured for it; configure callbacks=Callbacks({kind}=…)",
+        server=server,
+        capability=kind,
+    )
+
+
+def too_many_rounds(server: str, operation: str) -> LimitExceeded:
+    """Return the error for a server that requests input again and again."""
+    return LimitExceeded(
+        f"server {server!r}: {operation} asked for input {MAX_ROUNDS} times without an answer, and may have taken "
+        "effect; fix the server",
+        server=server,
+    )
