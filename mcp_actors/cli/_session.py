@@ -83,7 +83,7 @@ def connecting(servers: Iterable[ServerConfig]) -> str:
 
 def masker_of(ref: ServerRef) -> Masker:
     """Return the masker of a connected server, for text that the server sent."""
-    return ref._record.masker
+    return ref._record.session.masker
 
 
 def describe(transport: Transport) -> str:

@@ -88,7 +88,7 @@ async def test_a_result_is_told_and_the_call_is_over() -> None:
             assert result is not None
             assert text_of(result) == "x"
         assert servers["a"].statistics().latency.done == 2
-        assert not servers["a"]._record.deadlines._requests
+        assert not servers["a"]._record.calls.deadlines._requests
 
 
 async def test_what_may_not_be_called_is_refused_at_once() -> None:

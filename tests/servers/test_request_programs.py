@@ -151,7 +151,7 @@ class Run:
                 # Those without a bound of their own are let go, as they would be at the end of a program.
                 await servers["here"].stop()
                 await wait_all_tasks_blocked()
-                assert servers["here"]._record.deadlines.kept == 0
+                assert servers["here"]._record.calls.deadlines.kept == 0
 
     async def do(self, act: Act, ref: ServerRef, nursery: trio.Nursery) -> None:
         match act.verb:

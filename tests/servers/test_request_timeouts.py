@@ -160,7 +160,7 @@ async def test_nothing_is_kept_of_a_request_that_was_answered(autojump_clock: Mo
     async with patient(progress_timeout=5) as (ref, _):
         for _ in range(100):
             await ref.call_tool("sleep", {"name": "a", "seconds": 0.1})
-        assert ref._record.deadlines.kept == 0
+        assert ref._record.calls.deadlines.kept == 0
 
 
 async def test_an_answer_in_the_last_moment_counts(autojump_clock: MockClock) -> None:

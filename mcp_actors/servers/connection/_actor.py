@@ -90,8 +90,8 @@ class ServerActor(Actor):
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Connect, serve and disconnect."""
-        if not self._record.wanted:
-            raise IgnoreStart(keep_mailbox=self._record.dormant)
+        if not self._record.life.wanted:
+            raise IgnoreStart(keep_mailbox=self._record.life.dormant)
         config, negotiation = self._record.config, Negotiation(self._record)
         try:
             async with self._connection(negotiation):
@@ -105,7 +105,7 @@ class ServerActor(Actor):
                 raise
             self._masker.clean(exc)
             if self._phase.connected:
-                self._record.note_failure(session_failed(self._name, exc, self._masker))
+                self._record.life.note_failure(session_failed(self._name, exc, self._masker))
                 raise
             if isinstance(exc, ConnectFailed):
                 raise
@@ -116,9 +116,9 @@ class ServerActor(Actor):
             negotiation.failed(failure.__cause__)
             raise failure from failure.__cause__
         finally:
-            self._record.pid, self._record.masker = None, Masker()
+            self._record.session.pid, self._record.session.masker = None, Masker()
             if self._phase.connected and self._link is not None and self._link.lost:
-                self._record.note_failure(self._loss())
+                self._record.life.note_failure(self._loss())
 
     @asynccontextmanager
     async def _connection(self, negotiation: Negotiation) -> AsyncIterator[None]:
@@ -145,7 +145,7 @@ class ServerActor(Actor):
                 open_link(self._record.config, on_lost=self._link_lost) as link,
             ):
                 self._link, self._phase = link, Phase.NEGOTIATING
-                self._record.masker = link.masker
+                self._record.session.masker = link.masker
                 async with self._session(link, questions.for_client(), negotiation, patience):
                     patience.connected()
                     self._phase = Phase.SERVING
@@ -251,8 +251,8 @@ class ServerActor(Actor):
     def _remember(self, link: Link, show_tools: Callable[[], None]) -> None:
         client = self._client
         identity = client.server_info
-        self._record.pid = link.pid
-        self._record.info = ServerInfo(
+        self._record.session.pid = link.pid
+        self._record.session.info = ServerInfo(
             name=identity.name if identity is not None else None,
             version=identity.version if identity is not None else None,
             protocol_version=client.protocol_version,

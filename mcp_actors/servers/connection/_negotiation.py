@@ -106,8 +106,8 @@ class Negotiation:
 
     def __init__(self, record: ServerRecord) -> None:
         self._record = record
-        self._remembered = record.era
-        self._era = record.era or first_era(record.config)
+        self._remembered = record.session.era
+        self._era = record.session.era or first_era(record.config)
         self._began = self._asked = trio.current_time()
         self._asked_both = False
         self._hurried = False
@@ -116,7 +116,7 @@ class Negotiation:
     def patience(self) -> AbstractContextManager[Patience]:
         """Bound the attempt that is about to begin."""
         self._asked_both = False
-        return open_patience(self._record, began=self._began, hurried=self._hurried)
+        return open_patience(self._record.config, self._record.life, began=self._began, hurried=self._hurried)
 
     def client(self, link: Link, callbacks: ClientCallbacks) -> Client:
         """Return the client for this link. Entering it negotiates, or leaves that to `agree`."""
@@ -192,7 +192,7 @@ class Negotiation:
         if not silent and not _ended_at_the_question(link):
             return False
         logger.log(
-            self._record.level_of_attempt,
+            self._record.life.level_of_attempt,
             "server %r: its process %s server/discover and is started once more as a legacy server; set "
             "protocol='legacy' to avoid the first start",
             self._record.config.name,
@@ -204,13 +204,13 @@ class Negotiation:
     def succeeded(self, client: Client) -> None:
         """Remember the era of the server."""
         if self._record.config.protocol == "auto":
-            self._record.era = None if self._unanswered else era_of(client, self._era)
+            self._record.session.era = None if self._unanswered else era_of(client, self._era)
 
     def failed(self, error: BaseException | None) -> None:
         """Remember or forget the era after a failed connect; `error` is None if the connect timed out."""
         if self._record.config.protocol == "auto":
             answered = isinstance(error, MCPError) and error.code == UNSUPPORTED_PROTOCOL_VERSION
-            self._record.era = era_after_failure(self._era, remembered=self._remembered, answered=answered)
+            self._record.session.era = era_after_failure(self._era, remembered=self._remembered, answered=answered)
 
 
 @define(eq=False)

@@ -24,7 +24,8 @@ from ._failures import TimedOut, still_connecting
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from ..record import ServerRecord
+    from ...config import ServerConfig
+    from ..record import ServerLife
     from ..transports import Link
     from ._failures import Limit
 
@@ -42,15 +43,17 @@ class Patience:
         read: set when a process has read the first message; at once if the system does not report that.
 
     Args:
-        record: the server.
+        config: the configuration of the server.
+        life: the state of the server.
         began: the time at which the whole connect began.
         hurried: True if an earlier process has used up its time-outs, so this one is not taken for a relay.
     """
 
-    def __init__(self, record: ServerRecord, *, began: float, hurried: bool) -> None:
-        self._record = record
-        self._connect = record.config.connect_timeout or math.inf
-        self._startup = record.config.startup_timeout or math.inf
+    def __init__(self, config: ServerConfig, life: ServerLife, *, began: float, hurried: bool) -> None:
+        self._config = config
+        self._life = life
+        self._connect = config.connect_timeout or math.inf
+        self._startup = config.startup_timeout or math.inf
         self._overdue_at = began + self._connect
         self._hurried = hurried
         self._limit: Limit = "connect_timeout"
@@ -69,8 +72,8 @@ class Patience:
             return
         self._link, self._started = link, trio.current_time()
         self.scope.deadline, self._limit = self._started + self._startup, "startup_timeout"
-        name = self._record.config.name
-        self._record.note_connecting(link)
+        name = self._config.name
+        self._life.note_connecting(link)
         async with open_background() as background:
             background.start_soon(self._note_overdue, link, name=f"{name}:overdue")
             background.start_soon(self.watch_reading, link, name=f"{name}:startup")
@@ -111,10 +114,10 @@ class Patience:
 
     async def _note_overdue(self, link: Link) -> None:
         await trio.sleep_until(self._overdue_at)
-        if self.scope.deadline <= (close := self._overdue_at + self._record.config.stop_timeout):
+        if self.scope.deadline <= (close := self._overdue_at + self._config.stop_timeout):
             await trio.sleep_until(close)  # the attempt is about to fail: callers get its error, not "still connecting"
         if not self._answered:
-            self._record.note_overdue(still_connecting(self._record.config.name, self._connect, link))
+            self._life.note_overdue(still_connecting(self._config.name, self._connect, link))
 
     def answered(self) -> None:
         """Note the first answer of the server; the rest of the attempt has ``connect_timeout``."""
@@ -134,13 +137,13 @@ class Patience:
 
 
 @contextmanager
-def open_patience(record: ServerRecord, *, began: float, hurried: bool) -> Iterator[Patience]:
+def open_patience(config: ServerConfig, life: ServerLife, *, began: float, hurried: bool) -> Iterator[Patience]:
     """Bound an attempt to connect, until `Patience.connected` is called.
 
     Raises:
         TimedOut: the attempt took too long.
     """
-    patience = Patience(record, began=began, hurried=hurried)
+    patience = Patience(config, life, began=began, hurried=hurried)
     with patience.scope:
         yield patience
     if patience.scope.cancelled_caught:

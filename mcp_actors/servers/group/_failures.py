@@ -63,23 +63,23 @@ def _start_failure(records: Iterable[ServerRecord], exc: Exception) -> BaseExcep
 
 
 def _connect_failure(record: ServerRecord) -> Exception | None:
-    gave_up = record.config.on_failure == "raise" and record.state == "failed"
-    return record.last_error if record.required or gave_up else None
+    gave_up = record.config.on_failure == "raise" and record.life.state == "failed"
+    return record.life.last_error if record.required or gave_up else None
 
 
 def _unavailable(records: Iterable[ServerRecord]) -> ServerUnavailable | None:
     """Return the error for the server that ended its group; None if a defect ended it."""
-    record = next((r for r in records if r.state == "failed" and r.config.on_failure == "raise"), None)
+    record = next((r for r in records if r.life.state == "failed" and r.config.on_failure == "raise"), None)
     if record is None:
         return None
     name = record.config.name
     failure = ServerUnavailable(
-        f"server {name!r} failed for good and ended its group (on_failure='raise'): {record.last_error}",
+        f"server {name!r} failed for good and ended its group (on_failure='raise'): {record.life.last_error}",
         server=name,
         state="failed",
-        last_error=record.last_error,
+        last_error=record.life.last_error,
     )
-    return caused_by(failure, record.last_error)
+    return caused_by(failure, record.life.last_error)
 
 
 def _is_echo(others: BaseException, failure: ServerUnavailable) -> bool:

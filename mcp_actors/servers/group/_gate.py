@@ -45,16 +45,16 @@ class StartGate:
         for record in self._awaited:
             # Every server leaves `pending` within a few steps, whatever the deadline: the block never sees a server
             # that has not even begun to connect.
-            while record.state == "pending":
-                await record.wait_change()
+            while record.life.state == "pending":
+                await record.life.wait_change()
         with trio.move_on_at(self._deadline):
             for record in self._awaited:
                 while _undecided(record):
-                    await record.wait_change()
+                    await record.life.wait_change()
         for record in self._awaited:
-            while _undecided(record) and not record.deferred:
-                await record.wait_change()
-        if any(record.state == "failed" and record.config.on_failure == "raise" for record in self._awaited):
+            while _undecided(record) and not record.catalog.deferred:
+                await record.life.wait_change()
+        if any(record.life.state == "failed" and record.config.on_failure == "raise" for record in self._awaited):
             # The supervisor is ending the group and cancels this task; the block must not begin meanwhile.
             await trio.sleep_forever()
 
@@ -64,7 +64,7 @@ def _undecided(record: ServerRecord) -> bool:
 
     The state alone does not tell: a failed server is `connecting` again after its back-off, but keeps its error.
     """
-    return record.state in FIRST_CONNECT and record.last_error is None and record.overdue is None
+    return record.life.state in FIRST_CONNECT and record.life.last_error is None and record.life.overdue is None
 
 
 def check_gate(seconds: object, *, remembers: bool) -> None:

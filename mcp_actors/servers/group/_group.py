@@ -75,7 +75,7 @@ class ServerGroup(Mapping[str, ServerRef]):
         self._shown = _Shown([], [], CatalogSnapshot.from_listings((), naming=naming))
 
     def __repr__(self) -> str:
-        states = ", ".join(f"{name}: {record.state}" for name, record in self._records.items())
+        states = ", ".join(f"{name}: {record.life.state}" for name, record in self._records.items())
         return f"<ServerGroup {states or 'empty'}>"
 
     # --- the mapping ------------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ class ServerGroup(Mapping[str, ServerRef]):
 
         This includes a server that is reconnecting after a failure, and one that is ``degraded``.
         """
-        return tuple(self._refs[name] for name, record in self._records.items() if record.troubled)
+        return tuple(self._refs[name] for name, record in self._records.items() if record.life.troubled)
 
     @property
     def errors(self) -> Mapping[str, Exception]:
@@ -128,7 +128,7 @@ class ServerGroup(Mapping[str, ServerRef]):
         An entry disappears when its server becomes ready or is stopped. Entries that could not be loaded come first
         and stay: a server under its name, an unreadable file under its path.
         """
-        errors = {name: record.error for name, record in self._records.items() if record.error is not None}
+        errors = {name: record.life.error for name, record in self._records.items() if record.life.error is not None}
         return MappingProxyType({**self._not_loaded, **errors})
 
     def _in(self, states: frozenset[ServerState]) -> tuple[ServerRef, ...]:
@@ -148,9 +148,9 @@ class ServerGroup(Mapping[str, ServerRef]):
         server are not listed. With a ``catalog_store``, a server that has not connected yet shows the tools of an
         earlier run, also marked as ``deferred``. A snapshot is immutable; a later one has a larger generation.
         """
-        listed = [record for record in self._records.values() if record.listed]
+        listed = [record for record in self._records.values() if record.life.listed]
         tools = [record.catalog.shown for record in listed]
-        marks = [(record.config.name, record.state in ACTIVE, record.deferred) for record in listed]
+        marks = [(record.config.name, record.life.state in ACTIVE, record.catalog.deferred) for record in listed]
         # Compare by identity: comparing tools by value is slow, and every call comes through here.
         before = self._shown
         if marks == before.marks and all(map(is_, tools, before.tools)):

@@ -128,7 +128,7 @@ class CatalogMemory:
             catalog.admission.judge_by(known.accepted or Pins(identity=known.identity))
             return
         if known.legacy is not None and self._records[server].config.protocol == "auto":
-            self._records[server].era = Era("legacy", quirk=known.legacy)
+            self._records[server].session.era = Era("legacy", quirk=known.legacy)
         if known.listed is None:
             catalog.admission.judge_by(known.accepted or Pins())
         else:
@@ -198,7 +198,7 @@ class CatalogMemory:
             return catalog.known
         if unread is not None and catalog.accepted is unread.accepted:
             return False
-        if record.state in ACTIVE and _quirk(record) != kept.legacy:
+        if record.life.state in ACTIVE and _quirk(record) != kept.legacy:
             return True
         # Compare by identity: a comparison by value is slow and left to the thread.
         return catalog.listed is not kept.listed or catalog.accepted is not kept.accepted
@@ -208,7 +208,7 @@ class CatalogMemory:
 
 
 def _quirk(record: ServerRecord) -> str | None:
-    return None if record.era is None else record.era.quirk
+    return None if record.session.era is None else record.session.era.quirk
 
 
 class MemoryActor(Actor):

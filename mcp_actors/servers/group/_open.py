@@ -134,7 +134,7 @@ async def _supervised(
                 try:
                     yield supervisor
                 finally:
-                    closing.leave(name for name, record in records.items() if record.state in CONNECTED)
+                    closing.leave(name for name, record in records.items() if record.life.state in CONNECTED)
     finally:
         hub.close()
         for record in records.values():
@@ -156,7 +156,7 @@ class Follower:
     def __call__(self, event: Event) -> None:
         # The record comes first, so that an observer of the event already finds the server in its new state.
         record = self.records.get(event.actor)
-        if record is not None and record.dormant:
+        if record is not None and record.life.dormant:
             return
         changed = record.follow(event) if record is not None else None
         self.hub.emit(event)

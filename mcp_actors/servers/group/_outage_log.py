@@ -114,19 +114,19 @@ def _text(event: StateChanged, record: ServerRecord, why: str) -> str:
         return f"{'connection lost' if event.old in CONNECTED else 'connect failed, retrying'}: {why}"
     if event.new != "failed":
         return f"{event.new}: {why}"
-    if record.retry_at is None:
+    if record.life.retry_at is None:
         return f"has failed and is not retried: {why}; fix that, then await servers[{event.server!r}].restart()"
     # A server that connects each time and soon fails again has never failed twice in a row.
-    failures = f" after {record.failures} failures in a row" if record.failures > 1 else ""
-    seconds = (record.retry_at - event.at).total_seconds()
+    failures = f" after {record.life.failures} failures in a row" if record.life.failures > 1 else ""
+    seconds = (record.life.retry_at - event.at).total_seconds()
     return f"parked{failures}, next attempt in {seconds:.0f} s: {why}"
 
 
 def _why(event: StateChanged, record: ServerRecord) -> str:
     """Return the reason without the delay until the next attempt, which would make every repetition a new reason."""
-    if record.error is None or event.new not in ("backoff", "failed"):
+    if record.life.error is None or event.new not in ("backoff", "failed"):
         return event.reason
-    return problem_of(record.error)
+    return problem_of(record.life.error)
 
 
 def _is_raised(event: StateChanged, record: ServerRecord) -> bool:

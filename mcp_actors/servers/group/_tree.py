@@ -73,7 +73,7 @@ def _supervisor(record: ServerRecord, closing: ClosingOrder) -> Supervisor:
         mailbox_size=config.mailbox_size,
         overflow=config.overflow,
     )
-    deadlines = ChildSpec(f"{config.name}:deadlines", partial(DeadlineActor, record.deadlines))
+    deadlines = ChildSpec(f"{config.name}:deadlines", partial(DeadlineActor, record.calls.deadlines))
     return Supervisor(
         deadlines,
         server,

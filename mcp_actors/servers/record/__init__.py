@@ -17,6 +17,7 @@ from ._events import (
     ToolsDiffer as ToolsDiffer,
 )
 from ._health import ServerHealth as ServerHealth
+from ._life import ServerLife as ServerLife
 from ._notifications import (
     ClientCallbacks as ClientCallbacks,
     Incoming as Incoming,
@@ -31,9 +32,13 @@ from ._state import (
     STATES as STATES,
     ServerState as ServerState,
 )
-from ._status import ServerInfo as ServerInfo, ServerStatus as ServerStatus
+from ._status import (
+    ServerInfo as ServerInfo,
+    ServerStatus as ServerStatus,
+    Supported as Supported,
+    require as require,
+)
 from ._subscriptions import ResourceUpdated as ResourceUpdated, Subscription as Subscription
-from ._supported import Supported as Supported, require as require
 
 __all__ = [
     "ACTIVE",
@@ -51,6 +56,7 @@ __all__ = [
     "ServerEvent",
     "ServerHealth",
     "ServerInfo",
+    "ServerLife",
     "ServerRecord",
     "ServerState",
     "ServerStatus",

@@ -28,19 +28,19 @@ class CatalogReporter:
 
     Attributes:
         config: the configuration of the server.
-        tell: emits an event about the server.
+        emit: emits an event about the server.
         recover: called when the server lists its tools again.
         mask: masks the credentials of the current connection.
     """
 
     config: ServerConfig
-    tell: Callable[..., None]
+    emit: Callable[..., None]
     recover: Callable[[], None]
     mask: Callable[[str], str]
 
     def changed(self, difference: Difference) -> None:
         """Other tools are shown."""
-        self.tell(ToolsChanged, **asdict(difference))
+        self.emit(ToolsChanged, **asdict(difference))
 
     def differs(self, verdict: PinVerdict) -> None:
         """What is listed is not what was accepted."""
@@ -53,7 +53,7 @@ class CatalogReporter:
             place,
             "; what is new or different is hidden until it is approved" if blocked else "",
         )
-        self.tell(
+        self.emit(
             ToolsDiffer,
             added=verdict.added,
             changed=verdict.changed,
@@ -70,4 +70,4 @@ class CatalogReporter:
         """Something of it is too much."""
         error.args = (self.mask(str(error)),)  # it names what the server lists
         logger.warning("%s", error)
-        self.tell(LimitReached, error=error)
+        self.emit(LimitReached, error=error)

@@ -38,5 +38,5 @@ class ServerRequests:
         Raises:
             ServerError, mcp.MCPError: as for `ServerRef.call_tool`.
         """
-        with self._record.deadlines.begin(request.operation) as deadline:
+        with self._record.calls.deadlines.begin(request.operation) as deadline:
             return await self._caller.ask(evolve(request, deadline=deadline), deadline)

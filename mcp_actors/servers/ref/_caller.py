@@ -58,6 +58,8 @@ class Caller:
     def __init__(self, server: ServerEntry, lifecycle: ActorRef) -> None:
         self._server = server
         self._record = server.record
+        self._life = server.record.life
+        self._calls = server.record.calls
         self._config = server.record.config
         self._actor = server.supervisor.child(server.name)
         self._lifecycle = lifecycle
@@ -103,7 +105,7 @@ class Caller:
                 # Outside the except blocks, so that no failure becomes the `__context__` of the next one.
                 if retries is None:
                     repeatable = request.repeatable(self._record)
-                    retries = Retries(self._config.retry, self._record.tokens, repeatable, deadline.at)
+                    retries = Retries(self._config.retry, self._calls.tokens, repeatable, deadline.at)
                 await self._wait_to_retry(retries, deadline, failure)
                 failure = None
         finally:
@@ -111,10 +113,10 @@ class Caller:
 
     def succeeded(self, deadline: Deadline) -> None:
         """Count the result of a request."""
-        self._record.tokens.succeeded()
+        self._calls.tokens.succeeded()
         if self._record.health.failing:
             self._record.health.answered()
-        self._record.latency.done(trio.current_time() - deadline.began)
+        self._calls.latency.done(trio.current_time() - deadline.began)
 
     async def _wait_to_retry(self, retries: Retries, deadline: Deadline, failure: Exception) -> None:
         """Wait until the next attempt is due, or raise the failure of the last attempt if that is final."""
@@ -135,7 +137,7 @@ class Caller:
             if deadline.expired:
                 raise deadline.keeper.failure(deadline) from failure
         except Exception as exc:
-            self._record.latency.failed()
+            self._calls.latency.failed()
             if isinstance(exc, MCPError) and self._record.health.failing:
                 self._record.health.answered()
             raise
@@ -153,18 +155,18 @@ class Caller:
         Raises:
             ServerUnavailable: the breaker is open.
         """
-        breaker = self._record.breaker
+        breaker = self._calls.breaker
         if breaker is None:
             return None
         ticket = breaker.admit(trio.current_time())
         if ticket is None:
-            raise breaker.refusal(self._record.state, trio.current_time(), datetime.now(UTC), again=deadline.again)
+            raise breaker.refusal(self._life.state, trio.current_time(), datetime.now(UTC), again=deadline.again)
         return ticket
 
     def _settle(self, ticket: Ticket | None, error: BaseException | None) -> None:
         """Report the outcome of an attempt to the breaker."""
-        if ticket is not None and self._record.breaker is not None:
-            self._record.breaker.settle(ticket, trio.current_time(), error)
+        if ticket is not None and self._calls.breaker is not None:
+            self._calls.breaker.settle(ticket, trio.current_time(), error)
 
     def _is_isolated(self, request: Request[Any]) -> bool:
         """Return True if a retry of the request gets a connection of its own."""
@@ -173,7 +175,7 @@ class Caller:
     @property
     def guarded(self) -> bool:
         """Whether the server has a circuit breaker."""
-        return self._record.breaker is not None
+        return self._calls.breaker is not None
 
     def send(self, request: Request[T], deadline: Deadline) -> PendingCall[T]:
         """Put the request into the actor's mailbox.
@@ -183,7 +185,7 @@ class Caller:
         """
         if deadline.expired:  # before there was a message that could have been answered with the error
             raise deadline.keeper.failure(deadline)
-        if self._record.state not in ACTIVE:
+        if self._life.state not in ACTIVE:
             self._fail_or_wake()
         deadline.call = call = self._actor.send_request(request)
         return call
@@ -192,7 +194,7 @@ class Caller:
         """Translate the kernel's error about this server's actor; return any other exception unchanged."""
         if not isinstance(exc, ActorError) or exc.actor != self._actor.name:
             return exc  # an ActorError about another actor comes from a middleware that has called it
-        reason: BaseException | None = self._record.error
+        reason: BaseException | None = self._life.error
         failure: ServerError
         match exc:
             case ActorCrashed():
@@ -215,11 +217,12 @@ class Caller:
         The caller also waits for the close. The attempt ends early when the server is stopped or its group is closed.
         """
         if not self._is_wanted():
-            raise self.unavailable() from self._record.error
+            raise self.unavailable() from self._life.error
         record = ServerRecord(self._config, _unheard, required=True, callbacks=self._record.callbacks)
-        record.wanted, record.era, record.deadlines = True, self._record.era, self._record.deadlines
+        record.life.wanted = True
+        record.session.era, record.session.log_level = self._record.session.era, self._record.session.log_level
+        record.calls.deadlines = self._calls.deadlines
         record.catalog = self._record.catalog.copy_for_isolated()
-        record.log_level = self._record.log_level
         name = f"{self._config.name}:isolated"
         try:
             with trio.move_on_at(deadline.at) as connecting:
@@ -234,7 +237,7 @@ class Caller:
                         background.start_soon(self._end_with_server, request, call, name=f"{name}:end")
                         return await call.wait()
             if not self._is_wanted():
-                raise self.unavailable() from self._record.error
+                raise self.unavailable() from self._life.error
             raise deadline.keeper.failure(deadline)
         except ActorStartError as exc:
             if isinstance(exc.__cause__, ConnectFailed):
@@ -248,13 +251,13 @@ class Caller:
 
     def _is_wanted(self) -> bool:
         """Return False once the server was stopped or its group was closed."""
-        return self._record.wanted and self._lifecycle.state == "running"
+        return self._life.wanted and self._lifecycle.state == "running"
 
     async def _wait_unwanted(self) -> None:
         """Wait until the server is stopped or its group is closed."""
         with suppress(ServerUnavailable):  # the group was closed
             while self._is_wanted():
-                await self._record.wait_change()
+                await self._life.wait_change()
 
     async def _cancel_with_server(self, connecting: trio.CancelScope) -> None:
         """Cancel the connect of an isolated attempt when the server is stopped."""
@@ -274,37 +277,37 @@ class Caller:
         Raises:
             ServerUnavailable: the server is configured with ``when_down="fail"``.
         """
-        if self._record.dormant:
+        if self._life.dormant:
             self.wake()
-        elif self._config.when_down == "fail" and self._record.error is not None:
-            raise self.unavailable() from self._record.error
+        elif self._config.when_down == "fail" and self._life.error is not None:
+            raise self.unavailable() from self._life.error
 
     def wake(self) -> None:
         """Start to connect a lazy server, without waiting. Requests wait in the mailbox, as for any connect."""
-        self._record.wanted = True
+        self._life.wanted = True
         try:
             self._lifecycle.tell_nowait(Start((self._server,)))
         except ActorStopped:
-            raise self._record.group_left() from None
+            raise self._life.group_left() from None
 
     def given_up(self) -> ServerUnavailable | None:
         """Return the error for a subscription to a server that will not come back by itself; otherwise None.
 
         Also None while the group is being closed, which ends subscriptions with an error of its own.
         """
-        gone = self._record.state in ("failed", "stopped") and not self._record.returning
+        gone = self._life.state in ("failed", "stopped") and not self._life.returning
         return self.unavailable() if gone and self._lifecycle.state == "running" else None
 
     def unavailable(self) -> ServerUnavailable:
         """Return the error for a request to a server that does not serve."""
-        name, state, error = self._config.name, self._record.state, self._record.error
+        name, state, error = self._config.name, self._life.state, self._life.error
         if self._lifecycle.state != "running":
             # The block has ended and the servers are being stopped; `ServerRecord.leave` follows only after that.
-            return self._record.group_left()
-        if self._record.overdue is not None:
-            message = f"{self._record.overdue}; wait longer with wait_state('ready'), or raise connect_timeout"
+            return self._life.group_left()
+        if self._life.overdue is not None:
+            message = f"{self._life.overdue}; wait longer with wait_state('ready'), or raise connect_timeout"
             return ServerUnavailable(message, server=name, state=state, last_error=error)
-        retry_at = self._record.retry_at
+        retry_at = self._life.retry_at
         if error is None:
             problem = f"is {state}; to connect it again, await servers[{name!r}].start()"
         elif state in ("pending", "connecting", "backoff"):
@@ -339,8 +342,8 @@ class Caller:
             f"server {name!r} was stopped during {request.operation}, which may have taken effect; send it again only "
             "if a second time does no harm",
             server=name,
-            state=self._record.state,
-            last_error=self._record.error,
+            state=self._life.state,
+            last_error=self._life.error,
             outcome="unknown",
         )
 

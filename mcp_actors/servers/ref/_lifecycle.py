@@ -117,18 +117,18 @@ async def _turns(servers: tuple[ServerEntry, ...]) -> AsyncIterator[None]:
 
 def _due(servers: tuple[ServerEntry, ...]) -> tuple[ServerEntry, ...]:
     """Return the servers that have failed and were not stopped explicitly."""
-    return tuple(server for server in servers if server.record.wanted and server.record.state in FAILED)
+    return tuple(server for server in servers if server.record.life.wanted and server.record.life.state in FAILED)
 
 
 async def _reconnect(servers: tuple[ServerEntry, ...]) -> None:
     for server in servers:
-        server.record.set_returning(True)
+        server.record.life.set_returning(True)
     try:
         await _each(_suspend, servers)
         await _start(servers)
     finally:
         for server in servers:
-            server.record.set_returning(False)
+            server.record.life.set_returning(False)
 
 
 async def _start(servers: tuple[ServerEntry, ...]) -> None:
@@ -141,10 +141,10 @@ async def _start(servers: tuple[ServerEntry, ...]) -> None:
 
 
 async def _try_start(server: ServerEntry, failures: dict[str, ConnectFailed]) -> None:
-    if not server.record.wanted:  # stop() was called meanwhile
+    if not server.record.life.wanted:  # stop() was called meanwhile
         return
-    server.record.parked = False
-    if server.record.state not in CONNECTED:
+    server.record.life.parked = False
+    if server.record.life.state not in CONNECTED:
         server.record.health.forgive()
     try:
         await server.supervisor.restart_child(server.name)
@@ -162,7 +162,7 @@ async def _suspend(server: ServerEntry) -> None:
 
 async def _stop(server: ServerEntry) -> None:
     await server.supervisor.stop_child(server.name)
-    server.record.note_stopped()
+    server.record.life.note_stopped()
 
 
 async def _each(step: Callable[[ServerEntry], Awaitable[None]], servers: Iterable[ServerEntry]) -> None:
@@ -188,7 +188,7 @@ async def change(lifecycle: ActorRef, message: Reconnect | Start | Stop) -> None
     if not (isinstance(message, Reconnect) and message.failed_only):
         # Set before the change waits for its turn: the latest call of start() or stop() wins.
         for server in message.servers:
-            server.record.wanted = not isinstance(message, Stop)
+            server.record.life.wanted = not isinstance(message, Stop)
     try:
         with trio.CancelScope() as waiting:
             async with open_background() as background:
@@ -197,14 +197,14 @@ async def change(lifecycle: ActorRef, message: Reconnect | Start | Stop) -> None
                     background.start_soon(_leave_if_overdue, waiting, server.record, message.servers, name=task)
                 await lifecycle.call(message)
     except (ActorStopped, ActorCrashed):
-        raise message.servers[0].record.group_left() from None
+        raise message.servers[0].record.life.group_left() from None
 
 
 async def _leave_if_overdue(waiting: trio.CancelScope, record: ServerRecord, servers: tuple[ServerEntry, ...]) -> None:
     """Cancel the wait when a server is overdue and no other server has to be waited for."""
     with suppress(ServerUnavailable):  # the group was closed
         while True:
-            await record.wait_connected()
-            if record.overdue and not any(server.record.awaited for server in servers):
+            await record.life.wait_connected()
+            if record.life.overdue and not any(server.record.life.awaited for server in servers):
                 waiting.cancel("every server that is still connecting is overdue")
-            await record.wait_change()
+            await record.life.wait_change()

@@ -61,7 +61,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
     @property
     def state(self) -> ServerState:
         """``pending, connecting, ready, degraded, unhealthy, backoff, failed, stopping`` or ``stopped``."""
-        return self._record.state
+        return self._record.life.state
 
     @property
     def info(self) -> ServerInfo:
@@ -70,36 +70,36 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         Raises:
             ServerUnavailable: the server has never been connected.
         """
-        if self._record.info is None:
+        if self._record.session.info is None:
             raise ServerUnavailable(
                 f"server {self.name!r} has no info because it has never been connected (it is {self.state}); "
                 "await wait_state('ready') first",
                 server=self.name,
                 state=self.state,
-                last_error=self._record.error,
+                last_error=self._record.life.error,
             )
-        return self._record.info
+        return self._record.session.info
 
     def statistics(self) -> ServerStatus:
         """Return a frozen snapshot of the server's state and counters."""
         record, actor = self._record, self._actor.statistics()
         return ServerStatus(
             name=self.name,
-            state=record.state,
-            since=record.since,
-            changed_at=record.changed_at,
-            retry_at=record.retry_at,
-            reason=record.reason,
-            incarnation=record.incarnation,
-            pid=record.pid,
-            last_error=record.last_error,
-            failures=record.failures,
-            restarts=max(0, record.connects - 1),
+            state=record.life.state,
+            since=record.life.since,
+            changed_at=record.life.changed_at,
+            retry_at=record.life.retry_at,
+            reason=record.life.reason,
+            incarnation=record.life.incarnation,
+            pid=record.session.pid,
+            last_error=record.life.last_error,
+            failures=record.life.failures,
+            restarts=max(0, record.life.connects - 1),
             queued=actor.queued,
             in_flight=actor.in_flight,
-            tools=len(record.tools),
-            health=record.health.status(connected=record.state in CONNECTED),
-            latency=record.latency.snapshot(),
+            tools=len(record.catalog.tools),
+            health=record.health.status(connected=record.life.state in CONNECTED),
+            latency=record.calls.latency.snapshot(),
         )
 
     async def wait_state(self, *states: ServerState) -> ServerState:
@@ -112,7 +112,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             ValueError: a state is unknown, or none was given.
         """
         check_states(f"server {self.name!r}", states, STATES)
-        return await self._record.wait_state(*states)
+        return await self._record.life.wait_state(*states)
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -192,14 +192,14 @@ class ServerRef(ResourceFunctions, PromptFunctions):
     ) -> tuple[CallTool, Deadline]:
         """Validate a call and start its deadline."""
         record = self._record
-        record.checks.check_request(name, meta)
+        record.catalog.checks.check_request(name, meta)
         record.catalog.admission.check_call(name)
-        checks = None if record.config.middleware else record.checks  # middleware may add what is missing
+        checks = None if record.config.middleware else record.catalog.checks  # middleware may add what is missing
         if checks is not None:
             arguments = checks.check_arguments(name, arguments)
         tool = ToolRequest(server=record.config.name, name=name, arguments=arguments, meta=meta)
-        deferred = record.deferred and any(remembered.name == name for remembered in record.tools)
-        deadline = record.deadlines.begin(f"tools/call {name!r}")
+        deferred = record.catalog.deferred and any(remembered.name == name for remembered in record.catalog.tools)
+        deadline = record.calls.deadlines.begin(f"tools/call {name!r}")
         return CallTool(tool, progress, idempotent, checks, deferred=deferred, deadline=deadline), deadline
 
     async def list_tools(self) -> tuple[Tool, ...]:
@@ -268,7 +268,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             NotSupported: the server has no ``Callbacks.roots``.
             RequestTimedOut, ConnectionLost, ServerUnavailable, LimitExceeded, HttpStatusError: as for `call_tool`.
         """
-        if self._record.state in CONNECTED:
+        if self._record.life.state in CONNECTED:
             await self._ask(TellRootsChanged())
         else:
             await trio.lowlevel.checkpoint()
@@ -336,7 +336,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             ServerUnavailable: the server has failed or was stopped, so it will not become ready by itself; or it is
                 optional and has not answered within ``connect_timeout``, and keeps ``connecting``.
         """
-        if self._record.dormant:
+        if self._record.life.dormant:
             self._caller.wake()
-        if await self._record.wait_connected() not in ACTIVE:
-            raise self._caller.unavailable() from self._record.error
+        if await self._record.life.wait_connected() not in ACTIVE:
+            raise self._caller.unavailable() from self._record.life.error

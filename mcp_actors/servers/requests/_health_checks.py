@@ -79,7 +79,7 @@ async def check_health(record: ServerRecord, actor: ActorRef) -> Health:
     """
     health, asked = record.health, trio.current_time()
     error: Exception | None = None
-    if record.state in CONNECTED:
+    if record.life.state in CONNECTED:
         error = await _ask(record, actor)
         if error is None:
             health.answered()
@@ -88,11 +88,11 @@ async def check_health(record: ServerRecord, actor: ActorRef) -> Health:
     else:
         await trio.lowlevel.checkpoint()
     seconds, now = trio.current_time() - asked, datetime.now(UTC)
-    if record.state in CONNECTED and error is None:
+    if record.life.state in CONNECTED and error is None:
         health.last_check = Health(status="healthy", message="it answers", latency=seconds, checked_at=now)
     else:
-        problem = error if record.state in CONNECTED else record.error
-        message = f"is {record.state}" + (f": {problem_of(problem)}" if problem is not None else "")
+        problem = error if record.life.state in CONNECTED else record.life.error
+        message = f"is {record.life.state}" + (f": {problem_of(problem)}" if problem is not None else "")
         health.last_check = Health(status="unhealthy", message=message, latency=None, checked_at=now)
     return health.last_check
 
@@ -108,7 +108,7 @@ async def _ask(record: ServerRecord, actor: ActorRef) -> Exception | None:
         except HttpStatusError as exc:
             return None if exc.status == TOO_MANY_REQUESTS else exc
         except Exception as exc:
-            record.masker.clean(exc)
+            record.session.masker.clean(exc)
             return exc
         return None
     return RequestTimedOut(

@@ -71,8 +71,8 @@ class Request(Call[T], ABC):
 
 def meta_for(client: Client, record: ServerRecord, meta: Mapping[str, Any] | None = None) -> RequestParamsMeta | None:
     """Return the ``_meta`` of a request: the caller's, plus the log level since 2026-07-28 (see `_log_level`)."""
-    if record.log_level is not None and client.protocol_version in MODERN_PROTOCOL_VERSIONS:
-        meta = {LOG_LEVEL_META_KEY: record.log_level, **(meta or {})}
+    if record.session.log_level is not None and client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        meta = {LOG_LEVEL_META_KEY: record.session.log_level, **(meta or {})}
     return None if meta is None else dict(meta)  # type: ignore[return-value]  # a TypedDict, open to more
 
 
@@ -85,6 +85,6 @@ async def request_internally(record: ServerRecord, actor: ActorRef, request: Req
         ActorError: the actor cannot answer, for example because the connection was lost.
         ServerError, mcp.MCPError: the request failed.
     """
-    with record.deadlines.begin(request.operation) as deadline:
+    with record.calls.deadlines.begin(request.operation) as deadline:
         deadline.call = call = actor.send_request(evolve(request, deadline=deadline))
         return await call.wait()

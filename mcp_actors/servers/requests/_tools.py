@@ -71,7 +71,7 @@ class CallTool(Request[CallToolResult]):
         )
 
     def _listed(self, record: ServerRecord) -> Tool | None:
-        return next((each.tool for each in record.tools if each.name == self.tool.name), None)
+        return next((each.tool for each in record.catalog.tools if each.name == self.tool.name), None)
 
     async def through(
         self, send: Callable[[Request[CallToolResult]], Awaitable[CallToolResult]], middleware: tuple[Middleware, ...]
@@ -96,9 +96,9 @@ class CallTool(Request[CallToolResult]):
         record.catalog.admission.check_call(self.tool.name)
         if self.deferred and self._listed(record) is None:
             raise _gone(self.tool.name, record)
-        if self.checked_by is not record.checks:
+        if self.checked_by is not record.catalog.checks:
             # The listing has changed since the call, was unknown then, or a middleware may have changed the arguments.
-            arguments = record.checks.check_arguments(self.tool.name, arguments)
+            arguments = record.catalog.checks.check_arguments(self.tool.name, arguments)
         meta = meta_for(client, record, self.tool.meta)
         call = partial(client.call_tool, self.tool.name, None if arguments is None else dict(arguments), meta=meta)
         try:
@@ -110,7 +110,7 @@ class CallTool(Request[CallToolResult]):
             if exc.code == METHOD_NOT_FOUND and self._needs_a_task(record):
                 raise self._not_as_a_task(config.name) from exc
             raise
-        record.checks.check_result(self.tool.name, result)
+        record.catalog.checks.check_result(self.tool.name, result)
         return result
 
     async def _call_with_progress(self, call: Callable[..., Awaitable[CallToolResult]], server: str) -> CallToolResult:
@@ -152,7 +152,7 @@ class CallTool(Request[CallToolResult]):
 
 def _gone(name: str, record: ServerRecord) -> ToolNotFound:
     """Return the error for a remembered tool that the server does not list any more."""
-    server, known = record.config.name, [tool.name for tool in record.tools]
+    server, known = record.config.name, [tool.name for tool in record.catalog.tools]
     near = difflib.get_close_matches(name, known, n=3)
     shown = ", ".join(map(repr, known[:MAX_NAMED])) or "none"
     more = f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""

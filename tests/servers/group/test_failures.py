@@ -126,13 +126,13 @@ def unavailable(name: str) -> ServerUnavailable:
 )
 async def test_only_echoes_of_the_failure_are_left_out(from_block: list[Exception], kept: int) -> None:
     record = ServerRecord(server("b", on_failure="raise"), lambda _: None, required=False)
-    record.state = "failed"
-    record.note_failure(OSError("gone"))
+    record.life.state = "failed"
+    record.life.note_failure(OSError("gone"))
     with pytest.raises((ServerUnavailable, ExceptionGroup)) as caught, translate([record]):
         raise ExceptionGroup("both", [RestartLimitReached("", actor=GROUP), *from_block])
     failures = leaves(caught.value)
     assert isinstance(failures[0], ServerUnavailable)
-    assert failures[0].last_error is record.last_error
+    assert failures[0].last_error is record.life.last_error
     assert failures[1:] == (leaves(from_block[0]) if kept else [])
 
 

@@ -77,7 +77,7 @@ class Notifications:
             if has_callbacks
             else "make the server send fewer, or stop it",
         )
-        self._record.tell(Flooded, limit=self._meter.limit)
+        self._record.life.emit(Flooded, limit=self._meter.limit)
 
     async def finish(self) -> None:
         """Wait a moment until the notifications that arrived before the end of the connection were delivered."""

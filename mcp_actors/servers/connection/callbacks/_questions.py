@@ -126,8 +126,8 @@ class Questions:
         return self._failed(kind, reason, None, INTERNAL_ERROR, modern=modern)
 
     def _progress_timeout_suspended(self) -> AbstractContextManager[None]:
-        """Suspend the progress_timeout of all requests. If the request is known, `_input_required` does that for it."""
-        return nullcontext() if current_trace().deadline is not None else self._record.deadlines.held()
+        """Suspend the progress_timeout of all requests. If the request is known, `_sdk` does that for it."""
+        return nullcontext() if current_trace().deadline is not None else self._record.calls.deadlines.held()
 
     def _failed(self, kind: str, reason: str, cause: Exception | None, code: int, *, modern: bool) -> ErrorData:
         """Return the error of a callback that failed, without its text, which may be confidential."""

@@ -1,0 +1,325 @@
+"""The state of one server over all its connections, and the waits for it."""
+
+from __future__ import annotations
+
+import logging
+import math
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from ..._errors import ServerUnavailable
+from ...kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting, Stopped
+from ..basics import problem_of
+from ._events import HealthChanged, Recovered, ServerEvent, StateChanged
+from ._state import CONNECTED, FAILED, LISTED, SETTLED, ServerState
+from ._transitions import next_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...config import ServerConfig
+    from ..tools import ServerCatalog
+    from ..transports import Link
+    from ._health import ServerHealth
+
+__all__ = ["ServerLife"]
+
+logger = logging.getLogger("mcp_actors.servers")
+
+E = TypeVar("E", bound=ServerEvent)
+
+
+class ServerLife:
+    """The state of one server, the reasons for it, and what is wanted of the server.
+
+    Attributes:
+        state: the fold of the events of its actor (`follow`, which also writes the next eight).
+        since: `trio.current_time` at the last change of the state.
+        changed_at: the wall-clock time of that change.
+        parked: True from being parked until it serves or is started explicitly, also while it is retried.
+        incarnation: the number of the current or last incarnation of its actor.
+        connects: the number of attempts to connect.
+        failures: failed connects and lost connections since it last served.
+        error: the current problem; None while it serves. The connection may replace it (`note_failure`).
+        last_error: the last failure, kept after the server has recovered.
+        overdue: the warning about a connect that has exceeded ``connect_timeout`` and goes on; else None. Callers no
+            longer wait for it, unless the server is required. Written by the connection (`note_overdue`).
+        wanted: whether the server should be running. False after `stop()`, and for a lazy server that has not been used
+            yet. Written in the step of the caller (``ref._lifecycle``, `Caller.wake`).
+        returning: True while it is disconnected in order to connect again. Written by the lifecycle actor; `follow`
+            resets it when the new connect begins.
+        left: True once its ``open_servers`` block has exited; nothing changes any more.
+
+    Args:
+        config: the configuration of the server.
+        emit: emits an event.
+        catalog: its tools; while they are not listed, a connected server is degraded.
+        health: its health; while that is bad, a connected server is degraded or unhealthy.
+        required: whether callers wait for it without a limit while it connects.
+        on_change: called at each change of the state.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        emit: Callable[[Event], None],
+        catalog: ServerCatalog,
+        health: ServerHealth,
+        *,
+        required: bool,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.state: ServerState = "pending"
+        self.since: float = trio.current_time()
+        self.changed_at: datetime = datetime.now(UTC)
+        self.parked: bool = False
+        self.incarnation: int = 0
+        self.connects: int = 0
+        self.failures: int = 0
+        self.error: Exception | None = None
+        self.last_error: Exception | None = None
+        self.overdue: str | None = None
+        self.wanted: bool = config.connect == "eager"
+        self.returning: bool = False
+        self.left: bool = False
+        self._config = config
+        self._required = required
+        self._emit = emit
+        self._catalog = catalog
+        self._health = health
+        self._on_change = on_change
+        self._reason = "nobody has asked for it" if config.connect == "lazy" else "it is about to be connected"
+        self._link: Link | None = None
+        self._retry_at: datetime | None = None
+        self._change: trio.Event | None = None
+
+    # --- views ------------------------------------------------------------------------------------------------------
+
+    @property
+    def dormant(self) -> bool:
+        """True for a lazy server that has not been used yet. The events of its actor mean nothing until then."""
+        return self.state == "pending" and not self.wanted
+
+    @property
+    def retry_at(self) -> datetime | None:
+        """The time of the next attempt of a parked server; None if there is none."""
+        return self._retry_at if self.state == "failed" and self.wanted and not self.left else None
+
+    @property
+    def troubled(self) -> bool:
+        """True while it has an error, also while it reconnects."""
+        return self.error is not None or self.state in FAILED
+
+    @property
+    def listed(self) -> bool:
+        """True while its tools are shown. The tools of a parked server stay hidden while it is retried."""
+        return (self.state in LISTED and not self.parked) or self.returning
+
+    @property
+    def awaited(self) -> bool:
+        """True while it is about to be connected and callers wait for that."""
+        return (self.returning or self.state == "connecting") and (self._required or self.overdue is None)
+
+    @property
+    def level_of_attempt(self) -> int:
+        """The log level of a warning about a connect, which repeats at each attempt of an outage."""
+        return logging.WARNING if self.error is None else logging.DEBUG
+
+    @property
+    def reason(self) -> str:
+        """The reason for the state. While a process starts, that is the last line of its stderr."""
+        if self._link is None:
+            return self._reason
+        return self._link.obituary().last_line or f"{self._reason}; its process has written nothing to stderr"
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def follow(self, event: Event) -> StateChanged | None:
+        """Take an event of the server's actor into account. Return the event to emit if the state has changed."""
+        self.incarnation = event.incarnation
+        match event:
+            case Crashed(error=error) | StartFailed(error=error):
+                self.failures += 1
+                self.note_failure(error)
+            case GaveUp(error=error, retry_in=retry_in):
+                self.note_failure(error if self.error is None else None)
+                self.parked = True
+                self._retry_at = None if retry_in is None else event.at + timedelta(seconds=retry_in)
+            case Starting():
+                self.connects += 1
+                self.returning = False
+            case Started() | Recovered() | HealthChanged():
+                self.error = None
+                self.failures = 0
+                self.parked = False
+                self.note_failure(self._catalog.failure)
+                self.note_failure(self._health.problem)
+        new = next_state(self.state, event, serving=self._serving_state())
+        return self._become(new, event) if new != self.state else None
+
+    def _serving_state(self) -> ServerState:
+        """Return the state of the server while it is connected."""
+        if self._health.condition == "healthy":
+            return "ready" if self._catalog.failure is None else "degraded"
+        return self._health.condition
+
+    def note_failure(self, error: BaseException | None) -> None:
+        """Remember a failure, or a better description of the last one."""
+        if isinstance(error, Exception):
+            # The frames of its traceback refer to the connection, and so to the credentials of the connection.
+            self.error = self.last_error = error.with_traceback(None)
+
+    def recover(self) -> None:
+        """Note that a connected server lists its tools again."""
+        self._follow_own(Recovered)
+
+    def health_changed(self) -> None:
+        """Note that the health of a connected server has changed."""
+        self._follow_own(HealthChanged)
+
+    def emit(self, kind: type[ServerEvent], **details: object) -> None:
+        """Emit an event about this server."""
+        self._emit(self._event(kind, **details))
+
+    def _follow_own(self, kind: type[ServerEvent]) -> None:
+        if self.state in CONNECTED and (changed := self.follow(self._event(kind))) is not None:
+            self._emit(changed)
+
+    def _event(self, kind: type[E], **details: object) -> E:
+        common = {"actor": self._config.name, "incarnation": self.incarnation, "time": trio.current_time()}
+        return kind(**common, **details)  # type: ignore[arg-type]  # each caller knows its kind's fields
+
+    def note_stopped(self) -> None:
+        """Become ``stopped`` if the server has failed: no actor runs whose end could be followed."""
+        if self.state == "failed":
+            stopped = Stopped(actor=self._config.name, incarnation=self.incarnation, time=trio.current_time())
+            if (changed := self.follow(stopped)) is not None:
+                self._emit(changed)
+
+    def note_connecting(self, link: Link) -> None:
+        """Note the link over which the server is being connected."""
+        self._link = link
+
+    def note_overdue(self, warning: str) -> None:
+        """Log and remember that the server has not answered within ``connect_timeout``; it goes on connecting."""
+        if self.overdue is None:
+            self.overdue = warning
+            logger.log(self.level_of_attempt, "%s", self.overdue)
+            self._wake()
+
+    def set_returning(self, returning: bool) -> None:
+        """Note that the server is about to be disconnected in order to connect again, or that this has ended."""
+        self.returning = returning
+        self._wake()
+
+    def leave(self) -> None:
+        """Note that the ``open_servers`` block has exited."""
+        self.left = True
+        self._wake()
+
+    # --- waits ------------------------------------------------------------------------------------------------------
+
+    async def wait_state(self, *states: ServerState) -> ServerState:
+        """Wait until the state is one of these, and return it. A very short state may be missed.
+
+        Raises:
+            ServerUnavailable: the group was left in another state.
+        """
+        await trio.lowlevel.checkpoint()
+        while self.state not in states:
+            await self.wait_change()
+        return self.state
+
+    async def wait_connected(self) -> ServerState:
+        """Wait until the server is ``ready``, ``degraded``, ``failed`` or ``stopped``, and return its state.
+
+        A server that is not required is awaited for at most its ``connect_timeout``.
+        """
+        timeout = self._config.connect_timeout
+        until = math.inf if self._required or timeout is None else trio.current_time() + timeout
+        await trio.lowlevel.checkpoint()
+        while self.returning or self.state not in SETTLED:
+            with trio.move_on_at(until if self.overdue else math.inf) as scope:
+                await self.wait_change()
+            if scope.cancelled_caught:
+                break
+        return self.state
+
+    async def wait_change(self) -> None:
+        """Wait until the state changes.
+
+        Raises:
+            ServerUnavailable: the group was left.
+        """
+        if self.left:
+            raise self.group_left()
+        if self._change is None:
+            self._change = trio.Event()
+        await self._change.wait()
+
+    def group_left(self) -> ServerUnavailable:
+        """Return the error for the use of a server after its ``open_servers`` block."""
+        return ServerUnavailable(
+            f"server {self._config.name!r}: is {self.state}, as its group was left; open the group again",
+            server=self._config.name,
+            state=self.state,
+            last_error=self.error,
+        )
+
+    def _wake(self) -> None:
+        self._on_change()
+        if self._change is not None:
+            self._change.set()
+            self._change = None
+
+    # --- changes of the state ---------------------------------------------------------------------------------------
+
+    def _become(self, new: ServerState, event: Event) -> StateChanged:
+        old, self.state = self.state, new
+        self.since, self.changed_at = event.time, event.at
+        self.overdue = self._link = None
+        self._reason = reason = self._reason_of(event)
+        if new == "stopped":
+            self.error = None
+        self._wake()
+        return StateChanged(
+            actor=event.actor,
+            incarnation=event.incarnation,
+            time=event.time,
+            wall=event._wall,
+            old=old,
+            new=new,
+            reason=reason,
+        )
+
+    def _number_of_tools(self) -> str:
+        number = "1 tool" if len(self._catalog.tools) == 1 else f"{len(self._catalog.tools)} tools"
+        return number if self.error is None else f"{number}, as it does not list them: {problem_of(self.error)}"
+
+    def _reason_of(self, event: Event) -> str:
+        """Describe why the state changes."""
+        now = problem_of(self.error) if self.error is not None else "no error is known"
+        match event:
+            case Starting():
+                reason = "first connect" if self.connects == 1 else f"connect number {self.connects}"
+            case Started():
+                reason = f"connected, {self._number_of_tools()}"
+            case Recovered():
+                reason = f"it lists its tools again: {self._number_of_tools()}"
+            case HealthChanged() if self._health.problem is None:
+                reason = f"it answers again: {self._number_of_tools()}"
+            case HealthChanged():
+                reason = f"{self._health.ladder.failures} failures in a row, the last: {now}"
+            case Crashed():
+                reason = now
+            case Restarting(delay=delay):
+                reason = f"trying again in {delay:.3g} s, after: {now}"
+            case GaveUp(retry_in=None):
+                reason = f"no further attempt, after: {now}"
+            case GaveUp(retry_in=float(seconds)):
+                reason = f"next attempt in {seconds:.0f} s, after: {now}"
+            case _:
+                reason = "asked to stop" if self.error is None else f"stopped, after: {now}"
+        return reason
