@@ -169,8 +169,8 @@ async def test_a_refresh_that_fails_keeps_the_old_list_and_is_tried_again(
         assert 1 + 2 + 4 + 8 + 16 < trio.current_time() < 45
     [line] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert line.startswith(
-        "server 'here': its tools have changed, but it does not list them: the list is lost; those that it listed "
-        "last stay in the catalogue, and it is asked again in 1"
+        "server 'here': its tools have changed, but tools/list failed: the list is lost; the catalogue keeps the last "
+        "list, and the request is repeated in 1"
     )
 
 

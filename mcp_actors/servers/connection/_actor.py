@@ -47,7 +47,7 @@ from ._negotiation import Negotiation
 from ._phase import Phase
 from ._sdk import disable_result_validation, too_many_rounds, watch_input_requests
 from .callbacks import open_callbacks
-from .upkeep import Listening, keep_refreshed, lists_that_change, renew_subscriptions
+from .upkeep import ChangeStream, keep_refreshed, lists_that_change, renew_subscriptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -219,7 +219,7 @@ class ServerActor(Actor):
         """Receive notifications of changes; modern servers send them only over a stream that the client opens."""
         link.hear_of_gaps(partial(incoming.listeners.tell, NotificationsMissed()))
         if lists := lists_that_change(self._client):
-            await Listening(self._name, self._client, incoming, lists, self._endpoint_gone).begin()
+            await ChangeStream(self._name, self._client, incoming, lists, self._endpoint_gone).begin()
 
     def _endpoint_gone(self, over: ConnectionOver) -> None:
         if self._phase.connected:  # else the handshake fails by itself

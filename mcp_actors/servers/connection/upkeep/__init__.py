@@ -1,4 +1,4 @@
-"""What a connection does by itself: keep tools fresh, listen for changes, renew subscriptions.
+"""The background tasks of a connection: refresh tools, receive changes, renew subscriptions.
 
 Only the actor comes in, and refs for the message that subscribes. It may touch requests, the record and everything
 below, but not the connection around it.
@@ -6,8 +6,8 @@ below, but not the connection around it.
 
 from __future__ import annotations
 
-from ._notifications import Listening as Listening, lists_that_change as lists_that_change
+from ._notifications import ChangeStream as ChangeStream, lists_that_change as lists_that_change
 from ._subscriptions import Subscribe as Subscribe, renew_subscriptions as renew_subscriptions
 from ._tools import keep_refreshed as keep_refreshed
 
-__all__ = ["Listening", "Subscribe", "keep_refreshed", "lists_that_change", "renew_subscriptions"]
+__all__ = ["ChangeStream", "Subscribe", "keep_refreshed", "lists_that_change", "renew_subscriptions"]

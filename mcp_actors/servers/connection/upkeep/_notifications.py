@@ -1,11 +1,12 @@
-"""Hears of changes where one has to ask for that: since 2026-07-28 they are told over a stream that the client opens.
+"""Keep the stream open over which a modern server announces changed lists.
 
-One task for each connection, in the tree of the actor's owner, keeps that stream open for the lists that the server
-says can change. What comes over it reaches the listeners in the same way as an older server's notifications do (see
-`Listeners`), for the SDK passes on both alike; here they are only counted off. Nothing is sent again that was sent
-while there was no stream, so whenever one is opened anew, listeners are told that they may have missed something.
+Since 2026-07-28 a server sends these notifications only over a stream that the client opens (``subscriptions/listen``).
+One task per connection, in the tree of the actor's owner, keeps it open for the lists that the server says can change.
+The SDK passes these notifications to the same handler as those of an older server, so listeners see no difference and
+this task only consumes the stream. A server never repeats what it sent while there was no stream, so each time the
+stream is opened again, listeners receive `NotificationsMissed`.
 
-A server that does not let anybody listen is quietly done without. It would be asked for its tools at every connect.
+A server that refuses the stream is used without it: its tools are listed at every connect.
 """
 
 from __future__ import annotations
@@ -33,26 +34,26 @@ if TYPE_CHECKING:
 
     from mcp import Client
 
-__all__ = ["Listening", "Lists", "lists_that_change"]
+__all__ = ["ChangeStream", "Lists", "lists_that_change"]
 
 logger = logging.getLogger("mcp_actors.servers")
 
 HEAD_START: Final = 0.25
-"""Seconds that a connect waits for the stream to stand before it lists the tools, so that no change falls between the
-two. If it takes longer the tools are listed once more, later."""
+"""Seconds that a connect waits for the stream before it lists the tools, so that no change between the two is missed.
+If the stream opens later, the tools are listed again."""
 
-AGAIN: Final = Backoff(first=0.1, initial=1.0, maximum=60.0, jitter=0.1)
+RECONNECT_BACKOFF: Final = Backoff(first=0.1, initial=1.0, maximum=60.0, jitter=0.1)
 """Seconds from the end of a stream to the next."""
 
 LASTING: Final = 30.0
-"""Seconds after which a stream counts as one that stood: its end is then the first of a new row."""
+"""Seconds after which a stream counts as stable: its end starts the back-off anew."""
 
 REFUSALS: Final = (METHOD_NOT_FOUND, INVALID_REQUEST, INVALID_PARAMS)
-"""Errors with which a server says that it lets nobody listen."""
+"""Error codes of a server that does not support the stream."""
 
 
 class Lists(TypedDict, total=False):
-    """Which lists to hear of, in the words of `mcp.Client.listen`."""
+    """The lists that may change, as keyword arguments of `mcp.Client.listen`."""
 
     tools_list_changed: bool
     prompts_list_changed: bool
@@ -60,7 +61,7 @@ class Lists(TypedDict, total=False):
 
 
 def lists_that_change(client: Client) -> Lists:
-    """Return the lists of a server of which one has to ask to hear; none for a server of the legacy era."""
+    """Return the lists for which a server needs a stream; none for a server of the legacy era."""
     if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         return {}
     can, lists = client.server_capabilities, Lists()
@@ -74,15 +75,15 @@ def lists_that_change(client: Client) -> Lists:
 
 
 @define(eq=False)
-class Listening:
-    """The stream over which one server tells of changes, on one connection.
+class ChangeStream:
+    """The stream of one connection over which the server announces changed lists.
 
     Args:
-        server: its name.
-        client: the connection.
-        incoming: what comes over it.
-        lists: what to hear of.
-        on_gone: called if the endpoint turns out not to be there any more.
+        server: the name of the server.
+        client: the client of the connection.
+        incoming: runs the task, and passes notifications on.
+        lists: the lists that may change.
+        on_gone: called if the endpoint is gone.
     """
 
     server: str
@@ -90,15 +91,15 @@ class Listening:
     incoming: Incoming
     lists: Lists
     on_gone: Callable[[ConnectionOver], None]
-    _stands: trio.Event = field(factory=trio.Event, init=False)
+    _opened: trio.Event = field(factory=trio.Event, init=False)
     _listed: bool = field(default=False, init=False)
     _opened_at: float = field(default=math.inf, init=False)
 
     async def begin(self) -> None:
-        """Start to listen, and wait a little for the stream: what is asked for after this is asked for in time."""
+        """Start the task, and wait for the stream for at most `HEAD_START`."""
         self.incoming.tasks.start_soon(self._run, name=f"{self.server}:listen")
         with trio.move_on_after(HEAD_START):
-            await self._stands.wait()
+            await self._opened.wait()
         self._listed = True
 
     async def _run(self) -> None:
@@ -107,38 +108,40 @@ class Listening:
             trace, self._opened_at = open_trace(), math.inf
             error: Exception | None = None
             try:
-                await self._listen()
+                await self._consume()
             except Exception as exc:
                 error = trace.failure or exc
-            self._stands.set()  # or never will, so that there is nothing to wait for
+            self._opened.set()  # also if it was never opened: then `begin` has nothing to wait for
             if isinstance(error, ConnectionOver):
                 self.on_gone(error)
             if error is not None and _is_refusal(error):
-                logger.debug("server %r: tells of no changes: %s", self.server, problem_of(error))
+                logger.debug(
+                    "server %r: does not support a stream of notifications: %s", self.server, problem_of(error)
+                )
                 return
             ends = 1 if trio.current_time() - self._opened_at >= LASTING else ends + 1
-            delay = max(AGAIN.delay(ends, random=random.random), asked_to_wait(error))
+            delay = max(RECONNECT_BACKOFF.delay(ends, random=random.random), asked_to_wait(error))
             logger.debug(
-                "server %r: its stream of notifications ended (%s); asking for it again in %.3g s",
+                "server %r: stream of notifications ended (%s); opening it again in %.3g s",
                 self.server,
-                problem_of(error) if error is not None else "as they may",
+                problem_of(error) if error is not None else "closed by the server",
                 delay,
             )
             await trio.sleep(delay)
 
-    async def _listen(self) -> None:
-        """Hold a stream open until it ends."""
+    async def _consume(self) -> None:
+        """Open a stream and consume it until it ends."""
         async with self.client.listen(**self.lists) as stream:
             self._opened_at = trio.current_time()
             if self._listed:
                 self.incoming.listeners.tell(NotificationsMissed())
-            self._stands.set()
+            self._opened.set()
             async for _ in stream:
                 pass
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Whether a server lets nobody listen; otherwise the stream only ended, or could not be opened this time."""
+    """Return True if the server does not support the stream; False if it ended, or failed to open this time."""
     match error:
         case SubscriptionLost() if error.__cause__ is not None and isinstance(error.__cause__, MCPError):
             return error.__cause__.code in REFUSALS

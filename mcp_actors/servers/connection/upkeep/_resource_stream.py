@@ -1,4 +1,4 @@
-"""The stream over which a server tells of changes of resources: since 2026-07-28 each subscription has its own."""
+"""One stream per subscription, over which a modern server announces changed resources."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ __all__ = ["ResourceStream"]
 
 @define(eq=False)
 class ResourceStream:
-    """The stream of one subscription, and the task that holds it open.
+    """The stream of one subscription, and the task that keeps it open.
 
     Attributes:
-        server: the server's name.
-        client: its session.
-        subscription: what to hear of.
-        on_end: called when it has ended, whichever side has closed it.
-        scope: what the task runs in; cancelled to close the stream from this side.
-        opened: set when the server has agreed, or did not.
+        server: the name of the server.
+        client: the client of the connection.
+        subscription: the subscription.
+        on_end: called when the stream has ended, whichever side has closed it.
+        scope: the scope of the task; cancel it to close the stream.
+        opened: set when the server has accepted or refused the stream.
     """
 
     server: str
@@ -51,16 +51,16 @@ class ResourceStream:
 
     @property
     def acknowledged(self) -> bool:
-        """Whether the server has agreed."""
+        """True once the server has accepted the stream."""
         return self._began is not None
 
     @property
     def lasted(self) -> float:
-        """Seconds since it has."""
+        """Seconds since the server has accepted the stream."""
         return 0.0 if self._began is None else trio.current_time() - self._began
 
     async def run(self) -> None:
-        """Hold it open until one of the two sides closes it."""
+        """Keep the stream open until one of the two sides closes it."""
         self._trace = open_trace()
         try:
             with self.scope:
@@ -78,18 +78,18 @@ class ResourceStream:
         self.on_end(self)
 
     def check(self, operation: str) -> None:
-        """Raise what stands in the way of it, now that it was opened or was not.
+        """Raise the error of a stream that was refused, or accepted for some resources only.
 
         Raises:
-            NotSupported: the server agreed to less than was asked of it.
-            ConnectionLost, mcp.MCPError: it did not agree.
+            NotSupported: the server does not announce changes of some of the resources.
+            ConnectionLost, mcp.MCPError: the server did not accept the stream.
         """
         if not self.acknowledged:
             raise self._failure(operation)
         if missing := [mask_url(uri) for uri in self.subscription.uris if uri not in self._honored]:
             raise NotSupported(
-                f"server {self.server!r}: {operation}: it does not tell of changes of {', '.join(missing)!r:.200}; do "
-                "not subscribe to that",
+                f"server {self.server!r}: {operation}: changes of {', '.join(missing)!r:.200} are not supported; do "
+                "not subscribe to them",
                 server=self.server,
                 capability="resources_subscribe",
             )
@@ -97,13 +97,13 @@ class ResourceStream:
     def _failure(self, operation: str) -> Exception:
         assert self._trace is not None
         failure = self._trace.failure
-        if failure is not None:  # the link knows more than the SDK, and the request that waits is to know it too
+        if failure is not None:  # the transport knows the reason; pass it on to the trace of the waiting request
             asking = current_trace()
             asking.failure, asking.begun = failure, self._trace.begun
             return MCPError(INTERNAL_ERROR, str(failure))
         if isinstance(self._error, MCPError):
             return self._error
         return ConnectionLost(
-            f"server {self.server!r}: {operation}: its stream ended before it had agreed; subscribe again",
+            f"server {self.server!r}: {operation}: connection lost before the stream was accepted; subscribe again",
             server=self.server,
         )

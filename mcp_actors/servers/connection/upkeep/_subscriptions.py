@@ -1,13 +1,12 @@
-"""How one connection makes good for subscriptions to resources, in either era.
+"""Renew subscriptions to resources on each connection, in either era.
 
-In the legacy era a server is told of each resource once per connection, and sends notifications unasked. Since
-2026-07-28 there is a request for it, whose answer is a stream: for each subscription a task holds one open, for as long
-as the connection lasts.
+In the legacy era one request per resource and connection subscribes, and the server sends notifications unasked. Since
+2026-07-28 the answer to the request is a stream; one task per subscription keeps it open as long as the connection.
 
-Which task does what: whoever subscribes sends a `Subscribe` through the mailbox, as he would any request, so it has a
-place in line, a deadline, and a place when the server is down. What stood already when the connection began is
-subscribed to by tasks of the connection, which send the same message; so are subscriptions whose stream has ended.
-These tasks belong to the connection (`Incoming.tasks`), and no failure of theirs changes the state of the server.
+A caller that subscribes sends a `Subscribe` through the mailbox, so it has a deadline and waits while the server is
+down, as any request does. For subscriptions that exist when the connection begins, and for those whose stream has
+ended, tasks of the connection (`Incoming.tasks`) send the same message. A failure of these tasks never changes the
+state of the server.
 """
 
 from __future__ import annotations
@@ -56,53 +55,53 @@ Args = TypeVarTuple("Args")
 
 logger = logging.getLogger("mcp_actors.servers")
 
-AGAIN: Final = Backoff(first=1.0, initial=2.0, maximum=60.0, jitter=0.1)
-"""Seconds from a refusal to the next attempt; and from a stream that ended soon after it began to the next one."""
+RESUBSCRIBE_BACKOFF: Final = Backoff(first=1.0, initial=2.0, maximum=60.0, jitter=0.1)
+"""Seconds from a failed attempt, or from the end of a stream that was short, to the next attempt."""
 
-SOON: Final = 60.0
-"""Seconds that a stream has to last so that the next one is begun at once. Proxies end them after minutes."""
+LASTING: Final = 60.0
+"""Seconds after which a stream counts as stable: the next one is opened at once. Proxies end streams after minutes."""
 
 RENEWALS: Final = 8
-"""Subscriptions that are renewed at a time. There may be hundreds, and the places in the mailbox are for requests."""
+"""Subscriptions that are renewed at a time. There may be hundreds, and the mailbox is for the requests of callers."""
 
-LAST_WORDS: Final = 10.0
+UNSUBSCRIBE_BATCH_TIMEOUT: Final = 10.0
 """Seconds for unsubscribing from one batch of resources."""
 
-FORGOTTEN_AT_ONCE: Final = 16
-"""Resources per batch; between two batches other requests have their turn."""
+UNSUBSCRIBE_BATCH: Final = 16
+"""Resources per batch; other requests are sent between two batches."""
 
-PATIENCE: Final = 1.0
-"""Seconds that the answer to one such message is waited for: a place less for requests, and maybe the only one."""
+UNSUBSCRIBE_TIMEOUT: Final = 1.0
+"""Seconds for one ``resources/unsubscribe``: while it waits, it counts against ``max_in_flight``, which may be 1."""
 
 
 @frozen
 class Subscribe(Request[None]):
-    """Have a server tell of changes of resources."""
+    """Subscribe to resources."""
 
     subscription: Subscription
 
     @property
     def operation(self) -> str:
-        """What it is in the legacy era, and what of."""
+        """``resources/subscribe`` as in the legacy era, and the resources."""
         return f"resources/subscribe {', '.join(map(mask_url, self.subscription.uris))!r:.200}"
 
     @property
     def of_the_session(self) -> bool:
-        """It is about the connection that is used by everybody."""
+        """True: a subscription belongs to the connection that all callers use."""
         return True
 
     async def send(self, client: Client, record: ServerRecord) -> None:
-        """Tell it each of the resources, or open a stream for all of them.
+        """Subscribe to each of the resources, or open a stream for all of them.
 
         Raises:
-            NotSupported: it does not tell of changes, or not of these.
+            NotSupported: the server does not announce changes, or not those of these resources.
             mcp.MCPError: as for `Request.send`.
         """
         if self.subscription not in record.subscriptions:
-            return  # it was left while this waited for its turn
+            return  # the subscription has ended while this request waited
         require("resources_subscribe", client, record.config.name, self.operation)
         connection = record.subscriptions.connection
-        assert connection is not None  # requests are served only while it stands
+        assert connection is not None  # requests are handled only while there is one
         await connection.establish(self.subscription, self.operation)
         self.subscription.established()
 
@@ -117,10 +116,10 @@ class Unsubscribe(Request[None]):
         return "resources/unsubscribe"
 
     async def send(self, client: Client, record: ServerRecord) -> None:
-        """``resources/unsubscribe``. Nothing depends on it."""
+        """Send ``resources/unsubscribe``; a failure has no consequences."""
         connection = record.subscriptions.connection
         if connection is not None:
-            with trio.move_on_after(LAST_WORDS):
+            with trio.move_on_after(UNSUBSCRIBE_BATCH_TIMEOUT):
                 await connection.unsubscribe()
 
 
@@ -193,7 +192,7 @@ class Connection:
         self._telling = False
         try:
             async with self._turn:
-                for uri in tuple(self._forgotten)[:FORGOTTEN_AT_ONCE]:
+                for uri in tuple(self._forgotten)[:UNSUBSCRIBE_BATCH]:
                     del self._forgotten[uri]
                     if uri in self._asked and not self.record.subscriptions.wants(uri) and not self._mute:
                         self._asked.discard(uri)
@@ -220,7 +219,7 @@ class Connection:
             try:
                 await self.actor.tell(Unsubscribe())
             except MailboxFull:  # it lets nobody wait
-                await trio.sleep(PATIENCE)
+                await trio.sleep(UNSUBSCRIBE_TIMEOUT)
             except ActorError:
                 return
             else:
@@ -229,7 +228,7 @@ class Connection:
     async def _unsubscribe(self, uri: str) -> None:
         name = self.record.config.name
         request = UnsubscribeRequest(params=UnsubscribeRequestParams(uri=uri))
-        with trio.move_on_after(PATIENCE) as waiting:
+        with trio.move_on_after(UNSUBSCRIBE_TIMEOUT) as waiting:
             try:
                 await self.client.session.send_request(request, EmptyResult)
             except Exception as exc:  # if the connection has ended, others will find out
@@ -281,7 +280,7 @@ class Connection:
         subscription = stream.subscription
         if self._streams.pop(subscription, None) is not stream or not stream.acknowledged:
             return
-        ends = 0 if stream.lasted >= SOON else self._early_ends.get(subscription, 0) + 1
+        ends = 0 if stream.lasted >= LASTING else self._early_ends.get(subscription, 0) + 1
         self._early_ends[subscription] = ends
         self._start(self._resume, subscription, ends)
 
@@ -296,7 +295,7 @@ class Connection:
         """Subscribe again, until that succeeds or never will."""
         while subscription in self.record.subscriptions:
             if failures:
-                await trio.sleep(AGAIN.delay(failures, random=random.random))
+                await trio.sleep(RESUBSCRIBE_BACKOFF.delay(failures, random=random.random))
             try:
                 async with self._renewals:
                     await request_internally(self.record, self.actor, Subscribe(subscription))
