@@ -125,14 +125,14 @@ class Unsubscribe(Request[None]):
 
 @define(eq=False)
 class Connection:
-    """One connection, as far as subscriptions are concerned.
+    """The subscriptions of one connection.
 
     Attributes:
-        client: its session.
-        link: what the session is on.
-        tasks: where its tasks are started.
-        record: the server's.
-        actor: the server's, for what is to go through the mailbox.
+        client: the client of the connection.
+        link: the link of the connection.
+        tasks: runs its tasks.
+        record: the record of the server.
+        actor: the actor of the server, whose mailbox takes its requests.
     """
 
     client: Client
@@ -143,7 +143,7 @@ class Connection:
     _asked: set[str] = field(factory=set, init=False)
     _subscribed: set[str] = field(factory=set, init=False)
     _forgotten: dict[str, None] = field(factory=dict, init=False)
-    _telling: bool = field(default=False, init=False)
+    _sending: bool = field(default=False, init=False)
     _streams: dict[Subscription, ResourceStream] = field(factory=dict, init=False)
     _early_ends: dict[Subscription, int] = field(factory=dict, init=False)
     _mute: bool = field(default=False, init=False)
@@ -152,7 +152,7 @@ class Connection:
 
     @property
     def modern(self) -> bool:
-        """Whether changes come over streams."""
+        """True if each subscription has a stream."""
         return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     async def establish(self, subscription: Subscription, operation: str) -> None:
@@ -160,36 +160,37 @@ class Connection:
         await (self.listen(subscription, operation) if self.modern else self.subscribe(subscription))
 
     def forget(self, subscription: Subscription) -> None:
-        """Nobody wants to hear of it any more. The server is told, but nobody waits for that."""
+        """Unsubscribe in the background."""
         self._early_ends.pop(subscription, None)
         if not self.modern:
             self._forgotten |= dict.fromkeys(subscription.uris)
-            self._tell_forgotten()
+            self._send_unsubscribe()
         elif (stream := self._streams.pop(subscription, None)) is not None:
-            stream.scope.cancel("nobody wants to hear of it any more")
+            stream.scope.cancel("the subscription has ended")
 
-    # --- legacy: the server is told ---------------------------------------------------------------------------------
+    # --- legacy: one request per resource ---------------------------------------------------------------------------
 
-    # In turns, so that none unsubscribes from what another has just subscribed to.
+    # `subscribe` and `unsubscribe` exclude each other (`_turn`): two subscriptions may share a resource, and while one
+    # of them unsubscribes, the server may handle the requests of the other in any order.
 
     async def subscribe(self, subscription: Subscription) -> None:
-        """Tell the server of the resources that it was not told of yet."""
+        """Subscribe to those resources that this connection has not subscribed to yet."""
         async with self._turn:
             for uri in subscription.uris:
                 if uri not in self._subscribed and self.record.subscriptions.wants(uri):
-                    # The SDK's own function for it warns that it is of the legacy era.
+                    # `ClientSession.subscribe_resource` would emit a deprecation warning.
                     request = SubscribeRequest(params=SubscribeRequestParams(uri=uri))
                     self._asked.add(uri)
                     try:
                         await self.client.session.send_request(request, EmptyResult)
                     except MCPError:
-                        self._asked.discard(uri)  # it does not tell; if nobody waits for its answer, it may
+                        self._asked.discard(uri)  # refused; a cancelled request may have subscribed
                         raise
                     self._subscribed.add(uri)
 
     async def unsubscribe(self) -> None:
         """Unsubscribe from one batch of resources without a subscription."""
-        self._telling = False
+        self._sending = False
         try:
             async with self._turn:
                 for uri in tuple(self._forgotten)[:UNSUBSCRIBE_BATCH]:
@@ -199,26 +200,26 @@ class Connection:
                         self._subscribed.discard(uri)
                         await self._unsubscribe(uri)
         finally:
-            self._tell_forgotten()
+            self._send_unsubscribe()
 
-    def _tell_forgotten(self) -> None:
-        """Send the next `Unsubscribe`, one at a time however many subscriptions end together."""
-        if self._telling or not self._forgotten or self.record.subscriptions.connection is not self:
+    def _send_unsubscribe(self) -> None:
+        """Send the next `Unsubscribe`; one at a time, however many subscriptions end together."""
+        if self._sending or not self._forgotten or self.record.subscriptions.connection is not self:
             return
-        self._telling = True
+        self._sending = True
         try:
             self.actor.tell_nowait(Unsubscribe())
         except MailboxFull:
-            self._start(self._wait_to_tell)
+            self._start(self._wait_to_send)
         except ActorError:
             pass  # the connection has ended
 
-    async def _wait_to_tell(self) -> None:
-        """Put the message into a mailbox that is full."""
+    async def _wait_to_send(self) -> None:
+        """Wait for a place in a full mailbox."""
         while True:
             try:
                 await self.actor.tell(Unsubscribe())
-            except MailboxFull:  # it lets nobody wait
+            except MailboxFull:  # with overflow="fail"
                 await trio.sleep(UNSUBSCRIBE_TIMEOUT)
             except ActorError:
                 return
@@ -231,22 +232,22 @@ class Connection:
         with trio.move_on_after(UNSUBSCRIBE_TIMEOUT) as waiting:
             try:
                 await self.client.session.send_request(request, EmptyResult)
-            except Exception as exc:  # if the connection has ended, others will find out
-                logger.debug("server %r: a subscription was not ended: %s", name, problem_of(exc))
+            except Exception as exc:  # a lost connection is noticed elsewhere
+                logger.debug("server %r: resources/unsubscribe failed: %s", name, problem_of(exc))
         if waiting.cancelled_caught:
             self._mute = True
-            logger.debug("server %r: does not answer resources/unsubscribe, and is sent no more of them", name)
+            logger.debug("server %r: resources/unsubscribe timed out and is not sent again on this connection", name)
 
-    # --- modern: a stream -------------------------------------------------------------------------------------------
+    # --- modern: one stream per subscription ------------------------------------------------------------------------
 
     async def listen(self, subscription: Subscription, operation: str) -> None:
-        """Open a stream for the subscription, if there is none.
+        """Open a stream for a subscription that has none.
 
-        **Cancellation**: it is closed.
+        **Cancellation**: closes the stream.
 
         Raises:
-            LimitExceeded: there are as many already as there may be.
-            NotSupported, ConnectionLost, mcp.MCPError: it cannot be opened.
+            LimitExceeded: the maximum number of streams is open.
+            NotSupported, ConnectionLost, mcp.MCPError: the stream cannot be opened.
         """
         if subscription in self._streams:
             return
@@ -263,36 +264,36 @@ class Connection:
             raise
 
     def _keep_room_for_requests(self, operation: str) -> None:
-        """Each stream holds a connection. If they held all of them, no request would get through any more."""
+        """Limit the streams: each takes an HTTP connection, and without a free one no request could be sent."""
         bound = self.link.max_connections
-        taken = 2 if lists_that_change(self.client) else 1  # that of the stream of notifications, and one for requests
+        taken = 2 if lists_that_change(self.client) else 1  # the stream of changed lists, and one for requests
         if bound is not None and len(self._streams) >= bound - taken:
             name = self.record.config.name
             raise LimitExceeded(
-                f"server {name!r}: {operation}: each subscription takes a connection, and with {len(self._streams)} of "
-                f"them the others of max_connections={bound} are needed for requests; subscribe to several resources "
-                "at once, or raise max_connections",
+                f"server {name!r}: {operation}: too many subscriptions ({len(self._streams)}): each takes an HTTP "
+                f"connection, and the rest of max_connections={bound} is reserved for requests; subscribe to several "
+                "resources at once, or raise max_connections",
                 server=name,
             )
 
     def _ended(self, stream: ResourceStream) -> None:
-        """A stream has ended. Unless it was closed from here, or never stood, it is opened anew."""
+        """Open a stream again that has ended, unless it was closed from this side or never accepted."""
         subscription = stream.subscription
         if self._streams.pop(subscription, None) is not stream or not stream.acknowledged:
             return
         ends = 0 if stream.lasted >= LASTING else self._early_ends.get(subscription, 0) + 1
         self._early_ends[subscription] = ends
-        self._start(self._resume, subscription, ends)
+        self._start(self._renew, subscription, ends)
 
-    # --- what stands already ----------------------------------------------------------------------------------------
+    # --- renewal ----------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Make good for what stands already."""
+        """Renew all subscriptions of earlier connections."""
         for subscription in self.record.subscriptions.standing():
-            self._start(self._resume, subscription, 0)
+            self._start(self._renew, subscription, 0)
 
-    async def _resume(self, subscription: Subscription, failures: int) -> None:
-        """Subscribe again, until that succeeds or never will."""
+    async def _renew(self, subscription: Subscription, failures: int) -> None:
+        """Subscribe again, until that succeeds or is refused for good."""
         while subscription in self.record.subscriptions:
             if failures:
                 await trio.sleep(RESUBSCRIBE_BACKOFF.delay(failures, random=random.random))
@@ -310,15 +311,14 @@ class Connection:
                 return
 
     def _is_final(self, error: Exception) -> bool:
-        """Tell of a subscription that was not renewed, and say whether it never will be."""
+        """Log a failed renewal. Return True if the subscription cannot be renewed at all."""
         final = isinstance(error, MCPError | NotSupported) and not is_transient(error)
-        then = "who has subscribed is told so" if final else "it is tried again"
+        then = "its subscriber gets this error" if final else "it will be tried again"
         name, problem = self.record.config.name, problem_of(error)
-        logger.warning("server %r: a subscription to its resources was not renewed: %s; %s", name, problem, then)
+        logger.warning("server %r: a subscription was not renewed: %s; %s", name, problem, then)
         return final
 
     def _start(self, fn: Callable[[*Args], Awaitable[None]], *args: *Args) -> None:
-        """Start a task of the connection."""
         self.tasks.start_soon(fn, *args, name=f"{self.record.config.name}:subscription")
 
 
@@ -326,7 +326,7 @@ class Connection:
 def renew_subscriptions(
     client: Client, link: Link, tasks: Background, record: ServerRecord, actor: ActorRef
 ) -> Iterator[None]:
-    """Make good for subscriptions while a connection stands."""
+    """Keep subscriptions renewed during a connection."""
     record.subscriptions.connection = connection = Connection(client, link, tasks, record, actor)
     try:
         connection.begin()
