@@ -18,8 +18,8 @@ where the call would wait remains, only a cancellation could end the wait. So th
 whether its calls belong to one request (p → q → p) or to two that have crossed.
 
 A handler waits for the tasks below its slot, so only their calls are its calls (`current_sender`). A task that it has
-started in a nursery of somebody else inherits its context variables and nothing more. Calls under a deadline of the
-caller's own are left out as well (`is_bounded`): they end by themselves.
+started in a nursery outside the actor inherits its context variables and nothing more. Calls under a deadline that the
+caller itself has set are left out as well (`is_bounded`): they end by themselves.
 
 A node that waits for several calls counts as stuck if one of them is. It might race them against each other; but a
 program that relies on that contains a deadlock.
@@ -47,7 +47,7 @@ class Node(Protocol):
 
     @property
     def needs_all(self) -> bool:
-        """Whether it is stuck only if all of its blockers are; otherwise one is enough."""
+        """True if it is stuck only when all of its blockers are; otherwise one is enough."""
 
     @property
     def label(self) -> str:
@@ -62,7 +62,7 @@ class Awaited(Protocol):
 
     @property
     def open(self) -> bool:
-        """Whether it still has to be waited for."""
+        """True while it has not ended or been answered."""
 
     def place(self) -> Node:
         """Return the node where it is: its handler or a mailbox."""
@@ -76,7 +76,7 @@ class Sender(Node, Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether another node may wait for it."""
+        """True while another node may wait for it."""
 
     @property
     def outer_deadline(self) -> float:
@@ -145,7 +145,7 @@ def is_bounded(sender: Sender) -> bool:
 
 
 def expect(sender: Sender, call: Awaited) -> None:
-    """Remember that a sender waits for something."""
+    """Remember that a sender waits for a call, a start or an end."""
     calls = sender.calls
     if calls is None:
         sender.calls = [call]

@@ -1,8 +1,7 @@
-"""What happened, as frozen data, and the hub that tells those who want to know.
+"""Events as frozen data, and the hub that emits them to observers and subscribers.
 
-Events report; they steer nothing. An observer is a plain synchronous callable that runs inside the step in which the
-thing happened, so it sees every event in order; a subscriber reads from a bounded stream at its own pace and may miss
-the oldest.
+Events report; they control nothing. An observer is a synchronous callable that runs in the same step as the event, so
+it sees every event in order. A subscriber reads from a bounded stream at its own pace and may miss the oldest events.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Event:
 
     Attributes:
         actor: the actor's name.
-        incarnation: which run of it, from 1; 0 before the first.
+        incarnation: the number of the incarnation, counted from 1; 0 before the first.
         time: `trio.current_time` when it happened, in seconds: for differences within one run of Trio.
     """
 
@@ -60,7 +59,7 @@ def _loaded(kind: type[Event], values: dict[str, object]) -> Event:
 
 @frozen(kw_only=True)
 class Starting(Event):
-    """An incarnation begins; its ``running()`` is being entered."""
+    """An incarnation begins and enters ``running()``."""
 
 
 @frozen(kw_only=True)
@@ -77,9 +76,9 @@ class StartFailed(Event):
 
 @frozen(kw_only=True)
 class Crashed(Event):
-    """The end of an incarnation was decided by a failure, which is ``error`` as far as it is known yet.
+    """A failure ends the incarnation. ``error`` is that failure; None if it is not known yet.
 
-    All its requests were answered in the same step; its clean-up comes next.
+    All requests in flight have been answered in the same step; the clean-up follows.
     """
 
     error: BaseException | None = field(eq=False)
@@ -87,7 +86,7 @@ class Crashed(Event):
 
 @frozen(kw_only=True)
 class Restarting(Event):
-    """Another start will be attempted, ``delay`` seconds from now; ``attempt`` counts from 1 since the last reset."""
+    """The supervisor will try another start in ``delay`` seconds. ``attempt`` counts from 1 since the last reset."""
 
     attempt: int
     delay: float
@@ -95,9 +94,10 @@ class Restarting(Event):
 
 @frozen(kw_only=True)
 class GaveUp(Event):
-    """No restart is attempted any more, because the budget is spent or trying cannot help; ``error`` was the last.
+    """The supervisor gives up: the budget is spent, or retrying cannot help. ``error`` is the last failure.
 
-    ``retry_in`` is the number of seconds until one more attempt (`Supervisor`'s ``park_retry``); None if there is none.
+    ``retry_in`` is the number of seconds until one more attempt (`Supervisor`'s ``park_retry``). None means that no
+    attempt follows.
     """
 
     error: BaseException | None = field(eq=False)
@@ -106,17 +106,17 @@ class GaveUp(Event):
 
 @frozen(kw_only=True)
 class Stopping(Event):
-    """The end was decided without a failure: ``"shutdown"`` (asked for) or ``"normal"`` (the actor's own wish)."""
+    """The incarnation ends without a failure: ``"shutdown"`` (requested) or ``"normal"`` (by the actor itself)."""
 
     reason: Literal["normal", "shutdown"]
 
 
 @frozen(kw_only=True)
 class Stopped(Event):
-    """The actor does not run, everything of it is cleaned up, and it will not come back by itself.
+    """The actor has stopped, its clean-up is done, and nothing restarts it automatically.
 
-    ``killed`` is True if its last incarnation did not end in its time, or had none (``"brutal_kill"``): the owner was
-    cancelled, so its clean-up may be incomplete.
+    ``killed`` is True if the last incarnation exceeded its ``shutdown`` time, or had none (``"brutal_kill"``). Its
+    owner was cancelled then, so its clean-up may be incomplete.
     """
 
     killed: bool = False
@@ -124,14 +124,14 @@ class Stopped(Event):
 
 @frozen(kw_only=True)
 class StopFailed(Event):
-    """``running()`` raised ``error`` on its way out, after the end had been decided. The stop went on."""
+    """``running()`` raised ``error`` while stopping, after the end had been decided. The stop continued."""
 
     error: BaseException = field(eq=False)
 
 
 @frozen(kw_only=True)
 class Overdue(Event):
-    """A killed incarnation is still there, ``seconds`` after it was asked to stop: something in it shields itself.
+    """A killed incarnation still runs ``seconds`` after the request to stop, because of a shield.
 
     It is still awaited.
     """
@@ -157,7 +157,7 @@ class RequestFinished(Event):
 
 @frozen(kw_only=True)
 class Unhandled(Event):
-    """A handler raised ``error`` and nobody waits for it: a ``tell``, or a ``call`` whose caller has left."""
+    """A handler raised ``error`` and no caller receives it: a ``tell``, or a ``call`` whose caller has left."""
 
     message: str
     error: BaseException = field(eq=False)
@@ -165,30 +165,30 @@ class Unhandled(Event):
 
 @frozen(kw_only=True)
 class DeadLetter(Event):
-    """A message that nobody waits for was dropped, because the actor stopped for good before it was handed over."""
+    """A message without a waiting caller was dropped because the actor stopped before it was handed over."""
 
     message: str
 
 
 class Observer(Protocol):
-    """Called with every event, synchronously. If it raises, that is logged and changes nothing else.
+    """A callable that receives every event, synchronously. An exception that it raises is logged and otherwise ignored.
 
     `KeyboardInterrupt` and `SystemExit` end the tree and leave its block after the clean-up.
 
-    An observer that has an attribute ``wants_requests`` which is false at the moment can do without `RequestStarted`
-    and `RequestFinished`. If that goes for all observers, these two are not made at all, which takes about ten
-    microseconds off every call.
+    An observer may have an attribute ``wants_requests``. While it is false for all observers, `RequestStarted` and
+    `RequestFinished` are not created, which saves about ten microseconds per call.
     """
 
     def __call__(self, event: Event, /) -> None: ...
 
 
 class EventHub:
-    """Tells observers and subscribers; one per tree of actors.
+    """Emits events to observers and subscribers; one per tree of actors.
 
     Attributes:
-        exit: the first `KeyboardInterrupt` or `SystemExit` that came up in a step of the kernel; None until then.
-        on_exit: called when there is one; set by the door of the tree. It must not act within that step.
+        exit: the first `KeyboardInterrupt` or `SystemExit` raised within a step of the kernel; None until then.
+        on_exit: called when `exit` is set. ``open_actor`` or ``open_supervisor`` sets it; it must not act within the
+            same step.
     """
 
     __slots__ = ("_closed", "exit", "observers", "on_exit")
@@ -201,15 +201,15 @@ class EventHub:
 
     @property
     def wants_requests(self) -> bool:
-        """Whether there is an observer that wants to hear of single requests. As each does that does not say no."""
+        """True if an observer wants `RequestStarted` and `RequestFinished`, which is the default for an observer."""
         return any(getattr(observer, "wants_requests", True) for observer in self.observers)
 
     @trio.lowlevel.enable_ki_protection
     def emit(self, event: Event) -> None:
-        """Tell everybody, in the order in which they came.
+        """Call all observers, in the order in which they were added.
 
         Raises:
-            KeyboardInterrupt, SystemExit: the first that an observer raised, once all were told.
+            KeyboardInterrupt, SystemExit: the first that an observer raised, after all have been called.
         """
         wanted: BaseException | None = None
         for observer in self.observers:
@@ -225,25 +225,25 @@ class EventHub:
     def leave(self, wanted: BaseException) -> None:
         """Make a `KeyboardInterrupt` or `SystemExit` leave the outermost block of this tree.
 
-        It is raised in the middle of a step of the kernel (a decided end, a stop of several children), which must be
-        completed: half of it would leave actors running that are never stopped.
+        An observer raises it within a step of the kernel (the end of an actor, a stop of several children), which must
+        be completed first: half of it would leave actors running that are never stopped.
         """
         if self.exit is None:
-            assert self.on_exit is not None  # every actor is behind a door
+            assert self.on_exit is not None  # open_actor() and open_supervisor() set it
             self.exit = wanted
             self.on_exit()
 
     def add(self, observer: Observer) -> None:
-        """From now on, call it with every event."""
+        """Call an observer with every event from now on."""
         self.observers = (*self.observers, observer)
 
     def remove(self, observer: Observer) -> None:
-        """Call it no more."""
+        """Stop calling an observer."""
         self.observers = tuple(other for other in self.observers if other is not observer)
 
     @asynccontextmanager
     async def subscribe(self, *, size: int = EVENT_BUFFER) -> AsyncIterator[EventStream]:
-        """Have a stream that gets every event from now on, until the block or the tree of actors ends.
+        """Yield a stream that receives every event from now on, until the block or the tree of actors ends.
 
         Args:
             size: how many events may wait for the reader; one more drops the oldest (see `EventStream.missed`).
@@ -259,7 +259,7 @@ class EventHub:
             stream.close()
 
     def close(self) -> None:
-        """The tree has ended, there will be no more events: every stream ends once its reader has got what is left."""
+        """End all streams, because the tree has ended. A reader still gets the events that are left."""
         self._closed = True
         for observer in self.observers:
             if isinstance(observer, EventStream):
@@ -267,16 +267,16 @@ class EventHub:
 
 
 class EventStream:
-    """Events as an async iterator for one reader, which gets them at its own pace.
+    """An async iterator of events for one reader, which reads at its own pace.
 
-    At most ``size`` events wait for it; when one more comes, the oldest is dropped and `missed` counts it. The stream
-    ends when its subscription is closed, or when the tree of actors has ended. It is its own observer.
+    At most ``size`` events wait for the reader. One more drops the oldest, and `missed` counts it. The stream ends when
+    its subscription is closed or the tree of actors has ended. It is its own observer.
     """
 
     def __init__(self, *, size: int = EVENT_BUFFER) -> None:
         check_buffer(size)
         self.missed: int = 0
-        """How many events were dropped because the reader was too slow."""
+        """The number of events that were dropped because the reader was too slow."""
         self._events: deque[Event] = deque()
         self._size = size
         self._closed = False
@@ -294,7 +294,7 @@ class EventStream:
         return self
 
     async def __anext__(self) -> Event:
-        """The next event. **Cancellation**: no event is lost."""
+        """Return the next event. **Cancellation**: no event is lost."""
         await trio.lowlevel.checkpoint()
         while not self._events:
             if self._closed:
@@ -303,17 +303,17 @@ class EventStream:
         return self._events.popleft()
 
     def pending(self) -> Iterator[Event]:
-        """Take what has arrived, without waiting."""
+        """Yield the events that have arrived, without waiting."""
         while self._events:
             yield self._events.popleft()
 
     def close(self) -> None:
-        """No more events; a reader gets what is left, then the end."""
+        """Accept no more events. A reader still gets the events that are left."""
         self._closed = True
         self._news.unpark_all()
 
 
 def check_buffer(size: object) -> None:
-    """Refuse a size that no event stream can have."""
+    """Raise a `ValueError` if an event stream cannot have this size."""
     if not is_whole(size, 1):
         raise ValueError(f"an event stream holds at least 1 event, not {size!r}; give size as a positive int")

@@ -1,8 +1,8 @@
-"""The doors: how actors come to life in a user's program, and how they leave it.
+"""Open an actor or a supervisor around a block of code.
 
-Who owns what: the nursery below belongs to the user's task. In it run the root actor's owner, which shields itself once
-it has started, and one task, shielded too, that waits for the end of the user's block or of the root and then stops the
-root. So the block ends first, clean-up calls in it are still answered, and nothing that happens to the user's task can
+The nursery in `_run` belongs to the user's task. Two tasks run in it: the owner of the root actor, which shields itself
+once it has started; and a task, shielded too, that waits for the end of the user's block or of the root, and then stops
+the root. So the block ends first, clean-up calls in it are still answered, and no cancellation of the user's task can
 cut the stop short.
 """
 
@@ -54,21 +54,21 @@ async def open_actor(
     actor then stops as at a normal end, within its bound.
 
     Args:
-        actor: what to run. It runs once; give each call an object of its own.
+        actor: the actor to run. An object runs once; create a new one for each call.
         name: its name in errors, events and logs.
-        mailbox_size: how many messages may wait.
-        overflow: what happens to one more: ``"wait"`` is back-pressure, ``"fail"`` raises `MailboxFull`.
+        mailbox_size: the maximum number of queued messages.
+        overflow: the behaviour of a full mailbox: ``"wait"`` applies back-pressure, ``"fail"`` raises `MailboxFull`.
         observers: called synchronously with every event.
 
     Yields:
-        The reference to the actor, which serves by then.
+        The reference to the actor, which has started.
 
     Raises:
-        ActorStartError: it did not start; ``__cause__`` says why.
-        ActorCrashed: it crashed while the block ran, which was cancelled; ``__cause__`` says why.
-        BaseExceptionGroup: that, and an exception that the block raised of its own at the same time.
-        TypeError, ValueError: an argument cannot work; the message names it.
-        RuntimeError: this is not Trio.
+        ActorStartError: the actor did not start; ``__cause__`` says why.
+        ActorCrashed: the actor crashed while the block ran, and the block was cancelled; ``__cause__`` says why.
+        BaseExceptionGroup: the actor crashed and the block raised an exception of its own at the same time.
+        TypeError, ValueError: an argument is invalid; the message names it.
+        RuntimeError: the caller does not run on Trio.
     """
     check_flavor("open_actor()", "trio", f"on asyncio, {ON_ASYNCIO}, with ChildSpec({name!r}, ...)")
     check_name(name)
@@ -106,14 +106,14 @@ async def open_supervisor(
     children then stop as at a normal end.
 
     Yields:
-        The reference to the supervisor, whose children have started (or, if not strict, were tried) by then.
+        The reference to the supervisor. Its children have started or, if it is not strict, their start was tried.
 
     Raises:
-        ActorStartError: a child did not start (strict only); what had started was stopped again.
-        RestartLimitReached: the supervisor gave up while the block ran, which was cancelled.
-        BaseExceptionGroup: that, and an exception that the block raised of its own at the same time.
-        RuntimeError: this is not Trio.
-        ValueError: what is asked for is impossible.
+        ActorStartError: a child did not start (strict only); the children that had started were stopped again.
+        RestartLimitReached: the supervisor gave up while the block ran, and the block was cancelled.
+        BaseExceptionGroup: the supervisor gave up and the block raised an exception of its own at the same time.
+        RuntimeError: the caller does not run on Trio.
+        ValueError: an argument is invalid, or the arguments contradict each other.
     """
     check_flavor("open_supervisor()", "trio", f"on asyncio, {ON_ASYNCIO}")
     check_name(name)
@@ -138,9 +138,9 @@ async def open_supervisor(
 @asynccontextmanager
 @trio.lowlevel.enable_ki_protection
 async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
-    """Own a root actor around a block, and raise what the block raised, or what the actor ended with, bare.
+    """Run a root actor around a block. Raise the block's exception or the actor's failure, never a group of one.
 
-    If the actor fails while the block runs, the block is cancelled in the step in which that is decided.
+    If the actor fails while the block runs, the block is cancelled in the same step.
     """
     ending = trio.Event()
 
@@ -188,7 +188,7 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
 
 @trio.lowlevel.enable_ki_protection
 async def _own(root: Incarnation, actor: Actor, around_block: trio.CancelScope) -> None:
-    """The root's owner task. A failure that only its clean-up brought to light cancels the block too."""
+    """Run the root in this task, its owner. A failure during its clean-up cancels the block too."""
     record = root.record
     end = await root.run(lambda: actor)
     failed = end.error is not None
@@ -202,7 +202,7 @@ async def _own(root: Incarnation, actor: Actor, around_block: trio.CancelScope) 
 
 @trio.lowlevel.enable_ki_protection
 async def _end(root: Incarnation, ending: trio.Event) -> None:
-    """Stop the root, or bound a stop of its own wish, whatever happens to the task that opened it."""
+    """Stop the root, or bound its clean-up if it ends by itself, independently of the task that opened it."""
     with trio.CancelScope(shield=True):
         await ending.wait()
         if not root.ending:
@@ -213,17 +213,17 @@ async def _end(root: Incarnation, ending: trio.Event) -> None:
 def _verdict(
     root: Incarnation, from_block: BaseException | None, escaped: BaseException | None
 ) -> BaseException | None:
-    """What leaves the door after the block has run: one exception, or None.
+    """Return the exception to raise after the block has run, or None.
 
     Args:
         root: the actor, which has ended.
-        from_block: what the user's block raised.
-        escaped: what came out of everything: the same and, if this task was interrupted while it waited, that.
+        from_block: the exception that the user's block raised.
+        escaped: the exception that left the nursery: the same, and an interrupt of this task while it waited.
     """
     assert root.final is not None
     failure = failure_of(root.final, root.record.name)
     if failure is not None:
-        # The block was cancelled in a scope of ours, which must not show.
+        # Our own scope has cancelled the block. The user must not see that Cancelled.
         from_block = without_cancelled(from_block)
     if any(not isinstance(leaf, (Exception, trio.Cancelled)) for leaf in leaves(from_block)):
         return from_block  # an exit, or what asyncio cancels its tasks with
@@ -240,7 +240,7 @@ def _verdict(
 
 
 def _echoes(from_block: BaseException, failure: BaseException) -> bool:
-    """Whether the block only raised what the failure of the actor made its calls raise."""
+    """Return True if the block raised nothing but errors of calls that the failure of the actor has caused."""
     causes = []
     cause = failure.__cause__
     while cause is not None:
@@ -250,7 +250,7 @@ def _echoes(from_block: BaseException, failure: BaseException) -> bool:
 
 
 def _start_verdict(root: Incarnation, escaped: BaseException | None) -> BaseException:
-    """What leaves the door if the block has not run: what interrupted the waiting for it, or why there is no start."""
+    """Return the exception to raise if the block has not run: an interrupt, or the reason why the start failed."""
     decided = root.verdict.error if root.verdict is not None else None
     interrupt = exit_in(escaped) or exit_in(decided) or root.record.hub.exit
     if interrupt is not None:
@@ -262,6 +262,6 @@ def _start_verdict(root: Incarnation, escaped: BaseException | None) -> BaseExce
 
 
 def check_name(name: object) -> None:
-    """Refuse what cannot name an actor."""
+    """Raise a `ValueError` if this is not a valid name of an actor."""
     if not isinstance(name, str) or not name:
         raise ValueError(f"an actor's name must be a non-empty str, not {name!r}")

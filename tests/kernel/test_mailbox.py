@@ -12,6 +12,7 @@ from mcp_actors.kernel import ActorRef, ActorStopped, Call, DeadLetter, Event, M
 from mcp_actors.kernel._circles import Sender
 from mcp_actors.kernel.mailbox._mailbox import Envelope, Mailbox
 
+from ..messages import Said
 from .actors import Do, DoNow, Gate, Get, Host, Put, PutNow
 
 
@@ -191,19 +192,16 @@ async def call_inside(scope: trio.CancelScope, ref: ActorRef, message: Call[Any]
         await ref.call(message)
 
 
-async def test_with_fail_a_full_mailbox_refuses_calls_and_tells() -> None:
+async def test_with_fail_a_full_mailbox_refuses_calls_and_tells(said: Said) -> None:
     gate, host = Gate(), Host()
     async with open_actor(host, name="host", mailbox_size=2, overflow="fail") as ref, trio.open_nursery() as nursery:
         nursery.start_soon(ref.call, Do(gate))
         await settle()
         ref.tell_nowait(Put(1))
         await ref.tell(Put(2))
-        with pytest.raises(
-            MailboxFull,
-            match=r"^actor 'host': its mailbox holds 2 messages, which is its limit; send less at a time, raise "
-            r"mailbox_size, or use overflow='wait'$",
-        ) as caught:
+        with pytest.raises(MailboxFull) as caught:
             await ref.call(Get(3))
+        said("mailbox full", str(caught.value))
         assert caught.value.actor == "host"
         with pytest.raises(MailboxFull):
             await ref.tell(Put(4))
@@ -232,7 +230,7 @@ async def test_closing_answers_everybody_and_reports_the_tells() -> None:
     events: list[Event] = []
 
     async def expect_refusal(wait: Any, message: Any) -> None:
-        with pytest.raises(ActorStopped, match="will not come back by itself") as caught:
+        with pytest.raises(ActorStopped, match="will not restart by itself") as caught:
             await wait(message)
         refused.append(caught.value)
 
@@ -272,17 +270,17 @@ async def test_a_tell_that_was_let_in_is_a_dead_letter_if_it_is_dropped_later() 
 
 
 @pytest.mark.parametrize(
-    ("message", "remedy"),
+    ("message", "row"),
     [
-        (42, "42 is no message; derive its class from Message or Call[...]"),
-        (Get, "<class 'tests.kernel.actors.Get'> is no message; make an object of it"),
+        (42, "not a message"),
+        (Get, "class instead of a message"),
     ],
 )
-async def test_what_is_no_message_is_refused(message: Any, remedy: str) -> None:
+async def test_what_is_no_message_is_refused(message: Any, row: str, said: Said) -> None:
     async with open_actor(Host(), name="host") as ref:
         for send in (ref.call, ref.tell):
             with pytest.raises(TypeError) as caught:
                 await send(message)
-            assert str(caught.value) == f"actor 'host': {remedy}"
+            said(row, str(caught.value))
         with pytest.raises(TypeError):
             ref.tell_nowait(message)

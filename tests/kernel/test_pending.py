@@ -110,7 +110,7 @@ async def test_an_actor_may_not_wait_for_itself() -> None:
         ref.send_request(Get(1))
 
     async with open_actor(Host(), name="host") as ref:
-        with pytest.raises(Exception, match="called itself while it handles Do"):
+        with pytest.raises(Exception, match="called itself while handling Do"):
             await ref.call(Do(lambda: call_oneself(ref)))
 
 

@@ -21,6 +21,7 @@ from mcp_actors.kernel import (
 )
 from mcp_actors.kernel.mailbox._reply import Reply, error, value
 
+from ..messages import Said
 from .actors import Boom, Do, Fatal, Gate, Get, Host, Put, hook, leaving, open_child, raising
 
 
@@ -99,7 +100,7 @@ async def test_references_to_the_same_actor_are_equal() -> None:
         assert len({ref, other, first.ref}) == 2
 
 
-async def test_a_reference_stays_valid_across_restarts() -> None:
+async def test_a_reference_stays_valid_across_restarts(said: Said) -> None:
     async with open_child() as supervisor:
         ref = supervisor.child("child")
         for incarnation in (1, 2, 3):
@@ -108,12 +109,9 @@ async def test_a_reference_stays_valid_across_restarts() -> None:
             with pytest.raises(Fatal):
                 await ref.call(Do(raising(Fatal())))
         await supervisor.stop_child("child")
-        with pytest.raises(
-            ActorStopped,
-            match=r"^actor 'child': does not run and will not come back by itself \(it was stopped\); if a supervisor "
-            r"still has it in its table, restart_child starts it again$",
-        ):
+        with pytest.raises(ActorStopped) as refused:
             await ref.call(Get(1))
+        said("actor has stopped", str(refused.value))
         await supervisor.restart_child("child")
         assert await ref.call(Get(1)) == 1
 

@@ -17,6 +17,8 @@ from mcp_actors.kernel.supervisor._restart import (
     shuts_down,
 )
 
+from ..messages import Said
+
 
 class Idle(Actor):
     async def handle(self, message: object) -> None: ...
@@ -194,69 +196,53 @@ def test_no_window_ever_holds_more_attempts_than_allowed(gaps: list[float], max_
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "row"),
     [
-        ({"id": ""}, "ChildSpec: id must be a non-empty str, not ''"),
-        ({"id": 3}, "ChildSpec: id must be a non-empty str, not 3"),
-        ({"factory": 3}, "child 'a': factory must be a callable that makes a new actor for every start, not 3; give"),
-        (
-            {"restart": "always"},
-            "child 'a': restart must be one of permanent, transient, temporary, not 'always'",
-        ),
-        ({"start_timeout": 0}, "child 'a': start_timeout must be positive seconds, or None for no bound, not 0"),
-        ({"start_timeout": True}, "child 'a': start_timeout must be positive seconds, or None for no bound, not True"),
-        ({"start_timeout": math.nan}, "child 'a': start_timeout must be positive seconds, or None"),
-        ({"shutdown": -1}, "child 'a': shutdown must be positive seconds, 'brutal_kill' or 'infinity', not -1"),
-        ({"shutdown": math.inf}, "child 'a': shutdown must be positive seconds, 'brutal_kill' or 'infinity', not inf"),
-        ({"shutdown": "never"}, "child 'a': shutdown must be positive seconds, 'brutal_kill' or 'infinity', not 'ne"),
-        (
-            {"significant": True},
-            "child 'a': a permanent child cannot be significant, because it never ends for good; make it transient or",
-        ),
-        ({"significant": "yes"}, "child 'a': significant must be True or False, not 'yes'"),
-        ({"mailbox_size": 0}, "child 'a': mailbox_size must be an int of at least 1, not 0"),
-        ({"overflow": "drop"}, "child 'a': overflow must be 'wait' or 'fail', not 'drop'"),
+        ({"id": ""}, "child: id is empty"),
+        ({"id": 3}, "child: id=3"),
+        ({"factory": 3}, "child: factory=3"),
+        ({"restart": "always"}, "child: restart=always"),
+        ({"start_timeout": 0}, "child: start_timeout=0"),
+        ({"start_timeout": True}, "child: start_timeout=True"),
+        ({"start_timeout": math.nan}, "child: start_timeout=math.nan"),
+        ({"shutdown": -1}, "child: shutdown=-1"),
+        ({"shutdown": math.inf}, "child: shutdown=math.inf"),
+        ({"shutdown": "never"}, "child: shutdown=never"),
+        ({"significant": True}, "child: significant=True"),
+        ({"significant": "yes"}, "child: significant=yes"),
+        ({"mailbox_size": 0}, "child: mailbox_size=0"),
+        ({"overflow": "drop"}, "child: overflow=drop"),
     ],
 )
-def test_an_impossible_child_is_refused(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError) as refused:  # noqa: PT011 - the whole message is compared below
+def test_an_impossible_child_is_refused(given: dict[str, Any], row: str, said: Said) -> None:
+    with pytest.raises(ValueError) as refused:  # noqa: PT011 - the table has the whole message
         ChildSpec(**{"id": "a", "factory": Idle, **given})
-    assert str(refused.value).startswith(message)
+    said(row, str(refused.value))
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "row"),
     [
-        ({"max_restarts": -1}, "Supervisor: max_restarts must be an int of at least 0, not -1"),
-        ({"max_restarts": True}, "Supervisor: max_restarts must be an int of at least 0, not True"),
-        ({"max_restarts": 1.5}, "Supervisor: max_restarts must be an int of at least 0, not 1.5"),
-        ({"window": 0}, "Supervisor: window must be positive seconds or math.inf, not 0"),
-        ({"window": math.nan}, "Supervisor: window must be positive seconds or math.inf, not nan"),
-        ({"reset_after": -1}, "Supervisor: reset_after must be positive seconds or None, not -1"),
-        ({"backoff": 3}, "Supervisor: backoff must be a Backoff, not 3"),
-        (
-            {"strategy": "one"},
-            "Supervisor: strategy must be 'one_for_one' or 'one_for_all' or 'rest_for_one', not 'one'",
-        ),
-        (
-            {"auto_shutdown": True},
-            "Supervisor: auto_shutdown must be 'never' or 'any_significant' or 'all_significant', not True",
-        ),
-        ({"on_limit": "stay"}, "Supervisor: on_limit must be 'end' or 'park', not 'stay'"),
-        ({"start_order": "random"}, "Supervisor: start_order must be 'sequential' or 'parallel', not 'random'"),
-        ({"stop_order": "random"}, "Supervisor: stop_order must be 'sequential' or 'concurrent', not 'random'"),
-        ({"strict": "yes"}, "Supervisor: strict must be True or False, not 'yes'"),
-        (
-            {"max_restarts": 3, "window": 5, "backoff": Backoff(initial=2)},
-            "Supervisor: max_restarts=3 within window=5 can never be reached, because the back-offs alone take 6 s; "
-            "widen the window or shorten the back-off",
-        ),
+        ({"max_restarts": -1}, "supervisor: max_restarts=-1"),
+        ({"max_restarts": True}, "supervisor: max_restarts=True"),
+        ({"max_restarts": 1.5}, "supervisor: max_restarts=1.5"),
+        ({"window": 0}, "supervisor: window=0"),
+        ({"window": math.nan}, "supervisor: window=math.nan"),
+        ({"reset_after": -1}, "supervisor: reset_after=-1"),
+        ({"backoff": 3}, "supervisor: backoff=3"),
+        ({"strategy": "one"}, "supervisor: strategy=one"),
+        ({"auto_shutdown": True}, "supervisor: auto_shutdown=True"),
+        ({"on_limit": "stay"}, "supervisor: on_limit=stay"),
+        ({"start_order": "random"}, "supervisor: start_order=random"),
+        ({"stop_order": "random"}, "supervisor: stop_order=random"),
+        ({"strict": "yes"}, "supervisor: strict=yes"),
+        ({"max_restarts": 3, "window": 5, "backoff": Backoff(initial=2)}, "supervisor: limit never reached"),
     ],
 )
-def test_an_impossible_policy_is_refused(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError) as refused:  # noqa: PT011 - the whole message is compared below
+def test_an_impossible_policy_is_refused(given: dict[str, Any], row: str, said: Said) -> None:
+    with pytest.raises(ValueError) as refused:  # noqa: PT011 - the table has the whole message
         Supervisor(**given)
-    assert str(refused.value) == message
+    said(row, str(refused.value))
 
 
 def test_integers_that_are_too_large_for_a_float_are_seconds_like_others() -> None:
@@ -270,7 +256,7 @@ def test_two_children_of_one_id_are_refused() -> None:
 
 def test_a_significant_child_without_auto_shutdown_is_refused() -> None:
     significant = ChildSpec("b", Idle, restart="transient", significant=True)
-    with pytest.raises(ValueError, match="child 'b': is significant, but its supervisor has auto_shutdown='never', so"):
+    with pytest.raises(ValueError, match=r"'b'.*significant.*auto_shutdown"):
         Supervisor(ChildSpec("a", Idle), significant)
     Supervisor(significant, auto_shutdown="all_significant")
 
@@ -283,7 +269,7 @@ async def test_of_what_is_refused_nothing_is_started() -> None:
         return Idle()
 
     specs = [ChildSpec("a", factory), ChildSpec("b", factory, restart="temporary", significant=True)]
-    with pytest.raises(ValueError, match="child 'b': is significant"):
+    with pytest.raises(ValueError, match="child 'b': significant=True"):
         async with open_supervisor(*specs):
             raise AssertionError("not reached")
     assert made == []

@@ -317,7 +317,7 @@ async def test_errors_while_stopping_are_events(how: str, caplog: pytest.LogCapt
                 await ref.wait_stopped()
                 await trio.lowlevel.checkpoint()
     assert [event.error for event in events if isinstance(event, StopFailed)] == [late]
-    assert "actor 'host': running() raised on its way out" in caplog.text
+    assert "actor 'host': running() raised an exception while stopping" in caplog.text
 
 
 async def test_a_failure_that_running_passes_on_is_reported_once() -> None:
@@ -347,7 +347,7 @@ async def test_a_resource_that_ends_its_scope_without_a_reason_is_a_crash() -> N
             raise AssertionError("never called")
 
     actor = Fleeting()
-    with leaving(ActorCrashed, r"running\(\) was left without a reason; use self.stop\(\) or self.fail\(\)"):
+    with leaving(ActorCrashed, r"running\(\) ended without a reason; call self.stop\(\) or self.fail\(\)"):
         async with open_actor(actor, name="host"):
             assert actor._incarnation is not None
             actor_nurseries(actor)[-1].cancel_scope.cancel("the resource dies silently")

@@ -489,7 +489,7 @@ async def test_the_end_of_a_significant_supervisor_is_the_end_of_the_one_above()
 async def test_a_significant_child_without_auto_shutdown_is_refused_by_start_child_too() -> None:
     yard = Yard()
     async with open_supervisor(yard.spec("a")) as supervisor:
-        with pytest.raises(ValueError, match="child 'b': is significant, but its supervisor has auto_shutdown='never'"):
+        with pytest.raises(ValueError, match=r"'b'.*significant.*auto_shutdown"):
             await supervisor.start_child(yard.spec("b", restart="transient", significant=True))
         assert await states(supervisor) == ["running"]
     assert yard.log == ["a up", "a down"]

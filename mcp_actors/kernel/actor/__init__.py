@@ -17,8 +17,8 @@ from ._end import (
     End as End,
     EndReason as EndReason,
     failure_of as failure_of,
+    failure_text as failure_text,
     not_started as not_started,
-    told as told,
 )
 from ._incarnation import Incarnation as Incarnation
 from ._record import ActorState as ActorState, ActorStatistics as ActorStatistics, Record as Record
@@ -44,8 +44,8 @@ __all__ = [
     "StopActor",
     "check_actor",
     "failure_of",
+    "failure_text",
     "not_started",
     "stop",
     "stop_within",
-    "told",
 ]

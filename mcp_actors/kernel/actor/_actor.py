@@ -1,4 +1,4 @@
-"""What a user writes: an actor, and the few exceptions by which it steers its own life."""
+"""The base class of actors, and the exceptions that an actor raises to end itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Actor", "IgnoreStart", "NotSent", "StopActor"]
 
 
 class StopActor(Exception):
-    """Raised from ``handle``: this actor wants to end, and that is no failure.
+    """Raised from ``handle`` to end this actor without a failure.
 
     A permanent child is restarted nevertheless; a transient or temporary one is not.
     """
@@ -36,10 +36,10 @@ class StopActor(Exception):
 
 
 class IgnoreStart(Exception):
-    """Raised from ``running()`` before its yield: there is nothing to run, which is no failure (OTP's ``ignore``).
+    """Raised from ``running()`` before its yield if there is nothing to run. It is not a failure (OTP's ``ignore``).
 
     Args:
-        keep_mailbox: True if there is nothing to run *yet*: what is sent waits for a ``restart_child``.
+        keep_mailbox: True if there is nothing to run *yet*: messages wait for a ``restart_child``.
     """
 
     def __init__(self, *, keep_mailbox: bool = False) -> None:
@@ -48,11 +48,11 @@ class IgnoreStart(Exception):
 
 
 class NotSent(Exception):
-    """Raised from ``handle`` when its effect cannot have begun: the message returns to its old place in the mailbox.
+    """Raised from ``handle`` before its effect can have begun, to return the message to its old place in the mailbox.
 
-    Meant for a handler that finds its connection gone before the first byte was offered to it, together with
-    `Actor.fail`: the next incarnation then serves the message, still under its caller's deadline. If nothing ends the
-    incarnation within a second, the message is answered with an `ActorError`: it would be handled again for ever.
+    Meant for a handler that finds its connection lost before it has sent the first byte, together with `Actor.fail`:
+    the next incarnation serves the message, still under its caller's deadline. If nothing ends the incarnation within a
+    second, the message is answered with an `ActorError`, because it would be handled again forever.
     """
 
 
@@ -61,7 +61,7 @@ class Life(Protocol):
 
     @property
     def record(self) -> Record:
-        """What outlives it."""
+        """The part that outlives it."""
 
     def end(self, reason: EndReason, exc: BaseException | None = None) -> None:
         """Decide the end. The first decision counts."""
@@ -74,19 +74,20 @@ class Life(Protocol):
 
 
 class Actor(ABC):
-    """Something that owns a resource and answers messages, one incarnation at a time.
+    """Owns a resource and answers messages, one incarnation at a time.
 
-    An instance is *one* incarnation: a supervisor makes a new one for every start. It has an owner task, which enters
-    and leaves `running`, and a task for each message in `handle`.
+    An instance is *one* incarnation: a supervisor makes a new one for every start. Its owner task enters and leaves
+    `running`; each message runs through `handle` in a task of its own.
 
     Attributes:
-        max_in_flight: how many messages are handled at the same time. 1, the default, is the classic promise: no two
-            handlers of this actor ever interleave.
-        reentrant: whether a handler may call its own actor, which is refused otherwise. Such a call takes a slot like
-            any other; it is refused nevertheless if everything that has a slot would then wait for such a call, as the
-            only one would with ``max_in_flight = 1``. Meant for handlers that run foreign code.
-        default_shutdown: seconds from being asked to stop to being killed, where nobody says otherwise.
-        kind: what ``which_children`` says it is.
+        max_in_flight: the number of messages that are handled at the same time. With 1, the default, no two handlers of
+            this actor ever interleave.
+        reentrant: True lets a handler call its own actor, which raises an error otherwise. Such a call takes a slot
+            like any other. It is still refused if every handler with a slot would then wait for such a call, as with
+            ``max_in_flight = 1``. Meant for handlers that run foreign code.
+        default_shutdown: seconds from the request to stop until the actor is killed, unless its `ChildSpec` has
+            another value.
+        kind: the kind that ``which_children`` reports.
     """
 
     max_in_flight: int = 1
@@ -96,45 +97,45 @@ class Actor(ABC):
 
     _incarnation: Life | None = None
     _silent: ClassVar[dict[type[Message], bool]]
-    """Which messages this class, and no other, may answer with None, as far as that was looked at."""
+    """The messages that this class (not its subclasses) may answer with None, as far as they have been checked."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Acquire what the actor needs, ``yield``, release it. Entered and left by the owner task.
 
-        Messages are served while it is suspended at the yield. A failure before the yield is a failed start, one
-        while suspended (a background task of a nursery opened here) is a crash.
+        Messages are served while it is suspended at the yield. An exception before the yield is a failed start; one
+        at the yield (from a background task of a nursery opened here) is a crash.
 
-        **Cancellation**: when the actor is asked to stop, this is left normally. When it did not stop within its
-        bound, the owner is cancelled: synchronous release still runs, and every ``await`` raises `trio.Cancelled`.
+        **Cancellation**: when the actor is asked to stop, this function resumes after its yield as usual. If it does
+        not finish within its ``shutdown`` time, the owner is cancelled: synchronous clean-up still runs, and every
+        ``await`` raises `trio.Cancelled`.
 
-        A Ctrl-C is never raised in here, where it could come between a resource and the block that releases it: the
-        main task gets it. In tasks that are started here it may be, as in any task of Trio's.
+        Ctrl-C is never raised in here, where it could come between acquiring a resource and the block that releases it:
+        the main task gets it. In tasks that are started here it may be raised, as in any Trio task.
         """
         yield
 
     @abstractmethod
     async def handle(self, message: Any) -> Any:
-        """Serve one message; what it returns or raises is the answer of a ``call``.
+        """Serve one message. Its result or exception is the answer to a ``call``.
 
         Runs in a task of its own, in the sender's context variables.
 
-        A message that no case matched is refused with a `TypeError`. That shows by its None: the answer to a
-        ``Call[int]`` is never None, and a message that the annotation of ``message`` leaves out is not handled at all.
-        To refuse one yourself (where the annotation is ``Any``, say), end with
-        ``case _: return await super().handle(message)``.
+        A message that no case matches is refused with a `TypeError`. It is detected by its result None: the answer to a
+        ``Call[int]`` is never None, and a message that the annotation of ``message`` omits is not handled at all. If
+        the annotation is ``Any``, refuse unknown messages with ``case _: return await super().handle(message)``.
 
-        **Cancellation**: cancelled when its caller leaves, and when the incarnation ends. The caller was answered or
-        has left by then, so how long it takes to unwind delays nobody, but it keeps its in-flight slot until it has.
+        **Cancellation**: cancelled when its caller leaves, and when the incarnation ends. By then the caller has been
+        answered or has left, so a slow clean-up delays no caller, but it keeps the in-flight slot until it is done.
         """
         raise unknown(self.ref.name, type(self), message)
 
     def is_fatal(self, exc: Exception) -> bool:
-        """Whether an exception out of `handle` means that this incarnation is broken. By default none does."""
+        """Return True if an exception from `handle` means that this incarnation is broken. The default is False."""
         return False
 
     def is_hopeless(self, exc: BaseException) -> bool:
-        """Whether a failure is such that a restart cannot help before something is changed. By default none is.
+        """Return True if a restart cannot help after this failure. The default is False.
 
         A supervisor treats such a failure like a spent restart budget.
         """
@@ -142,23 +143,23 @@ class Actor(ABC):
 
     @property
     def ref(self) -> ActorRef:
-        """The reference under which others know this actor."""
+        """The reference to this actor, for others."""
         return ActorRef(self._current.record)
 
     def stop(self, reason: Literal["normal", "shutdown"] = "normal") -> None:
-        """End this incarnation, from any task of the actor's own tree; that is no failure."""
+        """End this incarnation without a failure. Any task of the actor's own tree may call this."""
         if reason not in ("normal", "shutdown"):
             raise ValueError(f"stop() takes 'normal' or 'shutdown', not {reason!r}; to crash, use fail(exception)")
         self._current.end(reason)
 
     def fail(self, exc: BaseException) -> None:
-        """End this incarnation as a crash with this cause, from any task of the actor's own tree.
+        """End this incarnation as a crash with this cause. Any task of the actor's own tree may call this.
 
-        An idle actor whose connection dies says so with this. If the end was decided already, nothing changes; and
-        `trio.Cancelled` is no failure, so a task that passes on whatever ended it changes nothing by being cancelled.
+        Use it when the connection of an idle actor is lost. If the end has been decided already, nothing changes.
+        `trio.Cancelled` is not a failure, so passing it here changes nothing either.
 
-        Called in the step of a handler, this answers the others that are in flight, and leaves it to that handler how
-        it ends: with a result, with an exception, or with `NotSent`.
+        If a handler calls this, the other messages in flight are answered at once. The handler still decides its own
+        answer: a result, an exception, or `NotSent`.
         """
         if not isinstance(exc, BaseException):
             raise TypeError(f"fail() takes the exception object that is the cause, not {exc!r}")
@@ -181,7 +182,7 @@ class Actor(ABC):
             act_for(*handled)
 
     def _check_handled(self, message: Message) -> None:
-        """Refuse a message that was answered with None and cannot be."""
+        """Raise a `TypeError` if a message was answered with None and None is not a possible answer."""
         cls, kind = type(self), type(message)
         if "_silent" not in vars(cls):
             cls._silent = {}
@@ -198,11 +199,11 @@ class Actor(ABC):
 
 
 def check_actor(owner: str, actor: object) -> None:
-    """Refuse what cannot run, with a `TypeError` or `ValueError` that says whose it is."""
+    """Raise a `TypeError` or `ValueError` if this cannot run as an actor."""
     if isinstance(actor, type) and issubclass(actor, Actor):
-        raise TypeError(f"{owner}: an object of {actor.__name__} is needed, not the class; write {actor.__name__}(...)")
+        raise TypeError(f"{owner}: got the class {actor.__name__}, not an instance; write {actor.__name__}(...)")
     if not isinstance(actor, Actor):
-        raise TypeError(f"{owner}: {actor!r} is no Actor; derive its class from mcp_actors.kernel.Actor")
+        raise TypeError(f"{owner}: {actor!r} is not an Actor; derive its class from mcp_actors.kernel.Actor")
     limit: object = actor.max_in_flight
     if not is_whole(limit, 1):
         raise ValueError(f"{owner}: max_in_flight must be an int of at least 1, not {limit!r}")

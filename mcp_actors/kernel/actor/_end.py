@@ -1,4 +1,4 @@
-"""How an incarnation has ended, and the errors that say so to a caller, to an opener and to a supervisor."""
+"""The end of an incarnation, and the errors that report it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ EndReason = Literal["normal", "shutdown", "crashed", "ignored"]
 
 @frozen
 class End:
-    """How an incarnation ended.
+    """The end of an incarnation.
 
     Attributes:
-        reason: ``"normal"`` (its own wish), ``"shutdown"`` (asked to, or its own wish, or cancelled while it was
-            starting), ``"crashed"``, ``"ignored"`` (it had nothing to run).
-        error: the failure behind it: of ``"crashed"``, once it is known; of ``"shutdown"``, if a supervisor gave up.
-        hopeless: True if the actor said that a restart cannot help.
-        keeps_mailbox: True if what is sent is to wait for somebody who starts it after all.
+        reason: ``"normal"`` (by the actor itself), ``"shutdown"`` (requested, or by the actor itself, or cancelled
+            while starting), ``"crashed"``, ``"ignored"`` (there was nothing to run).
+        error: the failure: for ``"crashed"``, once it is known; for ``"shutdown"``, if a supervisor gave up.
+        hopeless: True if the actor's `is_hopeless` says that a restart cannot help.
+        keeps_mailbox: True if messages wait for a later ``restart_child``.
     """
 
     reason: EndReason
@@ -35,8 +35,8 @@ class End:
         return self.reason == "crashed"
 
 
-def told(failure: BaseException | None) -> str:
-    """Return the text of a failure for the error that it causes.
+def failure_text(failure: BaseException | None) -> str:
+    """Return the text of a failure, for the error that it causes.
 
     The text of an error of this package names its actor and is used as it is. A `repr` of it would be escaped again at
     every level of a tree, and so double its length each time.
@@ -45,40 +45,40 @@ def told(failure: BaseException | None) -> str:
 
 
 CUT_SHORT: Final = End("shutdown")
-"""The end, for who waits for the start, of an incarnation that somebody else has asked to stop."""
+"""The outcome of a start attempt that was interrupted by a stop; the caller of that stop does the rest."""
 
 
 def stopped(name: str, why: str = "it was stopped", *, handed_over: bool = False) -> ActorStopped:
-    """A fresh refusal for a message to an actor that does not run, or that ended while it handled the message."""
+    """Return a new error for a message to an actor that has stopped, before or while it handled the message."""
     return ActorStopped(
-        f"actor {name!r}: does not run and will not come back by itself ({why}); "
-        "if a supervisor still has it in its table, restart_child starts it again",
+        f"actor {name!r}: has stopped and will not restart by itself ({why}); "
+        "call restart_child if its supervisor still lists it",
         actor=name,
         handed_over=handed_over,
     )
 
 
 def interrupted(end: End, name: str, number: int, message: str, *, comes_back: bool) -> ActorError:
-    """Return a fresh error for a caller whose message was being handled when the end was decided.
+    """Return a new error for a caller whose message was being handled when the end was decided.
 
     Args:
-        end: the end, as far as it is known.
+        end: the end, as far as it is known yet.
         name: the actor's.
-        number: which incarnation ends.
+        number: the number of the incarnation that ends.
         message: the class of the message.
         comes_back: whether another incarnation follows.
     """
     if not end.crashed and not comes_back:
         return stopped(name, f"it ended ({end.reason}) while it handled {message}", handed_over=True)
     what = (
-        f"actor {name!r}: incarnation {number} ended ({end.reason}) while it handled {message}, which may have had its "
-        "effect; send it again only if that does no harm"
+        f"actor {name!r}: incarnation {number} ended ({end.reason}) while it handled {message}, whose effect is "
+        "unknown; send it again only if repeating it is safe"
     )
     return caused_by(ActorCrashed(what, actor=name), end.error)
 
 
 def not_started(end: End, name: str) -> BaseException:
-    """Return the error of the block that opens an actor which has not started."""
+    """Return the error for the block that opens an actor which has not started."""
     if isinstance(end.error, ActorStartError):
         return end.error
     if end.error is not None:
@@ -92,8 +92,8 @@ def not_started(end: End, name: str) -> BaseException:
 
 
 def failure_of(end: End, name: str) -> BaseException | None:
-    """Return the error of the block that has opened an actor, if its end is a failure."""
+    """Return the error for the block that has opened an actor; None if its end is not a failure."""
     if end.error is None or isinstance(end.error, (RestartLimitReached, *EXITS)):
         return end.error
-    what = f"actor {name!r}: crashed: {told(end.error)}; it is not supervised, so it stays down"
+    what = f"actor {name!r}: crashed: {failure_text(end.error)}; to have it restarted, run it in open_supervisor()"
     return caused_by(ActorCrashed(what, actor=name), end.error)

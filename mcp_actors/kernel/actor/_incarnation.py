@@ -5,20 +5,20 @@ Theory of operation
 The owner task runs `Incarnation.run` from the first line to the last, so whatever the actor opens is entered and left
 by the same task. Three scopes nest in it::
 
-    scope                    cancelled = the incarnation is killed; shielded from outside once it has started
-      nursery                the slots, and in them a task per message in ``handle``
+    scope                    cancelled to kill the incarnation; shielded from outside once it has started
+      nursery                the slots, each with the task of one message in ``handle``
         actor.running()      the resource
-          loop               waits for "a caller left" and "the end was decided"
+          loop               waits until a caller leaves or the end is decided
 
-The nursery encloses the resource, so the resource is released *before* the request tasks are joined, and a resource
-that dies gives handlers errors instead of cancelling them.
+The nursery encloses the resource. So the resource is released *before* the request tasks are joined, and handlers of a
+lost resource get errors instead of a cancellation.
 
-The end is a decision, taken once, by anybody, in one synchronous step (`end`): no more messages are taken, everything
-in flight is answered, its handlers are cancelled. Only then the owner wakes up, leaves ``running()`` and joins. So no
-caller ever waits for a slow close.
+The end is decided once, by any task, in one synchronous step (`end`): no more messages are taken, all messages in
+flight are answered, and their handlers are cancelled. After that the owner wakes up, leaves ``running()`` and joins the
+handlers. So no caller ever waits for a slow clean-up.
 
 Before it has started, an incarnation is not shielded: a deadline around the call that starts it fires at once. It
-shields itself in the same step in which it starts, having made sure just before that no cancellation is pending.
+shields itself in the same step in which it starts, after checking that no cancellation is pending.
 """
 
 from __future__ import annotations
@@ -56,20 +56,18 @@ class Incarnation:
     """One run of an actor. See the top of the file.
 
     Attributes:
-        record: what outlives it; its mailbox is what messages are taken from.
-        restarts_after: whether, after such an end, another incarnation is going to follow.
-        on_end: called when it has decided its end by itself, so that somebody bounds its clean-up (with
-            `_stop.stop`).
-        started: True from the step on in which it begins to serve.
-        started_at: when that was.
-        overdue: True once it was reported that it, or what it waits for, outlives its bound.
-        killed: True once it was killed; a start that is cut short is not.
-        comes_back: whether another incarnation is going to follow; until the end is decided, what its supervisor
-            expects.
-        final: what the owner returned; None while it runs.
-        awaits: of a supervisor, the children for whose start or end it waits, it or its manager.
-        calls: what its own code, while it starts or ends, has sent and may wait for; see ``_circles``.
-        prune_at: how many of them there may be before those that are answered are forgotten.
+        record: the part that outlives it, with the mailbox that it takes messages from.
+        restarts_after: returns True if another incarnation follows after an end for this reason.
+        on_end: called when it ends by itself, so that the caller of `run` bounds its clean-up with `stop_within`.
+        started: True once it serves.
+        started_at: the Trio time of its start.
+        overdue: True once it was reported that it, or a child that it waits for, outlives its bound.
+        killed: True once it was killed. A start that is interrupted does not count.
+        comes_back: True if another incarnation follows; until the end is decided, what its supervisor expects.
+        final: its end; None while the owner task runs.
+        awaits: for a supervisor, the children whose start or end it or its manager waits for.
+        calls: the calls of its own code, while it starts or ends; see ``_circles``.
+        prune_at: the number of calls at which the answered ones are dropped.
     """
 
     record: Record
@@ -95,11 +93,9 @@ class Incarnation:
     # --- the owner task ---------------------------------------------------------------------------------------------
 
     async def run(self, factory: Callable[[], Actor]) -> End:
-        """Run the actor from the first line to the last, in the calling task, which is its owner.
+        """Run the actor from start to end in the calling task, its owner, and return its end. Never raises.
 
-        Never raises: what happened is in what it returns.
-
-        **Cancellation**: ends an actor that has not started yet, as a shutdown; later it does nothing.
+        **Cancellation**: ends an actor that has not started yet, as a shutdown. Later it is ignored.
         """
         late: BaseException | None = None
         serving.set(self)
@@ -114,16 +110,16 @@ class Incarnation:
             with self._scope:
                 await self._live(factory)
         except BaseException as exc:
-            # A cancellation from outside need not go on: whoever waits for the start is cancelled too.
+            # A cancellation from outside ends here: the task that waits for the start is cancelled by itself.
             late = collapse(exc)
         self.final = self._end = self._conclude(late)
         self.record.mailbox.life = None
         self._change()
         return self.final
 
-    @trio.lowlevel.enable_ki_protection  # or else a Ctrl-C between a resource and its block could leave it held
+    @trio.lowlevel.enable_ki_protection  # a Ctrl-C between acquiring a resource and its block could leak it
     async def _live(self, factory: Callable[[], Actor]) -> None:
-        """Enter everything, loop, leave everything."""
+        """Enter the resource, loop, and leave it."""
         async with trio.open_nursery() as nursery:
             try:
                 self._actor = actor = self._adopt(factory())
@@ -138,8 +134,8 @@ class Incarnation:
         check_actor(f"actor {name!r}", actor)
         if actor._incarnation is not None:
             raise ActorError(
-                f"actor {name!r}: this {type(actor).__name__} object ran before, and an object is one incarnation; "
-                "make a new one for each open_actor(), and give a supervisor a factory that makes a new one each time",
+                f"actor {name!r}: this {type(actor).__name__} object has run before; create a new object for each "
+                "open_actor(), and give a supervisor a factory that returns a new one each time",
                 actor=name,
             )
         actor._incarnation = self
@@ -147,7 +143,9 @@ class Incarnation:
 
     @trio.lowlevel.enable_ki_protection
     def _start(self, actor: Actor, nursery: trio.Nursery) -> Requests:
-        """From here on only its supervisor ends it. No checkpoint may stand between the check before and the shield."""
+        """Begin to serve."""
+        # The caller has just checked for a pending cancellation, and no checkpoint lies between. With one, a deadline
+        # could fire there: the incarnation would have started, shielded, while its opener has already left.
         self._scope.shield = True
         self.started = True
         self.started_at = trio.current_time()
@@ -159,14 +157,14 @@ class Incarnation:
         return self._requests
 
     async def _loop(self, requests: Requests) -> None:
-        """Until the end is decided, cancel the requests whose callers have left."""
+        """Cancel the requests whose callers have left, until the end is decided."""
         try:
             while self._end is None:
                 await self._change.wait()
                 requests.cancel_left()
         finally:
-            # If nobody had decided the end, the resource has died and cancelled what stands inside it. Why that
-            # happened comes out of running(); nobody waits for it.
+            # If the end is not decided here, the resource has died and its nursery has cancelled this loop. The cause
+            # comes out of running() only after its clean-up, and callers must not wait for that: `_conclude` adds it.
             self.end("crashed")
 
     def wake(self) -> None:
@@ -212,17 +210,17 @@ class Incarnation:
     # --- the start, seen from outside -------------------------------------------------------------------------------
 
     async def wait_started(self) -> None:
-        """Wait until it serves, or its start has failed, or is overdue."""
+        """Wait until it serves, or its start has failed or is overdue."""
         if self.started or self.final is not None or self.overdue:
             await trio.lowlevel.cancel_shielded_checkpoint()
         while not self.started and self.final is None and not self.overdue:
             await self._change.wait()
 
     def time_out(self) -> None:
-        """Decide that its start took too long, and cancel it."""
+        """Fail the start because it took too long, and cancel it."""
         name = self.record.name
         failure = ActorStartError(
-            f"actor {name!r}: did not start within its start_timeout; raise that, or find out what running() waits for",
+            f"actor {name!r}: start timed out (start_timeout); raise it, or find out what running() waits for",
             actor=name,
         )
         self.end("crashed", failure)
@@ -238,16 +236,16 @@ class Incarnation:
         Args:
             reason: why it ends.
             exc: the failure behind it; see `End`.
-            comes_back: whether another incarnation is going to follow. None means that the incarnation ends by itself:
-                its restart type answers, what waits is answered if nothing follows, and ``on_end`` is called. Whoever
-                asks it to end takes care of these himself.
+            comes_back: True if another incarnation follows. None means that the incarnation ends by itself: its
+                restart type decides, queued messages are answered if no incarnation follows, and ``on_end`` is called.
+                A caller that gives True or False does all of this itself.
         """
         if self._end is not None:
             if exit_in(exc) is not None:
                 self._end = End("crashed", exc)
             return
         self._end = End(reason, exc, self._is_hopeless(exc))
-        # Whatever the reason for which a start fails, to its supervisor it is a failure.
+        # For its supervisor, a start that ends with an exception is a failure, even with the reason "shutdown".
         fails = not self.started and exc is not None
         self.comes_back = self._restarts_after("crashed" if fails else reason) if comes_back is None else comes_back
         self.record.become("backoff" if self.comes_back else "stopping")
@@ -266,7 +264,7 @@ class Incarnation:
             self._on_end()
 
     def kill(self, why: str) -> None:
-        """Cancel the owner: every ``await`` of its clean-up raises, synchronous release still runs."""
+        """Cancel the owner: every ``await`` of its clean-up raises, synchronous clean-up still runs."""
         self.end("shutdown", comes_back=False)
         self.killed = True
         if self._actor is not None and self.final is None:
@@ -280,13 +278,13 @@ class Incarnation:
             await self._change.wait()
 
     def report_overdue(self, seconds: float) -> None:
-        """Say, once, that it outlives its bound."""
+        """Report, once, that it outlives its bound."""
         if not self.overdue:
             self.let_go()
             self.record.note(events.Overdue, seconds=seconds)
 
     def let_go(self) -> None:
-        """It is overdue, or waits for what is: let go whoever waits for its start, or for its end within a bound."""
+        """Mark it as overdue, which ends `wait_started` and `wait_bounded`."""
         self.overdue = True
         self._change()
 
@@ -297,7 +295,7 @@ class Incarnation:
 
     @property
     def verdict(self) -> End | None:
-        """The end as decided so far; what its clean-up raises may still complete it. None while nothing is decided."""
+        """The end as decided so far; an exception from its clean-up may complete it. None before that."""
         return self._end
 
     @property
@@ -331,7 +329,7 @@ class Incarnation:
         return interrupted(self._end, record.name, record.incarnation, message, comes_back=self.comes_back)
 
     def _conclude(self, late: BaseException | None) -> End:
-        """The end as decided, completed by what came out of ``running()``."""
+        """Return the end as decided, completed by the exception that left ``running()``."""
         end, late = self._end, None if isinstance(late, trio.Cancelled) else late
         if end is None:
             end, late = self._start_verdict(late)
@@ -343,14 +341,16 @@ class Incarnation:
             elif end.error is not None and not self.started:
                 end.error.__cause__ = end.error.__cause__ or late
             else:
-                logger.warning("actor %r: running() raised on its way out", self.record.name, exc_info=late)
+                logger.warning(
+                    "actor %r: running() raised an exception while stopping", self.record.name, exc_info=late
+                )
                 self.record.note(events.StopFailed, error=late)
         if end.crashed and not self.started:
             self.record.note(events.StartFailed, error=end.error)
         return end
 
     def _start_verdict(self, exc: BaseException | None) -> tuple[End, BaseException | None]:
-        """The end of a start for which nobody had decided one, and the exception that it does not account for."""
+        """Return the end of a start for which `end` was not called, and the exception not explained by it."""
         if isinstance(exc, IgnoreStart):
             return End("ignored", keeps_mailbox=exc.keep_mailbox), None
         if trio.current_effective_deadline() == -math.inf:
@@ -360,7 +360,7 @@ class Incarnation:
     def _crash(self, exc: BaseException | None) -> End:
         if exc is None:
             exc = ActorError(
-                f"actor {self.record.name!r}: running() was left without a reason; use self.stop() or self.fail()",
+                f"actor {self.record.name!r}: running() ended without a reason; call self.stop() or self.fail()",
                 actor=self.record.name,
             )
         return End("crashed", exc, self._is_hopeless(exc))

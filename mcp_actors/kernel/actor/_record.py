@@ -1,4 +1,4 @@
-"""What outlives an actor's incarnations: its name, its mailbox, its state."""
+"""The part of an actor that outlives its incarnations: name, mailbox and state."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class ActorStatistics:
 
     Attributes:
         state: its state.
-        incarnation: which run of it, from 1; 0 before the first.
-        queued: messages that wait in its mailbox.
+        incarnation: the number of the incarnation, counted from 1; 0 before the first.
+        queued: messages that wait in the mailbox.
         in_flight: messages that are being handled.
     """
 
@@ -59,14 +59,14 @@ class Change:
 
 
 class Record:
-    """The lasting part of one actor. Refs read it; its supervisor and its incarnations, and nobody else, write it.
+    """The lasting part of one actor. Refs only read it; its supervisor and its incarnations write it.
 
     Attributes:
-        killed: True once its latest incarnation was killed.
-        gave_up: True once its supervisor made no more attempts to start it, until somebody starts it again.
-        reentrant: whether its handlers may call it; see `Actor.reentrant`. Written by each incarnation.
+        killed: True if its latest incarnation was killed.
+        gave_up: True from the moment its supervisor stops restarting it until it is started again.
+        reentrant: True if its handlers may call it; see `Actor.reentrant`. Set by each incarnation.
         in_flight: the envelopes that are being handled; empty between incarnations.
-        children: the records of its children by id, if it is a supervisor; they too outlive its incarnations.
+        children: for a supervisor, the records of its children by id, which outlive its incarnations too.
     """
 
     __slots__ = (
@@ -100,14 +100,14 @@ class Record:
 
     @property
     def lives_here(self) -> bool:
-        """Whether the caller is in the Trio run that the actor lives in."""
+        """True if the caller is in the actor's Trio run."""
         try:
             return trio.lowlevel.current_trio_token() is self._run
         except RuntimeError:  # another thread, or asyncio
             return False
 
     def become(self, state: ActorState) -> None:
-        """Change the state and wake those who wait for that."""
+        """Set the state, and wake the tasks that wait for a change."""
         self.state = state
         self._change()
 
@@ -116,7 +116,7 @@ class Record:
         await self._change.wait()
 
     def note(self, kind: type[Event], **details: object) -> None:
-        """Emit an event about this actor, if anybody listens."""
+        """Emit an event about this actor, if there are observers."""
         if self.hub.observers:
             common = {"actor": self.name, "incarnation": self.incarnation, "time": trio.current_time()}
             try:
@@ -125,16 +125,16 @@ class Record:
                 self.hub.leave(exc)
 
     def note_stopped(self) -> None:
-        """Emit the event of its end for good."""
+        """Emit `Stopped`."""
         self.note(Stopped, killed=self.killed)
 
     def close(self, why: str) -> None:
-        """Answer everything that waits: the actor will not come back by itself."""
+        """Close the mailbox, and answer all queued messages: nothing restarts the actor automatically."""
         for dropped in self.mailbox.close(lambda: stopped(self.name, why)):
             self.note(DeadLetter, message=type(dropped.message).__name__)
 
     def statistics(self) -> ActorStatistics:
-        """A snapshot, as frozen data."""
+        """Return a snapshot, as frozen data."""
         return ActorStatistics(
             state=self.state, incarnation=self.incarnation, queued=self.mailbox.queued, in_flight=len(self.in_flight)
         )
@@ -143,7 +143,7 @@ class Record:
 def elsewhere(name: str) -> RuntimeError:
     """Return the error of a message from outside the actor's Trio run, which could corrupt both sides."""
     return RuntimeError(
-        f"actor {name!r}: used outside the Trio run that it lives in; in a thread call "
+        f"actor {name!r}: used outside its Trio run; in a thread call "
         "trio.from_thread.run(ref.call, message) or trio.from_thread.run_sync(ref.tell_nowait, message) (with "
         "trio_token=... if Trio did not start the thread), in an asyncio program open it with mcp_actors.bridge"
     )

@@ -1,4 +1,4 @@
-"""What everybody holds: a reference to an actor, valid across its restarts."""
+"""References to actors, valid across restarts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class PendingCall(Protocol[T_co]):
-    """A message that was sent with `ActorRef.send_request`, and whose answer is to be waited for."""
+    """A message that was sent with `ActorRef.send_request`; its sender waits for the answer."""
 
     @property
     def handed_over(self) -> bool:
@@ -41,30 +41,29 @@ class PendingCall(Protocol[T_co]):
         """
 
     def on_answer(self, fn: Callable[[outcome.Value[Any] | outcome.Error], object]) -> None:
-        """Have a function called with the answer, in the step in which it is given, instead of waiting for it.
+        """Call a function with the answer, in the step in which it is given, instead of waiting for it.
 
-        For callers that are no tasks of Trio's. It must not raise. If there is an answer already, it is called at once.
+        For callers outside any Trio task. The function must not raise; it is called at once if there is an answer.
         """
 
     def withdraw(self) -> None:
-        """Want the answer no more, as a task that is cancelled while it waits: the function is not called any more."""
+        """Leave without the answer, like a task that is cancelled while it waits. The function is not called then."""
 
     def expire(self, exc: BaseException) -> bool:
-        """Answer in the actor's place: who waits gets this exception at once.
+        """Answer in the actor's place: the waiting caller gets this exception at once.
 
-        A message that still waits in the mailbox is then not served; the handler of one that was handed over is
-        cancelled. May be called by any task, in any state. Returns False, and does nothing, if there is an answer
-        already or the waiting task has left.
+        If the message is still queued it is not served; if it was handed over its handler is cancelled. Any task may
+        call this, in any state. Return False, and do nothing, if there is an answer or the caller has left.
         """
 
 
 class ActorRef:
-    """A reference to an actor. It stays valid across restarts, and after the last of them says so.
+    """A reference to an actor. It stays valid across restarts, and raises `ActorStopped` after the last one.
 
-    Two references to the same actor are equal. There are no timeout arguments: callers put ``trio.fail_after`` around.
+    Two references to the same actor are equal. There are no timeout arguments: use ``trio.fail_after``.
 
-    Messages are sent from the Trio run that the actor lives in: from a thread through `trio.from_thread`, from asyncio
-    through ``mcp_actors.bridge``. Looking (`state`, `statistics`) is allowed from everywhere.
+    Send messages from the actor's Trio run: from a thread through `trio.from_thread`, from asyncio through
+    ``mcp_actors.bridge``. `state` and `statistics` may be read from anywhere.
     """
 
     __slots__ = ("_record",)
@@ -100,33 +99,33 @@ class ActorRef:
     async def call(self, message: Call[T]) -> T:
         """Send a message and wait for its answer.
 
-        Messages of one sender are taken in the order sent. While the actor restarts, a message that was not yet
-        handed over waits and is served by the next incarnation.
+        Messages of one sender are handled in the order sent. While the actor restarts, a message that was not yet
+        handed over waits, and the next incarnation serves it.
 
-        **Cancellation**: checked before anything is sent. After that the caller leaves at once: a message that still
-        waits is never served, one that is being handled has its handler cancelled.
+        **Cancellation**: checked before the message is sent. After that the caller leaves at once: a queued message is
+        never served, and the handler of a message in flight is cancelled.
 
         Returns:
-            What ``handle`` returned.
+            The result of ``handle``.
 
         Raises:
-            Exception: what ``handle`` raised.
+            Exception: the exception that ``handle`` raised.
             ActorCrashed: the incarnation that served the message ended first; its effect is unknown.
-            ActorStopped: the actor has stopped and will not come back by itself.
+            ActorStopped: the actor has stopped and will not restart by itself.
             MailboxFull: the mailbox is full and its policy is ``"fail"``.
-            ActorError: the call would deadlock, because everybody who could serve it waits for the caller; the message
-                says who waits for whom. Or the actor called itself from ``handle`` and is not `~Actor.reentrant`.
-            TypeError: this is no message.
-            RuntimeError: the caller is another thread, an asyncio program, or another Trio run.
+            ActorError: the call would deadlock, because every handler that could serve it waits for the caller; the
+                message shows the circle. Or the actor called itself from ``handle`` and is not `~Actor.reentrant`.
+            TypeError: the message is not a `Message`.
+            RuntimeError: the caller is in another thread, an asyncio program, or another Trio run.
         """
         self._check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
         return await self._send(message).wait()
 
     def send_request(self, message: Call[T]) -> PendingCall[T]:
-        """Send a message now, and wait for its answer later, or have somebody else bound the waiting.
+        """Send a message now, and wait for its answer later, or let another task bound the wait.
 
-        Synchronous. Whoever sends must wait, else nobody hears what became of it.
+        Synchronous. The caller must wait for the answer; otherwise an error of the handler is lost.
 
         Raises:
             ActorStopped, MailboxFull, ActorError, TypeError, RuntimeError: as for `call`.
@@ -144,7 +143,7 @@ class ActorRef:
         return cast("PendingCall[T]", envelope)
 
     def _send_from(self, sender: Sender, envelope: Envelope) -> None:
-        """Send a call on behalf of a sender that others may wait for; refuse it if it would deadlock."""
+        """Send a call for a sender that others may wait for; raise an error if it would deadlock."""
         record = self._record
         if sender in record.in_flight and not record.reentrant:
             raise self._calling_itself(sender)
@@ -158,7 +157,7 @@ class ActorRef:
         expect(sender, envelope)
 
     def _circle(self, sender: Sender, envelope: Envelope) -> list[str]:
-        """Return the circle if an envelope in the mailbox would never leave it; empty otherwise."""
+        """Return the circle that keeps an envelope in the mailbox forever, or an empty list."""
         mailbox = self._record.mailbox
         if envelope.holder is not mailbox or mailbox.is_worked_off(sender):
             return []
@@ -166,14 +165,14 @@ class ActorRef:
 
     @trio.lowlevel.enable_ki_protection
     async def tell(self, message: Message) -> None:
-        """Send a message that nobody waits for. If its handler raises, that is logged and is an event.
+        """Send a message without waiting for an answer. An exception of its handler is logged and is an event.
 
-        **Cancellation**: raised only if the message was not accepted; then it is never served.
+        **Cancellation**: raised only if the message was not accepted, and is never served.
 
         Raises:
-            ActorStopped: the actor has stopped and will not come back by itself.
-            MailboxFull: the mailbox is full and its policy is ``"fail"``; with ``"wait"`` this waits for room, unless
-                that would be a deadlock: everybody who could make room waits for the sender.
+            ActorStopped: the actor has stopped and will not restart by itself.
+            MailboxFull: the mailbox is full and its policy is ``"fail"``. With ``"wait"`` this waits for room, unless
+                that would deadlock because every handler that could make room waits for the sender.
             TypeError, RuntimeError: as for `call`.
         """
         self._check_run()
@@ -195,15 +194,15 @@ class ActorRef:
         """Like `tell`, without waiting.
 
         Raises:
-            ActorStopped: the actor has stopped and will not come back by itself.
-            MailboxFull: there is no room, whatever the policy. It is a `trio.WouldBlock` too.
+            ActorStopped: the actor has stopped and will not restart by itself.
+            MailboxFull: the mailbox is full, with any policy. It is a `trio.WouldBlock` too.
             TypeError, RuntimeError: as for `call`.
         """
         self._check_run()
         self._record.mailbox.put(Envelope(message, is_call=False), wait=False)
 
     async def wait_stopped(self) -> None:
-        """Wait until the actor has stopped and will not come back by itself (state ``stopped`` or ``failed``).
+        """Wait until the actor has stopped and will not restart by itself (state ``stopped`` or ``failed``).
 
         **Cancellation**: only ends the waiting.
 
@@ -213,12 +212,12 @@ class ActorRef:
         await self.wait_state("stopped", "failed")
 
     async def wait_state(self, *states: ActorState) -> ActorState:
-        """Wait until the state is one of these, and return it. A state that only flashes by may be missed.
+        """Wait until the state is one of these, and return it. A state that lasts only for a moment may be missed.
 
         **Cancellation**: only ends the waiting.
 
         Raises:
-            ValueError: there is no such state, or none was given.
+            ValueError: a state is unknown, or none was given.
             RuntimeError: as for `call`.
         """
         check_states(f"actor {self.name!r}", states, STATES)
@@ -238,8 +237,8 @@ class ActorRef:
     def _calling_itself(self, sender: Sender) -> ActorError:
         message = type(cast("Envelope", sender).message).__name__
         return ActorError(
-            f"actor {self.name!r}: called itself while it handles {message}, which would wait for itself; call a "
-            "method instead, or use tell()",
+            f"actor {self.name!r}: called itself while handling {message}, which would deadlock; call a method "
+            "instead, or use tell()",
             actor=self.name,
         )
 

@@ -1,15 +1,15 @@
-"""The requests of one incarnation: a task for each message in ``handle``, and the slots they run in.
+"""Run the handlers of one incarnation: a task for each message, in a limited number of slots.
 
 Theory of operation
 -------------------
-A request must be cancellable by itself, and must run in its sender's context variables, so each gets a task of its own.
-What it does not get is a cancel scope of its own, which would cost half as much again as all the rest of a call.
-Instead every *slot* is a nursery, kept open by a task that sleeps; requests run in it one after the other, each as its
-only child. To cancel a request is to cancel its slot: both end together, and the next request opens a new slot. As
-nearly all requests end by themselves, an actor opens as many slots as it ever had requests at the same time.
+A request must be cancellable by itself, and must run in its sender's context variables, so each gets its own task. It
+gets no cancel scope of its own, because that would add half of the cost of a call. Instead every *slot* is a nursery,
+kept open by a task that sleeps; requests run in it one after the other, each as its only child. Cancelling a request
+cancels its slot: both end together, and the next request opens a new slot. As nearly all requests end by themselves, an
+actor opens as many slots as it ever had requests at the same time.
 
-*Handed over* means: the request task has made its first step and found neither that its caller has gone nor that the
-incarnation ends. Until then an envelope can go back to the mailbox.
+*Handed over* means that the request task has made its first step, and that neither its caller has left nor the
+incarnation ends by then. Until that step an envelope can go back to the mailbox.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcp_actors.kernel")
 
 NOT_SENT_PATIENCE: Final = 1.0
-"""Seconds from a `NotSent` until the end of the incarnation must be decided. The task that reads from a connection
+"""Seconds from a `NotSent` until the end of the incarnation must be decided. A task that reads from a connection
 notices its loss within milliseconds of the handler that writes to it."""
 
 
@@ -47,7 +47,7 @@ class Requests:
     """Takes envelopes from the mailbox (it is a `Taker`) and serves them. See the top of the file.
 
     Attributes:
-        free: in-flight slots that are free.
+        free: the number of free in-flight slots.
     """
 
     __slots__ = (
@@ -90,15 +90,16 @@ class Requests:
             slot = self._idle_slots.pop()
             slot.start_soon(self._serve, slot, envelope, name=name)
         else:
-            # A slot outlives the request it was opened for, so it must not hold on to that sender's context.
+            # A slot outlives its first request, so its task must not keep that sender's context alive.
             slot_name = f"{self._record.name}:slot"
             open_slot = partial(self._nursery.start_soon, self._open_slot, envelope, name, name=slot_name)
             contextvars.Context().run(open_slot)
-        if not envelope.message.control:  # not before there is a task that frees the slot again
+        # Only now: if start_soon raises (a closed nursery, another thread), no task would ever free the slot again.
+        if not envelope.message.control:
             self.free -= 1
 
     def forget(self, envelope: Envelope) -> None:
-        """Nobody waits for it: the owner is woken and cancels the request (see `Reply.abandoned` for why not here)."""
+        """Wake the owner, which cancels the request of a caller that has left; see `Reply.abandoned`."""
         self._left.append(envelope)
         self._incarnation.wake()
 
@@ -108,44 +109,43 @@ class Requests:
         return self._record.name
 
     def works(self, sender: Sender) -> bool:
-        """Whether a handler that has a slot, other than the sender, has called nobody."""
+        """Return True if a handler with a slot, other than the sender, has made no calls."""
         for envelope in self._in_flight:
             if envelope.calls is None and envelope is not sender and envelope.holder is self:
                 return not envelope.message.control
         return False
 
     def slots(self) -> list[Envelope]:
-        """Who has the in-flight slots; empty if one is free, or its envelope is not handed over yet."""
+        """Return the handlers with the in-flight slots; empty if a slot is free or its envelope not handed over."""
         held = [envelope for envelope in self.in_flight if not envelope.message.control]
         return held if len(held) == self._size else []
 
     @property
     def in_flight(self) -> list[Envelope]:
-        """What is being handled."""
+        """The envelopes that are being handled."""
         return [envelope for envelope in self._in_flight if envelope.holder is self]
 
     def blockers(self) -> tuple[()]:
-        """It holds up nobody: it is about to hand an envelope over."""
+        """Return no nodes: it is about to hand an envelope over, and waits for none."""
         return ()
 
     def cancel_left(self) -> None:
-        """Cancel the requests for which nobody waits any more."""
+        """Cancel the requests whose callers have left."""
         while self._left:
             envelope = self._left.pop()
             if envelope.scope is not None:
-                envelope.scope.cancel("nobody waits for its answer any more")
+                envelope.scope.cancel("its caller has left")
 
     def close(self, interruption: Callable[[Envelope], ActorError]) -> None:
-        """Take nothing any more, answer everything in flight and cancel it: one synchronous step.
-
-        A handler in whose own step this happens is about to answer for itself (with ``self.fail(...)`` and then
-        `NotSent`, for example); if it does not, its cancellation does.
+        """Take no more messages, answer all that are in flight, and cancel their handlers, in one synchronous step.
 
         Args:
-            interruption: makes a fresh exception for each caller.
+            interruption: returns a new exception for each caller.
         """
         self._interruption = interruption
         self._record.mailbox.detach(self)
+        # A handler that decides the end itself is about to answer by itself, for example with `NotSent` after
+        # `self.fail(...)`. If it does not, `_was_cancelled` answers. An answer from here would be the first and only.
         own_slot = trio.lowlevel.current_task().parent_nursery
         for envelope in tuple(self._in_flight):
             assert envelope.scope is not None
@@ -157,7 +157,7 @@ class Requests:
 
     @trio.lowlevel.enable_ki_protection
     async def _open_slot(self, envelope: Envelope, name: str) -> None:
-        """The task of a slot."""
+        """Keep a slot open for later requests, and serve the first one in it."""
         async with trio.open_nursery() as slot:
             envelope.context.run(partial(slot.start_soon, self._serve, slot, envelope, name=name))
             del envelope
@@ -165,7 +165,7 @@ class Requests:
 
     @trio.lowlevel.enable_ki_protection
     async def _serve(self, slot: trio.Nursery, envelope: Envelope) -> None:
-        """Hand an envelope over, unless its caller or the incarnation has gone; then free the slot."""
+        """Hand an envelope over, unless its caller has left or the incarnation ends; then free the slot."""
         try:
             if self._interruption is not None:
                 self._return(envelope)
@@ -180,14 +180,15 @@ class Requests:
                 if envelope.is_call:
                     envelope.settle(outcome.Value(result))
         except BaseException as exc:
-            # A cancellation ends here too: it is the slot's, whose own task passes it on.
+            # A cancellation stops here too. It is that of the slot, whose own task raises it as well.
             self._in_flight.discard(envelope)
             await self._raised(envelope, exc)
         finally:
             self._in_flight.discard(envelope)
             envelope.scope = envelope.calls = None
             if envelope.holder is self:
-                # What it led to was sent in a context that refers to it; with its own, each would keep all before it.
+                # Messages that its handler has sent refer to this envelope by their context. With its own context it
+                # would keep the one before alive, and so on: a chain of all messages, back to the first.
                 del envelope.context
             if not slot.cancel_scope.cancel_called:
                 self._idle_slots.append(slot)
@@ -197,7 +198,7 @@ class Requests:
                 self._record.mailbox.feed(self)
 
     async def _handle_observed(self, message: Message) -> object:
-        """The handler, with an event before and after."""
+        """Run the handler, with an event before and after."""
         kind, began = type(message).__name__, trio.current_time()
         self._record.note(events.RequestStarted, message=kind)
         failure: BaseException | None = None
@@ -214,7 +215,7 @@ class Requests:
             self._record.note(events.RequestFinished, message=kind, seconds=seconds, error=failure)
 
     async def _raised(self, envelope: Envelope, exc: BaseException) -> None:
-        """What an exception out of ``handle`` means."""
+        """Decide what an exception from ``handle`` means."""
         verdict = collapse(exc)
         if isinstance(verdict, StopActor):
             self._incarnation.end(verdict.reason)
@@ -228,16 +229,16 @@ class Requests:
         elif isinstance(verdict, trio.Cancelled):
             self._was_cancelled(envelope)
         else:
-            # KeyboardInterrupt or SystemExit leaves the tree at its door, after clean-up. Anything else that is no
-            # Exception (asyncio's CancelledError, say) must not be raised in the caller's task, which it would end.
+            # KeyboardInterrupt or SystemExit leaves the outermost block of the tree, after clean-up. Any other
+            # BaseException (such as asyncio's CancelledError) must not be raised in the caller's task and end that.
             self._incarnation.end("crashed", verdict)
             self._interrupt(envelope)
 
     async def _not_sent(self, envelope: Envelope) -> None:
         """Return an envelope to the mailbox for the next incarnation; fail it if this incarnation goes on."""
         if self._interruption is None:
-            # Of several handlers that find the same connection gone, the last may be the one that decides the end, or
-            # a task that reads. The slot is kept meanwhile, so that nobody is handed this envelope once more.
+            # If several handlers find the same connection lost, the last of them may be the one that decides the end,
+            # or a task that reads. This handler keeps its slot meanwhile: a free slot would take the envelope again.
             with trio.move_on_after(NOT_SENT_PATIENCE):
                 await self._incarnation.wait_ending()
         if self._interruption is not None:
@@ -245,14 +246,14 @@ class Requests:
             return
         name, message = self._record.name, type(envelope.message).__name__
         endless = ActorError(
-            f"actor {name!r}: handling {message} raised NotSent, but the actor goes on, and would handle it again for "
-            "ever; end this incarnation with self.fail(exception) or self.stop() before raising NotSent",
+            f"actor {name!r}: handling {message} raised NotSent, but the actor keeps running and would handle it again "
+            "forever; end this incarnation with self.fail(exception) or self.stop() before raising NotSent",
             actor=name,
         )
         self._failed(envelope, endless)
 
     def _failed(self, envelope: Envelope, exc: Exception) -> None:
-        """Answer with an exception, and see whether it is the end."""
+        """Answer with an exception, and end the incarnation if it is fatal."""
         if not (envelope.is_call and envelope.settle(error(exc))):
             self._unhandled(envelope, exc)
         try:
@@ -262,15 +263,15 @@ class Requests:
             self._incarnation.end("crashed", broken)
 
     def _was_cancelled(self, envelope: Envelope) -> None:
-        """By us, or by a `trio.Cancelled` that escaped from another task and must not go any further."""
+        """Answer for a cancelled handler. A `trio.Cancelled` from another task is an error, and stops here."""
         assert envelope.scope is not None
         if envelope.scope.cancel_called:
             self._interrupt(envelope)
             return
         name = self._record.name
         stray = ActorError(
-            f"actor {name!r}: handling {type(envelope.message).__name__} raised trio.Cancelled, but nobody had "
-            "cancelled it; look for a Cancelled that was caught in one task and raised in another",
+            f"actor {name!r}: handling {type(envelope.message).__name__} raised trio.Cancelled without having been "
+            "cancelled; look for a Cancelled that was caught in one task and raised in another",
             actor=name,
         )
         self._failed(envelope, stray)
@@ -280,7 +281,7 @@ class Requests:
             envelope.settle(error(self._interruption(envelope)))
 
     def _return(self, envelope: Envelope) -> None:
-        """Put an envelope back that was taken and not handled."""
+        """Return an envelope that was taken and not handled to the mailbox."""
         if envelope.is_call and not envelope.open:
             return
         if not self._record.mailbox.put_back(envelope) and not envelope.is_call:
@@ -290,12 +291,12 @@ class Requests:
         message = type(envelope.message).__name__
         if self._interruption is None:
             logger.error(
-                "actor %r: handling %s failed and nobody waits for it", self._record.name, message, exc_info=exc
+                "actor %r: handling %s failed, and no caller gets the error", self._record.name, message, exc_info=exc
             )
         self._record.note(events.Unhandled, message=message, error=exc)
 
 
 @trio.lowlevel.disable_ki_protection
 async def interruptible(handle: Callable[[Message], Awaitable[object]], message: Message) -> object:
-    """Run a handler, which a Ctrl-C may interrupt anywhere, unlike the kernel around it."""
+    """Run a handler. Unlike the kernel around it, a Ctrl-C may interrupt it anywhere."""
     return await handle(message)

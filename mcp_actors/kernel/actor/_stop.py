@@ -1,4 +1,4 @@
-"""Stopping in two stages, because Trio cannot kill a task: ask, then cancel."""
+"""Stop an incarnation in two stages: ask it to stop, then cancel it."""
 
 from __future__ import annotations
 
@@ -16,30 +16,29 @@ logger = logging.getLogger("mcp_actors.kernel")
 Shutdown = float | Literal["brutal_kill", "infinity"]
 
 OVERDUE_AFTER: Final = 1.0
-"""Seconds that a killed incarnation has before it is reported. Synchronous release takes milliseconds; whatever is
-still there after this sits in somebody's shield."""
+"""Seconds after which a killed incarnation is reported. Synchronous clean-up takes milliseconds; an incarnation that
+still runs after this time is inside a shield."""
 
 
 async def stop(incarnation: Incarnation) -> None:
-    """Ask an incarnation to stop, kill it after its actor's own bound, and return when nothing of it is left."""
+    """Ask an incarnation to stop, kill it after its actor's own bound, and wait until it has ended."""
     if not await stop_within(incarnation, None, asked_at=trio.current_time()):
         await incarnation.wait_over()
 
 
 @trio.lowlevel.enable_ki_protection
 async def stop_within(incarnation: Incarnation, shutdown: Shutdown | None, *, asked_at: float) -> bool:
-    """Ask an incarnation to stop and kill it when its time is over.
+    """Ask an incarnation to stop, and kill it after its time.
 
-    **Cancellation**: it was asked and goes on; a later call with the same `asked_at` keeps its bound.
+    **Cancellation**: the stop continues. A later call with the same `asked_at` keeps its bound.
 
     Args:
-        incarnation: what to stop. If its end was decided already, that stands.
+        incarnation: the incarnation. If its end has been decided already, that decision is kept.
         shutdown: seconds between asking and killing, ``"brutal_kill"``, ``"infinity"``, or None for the actor's own.
-        asked_at: when it was first asked to stop, which is now or earlier.
+        asked_at: the Trio time of the first request to stop.
 
     Returns:
-        True if nothing of it is left. False if it is overdue: it was killed, sits in a shield of its own and was
-        reported.
+        True if it has ended. False if it is overdue: it was killed, is inside a shield, and has been reported.
     """
     if shutdown == "brutal_kill":
         incarnation.kill("brutal_kill")
@@ -61,8 +60,8 @@ async def stop_within(incarnation: Incarnation, shutdown: Shutdown | None, *, as
 def _kill(incarnation: Incarnation, seconds: float) -> None:
     if incarnation.actor is not None and not incarnation.killed:
         logger.warning(
-            "actor %r: did not stop within %g s and was killed, so its clean-up may be incomplete; raise its shutdown, "
-            "or find out what running() waits for on its way out",
+            "actor %r: did not stop within %g s and was killed, so its clean-up may be incomplete; raise its shutdown "
+            "time, or find out what running() waits for while stopping",
             incarnation.record.name,
             seconds,
         )
@@ -71,6 +70,6 @@ def _kill(incarnation: Incarnation, seconds: float) -> None:
 
 def _seconds(incarnation: Incarnation, shutdown: float | str | None) -> float:
     if shutdown is None:
-        # Without an actor there is no clean-up that could take time.
+        # Without an actor there is no clean-up to wait for.
         shutdown = incarnation.actor.default_shutdown if incarnation.actor is not None else 0.0
     return math.inf if shutdown == "infinity" else float(shutdown)

@@ -1,9 +1,9 @@
-"""Tell a message that no case of ``handle`` matched from one whose answer is None.
+"""Detect messages that no case of ``handle`` matched.
 
-A function that falls through a ``match`` returns None, as one does that is done. So None is looked at twice: the
-message's class may say that its answer is never None (``Call[int]``), and ``handle`` may say in its annotation which
-messages it takes. What neither says, or what cannot be told at run time, is believed. Nothing is looked at for any
-other result, so this costs a call nothing.
+A function that falls through a ``match`` returns None, like one that has handled the message. So a result of None is
+checked: the class of the message may exclude it (``Call[int]``), and the annotation of ``handle`` may exclude the
+message. A type that cannot be checked at run time excludes nothing. Other results are not checked, so a call that
+returns a value pays nothing.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def unknown(actor: str, cls: type, message: object) -> TypeError:
     """Return the error for a message that an actor has no case for."""
     kind = type(message).__name__
     return TypeError(
-        f"actor {actor!r}: {cls.__name__}.handle() has no case for {kind}; add one. If it has one that returns None, "
-        f"let {kind}'s reply type and the annotation of handle() say so"
+        f"actor {actor!r}: {cls.__name__}.handle() has no case for {kind}; add one. If there is one that returns None, "
+        f"allow None in the reply type of {kind}, and {kind} in the annotation of handle()"
     )
 
 
 def _may_be_none(kind: type[Message]) -> bool:
-    """Whether None is an answer to messages of this class: True for what is no call."""
+    """Return True if None is a possible answer to messages of this class. It is for all but a `Call`."""
     replies = [
         get_args(base)[0]
         for each in kind.__mro__
@@ -45,11 +45,11 @@ def _may_be_none(kind: type[Message]) -> bool:
 
 
 def _takes(handle: Callable[..., Any], kind: type[Message]) -> bool:
-    """Whether ``handle`` takes messages of this class, by its annotation."""
+    """Return True if the annotation of ``handle`` admits messages of this class."""
     try:
         hints = get_type_hints(handle)
     except Exception:
-        return True  # a name that is there for type checkers only
+        return True  # a name that is imported for type checkers only
     return all(
         _admits(hint, lambda cls: issubclass(kind, cls))
         for name, hint in hints.items()
@@ -58,7 +58,7 @@ def _takes(handle: Callable[..., Any], kind: type[Message]) -> bool:
 
 
 def _admits(hint: Any, test: Callable[[type], bool]) -> bool:
-    """Whether a class that a type hint names passes a test; one that cannot be tested does."""
+    """Return True if a class in a type hint passes a test, or cannot be tested."""
     origin = get_origin(hint)
     if origin in (Union, UnionType):
         return any(_admits(each, test) for each in get_args(hint))

@@ -1,18 +1,18 @@
-"""The mailbox: where messages wait, across restarts, until an incarnation of their actor takes them.
+"""The mailbox: a queue of messages that survives restarts of its actor.
 
 Theory of operation
 -------------------
 Three lanes, each in the order of arrival:
 
-- *control*: unbounded; overtakes, and needs no in-flight slot;
-- *queue*: at most ``size`` envelopes; what incarnations take from;
+- *control*: unbounded; overtakes the others, and needs no in-flight slot;
+- *queue*: at most ``size`` envelopes, which incarnations take;
 - *entrance*: envelopes for which the queue had no room. They move up as it empties. A ``call`` waits here exactly as
-  it waits in the queue, since its caller waits for the answer anyway; a ``tell`` waits for being let in.
+  it waits in the queue, because its caller waits for the answer anyway; a ``tell`` waits until it moves up.
 
-Nothing here waits, and there is no task that carries envelopes about: whoever changes something (a sender, a finished
-request, a starting incarnation) moves on, in one synchronous step, what that change allows. So an envelope goes from
-the sender's step straight into a request task of the actor whenever a slot is free. A Ctrl-C waits for the end of such
-a step, so that it cannot lose an envelope between two lanes.
+The mailbox has no task of its own. Each change (a sender, a finished request, a starting incarnation) moves all
+envelopes that can move, in one synchronous step. So an envelope goes from the sender's step straight into a request
+task of the actor whenever a slot is free. A Ctrl-C waits for the end of such a step, so that it cannot lose an envelope
+between two lanes.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ MAILBOX_SIZE: Final = 256
 
 
 class Envelope(Reply[Any]):
-    """A message on its way, which is its sender's reply slot too.
+    """A message on its way, and the reply slot of its sender.
 
-    For a ``call`` the slot is settled with the answer, for a ``tell`` that waits in the entrance by being let in.
+    For a ``call`` the slot is settled with the answer; for a ``tell`` in the entrance, by moving up to the queue.
 
     Attributes:
-        message: what is sent.
-        is_call: True for a ``call``, whose sender wants an answer; False for a ``tell``.
-        holder: who has it now: the mailbox, or the incarnation that has taken it.
-        number: its place in the order of arrival.
+        message: the message.
+        is_call: True for a ``call``, False for a ``tell``.
+        holder: the mailbox, or the incarnation that has taken it.
+        number: its position in the order of arrival.
         context: the sender's `contextvars` context when it sent the message.
         scope: the cancel scope around its handler, once there is one.
-        calls: what its handler has sent and may wait for; see ``_circles``.
-        prune_at: how many of them there may be before those that are answered are forgotten.
+        calls: the calls that its handler has made; see ``_circles``.
+        prune_at: the number of calls at which the answered ones are dropped.
     """
 
     __slots__ = ("calls", "context", "holder", "is_call", "message", "number", "prune_at", "scope")
@@ -70,7 +70,7 @@ class Envelope(Reply[Any]):
     prune_at: int
 
     def __init__(self, message: Message, *, is_call: bool) -> None:
-        # Every request makes one of these, so it sets only what is read before somebody else has set it.
+        # Every request creates one, so only the attributes that are read before they are set elsewhere are set here.
         self.open = True
         self._waiter = None
         self.message = message
@@ -85,12 +85,12 @@ class Envelope(Reply[Any]):
 
     @property
     def busy(self) -> bool:
-        """True while it has a handler, for which somebody may wait."""
+        """True while it has a handler, for which others may wait."""
         return self.scope is not None
 
     @property
     def label(self) -> str:
-        """Who handles it."""
+        """The name of the actor that handles it, and the message."""
         return f"{cast('Taker', self.holder).name!r} (handling {type(self.message).__name__})"
 
     outer_deadline: Final = math.inf  # the slots are inside the shield of their incarnation
@@ -101,15 +101,15 @@ class Envelope(Reply[Any]):
         return slot is not None and slot.cancel_scope is self.scope
 
     def blockers(self) -> list[Node]:
-        """What its handler waits for."""
+        """Return the nodes that its handler waits for."""
         return places(self.calls)
 
     def place(self) -> Node:
-        """Itself while it is handled, else who has it."""
+        """Return itself while it is handled, else its holder."""
         return self if self.handed_over else self.holder
 
     def abandoned(self) -> None:
-        """The sender has left."""
+        """Tell the holder that the sender has left."""
         self.holder.forget(self)
 
     @trio.lowlevel.enable_ki_protection
@@ -122,17 +122,17 @@ class Envelope(Reply[Any]):
 
 
 class Holder(Node, Protocol):
-    """Whoever has an envelope."""
+    """The mailbox or incarnation that has an envelope."""
 
     def forget(self, envelope: Envelope) -> None:
-        """Nobody waits for it any more. Called from an ``abort_fn``: mark that, wake somebody, nothing more."""
+        """Drop an envelope whose sender has left. It is called from an ``abort_fn``; see `Reply.abandoned`."""
 
 
 class Taker(Holder, Protocol):
-    """What a mailbox knows about an incarnation that takes from it."""
+    """An incarnation, as its mailbox sees it."""
 
     free: int
-    """In-flight slots that are free."""
+    """The number of free in-flight slots."""
 
     @property
     def name(self) -> str:
@@ -142,10 +142,10 @@ class Taker(Holder, Protocol):
         """Become its holder and start a request task for it, in the context that it was sent in."""
 
     def works(self, sender: Sender) -> bool:
-        """Whether a handler that has a slot, other than the sender, has called nobody."""
+        """Return True if a handler with a slot, other than the sender, has made no calls."""
 
     def slots(self) -> Sequence[Node]:
-        """Who has the in-flight slots; empty if one is free, or its envelope is not handed over yet."""
+        """Return the handlers with the in-flight slots; empty if a slot is free or its envelope not handed over."""
 
 
 class Mailbox:
@@ -181,7 +181,7 @@ class Mailbox:
 
     @property
     def queued(self) -> int:
-        """How many envelopes wait, in all lanes."""
+        """The number of envelopes in all lanes."""
         return len(self._control) + len(self._queue) + len(self._entrance)
 
     def is_worked_off(self, sender: Sender) -> bool:
@@ -199,10 +199,10 @@ class Mailbox:
 
     @trio.lowlevel.enable_ki_protection
     def put(self, envelope: Envelope, *, wait: bool = True) -> bool:
-        """Hand an envelope in: to an incarnation with a free slot, else to a lane.
+        """Give an envelope to an incarnation with a free slot, else put it into a lane.
 
         Args:
-            envelope: a fresh one.
+            envelope: a new envelope.
             wait: False refuses an envelope that finds the queue full, whatever the policy.
 
         Returns:
@@ -210,8 +210,8 @@ class Mailbox:
 
         Raises:
             ActorStopped: the mailbox is closed.
-            MailboxFull: the queue is full and nobody may wait.
-            TypeError: this is no message.
+            MailboxFull: the queue is full, and the policy or ``wait`` does not allow waiting.
+            TypeError: the message is not a `Message`.
         """
         self.check_open()
         if not isinstance(envelope.message, Message):
@@ -234,10 +234,10 @@ class Mailbox:
         return not full
 
     def full(self) -> MailboxFull:
-        """Return the error of a sender that finds no room and may not wait."""
+        """Return the error of a sender that finds the mailbox full and may not wait."""
         return MailboxFull(
-            f"actor {self.name!r}: its mailbox holds {len(self._queue)} messages, which is its limit; "
-            "send less at a time, raise mailbox_size, or use overflow='wait'",
+            f"actor {self.name!r}: mailbox full ({len(self._queue)} messages); send fewer messages at a time, raise "
+            "mailbox_size, or use overflow='wait'",
             actor=self.name,
         )
 
@@ -250,7 +250,7 @@ class Mailbox:
 
     @trio.lowlevel.enable_ki_protection
     def forget(self, envelope: Envelope) -> None:
-        """Nobody waits any more for an envelope that waits here: it will not be served."""
+        """Drop a queued envelope whose sender has left: it is never served."""
         for lane in (self._control, self._queue, self._entrance):
             lane.pop(envelope, None)
         self._move_up()
@@ -259,7 +259,7 @@ class Mailbox:
 
     @trio.lowlevel.enable_ki_protection
     def attach(self, taker: Taker) -> None:
-        """An incarnation begins to serve: it gets what waits."""
+        """Add an incarnation that begins to serve, and give it the waiting envelopes."""
         self._takers = (*self._takers, taker)
         while self._control:
             envelope, _ = self._control.popitem(last=False)
@@ -267,7 +267,7 @@ class Mailbox:
         self.feed(taker)
 
     def detach(self, taker: Taker) -> None:
-        """An incarnation takes nothing any more."""
+        """Remove an incarnation, which takes no more envelopes."""
         self._takers = tuple(other for other in self._takers if other is not taker)
 
     @trio.lowlevel.enable_ki_protection
@@ -282,7 +282,7 @@ class Mailbox:
     def put_back(self, envelope: Envelope) -> bool:
         """Return an envelope whose handling has not begun to its old place in the order of arrival.
 
-        Returns False if it was refused instead, because the mailbox is closed.
+        Return False if it was refused instead, because the mailbox is closed.
         """
         envelope.holder = self
         if self._refusal is not None:
@@ -299,13 +299,13 @@ class Mailbox:
 
     @trio.lowlevel.enable_ki_protection
     def close(self, refusal: Callable[[], ActorError]) -> list[Envelope]:
-        """Drain, answer every envelope, close: one synchronous step. Later senders get the same refusal.
+        """Drain, answer every envelope, and close, in one synchronous step. Later senders get the same refusal.
 
         Args:
-            refusal: makes a fresh exception for each sender.
+            refusal: returns a new exception for each sender.
 
         Returns:
-            The dropped envelopes for whose answer nobody waited.
+            The dropped envelopes without a waiting sender.
         """
         self._refusal = refusal
         drained = [*self._control, *self._queue, *self._entrance]
@@ -315,11 +315,11 @@ class Mailbox:
 
     @property
     def closed(self) -> bool:
-        """True while nothing is accepted."""
+        """True while messages are refused."""
         return self._refusal is not None
 
     def check_open(self) -> None:
-        """Raise `ActorStopped` if nothing is accepted."""
+        """Raise `ActorStopped` if messages are refused."""
         if self._refusal is not None:
             raise self._refusal()
 
@@ -336,7 +336,7 @@ class Mailbox:
 
 
 def check_mailbox(owner: str, size: object, policy: object) -> None:
-    """Refuse a mailbox that cannot work, with a `ValueError` that says whose it is."""
+    """Raise a `ValueError` if a mailbox cannot have this size or policy."""
     if not is_whole(size, 1):
         raise ValueError(f"{owner}: mailbox_size must be an int of at least 1, not {size!r}")
     if policy not in ("wait", "fail"):
@@ -344,8 +344,8 @@ def check_mailbox(owner: str, size: object, policy: object) -> None:
 
 
 def _no_message(name: str, given: object) -> str:
-    remedy = "make an object of it" if isinstance(given, type) else "derive its class from Message or Call[...]"
-    return f"actor {name!r}: {given!r} is no message; {remedy}"
+    remedy = "send an instance of it" if isinstance(given, type) else "derive its class from Message or Call[...]"
+    return f"actor {name!r}: {given!r} is not a message; {remedy}"
 
 
 def _arrival(envelope: Envelope) -> int:

@@ -1,4 +1,4 @@
-"""What is sent to actors: frozen messages, typed by what they are answered with."""
+"""Base classes of the messages to actors, typed by their answers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Message:
-    """Base of everything that can be sent to an actor. Make subclasses frozen attrs classes.
+    """Base of all messages to actors. Make subclasses frozen attrs classes.
 
     Attributes:
-        control: a class whose messages take the control lane sets this to True. Such a message overtakes everything
-            that is queued and needs no in-flight slot, so a busy or full actor still answers it. Meant for questions
-            about the actor itself (health, statistics), not for its work.
+        control: True puts messages of this class on the control lane. They overtake all queued messages and need no
+            in-flight slot, so a busy or full actor still answers them. Meant for questions about the actor itself
+            (health, statistics), not for its work.
     """
 
     __slots__ = ()
@@ -24,6 +24,6 @@ class Message:
 
 
 class Call(Message, Generic[T_co]):
-    """A message that is answered. ``class Add(Call[int])`` makes ``await ref.call(Add(1))`` an ``int``."""
+    """A message that has an answer. ``class Add(Call[int])`` makes ``await ref.call(Add(1))`` an ``int``."""
 
     __slots__ = ()

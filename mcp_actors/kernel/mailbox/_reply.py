@@ -1,4 +1,4 @@
-"""The one-shot slot through which one task answers another."""
+"""A one-shot slot through which one task answers another."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ T = TypeVar("T")
 
 
 class Reply(Generic[T]):
-    """A slot that is settled at most once, by anybody, and awaited by exactly one task.
+    """A slot that any task may settle, at most once, and exactly one task awaits.
 
-    A `trio.Event` and a field would do the same work; waking the waiting task directly with its result costs one
-    object and one hop less, and gives a cancelled waiter a hook (`abandoned`) that runs before it leaves.
+    A `trio.Event` and a field would do the same. Waking the waiting task directly with its result saves an object and a
+    hop, and gives a cancelled waiter a hook (`abandoned`) that runs before it leaves.
 
     Attributes:
-        open: True while an answer would be taken: there was none, and the waiting task has not left without one.
+        open: True until there is an answer or the waiting task has left.
     """
 
     __slots__ = ("_answer", "_waiter", "open")
@@ -32,11 +32,11 @@ class Reply(Generic[T]):
 
     @property
     def awaited(self) -> bool:
-        """True once somebody waits, or has waited, for the answer, or wants to be told it."""
+        """True once a task waits, or has waited, for the answer, or `on_answer` was called."""
         return self._waiter is not None
 
     def settle(self, answer: outcome.Value[T] | outcome.Error) -> bool:
-        """Give the answer. Returns False, and does nothing, if there was one before or the waiter has left."""
+        """Give the answer. Return False, and do nothing, if there is one already or the waiter has left."""
         if not self.open:
             return False
         self.open = False
@@ -50,9 +50,9 @@ class Reply(Generic[T]):
         return True
 
     def on_answer(self, fn: Callable[[outcome.Value[T] | outcome.Error], object]) -> None:
-        """Have a function called with the answer, in the step in which it is given, instead of waiting for it.
+        """Call a function with the answer, in the step in which it is given, instead of waiting for it.
 
-        It must not raise. If there is an answer already, it is called at once.
+        The function must not raise. It is called at once if there is an answer.
         """
         if self.open:
             self._waiter = fn
@@ -60,7 +60,7 @@ class Reply(Generic[T]):
             fn(self._answer)
 
     def withdraw(self) -> None:
-        """Whoever wanted the answer has left; the slot takes none any more."""
+        """Leave without the answer; the slot accepts none from now on."""
         if self.open:
             self.open = False
             self.abandoned()
@@ -69,7 +69,7 @@ class Reply(Generic[T]):
     async def wait(self) -> T:
         """Wait for the answer.
 
-        **Cancellation**: the waiter leaves at once, and the slot takes no answer any more.
+        **Cancellation**: the waiter leaves at once, and the slot accepts no answer from then on.
         """
         if not self.open:
             await trio.lowlevel.cancel_shielded_checkpoint()
@@ -82,18 +82,18 @@ class Reply(Generic[T]):
         return trio.lowlevel.Abort.SUCCEEDED
 
     def abandoned(self) -> None:
-        """The waiter has just left. A hook for subclasses.
+        """React to the waiter having left. A hook for subclasses.
 
-        It runs inside the canceller's own step: it may leave a mark and wake somebody, and nothing more. Cancelling
-        another scope from here would recurse through chains of waiting actors.
+        It runs inside the canceller's own step, so it may only leave a mark and wake a task. Cancelling another scope
+        from here would recurse through chains of waiting actors.
         """
 
 
 def value(result: Any) -> outcome.Value[Any]:
-    """An answer that is a result."""
+    """Return an answer that is a result."""
     return outcome.Value(result)
 
 
 def error(exc: BaseException) -> outcome.Error:
-    """An answer that is an exception; each waiter needs an exception object of its own."""
+    """Return an answer that is an exception. Each waiter needs an exception object of its own."""
     return outcome.Error(exc)

@@ -1,31 +1,30 @@
-"""The children of a running supervisor: the table, the tasks that belong to it, and the one that may change it.
+"""Run the children of a supervisor: the child table, its tasks, and the manager that changes it.
 
-These tasks live in the supervisor's nursery:
+These tasks run in the supervisor's nursery:
 
-- one *owner* per running child (`_own`), which is that child's incarnation from the first line to the last. It never
-  decides anything; how it ended is put into the job queue;
-- one task per stop that nobody may have to wait for, which bounds it;
-- one *alarm* per child in back-off, which sleeps and then puts "restart it" into the job queue;
-- one task per group that is due while something of it is overdue, which waits for that and then does the same;
+- one *owner* per running child (`_own`), which runs that child's incarnation from start to end. It decides nothing; it
+  puts the end into the job queue;
+- one task per stop without a waiting caller, which bounds that stop;
+- one *alarm* per child in back-off, which sleeps and then puts the restart into the job queue;
+- one task per group that is due while a member is overdue, which waits for that member and then does the same;
 - in a nursery inside that one, so that it ends first: one *manager* (`manage`), which takes job after job. So changes
-  never interleave, and a crash, a restart and a ``stop_child`` happen in the order in which they were noticed. The one
-  thing that does not wait for it is the stop of a child that does not serve: one that starts, ends, or waits for its
-  next start;
-- with ``start_order="parallel"``, one task per start attempt and per ``stop_child`` (`beside`), in a nursery of the
-  manager's.
+  never interleave, and a crash, a restart and a ``stop_child`` happen in the order in which they were noticed. One
+  thing does not wait for the manager: the stop of a child that starts, ends, or waits for its next start;
+- with ``start_order="parallel"``, one task per start attempt and per ``stop_child`` (`carry_out`), in the manager's own
+  nursery.
 
-The manager never waits for what is out of bounds: a start or a stop that sits in somebody's shield is reported as
-overdue, and what depends on its end becomes a job when that has come.
+The manager never waits without a bound: a start or stop that is held up by a shield is reported as overdue, and the
+work that depends on its end becomes a job then.
 
-With ``start_order="parallel"`` a job is one synchronous step: it decides, and begins what it has decided. The manager
-waits only for the stops of a group that is restarted, each within its child's ``shutdown``. The result of a start is
-handled by the task that waits for it. So a child may be stopped, or restarted because another has failed, while it is
-starting: the task that waits for its start must check its state again.
+With ``start_order="parallel"`` a job is one synchronous step: it decides, and begins the starts and stops. The manager
+waits only for the stops of a group that is restarted, each within its child's ``shutdown``. The task that waits for a
+start handles its result. A child may be stopped, or restarted with its group, while it is starting: after its wait,
+that task must check the state of the child again.
 
-What to do about a failure is the matter of ``_recovery``.
+``_recovery`` decides about failures.
 
-A child that was asked to stop has `Child.asked_at` set until `finish` has put the row in order. Whoever finds it set
-after a wait leaves the child alone: the stop that is under way does the rest.
+A child that was asked to stop has `Child.asked_at` set until `finish` has updated its row. A task that finds it set
+after a wait leaves the child alone: the stop in progress does the rest.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from ._table import After
 
 Job = Callable[[], Awaitable[None]]
-"""What the manager does next."""
+"""A step of the manager."""
 
 
 class Judge(Protocol):
@@ -80,15 +79,15 @@ class Children:
         self._static: frozenset[str] = frozenset()
         self.recovery: Judge
         self._put_job, self._jobs = trio.open_memory_channel[Job](math.inf)
-        self._beside: trio.Nursery
+        self._changes: trio.Nursery
         self._records: dict[str, Record] = {}
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
     def add_all(self, specs: tuple[ChildSpec, ...]) -> list[Child]:
-        """Make the first rows. A child that an earlier incarnation of the supervisor had keeps its record.
+        """Make the first rows. A child of an earlier incarnation of the supervisor keeps its record.
 
-        So its refs stay valid and its messages wait. What was added to that incarnation later is not in `specs`.
+        So its refs stay valid and its messages wait. Children that `start_child` had added are not in `specs`.
         """
         known = self._life.record.children or {}
         self._life.record.children = self._records
@@ -96,29 +95,29 @@ class Children:
         return [self.add(spec, known.get(spec.id)) for spec in specs]
 
     def add(self, spec: ChildSpec, record: Record | None = None) -> Child:
-        """Append a row, with a fresh record unless there is one already."""
+        """Append a row, with a new record unless one is given."""
         record = record or make_record(spec, self._life.record.hub)
         self._records[spec.id] = record
         child = self.table[spec.id] = Child(spec, record)
         return child
 
     def comes_back(self, child: Child) -> bool:
-        """Whether this child will be there again after the end of the supervisor. To be asked once that was decided."""
+        """Return True if the next incarnation of the supervisor has this child. Valid once its end is decided."""
         return self._life.comes_back and child.spec.id in self._static
 
     def remove(self, child: Child, why: str = "it is no longer in the child table") -> None:
-        """Take a row out, as soon as nothing of it is left, and answer what waits for it."""
+        """Remove a row as soon as its incarnation has ended, and answer its messages."""
         child.close(why)
         child.clear_timer()
         if self.table.get(child.spec.id) is child and self.drop(child, "removed"):
             if child.record.state != "failed":
                 child.record.become("stopped")
-            child.due_with = None  # its group goes on without it
+            child.due_with = None  # its group is restarted without it
             del self.table[child.spec.id]
             del self._records[child.spec.id]
 
     def retire(self, child: Child, why: str, *, keep_mailbox: bool = False) -> None:
-        """A child has ended and is not restarted."""
+        """Close a child that has ended and is not restarted."""
         if not keep_mailbox:
             child.close(why)
         if not self.drop(child, "closed"):
@@ -131,14 +130,14 @@ class Children:
     # --- start ------------------------------------------------------------------------------------------------------
 
     async def start(self, child: Child) -> End | None:
-        """Make one start attempt, and wait for what comes of it; see `outcome`."""
+        """Make one start attempt, and wait for its outcome; see `outcome`."""
         await trio.lowlevel.checkpoint_if_cancelled()
         incarnation = self.begin(child)
         with self._awaiting(child):
             return await self.outcome(child, incarnation)
 
     def begin(self, child: Child) -> Incarnation:
-        """Begin a start attempt. The caller must see to it that a task waits for its `outcome`."""
+        """Begin a start attempt. The caller must ensure that a task waits for its `outcome`."""
         child.clear_timer()
         child.due_with = None
         child.record.gave_up = False
@@ -148,17 +147,19 @@ class Children:
             restarts_after=partial(restarts_after, child.spec.restart),
             on_end=partial(self._bound, child),
         )
-        # What a supervisor goes by whose start is interrupted, when it stops what it had started: nobody has decided
-        # such an end.
+        # For a child that is a supervisor: if its start is interrupted, its end is not decided by `Incarnation.end`, so
+        # this is how it knows, while it stops its own children, that it comes back.
         incarnation.comes_back = restarts_after(child.spec.restart, "crashed")
         self._nursery.start_soon(self._own, child, incarnation, name=child.spec.id)
         return incarnation
 
     async def outcome(self, child: Child, incarnation: Incarnation) -> End | None:
-        """Wait for what comes of a start attempt. Returns None if the child has started, else how that ended, or will.
+        """Wait for the outcome of a start attempt.
 
-        That is `CUT_SHORT` if the child was asked to stop meanwhile: whoever did that does the rest. It is None, too,
-        if another child has failed meanwhile that takes this one along: it is started again with that.
+        Returns:
+            None if the child has started, or is restarted with its group because another child has failed meanwhile.
+            `CUT_SHORT` if the child was asked to stop meanwhile; the caller of that stop does the rest. Otherwise the
+            end of the attempt, which may still be cleaning up.
         """
         await self._wait_started(incarnation, child.spec)
         if incarnation.started:
@@ -170,7 +171,7 @@ class Children:
 
     @staticmethod
     async def _wait_started(incarnation: Incarnation, spec: ChildSpec) -> None:
-        """Wait until an attempt has led to something: at worst, to the report that it is overdue."""
+        """Wait until an attempt has started, failed, or been reported as overdue."""
         with trio.move_on_after(math.inf if spec.start_timeout is None else spec.start_timeout) as patience:
             await incarnation.wait_started()
         if patience.cancelled_caught and not incarnation.started:
@@ -179,23 +180,23 @@ class Children:
 
     @trio.lowlevel.enable_ki_protection
     async def _own(self, child: Child, incarnation: Incarnation) -> None:
-        """An owner task: one incarnation of a child, from its first line to its last."""
+        """Run one incarnation of a child in this task, its owner."""
         try:
             await incarnation.run(partial(self._make, child))
         finally:
-            if incarnation.started or incarnation.overdue:  # else somebody waits for the attempt
+            if incarnation.started or incarnation.overdue:  # else a task waits for its `outcome`
                 self.put_job(partial(self.recovery.ended, child, incarnation))
 
     def _make(self, child: Child) -> Actor:
         actor = child.spec.factory()
-        if isinstance(actor, Actor):  # if not, the incarnation complains
+        if isinstance(actor, Actor):  # else the incarnation raises an error
             child.kind = actor.kind
         return actor
 
     def _bound(self, child: Child) -> None:
-        """A child has decided its end by itself. Nobody waits for its clean-up, but that is bounded all the same."""
+        """Bound the clean-up of a child that ends by itself; no task waits for it."""
         assert child.incarnation is not None
-        # "brutal_kill" is about being asked to stop; who ends by himself may clean up.
+        # "brutal_kill" applies to a requested stop; a child that ends by itself may clean up.
         shutdown = None if child.spec.shutdown == "brutal_kill" else child.spec.shutdown
         bounded = partial(stop_within, child.incarnation, shutdown, asked_at=trio.current_time())
         self._nursery.start_soon(bounded, name=f"{child.spec.id}:end")
@@ -203,10 +204,10 @@ class Children:
     # --- stop -------------------------------------------------------------------------------------------------------
 
     def ask(self, child: Child, after: After) -> None:
-        """The synchronous half of a stop: no alarm, no more messages, nothing in flight.
+        """Begin a stop, in one synchronous step: cancel the alarm, answer messages in flight, take no more.
 
-        Of two stops that overlap the later says what becomes of the child. But its row goes if that was decided, and a
-        group that is about to stop it for a restart finds that it has been stopped for good.
+        If two stops overlap, the later one decides what becomes of the child, with two exceptions: a decision to remove
+        its row stays, and a restart of its group does not revive a child that was stopped for good.
         """
         child.clear_timer()
         released = after == "restarted" and child.due_with is None
@@ -217,15 +218,15 @@ class Children:
         if child.asked_at is None:
             child.asked_at = trio.current_time()
         if after in ("closed", "removed"):
-            if not child.record.mailbox.closed:  # else that gave a better reason
+            if not child.record.mailbox.closed:  # else it was closed with a more exact reason
                 child.record.close("it was stopped")
-            if child.incarnation is None or child.incarnation.ending:  # else what is below it may still be served
+            if child.incarnation is None or child.incarnation.ending:  # else its own children may still serve
                 child.close_below("its supervisor was stopped")
         if child.incarnation is not None:
             child.incarnation.end("shutdown", comes_back=after in ("open", "restarted"))
 
     def cut_short(self, child: Child, after: After) -> None:
-        """Stop a child that does not serve. That needs no turn, and is bounded whoever waits for it."""
+        """Stop a child that does not serve, without waiting for the manager. A task of its own bounds the stop."""
         self.ask(child, after)
         if child.incarnation is None:
             self.finish(child)
@@ -234,26 +235,26 @@ class Children:
 
     @trio.lowlevel.enable_ki_protection
     async def wait_stopped(self, child: Child) -> None:
-        """The asynchronous half of a stop: within the child's own bound; if it outlives that, `finish` is still due.
+        """Wait until a stop is done, or until its child is overdue; `finish` is still due then.
 
-        Two may wait for the same one.
+        Several tasks may wait for the same stop.
         """
         if child.incarnation is not None and child.asked_at is not None:
             await stop_within(child.incarnation, child.spec.shutdown, asked_at=child.asked_at)
         self.finish(child)
 
     async def wait_finished(self, child: Child) -> None:
-        """Wait, alone, until nothing is left of a child that was asked to stop."""
+        """Wait until a child that was asked to stop has ended, however long that takes."""
         if child.asked_at is not None and child.incarnation is not None:
             await child.incarnation.wait_over()
             self.finish(child)
 
     def drop(self, child: Child, after: After) -> bool:
-        """Forget an incarnation that has ended. Returns False if it is overdue: then it is a stop, and `finish` is due.
+        """Drop an incarnation that has ended. If it is overdue, ask it to stop and return False; `finish` is due then.
 
         Args:
-            child: whose it is.
-            after: what becomes of the child then, if it is overdue.
+            child: the child.
+            after: what becomes of an overdue child after its stop.
         """
         if child.incarnation is not None and child.incarnation.final is None:
             self.ask(child, after)
@@ -262,7 +263,7 @@ class Children:
         return True
 
     async def end_all(self, plan: list[tuple[Child, After]]) -> None:
-        """Stop several children, in this order or, once they were asked in this order, side by side."""
+        """Stop several children: one after the other, or all at once after asking them in this order."""
         if self._policy.stop_order == "sequential" or len(plan) < 2:
             for child, after in plan:
                 self.ask(child, after)
@@ -277,8 +278,8 @@ class Children:
                     stops.start_soon(self.wait_stopped, child, name=f"{child.spec.id}:stop")
 
     def finish(self, child: Child) -> None:
-        """Put in order the row of a child that was asked to stop, if nothing of it is left."""
-        if child.asked_at is None:  # somebody else was there first
+        """Update the row of a child that was asked to stop, if its incarnation has ended."""
+        if child.asked_at is None:  # another task has done it
             return
         end = child.incarnation.final if child.incarnation is not None else None
         if child.incarnation is not None and end is None:  # overdue, and reported
@@ -301,7 +302,7 @@ class Children:
             self.remove(child)
 
     def kill(self, child: Child, after: After) -> None:
-        """Kill a child with its supervisor, whatever its own bound is. `end_all` is still due."""
+        """Kill a child together with its supervisor, ignoring its own bound. `end_all` is still due."""
         if child.incarnation is not None:
             self.ask(child, after)
             child.incarnation.kill("its supervisor was killed")
@@ -309,31 +310,31 @@ class Children:
     # --- the manager ------------------------------------------------------------------------------------------------
 
     def put_job(self, job: Job) -> None:
-        """Let the manager do something, after what is waiting."""
+        """Append a job for the manager."""
         self._put_job.send_nowait(job)
 
     @trio.lowlevel.enable_ki_protection
     async def manage(self) -> None:
-        """Take job after job, until the supervisor's end is decided."""
-        async with trio.open_nursery() as self._beside:
+        """Run job after job, until the supervisor's end is decided."""
+        async with trio.open_nursery() as self._changes:
             async for job in self._jobs:
                 if self._life.ending:
                     return
                 await trio.lowlevel.checkpoint_if_cancelled()
                 await job()
-                del job  # it keeps an incarnation alive that may have ended, and the next job may be hours away
+                del job  # it refers to an incarnation, and the next job may be hours away
 
-    async def beside(self, fn: Callable[..., Awaitable[object]], child: Child, *args: object) -> None:
-        """Wait for a child as a part of a job. With parallel starts the manager goes on meanwhile."""
+    async def carry_out(self, fn: Callable[..., Awaitable[object]], child: Child, *args: object) -> None:
+        """Wait for a child as a part of a job. With parallel starts the manager continues meanwhile."""
         if self._policy.start_order == "parallel":
-            self._beside.start_soon(fn, child, *args, name=f"{child.spec.id}:change")
+            self._changes.start_soon(fn, child, *args, name=f"{child.spec.id}:change")
         else:
             with self._awaiting(child):
                 await fn(child, *args)
 
     @contextmanager
     def _awaiting(self, *children: Child) -> Iterator[None]:
-        """Record, for the detection of deadlocks, that the supervisor waits for these children inside the block."""
+        """Record, for the detection of deadlocks, that the supervisor waits for these children in the block."""
         incarnations = {child.incarnation for child in children if child.incarnation is not None}
         self._life.awaits |= incarnations
         try:
@@ -345,11 +346,11 @@ class Children:
     label: Final = ""
 
     def blockers(self) -> list[Incarnation]:
-        """Return the nodes that a change waits for before the manager takes it; see ``_circles``."""
+        """Return the nodes that a change waits for before the manager begins it; see ``_circles``."""
         return list(self._life.awaits)
 
     def pass_on_exit(self, end: End) -> bool:
-        """Let a KeyboardInterrupt or SystemExit end the supervisor, and go on upwards. Returns whether it was one."""
+        """End the supervisor if a child ended with a KeyboardInterrupt or SystemExit. Return True in that case."""
         if not isinstance(end.error, EXITS):
             return False
         self._life.end("crashed", end.error)

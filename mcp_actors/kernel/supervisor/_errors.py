@@ -1,4 +1,4 @@
-"""What a supervisor says when a change of its child table cannot be made."""
+"""Errors of changes to the child table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..._collapse import caused_by
 from ..._errors import ActorError, ActorStartError, ChildError
 from .._circles import explain
-from ..actor import told
+from ..actor import failure_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,41 +18,41 @@ if TYPE_CHECKING:
 
 
 def change_refused(supervisor: str, child: str, reason: ChildProblem) -> ChildError:
-    """The error for a change that does not fit the child table."""
+    """Return the error for a change that does not fit the child table."""
     remedies: dict[ChildProblem, str] = {
-        "not_found": "there is no such child; which_children lists those there are",
-        "already_present": "there is a child of that id that does not run; use restart_child, or delete_child first",
-        "already_started": "a child of that id runs already; choose another id",
-        "running": "it runs; stop_child first",
-        "restarting": "it is about to be restarted; stop_child ends that",
+        "not_found": "not found; list the children with which_children()",
+        "already_present": "already exists and is not running; call restart_child(), or delete_child() first",
+        "already_started": "already exists and is running; choose another id",
+        "running": "is running; call stop_child() first",
+        "restarting": "is about to be restarted; call stop_child() to prevent that",
     }
     return ChildError(
-        f"supervisor {supervisor!r}: child {child!r}: {remedies[reason]}",
+        f"supervisor {supervisor!r}: child {child!r} {remedies[reason]}",
         actor=supervisor,
         reason=reason,
     )
 
 
 def start_failed(supervisor: str, child: Child, end: End) -> ActorStartError:
-    """The error of a strict start: it names the child and carries the cause."""
-    what = f"supervisor {supervisor!r}: child {child.spec.id!r} did not start: {told(end.error)}"
+    """Return the error of a strict start, with the child and the cause."""
+    what = f"supervisor {supervisor!r}: child {child.spec.id!r} did not start: {failure_text(end.error)}"
     return caused_by(ActorStartError(what, actor=child.spec.id), end.error)
 
 
 def start_cut_short(supervisor: str, child: Child) -> ActorStartError:
-    """The error for whoever waits for a start that was ended by a stop."""
+    """Return the error for the caller of a start that was interrupted by a stop."""
     return ActorStartError(
-        f"supervisor {supervisor!r}: child {child.spec.id!r} was stopped while it was starting; if it is still in the "
-        "table, restart_child starts it",
+        f"supervisor {supervisor!r}: child {child.spec.id!r} was stopped while starting; call restart_child() if "
+        "it is still in the table",
         actor=child.spec.id,
     )
 
 
 def change_deadlocks(supervisor: str, circle: Sequence[str]) -> ActorError:
-    """Return the error of a change for which the supervisor would wait for the caller."""
+    """Return the error of a change that would make the supervisor wait for its caller."""
     return ActorError(
         f"supervisor {supervisor!r}: this change would deadlock ({explain(circle)}, and the supervisor waits for that "
-        "before it makes another change); ask for it later, from handle() or from a task that running() has started, "
+        "before it makes another change); request it later, from handle() or from a task that running() has started, "
         "or use start_order='parallel'",
         actor=supervisor,
     )
@@ -61,7 +61,7 @@ def change_deadlocks(supervisor: str, circle: Sequence[str]) -> ActorError:
 def stopping_itself(supervisor: str, child: str) -> ActorError:
     """Return the error of a child that asks its supervisor to stop it, and would wait for its own end."""
     return ActorError(
-        f"supervisor {supervisor!r}: child {child!r} asks to be stopped from within, and would wait for its own end; "
-        "call self.stop() instead",
+        f"supervisor {supervisor!r}: child {child!r} called stop_child() on itself, which would deadlock; call "
+        "self.stop() instead",
         actor=supervisor,
     )

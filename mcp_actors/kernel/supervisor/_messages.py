@@ -1,6 +1,6 @@
-"""What can be asked of a supervisor, side by side with the typed functions that ask it.
+"""The messages to a supervisor, and the reference with a typed method for each.
 
-All of these take the control lane: a supervisor has no other work than its children.
+All of them take the control lane, because a supervisor has no other work than its children.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class StopChild(Call[None]):
 
 @frozen
 class RestartChild(Call[ActorRef]):
-    """Start a child that does not run."""
+    """Start a child that is not running."""
 
     control: ClassVar[bool] = True
     id: str
@@ -52,7 +52,7 @@ class RestartChild(Call[ActorRef]):
 
 @frozen
 class DeleteChild(Call[None]):
-    """Take a child that does not run out of the table."""
+    """Remove a child that is not running from the table."""
 
     control: ClassVar[bool] = True
     id: str
@@ -76,30 +76,31 @@ ChildChange = StartChild | StopChild | RestartChild | DeleteChild
 
 
 class SupervisorRef(ActorRef):
-    """A reference to a supervisor: an `ActorRef` with a typed function for each question.
+    """A reference to a supervisor: an `ActorRef` with a typed method for each message.
 
-    Questions are answered at once. Changes are made one after the other, in the order in which they came; only the stop
-    of a child that does not serve (it starts, ends, or waits for its next start) is made at once. With
-    ``start_order="parallel"`` they begin in that order, and those of different children go on side by side.
+    Queries are answered at once. Changes are made one after the other, in the order in which they were requested; only
+    the stop of a child that starts, ends, or waits for its next start is made at once. With ``start_order="parallel"``
+    changes begin in that order, and those of different children run concurrently.
 
-    Both raise `ActorStopped` if the supervisor has stopped, or does so meanwhile.
+    Both raise `ActorStopped` if the supervisor has stopped, or stops meanwhile.
     """
 
     __slots__ = ()
 
     def child(self, id: str) -> ActorRef:
-        """The reference to a child, by its id. It stays valid across restarts.
+        """Return the reference to a child. It stays valid across restarts.
 
         Synchronous; no message is sent. For a child that is a supervisor itself this is a `SupervisorRef`.
 
         Raises:
-            ChildError: there is no such child (``reason="not_found"``).
+            ChildError: the child was not found (``reason="not_found"``).
         """
         record = (self._record.children or {}).get(id)
         if record is None:
-            known = ", ".join(self._record.children or ()) or "none"
+            known = ", ".join(self._record.children or ())
+            remedy = f"choose one of: {known}" if known else "it has no children"
             raise ChildError(
-                f"supervisor {self.name!r}: there is no child {id!r}; its children are: {known}",
+                f"supervisor {self.name!r}: child {id!r} not found; {remedy}",
                 actor=self.name,
                 reason="not_found",
             )
@@ -108,69 +109,69 @@ class SupervisorRef(ActorRef):
     async def start_child(self, spec: ChildSpec) -> ActorRef:
         """Add a child at the end of the table and start it.
 
-        **Cancellation**: if the change has not begun, it is not made; otherwise it goes on without its caller.
+        **Cancellation**: a change that has not begun is not made; one that has begun continues without its caller.
 
         Returns:
-            The reference to the child, once it has started (or, if the supervisor is not strict, was tried).
+            The reference to the child, once it has started or, if the supervisor is not strict, its start was tried.
 
         Raises:
-            ActorStartError: the supervisor is strict and the child did not start, and it is not in the table; or the
-                child was stopped while it was starting.
-            ChildError: its id is taken (``already_started``, ``already_present``).
-            ValueError: this is no spec, or it does not fit the supervisor.
+            ActorStartError: the child did not start and the supervisor is strict, so the child is not in the table; or
+                the child was stopped while starting.
+            ChildError: the id is taken (``already_started``, ``already_present``).
+            ValueError: this is not a `ChildSpec`, or it does not fit the supervisor.
         """
         return await self.call(StartChild(spec))
 
     async def stop_child(self, id: str, *, keep_mailbox: bool = False) -> None:
-        """Stop a child, whatever it does. A start or a back-off that is on ends at once. It stays in the table.
+        """Stop a child in any state. A start or back-off in progress ends at once. The child stays in the table.
 
-        **Cancellation**: if the change has not begun, it is not made; otherwise it goes on without its caller.
+        **Cancellation**: a change that has not begun is not made; one that has begun continues without its caller.
 
         Args:
-            id: which.
+            id: the child's id.
             keep_mailbox: True keeps its mailbox open, so that messages wait for a ``restart_child`` that follows.
 
         Raises:
-            ChildError: there is no such child (``not_found``).
+            ChildError: the child was not found (``not_found``).
         """
         await self.call(StopChild(id, keep_mailbox))
 
     async def restart_child(self, id: str) -> ActorRef:
-        """Start a child that does not run, with the same mailbox and a back-off that begins anew.
+        """Start a child that is not running, with the same mailbox and a reset back-off.
 
-        One that its supervisor has parked (state ``failed``) gets a fresh budget too.
+        A parked child (state ``failed``) gets a new restart budget too.
 
-        **Cancellation**: if the change has not begun, it is not made; otherwise it goes on without its caller.
+        **Cancellation**: a change that has not begun is not made; one that has begun continues without its caller.
 
         Raises:
-            ActorStartError: the supervisor is strict and the child did not start, and its state is ``failed`` then; or
-                the child was stopped while it was starting.
-            ChildError: there is no such child (``not_found``), or it runs (``running``, ``restarting``).
+            ActorStartError: the child did not start and the supervisor is strict; its state is ``failed`` then. Or the
+                child was stopped while starting.
+            ChildError: the child was not found (``not_found``), or it is running (``running``, ``restarting``).
         """
         return await self.call(RestartChild(id))
 
     async def delete_child(self, id: str) -> None:
-        """Take a child that does not run out of the table, and its mailbox with it.
+        """Remove a child that is not running from the table, with its mailbox.
 
-        **Cancellation**: if the change has not begun, it is not made.
+        **Cancellation**: a change that has not begun is not made.
 
         Raises:
-            ChildError: there is no such child (``not_found``), or it runs (``running``, ``restarting``).
+            ChildError: the child was not found (``not_found``), or it is running (``running``, ``restarting``).
         """
         await self.call(DeleteChild(id))
 
     async def which_children(self) -> tuple[ChildInfo, ...]:
-        """The child table, in order. **Cancellation**: changes nothing."""
+        """Return the child table, in order. **Cancellation**: has no effect on the supervisor."""
         return await self.call(WhichChildren())
 
     async def count_children(self) -> ChildrenCount:
-        """How many children there are, by kind. **Cancellation**: changes nothing."""
+        """Return the number of children by kind. **Cancellation**: has no effect on the supervisor."""
         return await self.call(CountChildren())
 
     def watch_events(self, *, size: int = EVENT_BUFFER) -> AbstractAsyncContextManager[EventStream]:
         """Subscribe to the events of the whole tree that this supervisor is in: ``async with`` yields the stream.
 
-        The stream ends with the block, or with the tree.
+        The stream ends with the block or with the tree.
 
         Args:
             size: how many events may wait for the reader; one more drops the oldest (see `EventStream.missed`).
@@ -183,5 +184,5 @@ class SupervisorRef(ActorRef):
 
 
 def ref_to(record: Record) -> ActorRef:
-    """A reference of the kind that fits the actor."""
+    """Return an `ActorRef`, or a `SupervisorRef` for a supervisor."""
     return ActorRef(record) if record.children is None else SupervisorRef(record)

@@ -1,18 +1,17 @@
-"""What a supervisor does about a child that has failed: how often, how soon, and what goes along with it.
+"""Restart failed children within the budget, after a back-off, together with their group.
 
-Every failure is a job of the manager (see ``_children``), which answers it in three steps. (That of a first start,
-where it is no error, is decided on the spot and stops nobody: `retry`.)
+Every failure is a job of the manager (see ``_children``), in three steps. (A failed first start that is not an error is
+the exception: it is decided at once and stops no other child; see `retry`.)
 
-1. *decide*: is it restarted, is there an attempt left, how long is the delay, who goes along. These are pure functions
-   in ``_restart`` and `Backoff`; here they are only given the child table and the clock.
-2. *stop the group*: what goes along is stopped, newest first, and is due again with the child that failed
-   (`Child.due_with`).
-3. *start what is due*, in child-table order, after the delay. A start that fails is a failure like any other, of the
-   child that did not start: it becomes a job, behind those that wait already, and what was due is due with that child.
+1. *Decide*: is the child restarted, is there an attempt left, how long is the delay, which children are restarted with
+   it. These are pure functions in ``_restart`` and `Backoff`; this file passes them the child table and the clock.
+2. *Stop the group*, newest first. Its members are due again with the child that failed (`Child.due_with`).
+3. *Start the due children*, in child-table order, after the delay. A start that fails is a failure like any other, of
+   the child that did not start: it becomes a job behind the waiting ones, and the rest is due with that child.
 
-While a failed child waits for its next start it has a `Child.timer`, whose identity is the right to start it: whoever
-stops it or takes it into another group takes that away, and what finds another timer than its own does nothing. A
-parked child that is tried again has one too, but is due with nobody, so that `restart_child` need not wait for it.
+While a failed child waits for its next start it has a `Child.timer`. A task may start the child only while it holds
+that very object: stopping the child, or restarting it with another group, replaces the timer. A parked child that is
+tried again has a timer too, but no `due_with`, so that `restart_child` need not wait for it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from ..._collapse import caused_by
 from ..._errors import RestartLimitReached
 from ..._suspend import sleep_through_suspend
 from .. import _events as events
-from ..actor import CUT_SHORT, told
+from ..actor import CUT_SHORT, failure_text
 from ._restart import RestartBudget, affected, plan_restart, restarts_after, shuts_down
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class Recovery:
         self._failed_again: list[tuple[Child, trio.CancelScope, End]] = []
 
     def forgive(self, *children: Child) -> None:
-        """Their failures count no more, neither for their back-off nor for the budget."""
+        """Forget the failures of these children, for their back-off and for the budget."""
         failed = [child for child in children if child.failures or child.on_probation]
         for child in failed:
             child.failures = 0
@@ -62,7 +61,7 @@ class Recovery:
             self._budget.forget({child.spec.id for child in failed})
 
     def revive(self, child: Child) -> None:
-        """Somebody starts it by hand: its back-off begins anew, and so does the budget if the child was parked."""
+        """Reset the back-off of a child that is started explicitly, and the budget if the child was parked."""
         if self._parks and (child.record.state == "failed" or child.on_probation):
             self._budget.clear()
         child.failures = 0
@@ -71,7 +70,7 @@ class Recovery:
     # --- failures ---------------------------------------------------------------------------------------------------
 
     async def ended(self, child: Child, incarnation: Incarnation) -> None:
-        """An incarnation that had started is over."""
+        """Handle the end of an incarnation that had started."""
         if child.incarnation is not incarnation:
             return
         if child.asked_at is not None:
@@ -91,7 +90,7 @@ class Recovery:
         await self._recover(child, end)
 
     def _auto_shutdown(self, child: Child) -> None:
-        """A child has ended by itself for good, which may be the end of the supervisor."""
+        """End the supervisor if this child, which has ended for good, is significant enough."""
         if not child.spec.significant:
             return
         significant = (other.idle for other in self._children.table.values() if other.spec.significant)
@@ -104,13 +103,13 @@ class Recovery:
 
     @trio.lowlevel.enable_ki_protection
     async def _end_once_started(self) -> None:
-        """End the supervisor, which is starting: its start is not to fail because a child was quick."""
+        """End the supervisor once it has started: its start must not fail because a child has ended early."""
         while not self._life.started:
             await self._life.record.wait_change()
         self._life.end("shutdown")
 
     def goes_along(self, child: Child) -> bool:
-        """Whether a child that did not start is about to be started anyway, because another has failed meanwhile."""
+        """Return True if a child that did not start is started again with the group of another failed child."""
         if child.due_with is None:
             return False
         self._children.drop(child, "restarted")
@@ -118,9 +117,9 @@ class Recovery:
         return True
 
     def retry(self, child: Child, end: End) -> None:
-        """A first start failed: make another attempt in the background, if the budget has one."""
+        """Retry a failed first start in the background, if the budget allows."""
         if child.spec.restart == "temporary":
-            self._children.retire(child, f"it did not start: {told(end.error)}")
+            self._children.retire(child, f"it did not start: {failure_text(end.error)}")
             return
         self._children.drop(child, "restarted")
         child.alone = True
@@ -131,7 +130,7 @@ class Recovery:
             self._set_alarm(child, delay)
 
     async def _recover(self, child: Child, end: End) -> None:
-        """Answer a failure of a child that is restarted: decide, stop the group, start what is due."""
+        """Restart a failed child: decide, stop the group, start the due children."""
         delay = self._decide(child, end)
         if delay is None:
             return
@@ -143,7 +142,7 @@ class Recovery:
             await self._start_due(child)
 
     def _decide(self, child: Child, end: End) -> float | None:
-        """Decide on another attempt after a failure. Returns its delay in seconds, None if there is none."""
+        """Decide on another attempt. Return its delay in seconds; None means that the child is not restarted."""
         if end.hopeless or child.on_probation or not self._spend(child):
             self._end_of_attempts(child, end)
             return None
@@ -155,7 +154,7 @@ class Recovery:
         return delay
 
     def _spend(self, child: Child) -> bool:
-        """Account for an attempt. Only if there seems to be none left, look who has earned forgiveness meanwhile."""
+        """Take an attempt from the budget. If it is spent, first forget failures of children that run long enough."""
         now = trio.current_time()
         if self._budget.spend(now, child.spec.id):
             return True
@@ -174,20 +173,20 @@ class Recovery:
 
     @trio.lowlevel.enable_ki_protection
     async def _alarm(self, child: Child, timer: trio.CancelScope, delay: float) -> None:
-        """The task of one back-off."""
+        """Wait for one back-off, in a task of its own."""
         with timer:
             await trio.sleep(delay)
             self._children.put_job(partial(self._elapsed, child, timer))
 
     async def _elapsed(self, child: Child, timer: trio.CancelScope) -> None:
-        """A back-off is over, unless something else was decided meanwhile."""
+        """Start the due children after a back-off, unless it was interrupted."""
         if child.timer is timer:
             await self._start_due(child)
 
     # --- groups -----------------------------------------------------------------------------------------------------
 
     async def _stop_group(self, child: Child) -> None:
-        """Stop what has to go along with a child that failed; what is started again is due when the child is."""
+        """Stop the group of a failed child. Its members become due with the child."""
         table = self._children.table
         group = [child.spec.id] if child.alone else affected(self._policy.strategy, table, child.spec.id)
         plan = plan_restart([table[id].row(parks=self._parks) for id in group], child.spec.id)
@@ -197,14 +196,14 @@ class Recovery:
 
     @staticmethod
     def _hold(child: Child, members: Sequence[Child]) -> None:
-        """Have the members of its group wait until the failure of a child is over."""
+        """Make these children due with a failed child."""
         for member in members:
             member.due_with = child
             member.group = ()
         child.group = members
 
     async def _start_due(self, cause: Child) -> None:
-        """Start all that waits for the failure of a child to be over."""
+        """Start all children that are due with a failed child."""
         due = [child for child in cause.group if child.due_with is cause]
         overdue = next((child.incarnation for child in due if child.incarnation is not None), None)
         if overdue is not None:
@@ -214,7 +213,7 @@ class Recovery:
         if self._policy.start_order == "parallel":
             for child in due if not self._life.ending else ():
                 self._children.finish(child)
-                await self._children.beside(self._await_attempt, child, self._children.begin(child))
+                await self._children.carry_out(self._await_attempt, child, self._children.begin(child))
             return
         for number, child in enumerate(due):
             self._tried(child, await self._start_again(child, cause))
@@ -224,24 +223,24 @@ class Recovery:
 
     @trio.lowlevel.enable_ki_protection
     async def _start_after(self, overdue: Incarnation, cause: Child) -> None:
-        """Put off what is due: nothing is started before all that goes along has stopped."""
+        """Start the due children once an overdue one has ended: the whole group must have stopped first."""
         await overdue.wait_over()
         self._children.put_job(partial(self._start_due, cause))
 
     @trio.lowlevel.enable_ki_protection
     async def _await_attempt(self, child: Child, incarnation: Incarnation) -> None:
-        """Wait for one of several restart attempts that are made side by side."""
+        """Wait for one of several concurrent restart attempts."""
         self._tried(child, await self._children.outcome(child, incarnation))
 
     async def _start_again(self, child: Child, cause: Child) -> End | None:
-        """Make a restart attempt, unless the child was stopped meanwhile or the supervisor's end was decided."""
+        """Make a restart attempt, unless the child was stopped meanwhile or the supervisor ends."""
         if child.due_with is not cause or self._life.ending:
             return None
         self._children.finish(child)
         return await self._children.start(child)
 
     def _tried(self, child: Child, end: End | None) -> None:
-        """See what a restart attempt has led to."""
+        """Handle the outcome of a restart attempt."""
         if end is None or end is CUT_SHORT or self._children.pass_on_exit(end) or self.goes_along(child):
             return
         if end.error is None:
@@ -255,9 +254,10 @@ class Recovery:
         self._children.put_job(self._recover_next)
 
     async def _recover_next(self) -> None:
-        """Answer the failure of one restart attempt, unless something else was decided about that child meanwhile.
+        """Handle one failed restart attempt, unless that child was stopped or restarted meanwhile.
 
-        Of attempts made side by side several may have failed; the first in the table takes the others along.
+        Several concurrent attempts may have failed. The first child in the table comes first: its restart includes the
+        others of its group, and counts as one attempt.
         """
         failure = self._failed_again[0]
         if self._policy.start_order == "parallel" and self._policy.strategy != "one_for_one":
@@ -269,26 +269,26 @@ class Recovery:
             await self._recover(child, end)
 
     def release(self, child: Child) -> None:
-        """A child that failed will not be started after all; what waits for it is, without it."""
+        """Start the children that are due with a failed child, which itself is not started after all."""
         child.due_with = None
         if any(other.due_with is child for other in child.group):
             self._children.put_job(partial(self._start_released, child))
 
     async def _start_released(self, cause: Child) -> None:
-        """Start what waited for a child that was stopped, unless that was started again and has failed anew."""
+        """Start the children that were due with a stopped child, unless it was started again and has failed again."""
         if cause.due_with is not cause:
             await self._start_due(cause)
 
     # --- the end of attempts ----------------------------------------------------------------------------------------
 
     def give_up(self, child: Child, error: BaseException | None, why: str, *, comes_back: bool = False) -> None:
-        """Nobody tries to start it any more; `restart_child` may, or the next incarnation of its supervisor.
+        """Stop restarting a child. `restart_child`, or the next incarnation of its supervisor, may start it again.
 
         Args:
-            child: which.
+            child: the child.
             error: its last failure.
-            why: the text for those who wait for it.
-            comes_back: True if its supervisor ends with it and comes back with it, so that what waits goes on waiting.
+            why: the reason, for its callers.
+            comes_back: True if its supervisor ends too and both are restarted, so that its messages keep waiting.
         """
         child.clear_timer()
         self.release(child)
@@ -306,22 +306,22 @@ class Recovery:
 
     @trio.lowlevel.enable_ki_protection
     async def _parked(self, child: Child, timer: trio.CancelScope, seconds: float) -> None:
-        """The task of a parked child that is tried again."""
+        """Wait until a parked child is tried again, in a task of its own."""
         with timer:
             await sleep_through_suspend(seconds)
             self._children.put_job(partial(self._try_once_more, child, timer))
 
     async def _try_once_more(self, child: Child, timer: trio.CancelScope) -> None:
-        """Start a parked child, unless somebody has started, stopped or deleted it meanwhile."""
+        """Start a parked child, unless it was started, stopped or deleted meanwhile."""
         if child.timer is timer:
             self._hold(child, [child])
             await self._start_due(child)
 
     def _end_of_attempts(self, child: Child, end: End) -> None:
-        """No more attempts are to be made."""
+        """Give up on a child: park it, or end the supervisor."""
         supervisor = f"supervisor {self._life.record.name!r}"
-        why = "trying again cannot help" if end.hopeless else _spent(self._policy)
-        what = f"its last failure: {told(end.error)}" if end.error is not None else f"it ended: {end.reason}"
+        why = "restarting cannot help" if end.hopeless else _spent(self._policy)
+        what = f"last failure: {failure_text(end.error)}" if end.error is not None else f"last end: {end.reason}"
         if not self._parks:
             message = f"{supervisor}: gave up on child {child.spec.id!r}: {why}; {what}"
             self._life.end("shutdown", caused_by(RestartLimitReached(message, actor=self._life.record.name), end.error))
@@ -330,6 +330,6 @@ class Recovery:
 
 
 def _spent(policy: SupervisorPolicy) -> str:
-    times = "1 restart is" if policy.max_restarts == 1 else f"{policy.max_restarts} restarts are"
+    restarts = "1 restart" if policy.max_restarts == 1 else f"{policy.max_restarts} restarts"
     span = "" if policy.window == math.inf else f" within {policy.window:g} s"
-    return f"no more than {times} allowed{span}"
+    return f"restart limit reached ({restarts}{span})"

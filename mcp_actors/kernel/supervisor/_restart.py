@@ -1,4 +1,4 @@
-"""Restarting, as pure decisions: no clock, no tasks. The supervisor carries them out."""
+"""Child specs, and decisions about restarts as pure functions without a clock or tasks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
 AutoShutdown = Literal["never", "any_significant", "all_significant"]
 
 ParkRetry = Callable[[BaseException | None], float | None]
-"""From the last failure of a child that is parked to the seconds until it is tried once more, or None for never."""
+"""Takes the last failure of a parked child. Returns the seconds until one more attempt; None means no attempt."""
 
 _RESTART_TYPES: Final = ("permanent", "transient", "temporary")
 
@@ -53,9 +53,7 @@ def _check_restart(spec: ChildSpec, _: Attribute[str], value: object) -> None:
 
 def _check_start_timeout(spec: ChildSpec, _: Attribute[float | None], value: object) -> None:
     if value is not None and not is_seconds(value):
-        raise ValueError(
-            f"child {spec.id!r}: start_timeout must be positive seconds, or None for no bound, not {value!r}"
-        )
+        raise ValueError(f"child {spec.id!r}: start_timeout must be positive seconds or None, not {value!r}")
 
 
 def _check_shutdown(spec: ChildSpec, _: Attribute[Shutdown | None], value: object) -> None:
@@ -72,21 +70,22 @@ def _check_significant(spec: ChildSpec, _: Attribute[bool], value: object) -> No
 
 @frozen
 class ChildSpec:
-    """What a supervisor knows about a child before it has ever run.
+    """A child, as its supervisor is configured to run it.
 
     Attributes:
         id: its name, unique in its supervisor.
-        factory: called once per incarnation, in the task that then owns the actor; makes a new actor each time.
+        factory: called once per incarnation, in the task that then owns the actor; returns a new actor each time.
         restart: ``"permanent"`` is always restarted, ``"transient"`` only after a crash, ``"temporary"`` never (and it
             leaves the child table when it ends).
-        start_timeout: seconds that ``running()`` may take until its yield; None is no bound. For as long a supervisor
-            that starts its children sequentially, as by default, does nothing else.
-        significant: whether its end may be the end of its supervisor (see `Supervisor`'s ``auto_shutdown``); not for
-            permanent children, which never end for good.
-        shutdown: seconds from being asked to stop to being killed; ``"brutal_kill"`` is killed at once, ``"infinity"``
-            never. None, the default, is 5 seconds, and ``"infinity"`` for a supervisor.
-        mailbox_size: how many messages may wait in its mailbox.
-        overflow: what happens to one more: ``"wait"`` is back-pressure, ``"fail"`` raises `MailboxFull`.
+        start_timeout: seconds that ``running()`` may take until its yield; None disables the limit. During that time a
+            supervisor with ``start_order="sequential"`` (the default) does nothing else.
+        significant: True if its end may end its supervisor (see `Supervisor`'s ``auto_shutdown``). Not for permanent
+            children, which never end for good.
+        shutdown: seconds from the request to stop until it is killed; ``"brutal_kill"`` kills it at once,
+            ``"infinity"`` never. None, the default, means the actor's `~Actor.default_shutdown`: 5 seconds, and
+            ``"infinity"`` for a supervisor.
+        mailbox_size: the maximum number of queued messages.
+        overflow: the behaviour of a full mailbox: ``"wait"`` applies back-pressure, ``"fail"`` raises `MailboxFull`.
     """
 
     id: str = field(validator=_check_id)
@@ -108,13 +107,12 @@ class ChildSpec:
 
 
 def affected(strategy: Strategy, ids: Iterable[str], failed: str) -> Sequence[str]:
-    """Whom it concerns, in child-table order, when the child of the id ``failed`` is restarted.
+    """Return the ids of the children that are restarted with a failed one, in child-table order.
 
     Args:
-        strategy: the supervisor's.
-        ids: the child table. Not looked at for ``"one_for_one"``, so that a crash among many costs no more than one
-            among few.
-        failed: one of the ids.
+        strategy: the strategy of the supervisor.
+        ids: the child table. Not read for ``"one_for_one"``, so the cost of a crash does not depend on its size.
+        failed: the id of the failed child.
     """
     if strategy == "one_for_one":
         return [failed]
@@ -124,13 +122,13 @@ def affected(strategy: Strategy, ids: Iterable[str], failed: str) -> Sequence[st
 
 @frozen
 class Row:
-    """What a decision has to know about one child.
+    """The data of one child that a decision needs.
 
     Attributes:
         id: its id.
         restart: its restart type.
-        up: whether something of it runs, or is about to.
-        parked: whether only ``restart_child`` starts it again.
+        up: True if it is running or about to start.
+        parked: True if only ``restart_child`` starts it again.
     """
 
     id: str
@@ -141,11 +139,11 @@ class Row:
 
 @frozen
 class Plan:
-    """What is done about a failure.
+    """The stops and starts after a failure.
 
     Attributes:
-        stops: whom to stop, in this order: newest first.
-        starts: whom to start after that, in this order: oldest first.
+        stops: the ids to stop, newest first.
+        starts: the ids to start after that, oldest first.
     """
 
     stops: tuple[str, ...]
@@ -155,12 +153,12 @@ class Plan:
 def plan_restart(group: Sequence[Row], failed: str) -> Plan:
     """Plan the restart of a group.
 
-    What goes along with the child that failed is started again whatever it did before, as in OTP: also what had ended
-    normally or was stopped by hand. Temporary children are stopped for good.
+    As in OTP, all members are started again, even if they had ended normally or were stopped explicitly. Temporary
+    children are only stopped.
 
     Args:
-        group: whom it concerns, in child-table order.
-        failed: the id of the child that failed, which has nothing left to stop.
+        group: the failed child and the children restarted with it, in child-table order.
+        failed: the id of the failed child, which has ended already.
     """
     return Plan(
         stops=tuple(row.id for row in reversed(group) if row.up and row.id != failed),
@@ -169,22 +167,22 @@ def plan_restart(group: Sequence[Row], failed: str) -> Plan:
 
 
 def shuts_down(auto_shutdown: AutoShutdown, others_idle: Iterable[bool]) -> bool:
-    """Whether a supervisor ends because a significant child has ended by itself for good.
+    """Return True if a supervisor ends after the final end of a significant child.
 
     Args:
-        auto_shutdown: the supervisor's.
-        others_idle: for each significant child that is left in the table, whether it neither runs nor is about to.
+        auto_shutdown: the setting of the supervisor.
+        others_idle: for each significant child left in the table, True if it is not running or about to start.
     """
     return auto_shutdown == "any_significant" or (auto_shutdown == "all_significant" and all(others_idle))
 
 
 @define(eq=False)
 class RestartBudget:
-    """How many restart attempts a supervisor may still make. All its children share it; it has no clock of its own.
+    """The restart attempts that a supervisor may still make, shared by all its children. It reads no clock.
 
     Attributes:
         max_restarts: attempts allowed within ``window``.
-        window: seconds, both ends included; `math.inf` counts for ever.
+        window: seconds, both ends included; `math.inf` never forgets an attempt.
     """
 
     max_restarts: int
@@ -192,7 +190,7 @@ class RestartBudget:
     _spent: deque[tuple[float, str]] = field(factory=deque, init=False)
 
     def spend(self, now: float, child: str) -> bool:
-        """Account for one more attempt at ``now``. Returns False, and does nothing, if that would be one too many."""
+        """Take one attempt at ``now``. Return False, and do nothing, if none is left."""
         # From the left only: linear in the number of attempts, however many there are in a window.
         while self._spent and now - self._spent[0][0] > self.window:
             self._spent.popleft()
@@ -202,27 +200,27 @@ class RestartBudget:
         return True
 
     def spenders(self) -> set[str]:
-        """On whose attempts it was spent."""
+        """Return the ids of the children whose attempts count."""
         return {child for _, child in self._spent}
 
     def forget(self, children: Collection[str]) -> None:
-        """What was spent on these children counts no more."""
+        """Forget the attempts of these children."""
         self._spent = deque(entry for entry in self._spent if entry[1] not in children)
 
     def clear(self) -> None:
-        """Nothing is spent."""
+        """Forget all attempts."""
         self._spent.clear()
 
 
 def restarts_after(restart: RestartType, reason: EndReason) -> bool:
-    """Whether a child of this restart type is started again after such an end."""
+    """Return True if a child of this restart type is restarted after an end for this reason."""
     if reason == "ignored" or restart == "temporary":
         return False
     return restart == "permanent" or reason == "crashed"
 
 
 def check_specs(specs: tuple[ChildSpec, ...], auto_shutdown: AutoShutdown) -> None:
-    """Refuse what are no child specs, two of one id, and what does not fit the supervisor."""
+    """Raise a `ValueError` for an invalid child: not a `ChildSpec`, a duplicate id, or a wrong option."""
     seen: set[str] = set()
     for spec in specs:
         if not isinstance(spec, ChildSpec):  # type: ignore[redundant-expr,unused-ignore]  # users may get it wrong
@@ -232,14 +230,14 @@ def check_specs(specs: tuple[ChildSpec, ...], auto_shutdown: AutoShutdown) -> No
         seen.add(spec.id)
         if spec.significant and auto_shutdown == "never":
             raise ValueError(
-                f"child {spec.id!r}: is significant, but its supervisor has auto_shutdown='never', so that would mean "
-                "nothing; use 'any_significant' or 'all_significant'"
+                f"child {spec.id!r}: significant=True has no effect with auto_shutdown='never'; use 'any_significant' "
+                "or 'all_significant'"
             )
 
 
 @frozen(kw_only=True)
 class SupervisorPolicy:
-    """What a supervisor was told to do; `Supervisor` says what each field means."""
+    """The options of a supervisor; see `Supervisor`."""
 
     strategy: Strategy
     max_restarts: int
@@ -255,7 +253,7 @@ class SupervisorPolicy:
     await_start: bool
 
     def __attrs_post_init__(self) -> None:
-        """Refuse what cannot work, with a `ValueError` that names the argument."""
+        """Raise a `ValueError` that names the invalid argument."""
         if not is_whole(self.max_restarts, 0):
             raise ValueError(f"Supervisor: max_restarts must be an int of at least 0, not {self.max_restarts!r}")
         if self.window != math.inf and not is_seconds(self.window):
@@ -273,13 +271,13 @@ class SupervisorPolicy:
         _check_flag("await_start", self.await_start)
         if self.strict and not self.await_start:
             raise ValueError(
-                "Supervisor: strict=True and await_start=False exclude each other: a start that is not awaited cannot "
-                "fail; remove one of them"
+                "Supervisor: strict=True and await_start=False contradict each other, because a start that is not "
+                "awaited cannot fail; remove one of them"
             )
         if self.park_retry is not None and self.on_limit != "park":
             raise ValueError(
-                f"Supervisor: park_retry is for children that are parked, not for on_limit={self.on_limit!r}; use "
-                "on_limit='park', or remove it"
+                f"Supervisor: park_retry has no effect with on_limit={self.on_limit!r}; use on_limit='park', or remove "
+                "park_retry"
             )
         needed = self.backoff.total(self.max_restarts)
         if self.max_restarts and needed >= self.window:

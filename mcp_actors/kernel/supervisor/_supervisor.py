@@ -1,12 +1,11 @@
 """The supervisor: an actor whose resource is other actors.
 
-Its owner task starts the children, sleeps while they are managed (``_children`` says by which tasks), and stops them on
-its way out: the manager first, then the children, newest first, inside a shield that each child's own ``shutdown``
-bounds.
+Its owner task starts the children, sleeps while they are managed (see ``_children``), and stops them at its end: first
+the manager, then the children, newest first, inside a shield that each child's own ``shutdown`` bounds.
 
-Questions only read the child table and are answered at once, whatever the manager waits for. Changes are handed to the
-manager and begun in the order in which they came; only the stop of a child that does not serve is made at once: it ends
-a start or a back-off that is on. Whether a change is over before the next begins depends on the ``start_order``.
+Queries only read the child table, and are answered at once. The manager makes the changes, and begins them in the order
+in which they were requested. The stop of a child that does not serve is made at once: it ends a start or a back-off.
+The ``start_order`` decides if a change is complete before the next one begins.
 """
 
 from __future__ import annotations
@@ -58,36 +57,35 @@ class Supervisor(Actor):
     ``ChildSpec("x", lambda: Supervisor(...))``.
 
     Args:
-        specs: the children, in the order in which they start; they stop in reverse.
-        strategy: what is restarted when a child fails: ``"one_for_one"`` that child, ``"rest_for_one"`` it and those
-            after it in the table, ``"one_for_all"`` all. What goes along is stopped first, newest first, then all are
-            started in order; temporary children that go along are not started again.
-        max_restarts: restart attempts allowed within ``window``; 0 never restarts.
-        window: seconds; `math.inf` counts for ever.
-        reset_after: a child that ran this many seconds before it failed clears back-off and budget; None: entries
-            only age out of the window, as in OTP.
+        specs: the children, in the order in which they start. They stop in reverse order.
+        strategy: the children that are restarted when a child fails: ``"one_for_one"`` only that child,
+            ``"rest_for_one"`` that child and those after it in the table, ``"one_for_all"`` all. The others are
+            stopped first, newest first; then all are started in order, except for temporary ones.
+        max_restarts: the restart attempts allowed within ``window``; 0 disables restarts.
+        window: seconds; `math.inf` never forgets an attempt.
+        reset_after: after this many seconds of running, the failures of a child no longer count, for its back-off and
+            for the budget. None: as in OTP, attempts only age out of the window.
         backoff: the delay before each attempt; none by default.
-        on_limit: when a child needs more restarts than the budget allows, or says that they cannot help: ``"end"``
-            stops everything and ends with `RestartLimitReached`; ``"park"`` leaves that child in state ``failed``,
-            where ``restart_child`` revives it with a fresh budget and the same mailbox.
-        park_retry: with ``on_limit="park"``, called with the last failure of a child that is parked: the seconds until
-            one more attempt, or None for none. That attempt brings no fresh budget: unless the child then runs for
-            ``reset_after`` seconds, its next failure parks it again. Time for which the machine was suspended counts.
-        auto_shutdown: whether the supervisor ends when a ``significant`` child has ended by itself and is not
-            restarted: ``"never"``, ``"any_significant"``, or ``"all_significant"`` (with the last of them).
-        start_order: ``"sequential"``, as in OTP, waits for each start, restart and change before the next, so a child
-            whose start hangs delays the others unless it has a ``start_timeout``; with ``"parallel"`` it delays
-            nobody: starts and changes of different children go on side by side.
-        stop_order: ``"sequential"`` (each has stopped before the next is asked) or ``"concurrent"`` (all are asked in
-            one step, in reverse order).
-        strict: whether a child whose first start fails (also in ``start_child`` and ``restart_child``) is an error
-            that undoes that start. If False, the failure is recorded and retried like a crash.
-        await_start: whether the supervisor has started only when the first start of each child has come to something.
-            If False, it has started at once and its children start meanwhile; what comes of that is reported as for a
-            restart, so ``strict`` must be False too.
+        on_limit: the reaction when a child needs more restarts than the budget allows, or says that they cannot help.
+            ``"end"`` stops everything and ends with `RestartLimitReached`; ``"park"`` leaves that child in state
+            ``failed``, where ``restart_child`` starts it with a new budget and the same mailbox.
+        park_retry: with ``on_limit="park"``, a function from the last failure of a parked child to the seconds until
+            one more attempt, or None for no attempt. The attempt does not renew the budget: unless the child then runs
+            for ``reset_after`` seconds, its next failure parks it again. Time in which the machine is suspended counts.
+        auto_shutdown: ends the supervisor when a ``significant`` child has ended by itself and is not restarted:
+            ``"never"``, ``"any_significant"``, or ``"all_significant"`` (with the last of them).
+        start_order: ``"sequential"``, as in OTP, waits for each start, restart and change before the next one, so a
+            child whose start hangs delays the others unless it has a ``start_timeout``. With ``"parallel"`` starts and
+            changes of different children run concurrently.
+        stop_order: ``"sequential"`` (each child has stopped before the next is asked) or ``"concurrent"`` (all are
+            asked in one step, in reverse order).
+        strict: True makes a failed first start an error that undoes this start, also in ``start_child`` and
+            ``restart_child``. False records the failure and retries the start, like a crash.
+        await_start: False starts the supervisor without waiting for its children, whose failed starts are retried. It
+            needs ``strict=False``. True waits for the outcome of each first start.
 
     Raises:
-        ValueError: what is asked for is impossible; the message names the argument or the child.
+        ValueError: an argument or a child is invalid; the message names it.
     """
 
     default_shutdown: float | Literal["infinity"] = "infinity"
@@ -131,7 +129,7 @@ class Supervisor(Actor):
     @asynccontextmanager
     @trio.lowlevel.enable_ki_protection
     async def running(self) -> AsyncIterator[None]:
-        """Start the children, have them managed, stop them."""
+        """Start the children, run their manager, and stop them."""
         async with trio.open_nursery() as nursery:
             self._children = Children(self._life, self._policy, nursery)
             self._children.recovery = self._recovery = Recovery(self._children, self._life, self._policy, nursery)
@@ -158,13 +156,13 @@ class Supervisor(Actor):
         managing.start_soon(self._children.manage, name=f"{self._life.record.name}:manager")
 
     async def _start_or_fail(self, children: list[Child]) -> None:
-        """Make the first starts, or, if nobody awaits them, leave them to the manager as its first job.
+        """Make the first starts, or leave them to the manager if they are not awaited.
 
-        A failure is told at once: who waits for it need not wait for the clean-up.
+        A failure decides the supervisor's end at once, so that callers need not wait for the clean-up.
         """
         if not self._policy.await_start:
             for child in children:
-                child.due_with = child  # so that it can be stopped before it is its turn
+                child.due_with = child  # so that it can be stopped before its turn
             self._children.put_job(partial(self._start_unawaited, children))
             return
         try:
@@ -179,8 +177,8 @@ class Supervisor(Actor):
 
     async def _start_unawaited(self, children: list[Child]) -> None:
         for child in children:
-            if child.due_with is child:  # else somebody has stopped it
-                await self._children.beside(self._try_first, child, self._children.begin(child))
+            if child.due_with is child:  # else it was stopped
+                await self._children.carry_out(self._try_first, child, self._children.begin(child))
 
     @trio.lowlevel.enable_ki_protection
     async def _try_first(self, child: Child, incarnation: Incarnation) -> None:
@@ -190,13 +188,13 @@ class Supervisor(Actor):
         failures: dict[Child, ActorStartError] = {}
         async with trio.open_nursery() as attempts:
             for child in children:
-                attempts.start_soon(self._start_beside, child, failures, name=f"{child.spec.id}:start")
+                attempts.start_soon(self._start_one_of, child, failures, name=f"{child.spec.id}:start")
         if failures:
             raise first_of(failures[child] for child in children if child in failures)
 
     @trio.lowlevel.enable_ki_protection
-    async def _start_beside(self, child: Child, failures: dict[Child, ActorStartError]) -> None:
-        """One of several parallel first starts. If it fails and that matters, those configured later are stopped."""
+    async def _start_one_of(self, child: Child, failures: dict[Child, ActorStartError]) -> None:
+        """Make one of several parallel first starts. If it fails and the supervisor is strict, stop the later ones."""
         try:
             self._first_outcome(child, await self._children.start(child))
         except ActorStartError as exc:
@@ -207,11 +205,11 @@ class Supervisor(Actor):
                     self._children.cut_short(later, "closed")
 
     def _first_outcome(self, child: Child, end: End | None) -> None:
-        """What a start attempt that is no restart means for its child.
+        """Handle the outcome of a start attempt that is not a restart.
 
         Raises:
-            ActorStartError: it failed, and the supervisor is strict.
-            KeyboardInterrupt, SystemExit: what it failed with; the supervisor's end is decided.
+            ActorStartError: the start failed, and the supervisor is strict.
+            KeyboardInterrupt, SystemExit: the start failed with it, and the supervisor ends.
         """
         if end is None or end is CUT_SHORT:
             return
@@ -228,9 +226,9 @@ class Supervisor(Actor):
             self._recovery.retry(child, end)
 
     async def _stop_children(self) -> None:
-        """Stop all that run, newest first, each within its own bound. Only a kill cuts that short.
+        """Stop all running children, newest first, each within its own bound. Only a kill shortens that.
 
-        To be cancelled while it starts is no kill; what has started is stopped politely then.
+        A supervisor that is cancelled while it starts is not killed: its children are asked to stop.
         """
         plan: list[tuple[Child, After]] = [
             (child, "restarted" if self._children.comes_back(child) else "closed")
@@ -242,7 +240,7 @@ class Supervisor(Actor):
                 nursery.start_soon(self._watch_for_a_kill, plan, name=f"{self._life.record.name}:kill")
                 await self._children.end_all(plan)
                 if any(child.incarnation is not None for child, _ in plan):
-                    self._life.let_go()  # they are overdue, and reported
+                    self._life.let_go()  # they are overdue and have been reported
                 for child, _ in plan:
                     await self._children.wait_finished(child)
                 nursery.cancel_scope.cancel("all children have stopped")
@@ -253,7 +251,7 @@ class Supervisor(Actor):
         self._pass_on_a_kill(plan)
 
     def _pass_on_a_kill(self, plan: list[tuple[Child, After]]) -> None:
-        """If the supervisor was killed, kill what runs: a killed supervisor has no children."""
+        """Kill all running children if the supervisor was killed."""
         if self._life.killed:
             for child, after in plan:
                 self._children.kill(child, after)
@@ -262,7 +260,7 @@ class Supervisor(Actor):
 
     @trio.lowlevel.enable_ki_protection
     async def handle(self, message: WhichChildren | CountChildren | ChildChange) -> Any:
-        """Answer a question at once; hand a change to the manager and wait for its turn."""
+        """Answer a query at once; pass a change to the manager and wait for its result."""
         match message:
             case WhichChildren():
                 return tuple(child.info() for child in self._children.table.values())
@@ -281,10 +279,11 @@ class Supervisor(Actor):
         )
 
     async def _in_turn(self, begin: Callable[[], tuple[Child, Callable[[], Awaitable[T]]]]) -> T:
-        """Let the manager make a change, after what it does now. If its caller leaves before that, it is not made.
+        """Let the manager make a change after its current jobs. If the caller leaves before that, it is not made.
 
         Args:
-            begin: begins the change, in one synchronous step. Returns whom it concerns, and what waits for its result.
+            begin: begins the change, in one synchronous step. Returns the child, and a function that waits for the
+                result.
         """
         request = serving.get()
         assert request is not None
@@ -310,7 +309,7 @@ class Supervisor(Actor):
             except Exception as exc:
                 reply.settle(error(exc))
             else:
-                await self._children.beside(conclude, child, rest)
+                await self._children.carry_out(conclude, child, rest)
 
         self._children.put_job(job)
         return await reply.wait()
@@ -362,11 +361,11 @@ class Supervisor(Actor):
             self._children.cut_short(child, after)
         else:
             child = await self._in_turn(partial(self._stop_in_turn, id, after))
-        await self._children.wait_finished(child)  # if it is overdue: this caller waits, the manager does not
+        await self._children.wait_finished(child)  # for an overdue child this caller waits, the manager does not
 
     @staticmethod
     def _asks(child: Child) -> bool:
-        """Whether the change that is handled was asked for by a child itself."""
+        """Return True if the running change was requested by this child."""
         request = serving.get()
         assert isinstance(request, Envelope)
         sender = request.context.get(serving)

@@ -1,4 +1,4 @@
-"""The supervisor's child table, and what can be read off it: plain data, no tasks."""
+"""The child table of a supervisor, as plain data without tasks."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ __all__ = ["ChildInfo", "ChildrenCount"]
 
 
 After = Literal["closed", "open", "restarted", "removed"]
-"""What becomes of a child that was stopped: its mailbox is closed; it stays open, for a ``restart_child`` that follows;
-it comes back by itself, with its group or with its supervisor; or its row goes."""
+"""The fate of a child after its stop: its mailbox is closed; its mailbox stays open for a ``restart_child``; it is
+restarted with its group or its supervisor; or its row is removed."""
 
 
 @frozen(kw_only=True)
@@ -34,7 +34,7 @@ class ChildInfo:
     Attributes:
         id: the child's id.
         state: its state.
-        incarnation: which run of it, from 1; 0 before the first.
+        incarnation: the number of the incarnation, counted from 1; 0 before the first.
         restart: its restart type.
         kind: ``"worker"`` or ``"supervisor"``; a child that has never run counts as a worker.
     """
@@ -52,8 +52,8 @@ class ChildrenCount:
 
     Attributes:
         specs: rows in the child table.
-        active: children that run.
-        workers: children that are no supervisors.
+        active: running children.
+        workers: children that are not supervisors.
         supervisors: children that are supervisors.
     """
 
@@ -69,19 +69,19 @@ class Child:
 
     Attributes:
         spec: how to run it.
-        record: what outlives its incarnations.
-        incarnation: the run that is on, or is being cleaned up; None between two runs.
-        failures: restart attempts since the last reset; what the back-off grows by.
-        timer: while it waits for its next start after a failure of its own, the scope of its back-off; its identity is
-            the right to start it, so it tells a late alarm from a current one.
-        on_probation: True from being parked until it has run for ``reset_after`` or somebody starts it: meanwhile a
-            failure parks it, whatever is left of the budget.
-        asked_at: when it was asked to stop; None unless a stop is under way.
-        after: what becomes of it once it has stopped.
-        due_with: whose failure it waits for to be over, to be started then; itself if it is the one that failed.
-        group: who was made to wait for its failure to be over, in child-table order.
-        alone: True while it is tried again after a failed first start, which concerns nobody else.
-        kind: learned when its factory was first called.
+        record: the part that outlives its incarnations.
+        incarnation: the current one, which may be cleaning up; None between two incarnations.
+        failures: restart attempts since the last reset, which the back-off grows with.
+        timer: the cancel scope of its back-off, while it waits for its next start after a failure of its own. A task
+            may start it only while it holds this very object, so a late alarm has no effect.
+        on_probation: True from the time it is parked until it has run for ``reset_after`` or ``restart_child`` starts
+            it. Meanwhile any failure parks it again, whatever the budget.
+        asked_at: the time of the request to stop; None unless it is stopping.
+        after: its fate after the stop.
+        due_with: the failed child with which it is started again; itself if it is the one that failed.
+        group: the children that are started again with it, in child-table order.
+        alone: True while a failed first start is retried, which does not affect its group.
+        kind: known once its factory has been called.
     """
 
     spec: ChildSpec
@@ -99,36 +99,36 @@ class Child:
 
     @property
     def idle(self) -> bool:
-        """True if it neither runs nor is about to."""
+        """True if it is not running and not about to start."""
         return self.incarnation is None and self.due_with is None
 
     @property
     def waiting(self) -> bool:
-        """True while it does not serve and is about to be started; at most, something overdue of it is left."""
+        """True while it is about to be started and does not serve; an overdue incarnation may still run."""
         return self.due_with is not None and (self.incarnation is None or self.asked_at is not None)
 
     @property
     def starting(self) -> bool:
-        """True while a start attempt is on."""
+        """True during a start attempt."""
         return self.incarnation is not None and not self.incarnation.started
 
     @property
     def in_between(self) -> bool:
-        """True while it neither serves nor rests: it starts, or ends, or waits for its next start."""
+        """True while it starts, ends, or waits for its next start."""
         if self.incarnation is None:
             return self.due_with is not None
         return not self.incarnation.started or self.incarnation.ending
 
     def row(self, *, parks: bool) -> Row:
-        """What a decision has to know about it.
+        """Return the data that `plan_restart` needs.
 
         Args:
-            parks: whether its supervisor parks what has failed, instead of ending.
+            parks: True if its supervisor parks failed children instead of ending.
         """
         return Row(self.spec.id, self.spec.restart, up=not self.idle, parked=parks and self.record.state == "failed")
 
     def info(self) -> ChildInfo:
-        """The row as frozen data."""
+        """Return the row as frozen data."""
         return ChildInfo(
             id=self.spec.id,
             state=self.record.state,
@@ -138,17 +138,17 @@ class Child:
         )
 
     def clear_timer(self) -> None:
-        """Take the right to start it from whoever has it; a back-off that is on ends, and its alarm does nothing."""
+        """End its back-off; an alarm that has gone off already has no effect then."""
         if self.timer is not None:
             timer, self.timer = self.timer, None
-            timer.cancel("the back-off is over before its time")
+            timer.cancel("the back-off was interrupted")
 
     def close_below(self, why: str) -> None:
-        """Answer everything that waits for what is below it, which does not come back; it may still be cleaning up."""
+        """Answer the messages to all actors below it, which are not restarted. It may still be cleaning up."""
         _close_below(self.record, why)
 
     def close(self, why: str) -> None:
-        """Answer everything that waits for it or for what is below it: none of that comes back by itself."""
+        """Answer the messages to it and to all actors below it, none of which are restarted."""
         _close_tree(self.record, why)
 
 
@@ -169,12 +169,12 @@ def _close_tree(record: Record, why: str) -> None:
 
 
 def make_record(spec: ChildSpec, hub: EventHub) -> Record:
-    """The record of a child that has never run."""
+    """Return the record of a new child."""
     return Record(spec.id, Mailbox(spec.id, size=spec.mailbox_size, policy=spec.overflow), hub)
 
 
 def count(children: Iterable[Child]) -> ChildrenCount:
-    """What ``count_children`` answers."""
+    """Return the answer to ``count_children``."""
     rows = list(children)
     supervisors = sum(child.kind == "supervisor" for child in rows)
     return ChildrenCount(
