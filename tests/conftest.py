@@ -52,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def is_worker(config: pytest.Config) -> bool:
-    """Whether this process runs tests for another one."""
+    """Return True if this process runs tests for another one."""
     return hasattr(config, "workerinput")
 
 

@@ -1,4 +1,4 @@
-"""What a test run says at its end: notes of tests, and the fault matrix, from however many processes ran them.
+"""Print notes of tests and the fault matrix at the end of a run, from any number of processes.
 
 A test leaves a note with pytest's fixture ``record_property("note", text)``. What a process knows of a test
 travels with the report of that test, so nothing here asks where it was run.
@@ -53,7 +53,7 @@ class Summary:
 
 
 def _runs_all_cells(config: pytest.Config) -> bool:
-    """Whether nothing narrows the selection, so that a cell without a test is missed."""
+    """Return True if nothing narrows the selection, so that a cell without a test is missed."""
     # An argument with "::" names something within a file, and no such folder exists.
     named = [(config.invocation_params.dir / argument).resolve() for argument in config.args]
     narrowed = any(config.getoption(option, None) for option in ("lf", "keyword", "markexpr", "deselect", "stepwise"))

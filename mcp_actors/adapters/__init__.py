@@ -1,7 +1,7 @@
-"""The servers of a group as tools of agent frameworks.
+"""Offer the servers of a group to agent frameworks.
 
-Each adapter needs its framework, which is imported when the adapter is first asked for, and not before. Each framework
-is an extra: ``pip install 'mcp-actors[openai-agents]'``.
+Each adapter imports its framework when it is first used, and not before. Each framework is an extra: ``pip install
+'mcp-actors[openai-agents]'``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if not TYPE_CHECKING:
             if exc.name is None or exc.name.partition(".")[0] != framework:
                 raise
             raise ImportError(
-                f"{__name__}.{name} needs the package {framework!r}, which is not installed: "
+                f"{__name__}.{name} needs the package {framework!r}, which is not installed; run: "
                 f"pip install '{requirement}'"
             ) from exc
         publish(__name__, {name: thing})

@@ -1,4 +1,4 @@
-"""LangChain: the tools of a group as its tools."""
+"""Offer the tools of a group to LangChain."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ async def langchain_tools(
     context: ToolContext | None = None,
     handle_tool_error: bool | str | Callable[[ToolException], Any] = False,
 ) -> list[StructuredTool]:
-    """The tools of a group as tools of LangChain, under their public names.
+    """Return the current tools of a group as tools of LangChain, under their public names.
 
-    They are those of this moment. The servers are not asked, so a loop may ask for them at each turn. An agent that is
-    built once sees the tools of each turn through a `LangChainMiddleware`.
+    No request is sent to a server, so a loop may call this at each turn. An agent that is built once sees the tools of
+    each turn through a `LangChainMiddleware`.
 
-    What a tool returns is the content of its message: text, or blocks if there is more than that. The artifact is the
-    whole result, as on the wire. A tool that says that it failed raises ``ToolException``. If its
-    ``handle_tool_error`` is set, so does what our calls raise (`McpActorsError`, `mcp.MCPError`), as the cause of a
-    ``ToolException``; otherwise that leaves the tool as it is.
+    The result of a tool is the content of its message: text, or blocks if it has other parts. The artifact is the whole
+    result, as on the wire. A tool that reports a failure raises ``ToolException``. If ``handle_tool_error`` is set,
+    errors of the call (`McpActorsError`, `mcp.MCPError`) become the cause of a ``ToolException`` too; otherwise they
+    leave the tool unchanged.
 
-    **Cancellation** of a tool cancels its call, at the server too, and is no output of a tool. The tools are awaited;
-    a synchronous ``invoke`` is refused.
+    **Cancellation** of a tool cancels its call, at the server too, and is not an output of the tool. The tools are
+    awaited; a synchronous ``invoke`` is refused.
 
     Args:
-        group: what `mcp_actors.bridge.open_servers` gives. The tools own nothing of it.
+        group: the group that `mcp_actors.bridge.open_servers` yields. The tools do not own it.
         servers: the names of the servers whose tools to offer. Default None: all.
-        context: for whom, for the predicates of `ToolFilter`. Default None: for nobody in particular.
-        handle_tool_error: what becomes of a ``ToolException``, as LangChain has it. Default False: it is raised.
+        context: the agent and run, for the predicates of `ToolFilter`. Default None: no particular one.
+        handle_tool_error: how LangChain handles a ``ToolException``. Default False: it is raised.
 
     Raises:
         ConfigError: a server's ToolFilter has a predicate, and there is no context.
-        ServerUnavailable: the group was left.
-        TypeError: `group` is no group of the bridge.
+        ServerUnavailable: the block of the group has exited.
+        TypeError: `group` is not a group of the bridge.
         KeyError: the group has no such server.
     """
     offer = Offer.of(group, servers)
@@ -62,7 +62,7 @@ async def langchain_tools(
 
 
 def tool_of(offer: Offer, tool: CatalogTool, handle_tool_error: Any) -> StructuredTool:
-    """Make LangChain's tool of one of the catalogue."""
+    """Return LangChain's tool for one of the catalogue."""
 
     async def call(arguments: dict[str, Any]) -> Any:
         return await offer.call(tool.public_name, arguments)
@@ -115,7 +115,7 @@ def _block(part: ContentBlock) -> dict[str, Any]:
         case "resource":
             return _embedded(part.resource)
         case _:
-            # As text: a provider could not fetch what only the server can.
+            # As text, because a provider cannot fetch a resource that only the server can read.
             return {"type": "text", "text": _json(part.model_dump(mode="json", by_alias=True, exclude_none=True))}
 
 

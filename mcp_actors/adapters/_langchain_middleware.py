@@ -1,4 +1,4 @@
-"""LangChain: a group as a middleware of its agents, which are built once and see the tools of each turn."""
+"""Offer the tools of each turn to an agent of LangChain."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ __all__ = ["LangChainMiddleware"]
 class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
     """A group of servers, for ``create_agent(middleware=[…])`` of LangChain.
 
-    An agent is built once. At each of its turns it is offered the tools that the group has then, under their public
-    names, beside the agent's own; of two tools of one name the agent's own is offered. A `ToolFilter`'s predicate is
-    asked with the name of the agent, as ``create_agent(name=…)`` has it, and LangGraph's ``Runtime``. Any number of
-    agents and runs may use one at the same time. It owns no connection.
+    An agent is built once. At each of its turns it is offered the current tools of the group, under their public names,
+    and its own tools; of two tools of one name its own is offered. A `ToolFilter`'s predicate is called with the name
+    of the agent, as in ``create_agent(name=…)``, and LangGraph's ``Runtime``. Any number of agents and runs may use one
+    at the same time. It owns no connection.
 
-    Only what the agent may use is called. Of a tool that is gone, hidden from it or invented by the model, the model
-    hears from LangChain that it is not valid. Results and failures are those of `langchain_tools`; what that raises
-    also passes through LangChain's own middleware, such as ``ToolErrorMiddleware``.
+    Only tools that the agent may use are called. If a tool was removed, is hidden from the agent, or was invented by
+    the model, LangChain answers that it is not valid. Results and failures are those of `langchain_tools`; the errors
+    also pass through LangChain's own middleware, such as ``ToolErrorMiddleware``.
 
-    **Cancellation** of a run cancels its calls, at the servers too, and is no output of a tool. The agent is awaited
-    (``ainvoke``, ``astream``); a synchronous ``invoke`` is refused.
+    **Cancellation** of a run cancels its calls, at the servers too, and is not an output of the tool. The agent is
+    awaited (``ainvoke``, ``astream``); a synchronous ``invoke`` is refused.
 
     Args:
-        group: what `mcp_actors.bridge.open_servers` gives.
+        group: the group that `mcp_actors.bridge.open_servers` yields.
         servers: the names of the servers whose tools to offer. Default None: all.
         name: LangChain's name for it, unique among the middleware of an agent. Default: the names of the servers.
-        handle_tool_error: what becomes of a ``ToolException``, as for `langchain_tools`. Default False: it is raised.
+        handle_tool_error: how LangChain handles a ``ToolException``, see `langchain_tools`. Default: it is raised.
 
     Raises:
-        TypeError: `group` is no group of the bridge.
+        TypeError: `group` is not a group of the bridge.
         KeyError: the group has no such server.
     """
 
@@ -68,7 +68,7 @@ class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
 
     @property
     def name(self) -> str:
-        """Its name for LangChain."""
+        """The name of the middleware for LangChain."""
         return self._name
 
     async def awrap_model_call(
@@ -87,13 +87,13 @@ class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
     ) -> Any:
         """Give LangChain the tool that the model calls, if it is one of ours."""
-        if request.tool is None:  # it is none that the agent was built with
+        if request.tool is None:  # the agent was not built with it
             for tool in await self._tools(request):
                 if tool.public_name == request.tool_call["name"]:
                     request = request.override(tool=tool_of(self._offer, tool, self._handle_tool_error))
         return await handler(request)
 
     async def _tools(self, request: ModelRequest[Any] | ToolCallRequest) -> tuple[CatalogTool, ...]:
-        """The tools of the agent that is running, now. A model may call what it was not offered, so both ask."""
+        """Return the current tools of the running agent. Calls are checked too, since a model may call any name."""
         agent = ensure_config().get("metadata", {}).get("lc_agent_name")
         return await self._offer.tools(ToolContext(agent, run=request.runtime))

@@ -1,4 +1,4 @@
-"""What all adapters share: which tools of a group an agent is offered, and the calls of these."""
+"""List and call the tools that an adapter offers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Offer:
 
     Attributes:
         group: the group.
-        names: of the servers, without repetitions; None for all there are.
+        names: the names of the servers, without repetitions; None for all.
     """
 
     group: AsyncioServerGroup
@@ -36,10 +36,10 @@ class Offer:
 
     @classmethod
     def of(cls, group: AsyncioServerGroup, servers: Iterable[str] | None) -> Offer:
-        """Check what the user of an adapter gave, and keep it.
+        """Check the arguments of an adapter, and keep them.
 
         Raises:
-            TypeError: `group` is no group of the bridge, or `servers` is no collection of names.
+            TypeError: `group` is not a group of the bridge, or `servers` is not a collection of names.
             KeyError: the group has no such server.
         """
         if not isinstance(group, AsyncioServerGroup):
@@ -47,7 +47,7 @@ class Offer:
         if servers is None:
             return cls(group, None)
         if isinstance(servers, str):
-            raise TypeError(f"servers={servers!r}: give a collection of names, like servers=[{servers!r}]")
+            raise TypeError(f"servers={servers!r} is not a collection of names; give servers=[{servers!r}]")
         names = tuple(dict.fromkeys(servers))
         for name in names:
             group[name]
@@ -58,15 +58,15 @@ class Offer:
 
     @property
     def label(self) -> str:
-        """A name for it."""
+        """A name for the adapter."""
         return "mcp_actors" if self.names is None else "-".join(self.names) or "none"
 
     async def tools(self, context: ToolContext | None) -> tuple[CatalogTool, ...]:
-        """Return the tools to offer to a model now. No server is asked, so an agent may ask at each of its turns.
+        """Return the tools to offer to a model now. No request is sent to a server, so an agent may do so at each turn.
 
         Raises:
             ConfigError: a server's ToolFilter has a predicate, and there is no context.
-            ServerUnavailable: the group was left.
+            ServerUnavailable: the block of the group has exited.
             RuntimeError: this is not the event loop of the group.
         """
         tools = await self.group.list_tools(context)
@@ -80,33 +80,33 @@ class Offer:
         progress: ProgressFnT | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> CallToolResult:
-        """Call a tool by its public name, as `ServerGroup.call_tool`.
+        """Call a tool by its public name, like `ServerGroup.call_tool`.
 
         Raises:
-            ToolNotFound: there is no such tool now, or it is one of another server.
+            ToolNotFound: the tool does not exist now, or belongs to another server.
         """
         if self.names is not None and (server := self.group.find_tool(public_name).server) not in self.names:
             raise ToolNotFound(
-                f"there is no tool {public_name!r} here: it is one of server {server!r}, and only the tools of "
-                f"{', '.join(self.names) or 'no server'} are offered",
+                f"tool {public_name!r} is not offered here, because it belongs to server {server!r}; add that "
+                f"to servers (now: {', '.join(self.names) or 'none'})",
                 server=server,
             )
         return await self.group.call_tool(public_name, arguments, progress=progress, meta=meta)
 
-    def one_server(self, what: str) -> AsyncioServerRef:
-        """The server, if it is one. Only tools have public names; what else servers offer is theirs alone.
+    def one_server(self, kind: str) -> AsyncioServerRef:
+        """Return the only server. Prompts and resources have no public names, so they need one.
 
         Args:
-            what: what is asked for: ``"prompts"``.
+            kind: the kind of things, for the error: ``"prompts"``.
 
         Raises:
-            ValueError: there are several, or none.
+            ValueError: the adapter has several servers, or none.
         """
         names = tuple(self.group) if self.names is None else self.names
         if len(names) != 1:
             raise ValueError(
-                f"{what} are asked of one server, and here are {len(names)} ({', '.join(names)}); make an adapter for "
-                f"one, with servers=['NAME'], or ask the group: group['NAME']"
+                f"{kind} need an adapter of one server, and this one has {len(names)} ({', '.join(names)}); make one "
+                f"with servers=['NAME'], or use group['NAME']"
             )
         return self.group[names[0]]
 
@@ -124,18 +124,18 @@ def _remedy(group: object) -> str:
     if isinstance(group, AsyncioServerRef):
         return f"give the group that it belongs to, and servers=[{group.name!r}]"
     return (
-        "give what 'async with mcp_actors.bridge.open_servers(...)' gives (in a program on Trio: "
+        "give the group of 'async with mcp_actors.bridge.open_servers(...) as group' (in a program on Trio: "
         "loop.view(group), with mcp_actors.bridge.open_asyncio_loop)"
     )
 
 
 def context_of(agent: object, run: object) -> ToolContext | None:
-    """Whom tools are listed for; None if nobody said so."""
+    """Return the agent and run that tools are listed for; None if neither is known."""
     return None if agent is None and run is None else ToolContext(agent=agent, run=run)
 
 
 def as_listed(tool: CatalogTool) -> Tool:
-    """Return a tool as the SDK has it, under its public name. It is a copy, and may be changed."""
+    """Return a copy of a tool as a type of the SDK, under its public name."""
     return Tool.model_validate(
         {
             "name": tool.public_name,
@@ -150,8 +150,8 @@ def as_listed(tool: CatalogTool) -> Tool:
 
 
 def said(result: CallToolResult) -> str:
-    """Return what a result says, as text for a model."""
+    """Return the text of a result, for a model."""
     words = "\n".join(part.text for part in result.content if part.type == "text")
     if words or result.structured_content is None:
-        return words or "the tool failed, and does not say why"
+        return words or "the tool failed and gave no reason"
     return pydantic_core.to_json(result.structured_content).decode()

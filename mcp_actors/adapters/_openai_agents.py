@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK: a group as one of its MCP servers."""
+"""Offer a group to the OpenAI Agents SDK as an MCP server."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ class OpenAIAgentsServer(MCPServer):
 
     Its tools are those of the group at each turn, under their public names; a `ToolFilter`'s predicate is asked with
     the agent and the run's ``RunContextWrapper``. Any number of agents and runs may use one at the same time. It owns
-    no connection: to connect it and to clean it up does nothing.
+    no connection: connecting and cleaning up do nothing.
 
-    A result with ``is_error`` is the tool's output, as with the servers of the SDK. What our calls raise goes to the
-    SDK's ``failure_error_function``: if none is given here or to the agent, the model is told of it in the SDK's words;
-    with ``failure_error_function=None`` it ends the run, as ``agents.exceptions.AgentsException`` with our error as
+    A result with ``is_error`` is the tool's output, as with the servers of the SDK. An error of a call goes to the
+    SDK's ``failure_error_function``: if none is given here or to the agent, the SDK describes it to the model; with
+    ``failure_error_function=None`` it ends the run, as ``agents.exceptions.AgentsException`` with our error as
     its cause.
 
-    **Cancellation** of a run cancels its calls, at the server too, and is no output of a tool.
+    **Cancellation** of a run cancels its calls, at the server too, and is not an output of the tool.
 
     Args:
-        group: what `mcp_actors.bridge.open_servers` gives.
+        group: the group that `mcp_actors.bridge.open_servers` yields.
         servers: the names of the servers whose tools to offer. Default None: all.
         name: the SDK's name for it, in its traces and errors. Default: the names of the servers.
         options: those of ``agents.mcp.MCPServer``: ``failure_error_function``, ``require_approval``,
             ``use_structured_content`` and so on.
 
     Raises:
-        TypeError: `group` is no group of the bridge, or there is no such option.
+        TypeError: `group` is not a group of the bridge, or an option does not exist.
         KeyError: the group has no such server.
     """
 
@@ -69,7 +69,7 @@ class OpenAIAgentsServer(MCPServer):
 
     @property
     def name(self) -> str:
-        """Its name for the SDK."""
+        """The name of the server for the SDK."""
         return self._name
 
     async def connect(self) -> None:
@@ -87,37 +87,37 @@ class OpenAIAgentsServer(MCPServer):
     async def list_tools(
         self, run_context: RunContextWrapper[Any] | None = None, agent: AgentBase[Any] | None = None
     ) -> list[Tool]:
-        """The tools to offer to an agent now.
+        """Return the tools to offer to an agent now.
 
         Raises:
             ConfigError: a server's ToolFilter has a predicate, and there is neither agent nor context.
-            ServerUnavailable: the group was left.
+            ServerUnavailable: the block of the group has exited.
         """
         return [as_listed(tool) for tool in await self._offer.tools(context_of(agent, run_context))]
 
     async def call_tool(
         self, tool_name: str, arguments: dict[str, Any] | None, meta: dict[str, Any] | None = None
     ) -> CallToolResult:
-        """Call a tool by its public name, as `mcp_actors.ServerGroup.call_tool`."""
+        """Call a tool by its public name, like `mcp_actors.ServerGroup.call_tool`."""
         return await self._offer.call(tool_name, arguments, meta=meta)
 
     async def list_prompts(self) -> ListPromptsResult:
-        """All prompts of the server. A `ValueError` if it is not one server; so below."""
+        """Return all prompts of the only server. Raise a `ValueError` if there are several; so do the methods below."""
         return ListPromptsResult(prompts=list(await self._offer.one_server("prompts").list_prompts()))
 
     async def get_prompt(self, name: str, arguments: dict[str, Any] | None = None) -> GetPromptResult:
-        """A prompt of the server."""
+        """Return a prompt of the server."""
         return await self._offer.one_server("prompts").get_prompt(name, arguments)
 
     async def list_resources(self, cursor: str | None = None) -> ListResourcesResult:
-        """All resources of the server, in one page."""
+        """Return all resources of the server, in one page."""
         return ListResourcesResult(resources=list(await self._offer.one_server("resources").list_resources()))
 
     async def list_resource_templates(self, cursor: str | None = None) -> ListResourceTemplatesResult:
-        """All resource templates of the server, in one page."""
+        """Return all resource templates of the server, in one page."""
         templates = await self._offer.one_server("resources").list_resource_templates()
         return ListResourceTemplatesResult(resource_templates=list(templates))
 
     async def read_resource(self, uri: str) -> ReadResourceResult:
-        """The contents of a resource of the server."""
+        """Return the contents of a resource of the server."""
         return await self._offer.one_server("resources").read_resource(uri)

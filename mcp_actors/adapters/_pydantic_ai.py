@@ -1,4 +1,4 @@
-"""Pydantic AI: a group as a toolset."""
+"""Offer a group to Pydantic AI as a toolset."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ class PydanticAIToolset(AbstractToolset[Any]):
 
     Its tools are those of the group at each step of a run, under their public names; a `ToolFilter`'s predicate is
     asked with the agent and the ``RunContext``. Any number of agents and runs may use one at the same time. It owns no
-    connection: to enter it and to leave it does nothing.
+    connection: entering and leaving it do nothing.
 
-    Results are what ``pydantic_ai.mcp.MCPToolset`` makes of them: structured content if the rest is only text,
+    Results are the same as with ``pydantic_ai.mcp.MCPToolset``: structured content if the rest is only text,
     otherwise text, ``BinaryContent`` and so on.
 
-    **Cancellation** of a run cancels its calls, at the server too, and is no output of a tool.
+    **Cancellation** of a run cancels its calls, at the server too, and is not an output of the tool.
 
     Args:
-        group: what `mcp_actors.bridge.open_servers` gives.
+        group: the group that `mcp_actors.bridge.open_servers` yields.
         servers: the names of the servers whose tools to offer. Default None: all.
         id: the toolset's id, unique among those of an agent; durable execution needs one. Default None.
         max_retries: how often the model may try a call again after a ``ModelRetry``. Default None: as the agent has it.
-        tool_error_behavior: what becomes of a tool that says that it failed. ``"retry"`` (default): ``ModelRetry``, so
-            the model may do better. ``"failed"``: ``pydantic_ai.ToolFailed``, so the model knows, and no try is
+        tool_error_behavior: the reaction to a tool that reports a failure. ``"retry"`` (default): ``ModelRetry``, so
+            the model may do better. ``"failed"``: ``pydantic_ai.ToolFailed``, so the model knows, and no retry is
             counted. ``"error"``: `mcp_actors.ToolFailed`, which ends the run. A call that was refused (`mcp.MCPError`,
             `InvalidArguments`, `ToolNotFound`) is a ``ModelRetry`` with the former two, and is raised with the latter.
-        server_error_behavior: likewise, of a server that has no answer: `RequestTimedOut`, `ConnectionLost`,
+        server_error_behavior: the reaction to a server that does not answer: `RequestTimedOut`, `ConnectionLost`,
             `ServerUnavailable` and any other `ServerError`. Default ``"error"``: it is raised.
 
     Raises:
-        TypeError: `group` is no group of the bridge.
-        ValueError: there is no such behavior.
+        TypeError: `group` is not a group of the bridge.
+        ValueError: a behavior does not exist.
         KeyError: the group has no such server.
     """
 
@@ -78,7 +78,9 @@ class PydanticAIToolset(AbstractToolset[Any]):
             ("server_error_behavior", server_error_behavior),
         ):
             if value not in _BEHAVIORS:
-                raise ValueError(f"PydanticAIToolset: {name}={value!r}; give one of {', '.join(map(repr, _BEHAVIORS))}")
+                raise ValueError(
+                    f"PydanticAIToolset: {name}={value!r} is not valid; give one of {', '.join(map(repr, _BEHAVIORS))}"
+                )
         self._offer = Offer.of(group, servers)
         self._id = id
         self._max_retries = max_retries
@@ -90,14 +92,14 @@ class PydanticAIToolset(AbstractToolset[Any]):
 
     @property
     def id(self) -> str | None:
-        """Its id."""
+        """The id of the toolset."""
         return self._id
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """The tools to offer to an agent now.
+        """Return the tools to offer to an agent now.
 
         Raises:
-            ServerUnavailable: the group was left.
+            ServerUnavailable: the block of the group has exited.
         """
         tools = await self._offer.tools(context_of(ctx.agent, ctx))
         retries = ctx.max_retries if self._max_retries is None else self._max_retries
@@ -111,11 +113,11 @@ class PydanticAIToolset(AbstractToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Call a tool by its public name, as `mcp_actors.ServerGroup.call_tool`.
+        """Call a tool by its public name, like `mcp_actors.ServerGroup.call_tool`.
 
         Raises:
             ModelRetry: the tool failed, or the call was refused.
-            Exception: as configured.
+            Exception: see ``tool_error_behavior`` and ``server_error_behavior``.
         """
         try:
             result = await self._offer.call(name, tool_args)
@@ -127,13 +129,13 @@ class PydanticAIToolset(AbstractToolset[Any]):
             _present(str(exc), self._on_server_error, exc)
         if result.is_error:
             message = _failure(name, result)
-            failure = ToolFailed(f"tool {name!r} failed and says {message!r}", result=result)
+            failure = ToolFailed(f"tool {name!r} failed: {message!r}", result=result)
             _present(message, self._on_tool_error, failure)
         return _value(result)
 
 
 def _present(message: str, behavior: _Behavior, failure: Exception) -> NoReturn:
-    """Raise a failure, as it is or as what tells the model of it."""
+    """Raise a failure, unchanged or as an exception that Pydantic AI shows to the model."""
     match behavior:
         case "retry":
             raise ModelRetry(message) from failure
@@ -157,7 +159,7 @@ def _definition(tool: CatalogTool) -> ToolDefinition:
 
 
 def _value(result: CallToolResult, *, prefer_structured: bool = False) -> Any:
-    """Return what the framework makes of a result."""
+    """Return a result in the types of the framework."""
     structured = result.structured_content
     if structured is not None and (prefer_structured or all(part.type == "text" for part in result.content)):
         wrapped = isinstance(structured, dict) and structured.keys() == {"result"}
@@ -198,8 +200,8 @@ def _binary(data: str, media_type: str) -> BinaryContent:
 
 
 def _failure(name: str, result: CallToolResult) -> str:
-    """Return what a failed tool says, in the framework's form."""
-    silent = f"tool {name!r} failed, and does not say why"
+    """Return the message of a failed tool, in the form of the framework."""
+    silent = f"tool {name!r} failed and gave no reason"
     if result.structured_content is None and not result.content:
         return silent
     return ToolReturnPart(tool_name=name, content=_value(result, prefer_structured=True)).model_response_str() or silent

@@ -70,12 +70,12 @@ except ImportError as exc:
     print(exc)
 """
     assert run(missing) == (
-        f"mcp_actors.adapters.{name} needs the package {package!r}, which is not installed: "
-        f"pip install 'mcp-actors[{extra}]'"
+        f"mcp_actors.adapters.{name} needs the package {package!r}, which is not installed; "
+        f"run: pip install 'mcp-actors[{extra}]'"
     )
 
 
-def test_what_a_framework_itself_misses_is_told_by_it() -> None:
+def test_a_missing_dependency_of_a_framework_is_its_own_error() -> None:
     broken = """
 import sys
 

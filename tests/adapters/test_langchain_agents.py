@@ -63,7 +63,7 @@ def in_group(use: Callable[[AsyncioServerGroup], Awaitable[Any]], *configs: Any)
     return asyncio.run(main())
 
 
-def test_an_agent_that_was_built_once_sees_in_each_run_what_there_is_then() -> None:
+def test_an_agent_that_was_built_once_sees_the_current_tools_in_each_run() -> None:
     """Tools that came since are offered and called; those of a server that was stopped are gone, and come back."""
     seen: list[str] = []
 
@@ -134,7 +134,7 @@ def test_what_an_agent_is_not_offered_it_cannot_call(name: str, tmp_path: Path) 
     assert not lines_of(log, "tools/call")
 
 
-def test_a_tool_that_is_gone_when_it_is_called_is_told_and_the_run_goes_on() -> None:
+def test_a_run_goes_on_after_a_call_of_a_tool_that_is_gone() -> None:
     async def use(servers: AsyncioServerGroup) -> str:
         async def think(turn: int, offered: list[str], heard: list[str]) -> Call | str:
             match turn:
@@ -178,7 +178,7 @@ def test_an_agent_keeps_its_own_tools() -> None:
 
 
 def test_two_groups_serve_one_agent() -> None:
-    """Whichever stands first; each is called for its own."""
+    """In either order; each is called for its own."""
 
     async def think(turn: int, offered: list[str], heard: list[str]) -> Call | str:
         assert len(offered) == len(set(offered))
@@ -207,7 +207,7 @@ def test_two_groups_serve_one_agent() -> None:
         (FAIL, (), {"handle_tool_error": True}, "^failed as asked$"),
         (FAIL, ERROR, {"handle_tool_error": True}, "the disk is full"),
         (TIME_OUT, (), {"handle_tool_error": True}, "^server 'a': .* 0.5 s"),
-        (CRASH, (), {"handle_tool_error": lambda error: f"told: {error}"}, "^told: server 'a': the connection"),
+        (CRASH, (), {"handle_tool_error": lambda error: f"told: {error}"}, "^told: server 'a': connection lost"),
         (MISSING, (), {"handle_tool_error": "no"}, "^no$"),
     ],
 )
@@ -221,7 +221,7 @@ def test_what_the_model_hears_of_a_failure(call: Call, flags: Any, options: dict
     ("call", "error"),
     [(FAIL, ToolException), (CRASH, ConnectionLost), (TIME_OUT, RequestTimedOut), (MISSING, InvalidArguments)],
 )
-def test_a_failure_that_nobody_presents_ends_the_run(call: Call, error: type[Exception]) -> None:
+def test_an_unhandled_failure_ends_the_run(call: Call, error: type[Exception]) -> None:
     """S1-21: it is raised, as it is."""
     with pytest.raises(error) as caught:
         heard_of("langchain-agents", call)

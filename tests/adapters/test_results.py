@@ -1,4 +1,4 @@
-"""What tools return, as each framework has it; and what they are given, as they are."""
+"""Results in the types of each framework, and arguments that arrive unchanged."""
 
 from __future__ import annotations
 
@@ -147,8 +147,8 @@ def test_content_for_pydantic_ai(content: list[Any], structured: Any, expected: 
     [
         ([TEXT], None, "hi"),
         ([TEXT], {"code": 7}, '{"code":7}'),
-        ([], None, "tool 'mcp__here__tool' failed, and does not say why"),
-        ([TextContent(text="")], None, "tool 'mcp__here__tool' failed, and does not say why"),
+        ([], None, "tool 'mcp__here__tool' failed and gave no reason"),
+        ([TextContent(text="")], None, "tool 'mcp__here__tool' failed and gave no reason"),
     ],
 )
 def test_what_a_failed_tool_says_to_pydantic_ai(content: list[Any], structured: Any, message: str) -> None:
@@ -162,7 +162,7 @@ def test_what_a_failed_tool_says_to_pydantic_ai(content: list[Any], structured: 
     [
         ([TEXT, TEXT], {"code": 7}, "hi\nhi"),
         ([], {"code": 7}, '{"code":7}'),
-        ([], None, "the tool failed, and does not say why"),
+        ([], None, "the tool failed and gave no reason"),
     ],
 )
 def test_what_a_failed_tool_says_to_langchain(content: list[Any], structured: Any, message: str) -> None:
@@ -277,7 +277,7 @@ def test_what_a_framework_changes_is_its_own_copy() -> None:
     assert found == TOOL.input_schema
 
 
-def test_toolsets_of_one_agent_can_be_told_apart() -> None:
+def test_toolsets_of_one_agent_have_different_ids() -> None:
     async def main() -> None:
         async with open_servers(server("a"), server("b")) as servers:
             first = PydanticAIToolset(servers, servers=["a"], id="first")

@@ -1,4 +1,4 @@
-"""What holds for each framework: a whole run of its agent, against real servers, through the bridge."""
+"""Whole runs of each framework's agent, against real servers, through the bridge."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_server_that_is_killed_in_the_midst_of_a_run_is_back_for_the_next_call
 
 @EACH
 def test_a_run_that_is_cancelled_cancels_its_call_at_the_server(framework: Framework, tmp_path: Path) -> None:
-    """S1-21: the cancellation is no output of a tool; the model hears nothing any more."""
+    """S1-21: the cancellation is not an output of the tool; the model is not called again."""
     log = tmp_path / "log"
     turns: list[int] = []
 
@@ -133,7 +133,7 @@ async def call_by_client(group: AsyncioServerGroup, name: str, arguments: dict[s
 
 @pytest.mark.parametrize("call", [call_by_openai, call_by_pydantic_ai, call_by_langchain, call_by_client])
 def test_a_call_that_is_cancelled_raises_that_and_nothing_else(call: Any, tmp_path: Path) -> None:
-    """S1-21: however failures are told to the model, a cancellation is none."""
+    """S1-21: a cancellation is not a failure, in any configuration."""
     log = tmp_path / "log"
 
     async def main() -> None:
@@ -307,14 +307,16 @@ async def client(group: AsyncioServerGroup, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("make", [openai, pydantic, client, langchain_tools])
-def test_what_is_no_group_of_the_bridge_is_refused(make: Any) -> None:
+def test_an_object_that_is_not_a_group_of_the_bridge_is_refused(make: Any) -> None:
     async def main() -> None:
         async with open_servers(server("a")) as servers:
             with pytest.raises(TypeError, match=r"give the group that it belongs to, and servers=\['a'\]"):
                 await make(servers["a"])
-            with pytest.raises(TypeError, match=r"None is not the group.*give what 'async with mcp_actors.bridge"):
+            with pytest.raises(
+                TypeError, match=r"None is not the group.*give the group of 'async with mcp_actors.bridge"
+            ):
                 await make(None)
-            with pytest.raises(TypeError, match=r"servers='a': give a collection of names, like servers=\['a'\]"):
+            with pytest.raises(TypeError, match=r"servers='a' is not a collection of names; give servers=\['a'\]"):
                 await make(servers, servers="a")
             with pytest.raises(KeyError, match="server 'b' not found in this group; its servers are: a"):
                 await make(servers, servers=["b"])
