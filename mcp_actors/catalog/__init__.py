@@ -1,4 +1,4 @@
-"""The tools of all servers, as immutable data: what there is, what it is called, and where it comes from."""
+"""The tools of all servers as immutable data: their names, schemas, pins and snapshots."""
 
 from __future__ import annotations
 

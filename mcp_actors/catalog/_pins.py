@@ -1,9 +1,9 @@
-"""Pins: what the tools of a server were when they were accepted, to notice when they are no longer that.
+"""Pins: hashes of accepted tool definitions, which detect tools that a server has changed since.
 
-A server may list one thing when it is looked at, and another one later: a description with other instructions to the
-model, a schema with one more argument, a hint that a tool is harmless. A pin is the hash of all that the catalogue
-shows of a tool. The first listing of a server is trusted, as there is nothing to compare it with; from then on each
-listing is judged against what was accepted, also after a restart, and if pins are remembered, in the next run.
+A server may list harmless tools while a person looks, and other ones later: a description with new instructions to the
+model, a schema with one more argument, a hint that a tool is read-only. A pin is the hash of everything that the
+catalogue shows of a tool. The first listing of a server is trusted, because there is nothing to compare it with. Later
+listings are compared with the accepted one, also after a restart and, if pins are remembered, in the next run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .values import FrozenDict, digest
 __all__ = ["OnToolChange", "PinVerdict", "Pins", "identity_pin", "judge", "pin", "pins_of"]
 
 OnToolChange = Literal["allow", "warn", "block"]
-"""What becomes of a tool that was added or changed: it is shown, shown and told, or hidden until it is approved."""
+"""The policy for a tool that was added or changed: show it, show it and log a warning, or hide it until approved."""
 
 _IDENTITY: Final = "identity"
 _TOOL: Final = "tools/"
@@ -31,8 +31,8 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 def pin(tool: ListedTool) -> str:
     """Return the SHA-256 of a tool's definition: its name, title, description, schemas, annotations and meta.
 
-    It is the same in every run and release. How the server writes its JSON does not matter: neither the order of
-    members nor whether a whole number has a fraction.
+    It is the same in every run and release, and does not depend on how the server formats its JSON: the order of
+    members, or ``1.0`` instead of ``1``.
     """
     definition = {
         "name": tool.name,
@@ -47,10 +47,10 @@ def pin(tool: ListedTool) -> str:
 
 
 def identity_pin(identity: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of what a server is started from or reached at.
+    """Return the SHA-256 of a server's identity: the command that it is started from, or its URL.
 
     Args:
-        identity: JSON-like data. It must hold no credential: who has the hash could find a short one by trying.
+        identity: JSON-like data without credentials, because a short credential could be guessed from the hash.
     """
     return digest(identity)
 
@@ -61,27 +61,25 @@ def _frozen(value: Mapping[str, str]) -> Mapping[str, str]:
 
 @attrs.frozen(kw_only=True)
 class Pins:
-    """The pins of one server. They never change; what is judged or approved gives others.
+    """The pins of one server, immutable.
 
     Attributes:
-        tools: the pin of each tool, by the name that the server gives it.
-        identity: the pin of what the server is started from; None if nobody said.
+        tools: the pin of each tool, by the server's own name of it.
+        identity: the pin of the server's identity, or None if it is unknown.
     """
 
     tools: Mapping[str, str] = attrs.field(default=FrozenDict(), converter=_frozen, hash=False)
     identity: str | None = None
 
     def approve(self, seen: Pins, names: Iterable[str] | None = None) -> Pins:
-        """Return these pins with what was seen now accepted.
+        """Return these pins with tools of another listing accepted.
 
         Args:
-            seen: the pins of the listing that somebody has looked at. Give those, and not newer ones: what is approved
-                is what was seen.
-            names: the tools to approve; of one that is not in `seen`, that it is gone. Default: all there is and is
-                not.
+            seen: the pins of the listing that a person has reviewed, not of a newer one.
+            names: the tools to approve; for a tool that is not in `seen`, its removal. Default: all of them.
 
         Returns:
-            The accepted pins. If the identity is another one, nothing is left of what was accepted under the old one.
+            The accepted pins. If the identity has changed, nothing that was accepted under the old one remains.
         """
         identity = seen.identity or self.identity
         if names is None:
@@ -94,16 +92,16 @@ class Pins:
         return Pins(tools=kept, identity=identity)
 
     def to_json(self) -> dict[str, str]:
-        """Return the pins as one JSON object of strings."""
+        """Return the pins as a JSON object of strings."""
         identity = {} if self.identity is None else {_IDENTITY: self.identity}
         return identity | {f"{_TOOL}{name}": each for name, each in self.tools.items()}
 
     @classmethod
     def from_json(cls, data: object) -> Pins:
-        """Return the pins that `to_json` gave.
+        """Return the pins from the output of `to_json`.
 
         Raises:
-            ValueError: this is something else, or damaged.
+            ValueError: the data is damaged, or something else.
         """
         if not isinstance(data, Mapping):
             raise ValueError(f"pins must be an object of hashes by name, not a {type(data).__name__}")
@@ -122,11 +120,11 @@ class Pins:
 
 
 def pins_of(tools: Iterable[ListedTool], *, identity: Mapping[str, Any] | None = None) -> Pins:
-    """Return the pins of a listing. Of several tools of one name the first counts.
+    """Return the pins of a listing. If several tools have the same name, the first one counts.
 
     Args:
-        tools: what the server listed.
-        identity: what it is started from or reached at, see `identity_pin`. None: nobody can say.
+        tools: the listed tools.
+        identity: the server's identity (see `identity_pin`), or None if it is unknown.
     """
     pins: dict[str, str] = {}
     for tool in tools:
@@ -137,15 +135,15 @@ def pins_of(tools: Iterable[ListedTool], *, identity: Mapping[str, Any] | None =
 
 @attrs.frozen(kw_only=True)
 class PinVerdict:
-    """What is to be thought of a listing. Two that are equal say the same, so it need be told once.
+    """The difference between a listing and the accepted one. Equal verdicts need to be logged only once.
 
     Attributes:
         added: the tools that were never accepted, in listed order.
-        changed: those that were accepted as something else, in listed order. All, if the server is another one.
-        removed: those that were accepted and are gone.
-        identity_changed: True if what the server is started from is not what it was.
-        hidden: the tools that are not to be shown before they are approved.
-        accepted: what the next listing is to be judged against, and what is to be remembered.
+        changed: the tools that were accepted with another definition, in listed order; all if the identity changed.
+        removed: the tools that were accepted and are no longer listed.
+        identity_changed: whether the server's identity has changed.
+        hidden: the tools that must be hidden until they are approved.
+        accepted: the pins to compare the next listing with, and to remember.
     """
 
     added: tuple[str, ...] = ()
@@ -156,26 +154,25 @@ class PinVerdict:
     accepted: Pins
 
     def __bool__(self) -> bool:
-        """Whether the listing differs from what was accepted."""
+        """Return whether the listing differs from the accepted one."""
         return bool(self.added or self.changed or self.removed or self.identity_changed)
 
     def summary(self) -> str:
-        """Return what differs, in words: ``"added: 'x', 'y'; changed: 'z'"``. Foreign names are shortened."""
+        """Return the difference in words: ``"added: 'x', 'y'; changed: 'z'"``. Names are shortened."""
         parts = {"added": self.added, "changed": self.changed, "removed": self.removed}
         said = [f"{what}: {listed(names)}" for what, names in parts.items() if names]
-        return "; ".join(["it is started from something else"] * self.identity_changed + said) or "nothing"
+        return "; ".join(["its command or URL has changed"] * self.identity_changed + said) or "nothing"
 
 
 def judge(accepted: Pins | None, seen: Pins, policy: OnToolChange) -> PinVerdict:
-    """Compare a listing with what was accepted of its server.
+    """Compare a listing with the accepted one.
 
-    - ``"allow"`` and ``"warn"`` accept what they see, so that a difference is found once (what to tell is up to the
-      caller);
-    - ``"block"`` accepts nothing by itself: what was added or changed is hidden in every listing, until it is
-      approved (`Pins.approve`) or is again what was accepted. A tool that goes and comes back must be what it was.
+    - ``"allow"`` and ``"warn"`` accept the listing, so a difference is reported once (the caller logs it, or not);
+    - ``"block"`` accepts nothing by itself: an added or changed tool is hidden in every listing until it is approved
+      (`Pins.approve`) or has its accepted definition again. A tool that disappears and returns must be unchanged.
 
     Args:
-        accepted: what was accepted so far; None if this is the first listing there ever was, which is trusted.
+        accepted: the accepted pins; None for the very first listing, which is trusted.
         seen: the pins of the listing.
         policy: ``ServerConfig.on_tool_change``.
     """
@@ -196,5 +193,5 @@ def judge(accepted: Pins | None, seen: Pins, policy: OnToolChange) -> PinVerdict
 
 
 def _is_other(accepted: str | None, seen: str | None) -> bool:
-    """Whether two identities are known to differ."""
+    """Return whether two identities are known to differ."""
     return accepted is not None and seen is not None and accepted != seen

@@ -1,8 +1,8 @@
-"""From the result of a tool call to plain values.
+"""Convert the result of a tool call into plain values.
 
-A `CallToolResult` says things twice: as structured content, for programs, and as parts of content, for models. Servers
-differ in which of the two they fill, and wrap what is not an object as ``{"result": …}``. `result_value` knows these
-habits, so that programs do not have to.
+A `CallToolResult` may contain its data twice: as structured content for programs, and as content parts for models.
+Servers differ in which of the two they fill, and wrap a value that is not an object as ``{"result": …}``.
+`result_value` handles these differences.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
 __all__ = ["result_value"]
 
 _SAID: Final = 500
-"""Characters of a failed tool's own words in the message of the error; the result in the error has all of them."""
+"""Characters of a failed tool's text in the message of the error; the error's result has all of them."""
 
 
 def result_value(result: CallToolResult) -> Any:
-    """Return what a tool returned, as plain values: JSON-like ones, and `bytes` for what is binary.
+    """Return the result of a tool as plain values: JSON-like data, and `bytes` for binary content.
 
-    Structured content is preferred, if there is any. A structured ``{"result": x}`` is ``x``: that is how servers wrap
-    what is not an object. (A tool whose own answer is an object with the one member ``result`` looks the same.)
+    Structured content is preferred. A structured ``{"result": x}`` becomes ``x``, because servers wrap values that are
+    not objects in this way. (A tool that returns an object with the single member ``result`` looks the same.)
 
-    Without structured content each part of the content is a value:
+    Without structured content, each part of the content becomes a value:
 
-    - text is a `str`; if all of it is a JSON object or array, that. Text such as ``"007"`` or ``"true"`` stays text;
-    - images and audio are `bytes`. Their media type is in the part itself, at the same place in ``result.content``;
-    - an embedded resource is its text or its bytes, likewise;
-    - a link to a resource is a `dict`, as on the wire (``uri``, ``name`` …). Nothing is fetched.
+    - text becomes a `str`, or the object or array if all of it is JSON; ``"007"`` and ``"true"`` stay text;
+    - images and audio become `bytes`; their media type is in the part at the same index in ``result.content``;
+    - an embedded resource becomes its text or its bytes, in the same way;
+    - a link to a resource becomes a `dict` as on the wire (``uri``, ``name`` …). Nothing is fetched.
 
-    One part is its value, several are a list of theirs in order, and none is None.
+    A single part becomes its value, several parts become a list, and a result without parts becomes None.
 
     Args:
-        result: what `call_tool` returned.
+        result: the return value of `call_tool`.
 
     Returns:
-        The value. It may share parts with `result`, so change a copy of it.
+        The value. It may share parts with `result`, so modify only a copy.
 
     Raises:
-        ToolFailed: the tool says that it failed (``is_error``), or a binary part is not base64.
+        ToolFailed: the tool failed (``is_error``), or a binary part is not base64.
     """
     if result.is_error:
         raise ToolFailed(f"the tool failed{_said(result)}", result=result)
@@ -70,12 +70,12 @@ def _part_value(result: CallToolResult, place: int) -> Any:
 
 
 def _text_value(text: str) -> Any:
-    """Return the JSON object or array that a text is, or the text."""
+    """Return the JSON object or array in a text, or the text itself."""
     if text.lstrip()[:1] not in ("{", "["):
         return text
     try:
         return pydantic_core.from_json(text, allow_inf_nan=False)
-    except (ValueError, TypeError):  # the latter is said of half a surrogate pair, which JSON cannot have
+    except (ValueError, TypeError):  # TypeError for an unpaired surrogate, which JSON cannot contain
         return text
 
 

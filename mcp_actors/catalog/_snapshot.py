@@ -1,4 +1,4 @@
-"""All tools of a group at one moment."""
+"""Snapshots: all tools of a group at one moment, and how the next one is made."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ def _cataloged(tools: Iterable[CatalogTool]) -> tuple[CatalogTool, ...]:
 
 @attrs.frozen
 class Listing:
-    """What one server listed.
+    """The listing of one server.
 
     Attributes:
         server: the configured name of the server.
-        tools: its tools in the order it listed them. Of several of one name the first counts.
-        available: whether it is serving right now; False marks its tools.
-        deferred: whether this is what it listed in an earlier run, and it has listed nothing yet in this one; True
-            marks its tools.
+        tools: its tools in listed order. If several have the same name, the first one counts.
+        available: whether the server is serving; False marks its tools.
+        deferred: whether the listing is remembered from an earlier run; True marks its tools.
     """
 
     server: str
@@ -46,7 +45,7 @@ class _Section:
     """The part of one server in a snapshot.
 
     Attributes:
-        listing: what it is made of; None if that is not known.
+        listing: the listing that it was made from, or None if that is unknown.
         version: see `CatalogSnapshot.versions`.
         tools: the tools by their own names, in listed order.
     """
@@ -58,11 +57,11 @@ class _Section:
 
 @attrs.frozen(eq=False)
 class _Parts:
-    """What a snapshot is made of, to make the next one of.
+    """The parts of a snapshot, from which the next one is made.
 
     Attributes:
         whole: all tools, in order.
-        sections: the parts of the servers by their names, in configured order.
+        sections: the sections of the servers by name, in configured order.
         book: the public names.
     """
 
@@ -72,7 +71,7 @@ class _Parts:
 
 
 def _taken_apart(tools: tuple[CatalogTool, ...], generation: int) -> _Parts:
-    """Return the parts of a snapshot that was made by hand."""
+    """Return the parts of a snapshot that was made from tools instead of listings."""
     sections: dict[str, _Section] = {}
     keys: dict[str, ToolKey] = {}
     for tool in tools:
@@ -85,7 +84,7 @@ def _taken_apart(tools: tuple[CatalogTool, ...], generation: int) -> _Parts:
 
 
 def _next(parts: _Parts, listings: Iterable[Listing], generation: int) -> _Parts:
-    """Return the parts of the next snapshot; those of servers that have not changed are the same objects."""
+    """Return the parts of the next snapshot; sections of unchanged servers are the same objects."""
     now: dict[str, Listing] = {}
     for listing in listings:
         if listing.server in now:
@@ -111,13 +110,14 @@ def _next(parts: _Parts, listings: Iterable[Listing], generation: int) -> _Parts
 
 
 def _is_same(section: _Section, listing: Listing) -> bool:
-    """Whether a listing gives the section that there is."""
+    """Return whether a listing would make the same section."""
     old = section.listing
     return old is not None and _marks(old) == _marks(listing) and _same_tools(old.tools, listing.tools)
 
 
 def _same_tools(old: tuple[ListedTool, ...], new: tuple[ListedTool, ...]) -> bool:
-    # That they are equal is not enough: to Python, 1 and true are.
+    # Equality alone is not enough: in Python 1 == True, but in a schema they differ. So equal tools are also compared
+    # by their pins, which are computed only then; most listings are the same object or differ at once.
     return old is new or (old == new and all(pin(one) == pin(other) for one, other in zip(old, new, strict=True)))
 
 
@@ -126,7 +126,7 @@ def _marks(listing: Listing) -> tuple[bool, bool]:
 
 
 def _tools_of(listing: Listing, old: _Section | None, book: NameBook) -> dict[str, CatalogTool]:
-    """Return the tools of a listing by name; made of the ones there are if only how they are marked has changed."""
+    """Return the tools of a listing by name; copy the old ones if only their marks have changed."""
     available, deferred = _marks(listing)
     if old is not None and old.listing is not None and old.listing.tools is listing.tools:
         return {
@@ -144,7 +144,7 @@ def _tools_of(listing: Listing, old: _Section | None, book: NameBook) -> dict[st
 
 
 def _renamed(section: _Section, book: NameBook) -> dict[str, CatalogTool]:
-    """Return the tools of a section under the names that they have now."""
+    """Return the tools of a section with their current public names."""
     names = {name: book.names[tool.server, name] for name, tool in section.tools.items()}
     return {
         name: tool if tool.public_name == names[name] else attrs.evolve(tool, public_name=names[name])
@@ -156,11 +156,12 @@ def _renamed(section: _Section, book: NameBook) -> dict[str, CatalogTool]:
 class CatalogSnapshot(Sequence[CatalogTool]):
     """All tools of a group at one moment: an immutable sequence, in configured then listed order.
 
-    A snapshot never changes; what changes is which snapshot is the current one.
+    A snapshot never changes; the group replaces its current snapshot with a new one.
 
     Args:
         tools: the tools. Their public names must differ.
-        generation: how many changes came before; a later snapshot of the same group has a larger number. Default 0.
+        generation: the number of changes before this snapshot, which grows from one snapshot of a group to the next.
+            Default 0.
 
     Raises:
         ValueError: two tools have the same public name.
@@ -171,7 +172,7 @@ class CatalogSnapshot(Sequence[CatalogTool]):
     _made_of: _Parts | None = attrs.field(default=None, kw_only=True, eq=False, alias="_made_of")
 
     def __attrs_post_init__(self) -> None:
-        _ = self._parts  # so that what cannot be is refused at once
+        _ = self._parts  # raises at once if two tools have the same name
 
     @cached_property
     def _parts(self) -> _Parts:
@@ -183,7 +184,7 @@ class CatalogSnapshot(Sequence[CatalogTool]):
     def from_listings(
         cls, listings: Iterable[Listing], *, generation: int = 0, naming: str = DEFAULT_NAMING
     ) -> CatalogSnapshot:
-        """Return the snapshot of what several servers listed.
+        """Return a snapshot of the listings of several servers.
 
         Args:
             listings: one per server, in configured order.
@@ -191,7 +192,7 @@ class CatalogSnapshot(Sequence[CatalogTool]):
             naming: the template of the public names.
 
         Raises:
-            ConfigError: `naming` is no such template.
+            ConfigError: `naming` is not a valid template.
             ValueError: there are two listings of one server.
         """
         check_naming(naming)
@@ -199,50 +200,50 @@ class CatalogSnapshot(Sequence[CatalogTool]):
         return cls(parts.whole, generation=generation, _made_of=parts)
 
     def updated(self, listings: Iterable[Listing]) -> CatalogSnapshot:
-        """Return the next snapshot: what the servers list now. It is this one if nothing is different.
+        """Return the next snapshot, from the current listings; return this one if nothing has changed.
 
-        What that takes grows with what has changed, and hardly with how much there is: the tools of servers that list
-        what they did are the same objects as before.
+        The cost depends on the size of the change, and hardly on the number of tools: the tools of unchanged servers
+        are the same objects as before.
 
-        The template of the names stays. (A snapshot that was made by hand has none; the next one has the default.)
+        The template of the names is kept. (A snapshot that was made from tools has the default template.)
 
         Args:
             listings: one per server, in configured order. A listing whose ``tools`` are the same object as before is
-                not looked at.
+                not compared.
 
         Raises:
             ValueError: there are two listings of one server.
         """
-        by_hand = self._parts is not self._made_of
-        parts = _next(_Parts((), {}, NameBook()) if by_hand else self._parts, listings, self.generation + 1)
+        from_tools = self._parts is not self._made_of
+        parts = _next(_Parts((), {}, NameBook()) if from_tools else self._parts, listings, self.generation + 1)
         if parts is self._parts:
             return self
         return CatalogSnapshot(parts.whole, generation=self.generation + 1, _made_of=parts)
 
     @property
     def versions(self) -> Mapping[str, int]:
-        """Of each server the generation in which its part changed last: its tools, their names or how they are marked.
+        """The generation in which each server's tools, their names or marks changed last.
 
-        While the version of a server is the same, ``of(server)`` is.
+        As long as the version of a server is the same, so is ``of(server)``.
         """
         return MappingProxyType({name: section.version for name, section in self._parts.sections.items()})
 
     @property
     def collisions(self) -> tuple[NameCollision, ...]:
-        """The tools whose public names can be taken for one another; see `NameCollision`."""
+        """The tools whose public names are easily confused; see `NameCollision`."""
         return self._parts.book.collisions()
 
     def find(self, public_name: str) -> CatalogTool:
-        """Return the tool of a public name.
+        """Return the tool with a public name.
 
         Raises:
-            KeyError: there is none.
+            KeyError: no tool has this name.
         """
         server, name = self._parts.book.keys[public_name]
         return self._parts.sections[server].tools[name]
 
     def of(self, server: str) -> tuple[CatalogTool, ...]:
-        """Return the tools of one server, in listed order; none if it is unknown."""
+        """Return the tools of one server in listed order; an empty tuple if the server is unknown."""
         section = self._parts.sections.get(server)
         return () if section is None else tuple(section.tools.values())
 

@@ -1,4 +1,4 @@
-"""One tool of one server, as everybody may see it."""
+"""One tool of one server, immutable (`CatalogTool`)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .values import freeze
 
 
 class ListedTool(Protocol):
-    """A tool as a server lists it: the part of ``mcp.types.Tool`` that the catalogue keeps."""
+    """A tool as a server lists it: the attributes of ``mcp.types.Tool`` that the catalogue keeps."""
 
     @property
     def name(self) -> str:
-        """The name as the server calls it."""
+        """The server's own name of the tool."""
         ...
 
     @property
@@ -25,7 +25,7 @@ class ListedTool(Protocol):
 
     @property
     def description(self) -> str | None:
-        """What it does, for the model."""
+        """A description for the model."""
         ...
 
     @property
@@ -40,7 +40,7 @@ class ListedTool(Protocol):
 
     @property
     def annotations(self) -> Any:
-        """The server's hints about it: a pydantic model, a mapping or None."""
+        """The server's hints: a pydantic model, a mapping or None."""
         ...
 
     @property
@@ -59,7 +59,7 @@ def _frozen_or_none(value: Mapping[str, Any] | None) -> Mapping[str, Any] | None
 
 
 def wire_annotations(annotations: Any) -> Mapping[str, Any] | None:
-    """Return annotations under the names they have on the wire (``readOnlyHint``), without those not given."""
+    """Return annotations by their names on the wire (``readOnlyHint``), without those that are not set."""
     if annotations is None or isinstance(annotations, Mapping):
         return annotations
     dumped: dict[str, Any] = annotations.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -67,7 +67,7 @@ def wire_annotations(annotations: Any) -> Mapping[str, Any] | None:
 
 
 def _task_support(tool: ListedTool) -> str:
-    """Return what a tool says about tasks; only some versions of the protocol have a word for it."""
+    """Return a tool's support for tasks, which only some versions of the protocol define."""
     if isinstance(tool, CatalogTool):
         return tool.task_support
     execution = getattr(tool, "execution", None)
@@ -76,27 +76,26 @@ def _task_support(tool: ListedTool) -> str:
 
 @attrs.frozen(kw_only=True, repr=False)
 class CatalogTool:
-    """A tool of a server, under the public name by which the group calls it.
+    """A tool of a server, with the public name by which the group calls it.
 
-    It is immutable through and through: the schemas, annotations and meta are dicts and lists that refuse every
-    change, and ``copy.deepcopy`` of one gives an ordinary one to work on. They can be given to `json.dumps` and to the
-    SDKs of model providers as they are.
+    It is deeply immutable: its schemas, annotations and meta are dicts and lists that refuse every change. They can be
+    passed to `json.dumps` and to the SDKs of model providers; ``copy.deepcopy`` makes an ordinary, mutable copy.
 
     Attributes:
-        server: the configured name of the server that has it.
-        name: its name as that server calls it.
-        public_name: its name in the group, unique there; 1 to 64 of the characters ``A-Z a-z 0-9 _ -``.
-        title: a name for people, if the server gave one.
-        description: what it does, for the model, if the server said so.
-        input_schema: the JSON schema of its arguments.
-        output_schema: the JSON schema of its structured results, if the server gave one.
-        annotations: the server's hints, under their wire names (``readOnlyHint`` …). A hint is a claim, not a fact.
-        meta: the ``_meta`` of the listing.
-        task_support: whether it can be run as a task (an MCP idea of its own, of 2025-11-25): ``"forbidden"``,
-            ``"optional"`` or ``"required"``. One that requires it cannot be called from here.
-        available: False while it is listed but its server is not serving, for example because it reconnects.
-        deferred: True as long as its server has not listed it in this run: it is remembered from an earlier one. A call
-            waits for the connection, and finds out then whether it is still there.
+        server: the configured name of the server.
+        name: the server's own name of the tool.
+        public_name: the unique name in the group: 1 to 64 of the characters ``A-Z a-z 0-9 _ -``.
+        title: a name for people, or None.
+        description: a description for the model, or None.
+        input_schema: the JSON schema of the arguments.
+        output_schema: the JSON schema of structured results, or None.
+        annotations: the server's hints by their wire names (``readOnlyHint`` …), or None. Hints are not verified.
+        meta: the ``_meta`` of the listing, or None.
+        task_support: whether the tool can run as a task (MCP 2025-11-25): ``"forbidden"``, ``"optional"`` or
+            ``"required"``. A tool that requires it cannot be called through this package.
+        available: False while the server is not serving, for example because it reconnects.
+        deferred: True while the tool is only remembered from an earlier run. A call waits for the connection, and fails
+            if the server no longer lists the tool.
     """
 
     server: str
@@ -116,14 +115,14 @@ class CatalogTool:
     def from_listing(
         cls, server: str, tool: ListedTool, public_name: str, *, available: bool = True, deferred: bool = False
     ) -> CatalogTool:
-        """Return what the catalogue keeps of a tool as the server listed it; nothing is shared with `tool`.
+        """Return the catalogue's copy of a listed tool; it shares nothing with `tool`.
 
         Args:
             server: the configured name of the server.
-            tool: the listed tool: an ``mcp.types.Tool``, another `CatalogTool`, or anything with its attributes.
-            public_name: the name it got (see `assign_names`).
-            available: whether its server is serving right now.
-            deferred: whether it is only remembered from an earlier run.
+            tool: the listed tool: an ``mcp.types.Tool``, another `CatalogTool`, or anything with the same attributes.
+            public_name: its public name (see `assign_names`).
+            available: whether the server is serving.
+            deferred: whether the tool is only remembered from an earlier run.
         """
         return cls(
             server=server,

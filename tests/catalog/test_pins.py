@@ -124,7 +124,7 @@ class TestJudge:
         assert verdict.summary() == "added: 'c', 'd'; changed: 'b'; removed: 'a'"
         assert judge(seen(), seen(), "warn").summary() == "nothing"
         other = judge(Pins(identity="a"), Pins(identity="b", tools={"\x1b[31m" + "x" * 100: "1"}), "warn")
-        assert other.summary() == f"it is started from something else; added: '\\x1b[31m{'x' * 31}…"
+        assert other.summary() == f"its command or URL has changed; added: '\\x1b[31m{'x' * 31}…"
 
 
 class TestApprove:

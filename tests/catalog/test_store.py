@@ -116,8 +116,8 @@ def as_directory(path: Path) -> None:
         (damage('{"format": "mcp-actors catalog", "version": 1}'), "it is not a catalogue"),
         (lambda path: path.chmod(0o622), "it belongs to another user, or others may write to it"),
         (as_link, "it cannot be read (Too many levels of symbolic links)"),
-        (as_pipe, "it is no file"),
-        (as_directory, "it is no file"),
+        (as_pipe, "it is not a regular file"),
+        (as_directory, "it is not a regular file"),
     ],
     ids=["empty", "cut off", "deep", "binary", "a list", "without tools", "shared", "link", "pipe", "folder"],
 )

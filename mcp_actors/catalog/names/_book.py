@@ -1,8 +1,8 @@
-"""The public names of all tools there are, kept from one change to the next.
+"""The public names of all tools, updated incrementally (`NameBook`).
 
-The rules are those of ``_names``. What is kept here makes a change cost what has changed: tools whose names are *alike*
-form a group, only tools of one group can take each other's name, and so only the groups in which tools come or go are
-looked at again.
+The rules are those of ``_public``. Tools with *similar* names form a group; only tools of one group can get the same
+name. So when tools are added or removed, only their groups are named again, and the cost depends on the size of the
+change.
 """
 
 from __future__ import annotations
@@ -20,19 +20,18 @@ from ._public import DEFAULT_NAMING, ToolKey, assign_names, base_name, hashed_na
 __all__ = ["NameBook", "NameCollision"]
 
 _ILLEGAL: Final = re.compile(r"[^a-z0-9_-]")
-_TOLD: Final = 8  # tools that one message names
+_NAMED: Final = 8  # tools that one message names
 
 _COMPARED: Final = 128
-"""Characters of a tool's name: twice what a public name shows. To normalise some of more takes long."""
+"""Characters of a tool's name that are compared, twice as many as a public name has; normalizing more takes long."""
 
 
 @attrs.frozen
 class NameCollision:
-    """Tools whose public names would be one, were it not for a hash, or for upper and lower case.
+    """Tools whose public names differ only in a hash, or in upper and lower case.
 
-    That is so if the names from which they are made differ only in case, in how letters are composed, or in characters
-    that public names cannot have. Each has a public name of its own; but whoever reads them, person or model, may take
-    one for another.
+    Their own names differ only in case, in how letters are composed, or in characters that public names cannot have.
+    Their public names are unique, but people and models may confuse them.
 
     Attributes:
         tools: the tools as ``(server, name)``, sorted.
@@ -44,14 +43,14 @@ class NameCollision:
 
     def __str__(self) -> str:
         pairs = list(zip(self.tools, self.public_names, strict=True))
-        told = [f"{tool!r:.80} of server {server!r} (here {name!r})" for (server, tool), name in pairs[:_TOLD]]
-        more = f" and {len(pairs) - _TOLD} more" if len(pairs) > _TOLD else ""
-        return f"tools with similar names: {', '.join(told)}{more}"
+        named = [f"{tool!r:.80} of server {server!r} (here {name!r})" for (server, tool), name in pairs[:_NAMED]]
+        more = f" and {len(pairs) - _NAMED} more" if len(pairs) > _NAMED else ""
+        return f"tools with similar names: {', '.join(named)}{more}"
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class NameBook:
-    """Which tool has which public name. It never changes; `changed` gives another one.
+    """The public names of tools. It is immutable; `changed` returns a new one.
 
     Attributes:
         naming: the template of the names.
@@ -67,12 +66,12 @@ class NameBook:
     _redrawn: bool = False
 
     def collisions(self) -> tuple[NameCollision, ...]:
-        """Return the groups of several tools, sorted."""
+        """Return the groups with several tools, sorted."""
         groups = sorted(tuple(sorted(self._groups[alike])) for alike in self._crowded)
         return tuple(NameCollision(keys, tuple(self.names[key] for key in keys)) for keys in groups)
 
     def changed(self, gone: Iterable[ToolKey], new: Iterable[ToolKey]) -> tuple[NameBook, frozenset[ToolKey]]:
-        """Return the book after some tools have gone and others have come, and which others have another name now."""
+        """Return the book without `gone` and with `new` tools, and the other tools that were renamed."""
         touched = self._regrouped(gone, new)
         after = _named(touched.values(), self.naming)
         names, keys = dict(self.names), dict(self.keys)
@@ -85,7 +84,7 @@ class NameBook:
             del groups[alike]
         redrawn = self._redrawn or len(keys) < len(names)
         if redrawn:
-            # A hash is short. If two are equal, or no longer are, that can concern any tool, so all are looked at.
+            # Two short hashes are equal, or were until now. This may concern tools of any group, so name all of them.
             apart = _named(groups.values(), self.naming)
             names = assign_names(apart, self.naming)
             keys = {name: key for key, name in names.items()}
@@ -96,7 +95,7 @@ class NameBook:
         return book, frozenset(key for key in renamed if names[key] != self.names[key])
 
     def _regrouped(self, gone: Iterable[ToolKey], new: Iterable[ToolKey]) -> dict[str, frozenset[ToolKey]]:
-        """Return the groups in which tools have gone or come, as they are then."""
+        """Return the groups that lose or gain tools, as they are afterwards."""
         touched: dict[str, frozenset[ToolKey]] = {}
         for keys, change in ((gone, frozenset.difference), (new, frozenset.union)):
             for key in keys:
@@ -107,7 +106,7 @@ class NameBook:
 
 
 def _named(groups: Iterable[Iterable[ToolKey]], naming: str) -> dict[ToolKey, str]:
-    """Return the names of the tools in some groups: what is right unless two hashes are equal, here or with others."""
+    """Return the names of the tools in some groups, which are final unless two hashes are equal."""
     named: dict[ToolKey, str] = {}
     for group in groups:
         names = {key: base_name(*key, naming) for key in group}
@@ -117,7 +116,7 @@ def _named(groups: Iterable[Iterable[ToolKey]], naming: str) -> dict[ToolKey, st
 
 
 def _alike(key: ToolKey, naming: str) -> str:
-    """Return what is the same for all tools whose names might be taken for each other."""
+    """Return a key that is the same for all tools with similar names."""
     server, tool = key
     name = naming.format(server=server, tool=tool[:_COMPARED])
     if not name.isascii():

@@ -1,18 +1,17 @@
-"""The public names of tools: unique over all servers, and acceptable to every model provider.
+"""The public names of tools: unique over all servers, and valid for every model provider.
 
-A public name is 1 to 64 of the characters ``A-Z a-z 0-9 _ -``. A server's own names know no such limits, so some must
-be changed, and a change can make two of them equal. Whatever could mean more than one tool therefore ends in a short
-hash of the server's and the tool's real names:
+A public name has 1 to 64 of the characters ``A-Z a-z 0-9 _ -``. Servers' own names have no such limits, so some must
+be changed, and two changed names may be equal. A name that could mean more than one tool therefore ends in a short hash
+of the server's and the tool's real names:
 
 - a name in which a character was replaced, or which was shortened;
-- a name of a server whose name holds ``__`` or ends in ``_``, which would blur the border between server and tool;
+- a name of a server whose name contains ``__`` or ends in ``_``, which hides where the tool's name begins;
 - a name that looks as if it ended in such a hash;
-- names of the set at hand that are still equal (possible with a template that blurs the border): all of them, so that
-  the plain form means none.
+- all names that are still equal to each other (possible with a template that hides where the tool's name begins).
 
-With the default template the name thus depends on the server's and the tool's name alone (unless two hashes collide):
-it does not change when other servers come or go, and no server can take a name that means another's tool. Nothing
-depends on the order in which tools became known.
+So with the default template a name depends only on the names of the server and the tool (unless two hashes are equal):
+it does not change when other servers are added or removed, and no server can take the name of another server's tool.
+Nothing depends on the order in which tools are listed.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from typing import Final
 from ..._errors import ConfigError
 
 DEFAULT_NAMING: Final = "mcp__{server}__{tool}"
-"""The template of public names, unless another is given."""
+"""The default template of public names."""
 
 MAX_LENGTH: Final = 64  # characters: the tightest limit of the large model providers' tool names
 
@@ -38,50 +37,51 @@ _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_-]")
 _LOOKS_HASHED: Final = re.compile(rf".*_[0-9a-f]{{{_HASH_LENGTH}}}", re.DOTALL)
 
 ToolKey = tuple[str, str]
-"""A server's configured name and a tool's name as that server calls it."""
+"""The configured name of a server, and its own name of a tool."""
 
 
 def public_name(server: str, tool: str, naming: str = DEFAULT_NAMING) -> str:
-    """Return the public name of one tool, as far as it can be told without knowing the others.
+    """Return the public name of one tool, regardless of other tools.
 
-    With the default template this is the name that `assign_names` gives (but for colliding hashes).
+    With the default template this is the name from `assign_names`, unless two hashes are equal.
 
     Args:
         server: the server's configured name.
-        tool: the tool's name as the server calls it.
+        tool: the server's own name of the tool.
         naming: the template; ``{server}`` and ``{tool}`` are replaced. Default ``"mcp__{server}__{tool}"``.
 
     Raises:
-        ConfigError: `naming` is no such template.
+        ConfigError: `naming` is not a valid template.
     """
     check_naming(naming)
     return base_name(server, tool, naming)
 
 
 def base_name(server: str, tool: str, naming: str) -> str:
-    """Return what `public_name` does, for a template that was checked already."""
+    """Do as `public_name` does, for a template that has been checked."""
     return _plain(server, tool, naming) or hashed_name(server, tool, naming)
 
 
 def assign_names(tools: Iterable[ToolKey], naming: str = DEFAULT_NAMING) -> dict[ToolKey, str]:
-    """Return a public name for every tool; no two tools get the same one.
+    """Return a unique public name for every tool.
 
     Args:
-        tools: the tools as ``(server, tool)``; repeated ones count once.
+        tools: the tools as ``(server, tool)``; duplicates are ignored.
         naming: the template; ``{server}`` and ``{tool}`` are replaced. Default ``"mcp__{server}__{tool}"``.
 
     Returns:
-        The names, in the order of `tools`. Which name a tool gets does not depend on that order.
+        The names in the order of `tools`. The name of a tool does not depend on that order.
 
     Raises:
-        ConfigError: `naming` is no such template.
+        ConfigError: `naming` is not a valid template.
     """
     check_naming(naming)
     keys = list(dict.fromkeys(tools))
     names = {key: base_name(*key, naming) for key in keys}
     attempts: Counter[ToolKey] = Counter()
-    # A plain name never looks hashed, so a group of equal names is all plain or all hashed. Plain ones are hashed;
-    # equal hashes (one chance in four thousand millions, or a server's malice) are drawn again.
+    # A plain name never looks hashed, so equal names are either all plain or all hashed. Plain names get a hash, and
+    # equal hashes (one chance in four billion, or a malicious server) get another one. All of the equal names change,
+    # not all but one: otherwise a server could take over the plain name of another server's tool.
     while colliding := _colliding(names):
         for key in colliding:
             names[key] = hashed_name(*key, naming, attempts[key])
@@ -95,10 +95,10 @@ def _colliding(names: dict[ToolKey, str]) -> list[ToolKey]:
 
 
 def check_naming(naming: object) -> None:
-    """Refuse a template from which no legal, distinct names can be made.
+    """Refuse a template that cannot make valid, distinct names.
 
     Raises:
-        ConfigError: it has no ``{tool}``, another field, or a character that a public name cannot have.
+        ConfigError: it has no ``{tool}``, an unknown field, or a character that a public name cannot have.
     """
     if not isinstance(naming, str):
         raise _bad_naming(f"naming is a {type(naming).__name__}; give a str such as {DEFAULT_NAMING!r}")
@@ -122,7 +122,7 @@ def _bad_naming(message: str) -> ConfigError:
 
 
 def _plain(server: str, tool: str, naming: str) -> str | None:
-    """Return the name without a hash, or None if it could mean another tool too."""
+    """Return the name without a hash, or None if it could also mean another tool."""
     name = naming.format(server=server, tool=tool)
     blurred = _SEPARATOR in server + "_"
     legal = 0 < len(name) <= MAX_LENGTH and not _ILLEGAL.search(name)
@@ -130,8 +130,8 @@ def _plain(server: str, tool: str, naming: str) -> str | None:
 
 
 def hashed_name(server: str, tool: str, naming: str, attempt: int = 0) -> str:
-    """Return the name with a hash at its end; another `attempt` gives another hash."""
-    # JSON keeps the parts apart whatever they hold.
+    """Return the name with a hash at its end, which depends on `attempt`."""
+    # JSON separates the parts unambiguously, whatever they contain.
     identity = json.dumps([server, tool, attempt] if attempt else [server, tool])
     digest = hashlib.sha256(identity.encode("ascii")).hexdigest()[:_HASH_LENGTH]
     readable = _ILLEGAL.sub("_", naming.format(server=server, tool=tool))

@@ -1,8 +1,8 @@
-"""The dialects of JSON schema, run in a time that no schema can choose.
+"""Validate with any dialect of JSON schema within a time limit.
 
-A schema is a program, and a foreign one here. A kilobyte of it can take years: a pattern that goes back and tries
-again, alternatives within alternatives, a comparison of each item with each. So the keywords that compare and match are
-our own, and every keyword, of whomever, looks at the clock first.
+A schema is a foreign program, and a kilobyte of it can run for years: a pattern that backtracks, alternatives within
+alternatives, a comparison of every item with every other. So the keywords that match and compare are implemented here,
+and every keyword checks the clock first.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ._patterns import Patterns
 __all__ = ["BoundedDialect", "TakesTooLong"]
 
 SECONDS: Final = 0.1
-"""Processor time for one check. A thousand arguments take a fraction of it."""
+"""Processor time for one check. A thousand arguments take a fraction of that."""
 
 Keyword = Callable[[Any, Any, Any, Any], Iterator[Any] | None]
-"""What `jsonschema` calls for a keyword: with the validator, the keyword's value, the value, the schema around."""
+"""A function of `jsonschema` for a keyword, of the validator, the keyword's value, the instance and the schema."""
 
 
 class TakesTooLong(Exception):
-    """A check was given up."""
+    """A check exceeded its time limit."""
 
 
 class BoundedDialect:
@@ -37,7 +37,7 @@ class BoundedDialect:
         dialect: a validator class of `jsonschema`.
 
     Attributes:
-        unmatched: the patterns of which it was not known whether they match. To be emptied by whoever tells of them.
+        unmatched: the patterns that could not be checked; the caller reports and clears them.
     """
 
     def __init__(self, dialect: Any) -> None:
@@ -57,12 +57,12 @@ class BoundedDialect:
         self._class: Any = extend(dialect, {name: self._timed(keyword) for name, keyword in keywords.items()})
 
     def compiled(self, document: Any) -> Any:
-        """Return a validator of a schema.
+        """Return a validator for a schema.
 
         Raises:
-            jsonschema.SchemaError: it is no schema.
-            ValueError: it has parts in another dialect, which would not be bounded.
-            TakesTooLong: to find out takes too long.
+            jsonschema.SchemaError: it is not a valid schema.
+            ValueError: parts of it are in another dialect, which would have no time limit.
+            TakesTooLong: validating the schema itself exceeded the time limit.
         """
         from jsonschema import SchemaError
         from jsonschema_specifications import REGISTRY
@@ -72,16 +72,18 @@ class BoundedDialect:
         document = _in_one_dialect(document)
         known: Any = REGISTRY  # a mapping of URIs to resources
         bare = ((uri, attrs.evolve(each, contents=_without_dialect(each.contents))) for uri, each in known.items())
-        # Crawled, so that none of its anchors leads to what jsonschema knows itself.
+        # jsonschema runs a schema that has a `$schema` with its own classes, which have no time limit. So it is removed
+        # here and from the meta-schemas. The registry is crawled, so that their anchors resolve to these copies and not
+        # to the originals in jsonschema.
         meta_schemas: Any = Registry().with_resources(bare).crawl()
         meta = self._class(_without_dialect(self._meta_schema), registry=meta_schemas)
         for error in meta.iter_errors(document):
             raise SchemaError(error.message)
-        # Without a registry jsonschema would fetch what a `$ref` names.
+        # Pass an empty registry: without one jsonschema fetches the URL of a `$ref`, from wherever a server points it.
         return self._class(document, registry=Registry())
 
     def begin(self) -> None:
-        """A check begins."""
+        """Start the time limit of a check."""
         self._until = thread_time() + SECONDS
 
     def _timed(self, keyword: Keyword) -> Keyword:
@@ -117,7 +119,7 @@ class BoundedDialect:
                 yield from validator.descend(value[name], rule, path=name)
 
     def _matches(self, pattern: str, text: str) -> bool:
-        """Whether a pattern matches a text, or may do so."""
+        """Return whether a pattern matches a text, or may match it."""
         found = self._patterns.match(pattern, text)
         if found is None:
             self.unmatched.add(pattern)
@@ -139,15 +141,15 @@ def _error(message: str) -> Any:
 
 
 def _without_dialect(schema: Any) -> Any:
-    """Return a schema that does not say which dialect it is in: what says so is taken out of our hands."""
+    """Return a schema without its ``$schema``, with which jsonschema would choose a class of its own."""
     return {name: part for name, part in schema.items() if name != "$schema"} if isinstance(schema, Mapping) else schema
 
 
 def _in_one_dialect(document: Any) -> Any:
-    """Return a schema that says nothing of dialects, at its top or below.
+    """Return a schema without ``$schema``.
 
     Raises:
-        ValueError: it does so below, or has parts that cannot be bounded.
+        ValueError: there is a nested ``$schema``, or a combination of keywords that the time limit cannot cover.
     """
     bare = _without_dialect(document)
     keywords: set[str] = set()

@@ -1,9 +1,9 @@
-"""The patterns of a schema, matched in a time that its author cannot choose.
+"""Match the patterns of a schema in bounded time.
 
-The regular expressions of the standard library go back and try again, and some patterns have them do so for hours, in
-which nothing else of the program runs. Those of `pydantic_core` never go back: their time is proportional to the length
-of the pattern times that of the text, and both are bounded here. The price is that they know no look-around and no
-references to groups.
+The regular expressions of the standard library backtrack, and a hostile pattern keeps them busy for hours, during which
+the whole program stops. Those of `pydantic_core` do not backtrack: their time is proportional to the length of the
+pattern times that of the text, and both are limited here. In return, they do not support look-around and references to
+groups.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from pydantic_core import SchemaError, SchemaValidator, core_schema
 __all__ = ["Patterns"]
 
 MAX_WEIGHT: Final = 5_000
-"""Characters of a pattern, times the numbers in its ``{…}``, as a repetition is written out."""
+"""Characters of a pattern times the counts in its ``{…}``, because repetitions are expanded."""
 
 MAX_CHARACTERS: Final = 10_000
-"""Of a text. With the heaviest pattern that takes a tenth of a second."""
+"""Characters of a text. With the heaviest pattern, matching that many takes a tenth of a second."""
 
 _COUNT: Final = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
 
 
 class Patterns:
-    """Matches texts, and remembers what was made of patterns."""
+    """Matches texts, and caches compiled patterns."""
 
     def __init__(self) -> None:
         self._known: dict[str, SchemaValidator | None] = {}
 
     def match(self, pattern: str, text: str) -> bool | None:
-        """Return whether a pattern matches anywhere in a text; None if that is not known."""
+        """Return whether a pattern matches anywhere in a text; None if that cannot be checked."""
         if pattern not in self._known:
             self._known[pattern] = _compiled(pattern)
         compiled = self._known[pattern]
@@ -42,14 +42,10 @@ class Patterns:
 
 
 def _compiled(pattern: str) -> SchemaValidator | None:
-    counts = (max(int(number or 1) for number in found) for found in _COUNT.findall(pattern[:MAX_WEIGHT]))
-    if len(pattern) * math.prod(map(_at_least_one, counts)) > MAX_WEIGHT:
+    counts = (max(1, *(int(number or 1) for number in found)) for found in _COUNT.findall(pattern[:MAX_WEIGHT]))
+    if len(pattern) * math.prod(counts) > MAX_WEIGHT:
         return None
     try:
         return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
     except SchemaError:
         return None
-
-
-def _at_least_one(count: int) -> int:
-    return max(count, 1)

@@ -1,8 +1,8 @@
-"""A JSON schema that a server sent, ready to be checked against.
+"""Check values against a JSON schema that a server sent.
 
-It comes from outside, so nothing about it is believed: it may be no schema, refer to what is not there, hold a pattern
-that cannot be read here, or take years. What cannot be checked is not checked, and no call fails for it. And nothing is
-ever fetched: a ``$ref`` that leads out of the schema is one that leads nowhere.
+The schema is untrusted: it may be invalid, have broken references, contain a pattern that is not supported, or run for
+years. A part that cannot be checked is skipped, and no call fails because of it. Nothing is ever fetched: a ``$ref`` to
+another document is a broken reference.
 """
 
 from __future__ import annotations
@@ -22,22 +22,21 @@ __all__ = ["Schema"]
 
 logger = logging.getLogger("mcp_actors.catalog")
 
-_ENOUGH: Final = 50  # errors to look at: the best of them is told, and how many there are
-_REASON: Final = 200  # characters of why a schema cannot be used
+_ENOUGH: Final = 50  # errors to collect; the most relevant one is reported, with their number
+_REASON: Final = 200  # characters of the reason why a schema cannot be used
 
 _LARGEST: Final = 1024 * 1024
-"""Bytes of JSON of a value that is checked. Errors about larger ones take too long to make."""
+"""Bytes of JSON of a value that is checked. Making errors about larger ones takes too long."""
 
 
 class Schema:
-    """One schema, compiled when it is first needed: that costs a thousand times what a check does.
+    """One schema, compiled when it is first used, because compiling costs a thousand times as much as a check.
 
-    The dialect is the one that ``$schema`` names, 2020-12 if it names none. ``format`` is not checked, as the
-    specification has it.
+    The dialect is that of ``$schema``, by default 2020-12. ``format`` is not checked, as the specification says.
 
     Args:
         document: the schema.
-        owner: whose schema it is, for the log: ``"server 'docs': tool 'find': its input schema"``.
+        owner: the owner of the schema for the log: ``"server 'docs': tool 'find': its input schema"``.
     """
 
     def __init__(self, document: Any, owner: str) -> None:
@@ -49,18 +48,19 @@ class Schema:
 
     @property
     def used(self) -> bool:
-        """Whether anything was checked against it yet, so that keeping it saves work."""
+        """True once the schema has been compiled, so that keeping it saves work."""
         return self._compiled is not None
 
     def violation(self, value: Any) -> tuple[Violation, int] | None:
-        """Return what is wrong with a JSON value, and how many things are, up to 50; None if nothing is known to be."""
+        """Return the most relevant violation in a JSON value and their number, up to 50; None without any."""
         try:
             try:
                 return self._look(value)
             except TakesTooLong:
-                # Once, the garbage collector may have taken the time; and what took too long is never tried again.
+                # Try once more: the garbage collector may have used up the time. After a second failure the schema is
+                # marked as unusable below, so that a slow one cannot delay every call.
                 return self._look(value)
-        except Exception as exc:  # whatever a foreign schema can lead to, deep recursion included
+        except Exception as exc:  # a foreign schema may cause anything, also a RecursionError
             if isinstance(exc, TakesTooLong) or self._compiled is None:
                 self._compiled = False
             reason = f"{type(exc).__name__}: {getattr(exc, 'message', exc)}"
@@ -76,6 +76,8 @@ class Schema:
         return self._found(value, self._dialect)
 
     def _found(self, value: Any, dialect: BoundedDialect) -> tuple[Violation, int] | None:
+        from jsonschema.exceptions import best_match
+
         if len(to_json(value)) > _LARGEST:
             raise ValueError(f"a value of more than {_LARGEST} bytes")
         dialect.begin()
@@ -83,7 +85,7 @@ class Schema:
         if dialect.unmatched:
             self._complain("has patterns that are not checked", ", ".join(sorted(dialect.unmatched)))
             dialect.unmatched.clear()
-        return _best(errors) if errors else None
+        return (violation_of(best_match(errors)), len(errors)) if errors else None
 
     def _complain(self, problem: str, reason: str) -> None:
         if not self._complained:
@@ -93,21 +95,15 @@ class Schema:
 
 def _dialect_of(document: Any) -> Any:
     """Return the validator class of jsonschema for the dialect that a schema names."""
-    # Imported when the first schema is checked: who never does that should not wait for it.
+    # Imported here, because the import is slow and programs that never check a schema should not wait for it.
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
 
     return validator_for(document, default=Draft202012Validator)
 
 
-def _best(errors: list[Any]) -> tuple[Violation, int]:
-    from jsonschema.exceptions import best_match
-
-    return violation_of(best_match(errors)), len(errors)
-
-
 def required_of(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names that an object must have, as far as that is said at the schema's top, and can be read."""
+    """Return the required members at the top level of a schema; an invalid list counts as empty."""
     required = schema.get("required")
     if not isinstance(required, (list, tuple)):
         return ()

@@ -1,12 +1,11 @@
-"""From a JSON schema to the strict form that model providers ask for, and from a model's arguments back.
+"""Convert JSON schemas into the strict form of model providers, and a model's arguments back.
 
-Strict means: of every object all members are known and required, so that a model can be held to the schema while it
-writes. What was optional may be null instead. The other way round, a null that only says "not given" is left out, for
-the server does not know that it could be given one.
+In a strict schema every object lists all its members and requires them, so a provider can constrain the model's output.
+An optional member may be null instead. On the way back, a null that only means "not set" is removed, because the server
+does not expect it.
 
-Most of what a schema says in finer detail survives, or is dropped where providers refuse it: then a model may write
-what the server will not take, as it may without a schema. What would make an object mean something else is not
-converted.
+Other details of a schema are kept, or dropped where providers refuse them; then a model may write arguments that the
+server refuses, as it may without a schema. A schema whose meaning would change is not converted.
 """
 
 from __future__ import annotations
@@ -34,25 +33,25 @@ _KEPT: Final = frozenset(
         *("multipleOf", "minItems", "maxItems"),
     ]
 )
-"""Keywords that providers take as they are."""
+"""Keywords that providers accept."""
 
 _FORMATS: Final = frozenset(["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"])
-"""Values of ``format`` that they take."""
+"""Values of ``format`` that they accept."""
 
 _INCONVERTIBLE: Final = (
     *("patternProperties", "propertyNames", "unevaluatedProperties", "unevaluatedItems", "dependentRequired"),
     *("dependentSchemas", "dependencies", "prefixItems", "additionalItems", "contains", "not", "if", "then", "else"),
     *("$dynamicRef", "$recursiveRef", "$anchor", "$dynamicAnchor"),
 )
-"""Keywords that make a schema accept less in a way that cannot be said strictly, or that give it other names."""
+"""Keywords without a strict form: they restrict values in other ways, or define other names for schemas."""
 
-_BESIDE_ALTERNATIVES: Final = ("type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf")
-"""Keywords that narrow all alternatives at once, which cannot be said strictly."""
+_NOT_WITH_ALTERNATIVES: Final = ("type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf")
+"""Keywords that restrict all alternatives at once, which has no strict form."""
 
 _ANNOTATIONS: Final = frozenset(
     ["title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment", "discriminator"]
 )
-"""Keywords that narrow nothing."""
+"""Keywords that restrict nothing."""
 
 _DEFINITIONS: Final = ("$defs", "definitions")
 
@@ -68,17 +67,17 @@ _TYPES: Final[dict[type, str]] = {
 
 
 class _NotStrict(Exception):
-    """A schema, or a part of one, that cannot be said strictly; the text says which and why."""
+    """A part of a schema that has no strict form; the text says which and why."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class StrictSchema:
-    """A schema in the strict form, or as it was.
+    """A schema in the strict form, or unchanged if it has none.
 
     Attributes:
-        schema: the schema, an ordinary dict that is yours to change.
-        is_strict: whether it is in the strict form; what providers want to be told as ``strict``.
-        problem: why it could not be converted; None if it was.
+        schema: the schema, an ordinary dict that you may modify.
+        is_strict: whether the schema is in the strict form; providers expect this value as ``strict``.
+        problem: why the schema could not be converted, or None.
     """
 
     schema: dict[str, Any]
@@ -87,9 +86,9 @@ class StrictSchema:
     _original: Mapping[str, Any]
 
     def restore(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a model's arguments as the server knows them: without the members that are null instead of missing.
+        """Return a model's arguments in the form of the original schema: without nulls that stand for missing members.
 
-        A null that the original schema allows stays. `arguments` is not changed.
+        A null that the original schema allows is kept. `arguments` is not changed.
         """
         if not self.is_strict:
             return dict(arguments)
@@ -98,21 +97,21 @@ class StrictSchema:
 
 
 def strict_schema(schema: Mapping[str, Any], *, owner: str = "a tool") -> StrictSchema:
-    """Convert the input schema of a tool into the strict form; what cannot be converted comes back as it was.
+    """Convert the input schema of a tool into the strict form; return it unchanged if it has none.
 
     In the strict form
 
     - objects have ``"additionalProperties": false``, and all their members are required;
     - members that were optional may be null (see `StrictSchema.restore`), and their defaults are in their descriptions;
-    - ``oneOf`` is ``anyOf``, a single ``allOf`` is merged, and definitions are in ``$defs``;
-    - keywords that providers refuse and that only narrow a value (``maxLength`` …) or tell about it are gone.
+    - ``oneOf`` becomes ``anyOf``, a single ``allOf`` is merged, and definitions move to ``$defs``;
+    - keywords that providers refuse and that only restrict a value (``maxLength`` …) or describe it are removed.
 
-    It cannot be converted if it has an object whose members are not all known, an array or a value of which nothing is
-    said, or a keyword that has no strict form (``patternProperties``, ``not``, ``if`` …). That is logged.
+    A schema cannot be converted if it has an object with unknown members, an array without ``items``, a value without a
+    type, or a keyword without a strict form (``patternProperties``, ``not``, ``if`` …). The reason is logged.
 
     Args:
         schema: the schema. It is not changed, and the result shares nothing with it.
-        owner: whose schema it is, for the log. Default ``"a tool"``.
+        owner: the owner of the schema for the log. Default ``"a tool"``.
     """
     try:
         return StrictSchema(schema=_Conversion(schema).root(), is_strict=True, original=schema)
@@ -135,7 +134,7 @@ def _copied(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Conversion:
-    """One conversion. All methods return something new, and raise `_NotStrict`."""
+    """One conversion. All methods return new objects, and raise `_NotStrict`."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema
@@ -164,7 +163,7 @@ class _Conversion:
         return found
 
     def converted(self, schema: Any) -> dict[str, Any]:
-        """Return the strict form of any schema but the root."""
+        """Return the strict form of any schema except the root."""
         schema = self._merged(self._mapping(schema))
         for key in (*_INCONVERTIBLE, *_DEFINITIONS):
             if key in schema:
@@ -194,7 +193,7 @@ class _Conversion:
 
     def _members(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         properties = self._mapping(schema.get("properties", {}), "properties")
-        # One without properties and any word about others is an object of whatever members.
+        # Without `properties` and `additionalProperties`, an object may have any members.
         if schema.get("additionalProperties", not properties) is not False:
             raise self._problem("may have unknown members")
         required = schema.get("required", ())
@@ -221,7 +220,7 @@ class _Conversion:
         if more := [key for key in schema if key != "$ref" and key not in _ANNOTATIONS]:
             raise self._problem(f"has {more[0]} next to a $ref")
         reference = {"$ref": self._target(schema["$ref"])}
-        # Beside a reference nothing else may stand.
+        # In the strict form, a reference must not have siblings.
         return {**kept, "anyOf": [reference]} if (kept := _kept(schema)) else reference
 
     def _target(self, reference: Any) -> str:
@@ -234,7 +233,7 @@ class _Conversion:
         raise self._problem(f"refers to {reference!r:.80}, which it does not define")
 
     def _alternatives(self, schema: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-        if others := [each for each in schema if each in _BESIDE_ALTERNATIVES and each != key]:
+        if others := [each for each in schema if each in _NOT_WITH_ALTERNATIVES and each != key]:
             raise self._problem(f"has {others[0]} next to {key}")
         alternatives = schema[key]
         if not isinstance(alternatives, (list, tuple)) or not alternatives:
@@ -257,7 +256,7 @@ class _Conversion:
         return list(types)
 
     def _merged(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a schema with its only ``allOf`` taken into it."""
+        """Return a schema with its single ``allOf`` merged into it."""
         parts = schema.get("allOf")
         if parts is None:
             return schema
@@ -289,7 +288,7 @@ class _Conversion:
 
 
 def _kept(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what providers take as it is."""
+    """Return the keywords that providers accept."""
     kept = {key: thaw(value) for key, value in schema.items() if key in _KEPT}
     if schema.get("format") in _FORMATS:
         kept["format"] = schema["format"]
@@ -321,16 +320,16 @@ def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _restored(value: Any, schemas: list[Any], root: Mapping[str, Any]) -> Any:
-    """Return a value without the nulls that none of the original schemas knows.
+    """Return a value without the nulls that none of the original schemas allows.
 
     Args:
-        value: what a model wrote.
-        schemas: what may apply to it: one, or some alternatives.
-        root: where references lead.
+        value: the value from the model.
+        schemas: the schemas that may apply to it: one, or several alternatives.
+        root: the schema in which references are resolved.
     """
     possible = list(_flat(schemas, root))
     if isinstance(value, Mapping):
-        # In the strict form all members are there, so their names tell which alternative is meant.
+        # In the strict form all members are present, so their names identify the alternative.
         meant = [each for each in possible if each.get("properties", {}).keys() == value.keys()]
         restored = {}
         for name, member in value.items():
@@ -346,7 +345,7 @@ def _restored(value: Any, schemas: list[Any], root: Mapping[str, Any]) -> Any:
 
 
 def _flat(schemas: Iterable[Any], root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield schemas with their alternatives and references followed; all of them were converted, so they exist."""
+    """Yield schemas, their alternatives and the targets of their references, all of which have been converted."""
     pending, seen = list(schemas), set[int]()
     while pending:
         schema = pending.pop(0)

@@ -1,4 +1,4 @@
-"""Whether arguments are what a tool asks for, before anything is sent; and whether its result is what it promised."""
+"""Validate the arguments of a tool call before it is sent, and its result against the output schema."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
 __all__ = ["ToolChecks", "Validation"]
 
 Validation = Literal["required", "schema", "off"]
-"""What is checked: that required arguments are there, everything the schemas say, or nothing."""
+"""The extent of validation: required arguments only, everything in the schemas, or nothing."""
 
-_DEPTH: Final = 30  # steps into arguments that cannot be written, to find the one that cannot; some hold themselves
+_DEPTH: Final = 30  # steps into arguments that cannot be written, to find the one that cannot; some contain themselves
 
 
 class ToolChecks:
-    """What one server's tools ask of their arguments, and promise of their results.
+    """Checks of the arguments and results of one server's tools.
 
-    It belongs to one listing; for the next one there is `updated`. A tool that was not listed is not checked: whether
-    it exists is for the server to say.
+    An instance belongs to one listing; `updated` returns one for the next. A tool that is not listed is not checked, so
+    the server decides whether it exists.
 
     Modes:
 
-    - ``"required"``: the arguments can be written as a JSON object, and those that the tool requires are there;
-    - ``"schema"``: that, and all that the tool's input schema says of them; and all that its output schema says of
-      structured content. A schema is a foreign program: it is run where it is wanted, and only for a tenth of a second;
+    - ``"required"``: the arguments can be written as a JSON object, and required ones are present;
+    - ``"schema"``: in addition, the arguments match the tool's input schema, and structured content its output schema.
+      A schema is a foreign program, so this mode is optional, and a check runs for at most a tenth of a second;
     - ``"off"``: nothing.
 
     Args:
         server: the configured name of the server.
-        tools: what it listed. Of several tools of one name the first counts.
-        mode: what is checked.
+        tools: the listed tools. If several have the same name, the first one counts.
+        mode: the mode.
     """
 
     def __init__(self, server: str, tools: Iterable[ListedTool] = (), mode: Validation = "required") -> None:
@@ -52,7 +52,7 @@ class ToolChecks:
             self._tools.setdefault(tool.name, _ToolCheck(server, tool))
 
     def updated(self, tools: Iterable[ListedTool]) -> ToolChecks:
-        """Return the checks for another listing. What was compiled is kept for tools that have not changed."""
+        """Return the checks for another listing, with the compiled schemas of unchanged tools."""
         new = ToolChecks(self._server, tools, self._mode)
         for name, check in self._tools.items():
             if check.used and name in new._tools and check.same_as(new._tools[name]):
@@ -63,11 +63,11 @@ class ToolChecks:
         """Check the arguments of a call.
 
         Returns:
-            What is to be sent: the arguments as JSON values, a copy that nobody else can change any more; so what was
-            checked is what is sent. None stays None. (With ``"off"`` only the outermost object is copied.)
+            The arguments to send, as a copy in JSON values: the caller's later changes cannot affect arguments that
+            have been checked. None stays None. (With ``"off"`` only the outermost object is copied.)
 
         Raises:
-            InvalidArguments: they are not what the tool asks for.
+            InvalidArguments: the arguments are not valid for the tool.
         """
         if self._mode == "off":
             return None if arguments is None else dict(arguments)
@@ -81,10 +81,10 @@ class ToolChecks:
         return None if arguments is None else sendable
 
     def check_result(self, tool: str, result: CallToolResult) -> None:
-        """Check what a tool returned, in mode ``"schema"``. One with ``is_error`` may hold anything.
+        """Check the result of a tool, in mode ``"schema"``. A result with ``is_error`` may contain anything.
 
         Raises:
-            InvalidResult: its structured content is not what its output schema promises.
+            InvalidResult: its structured content does not match the output schema.
         """
         if self._mode != "schema" or result.is_error:
             return
@@ -98,10 +98,10 @@ class ToolChecks:
             raise self._broken(tool, result, *found)
 
     def check_request(self, tool: str, meta: Mapping[str, Any] | None) -> None:
-        """Check, in every mode, what else is sent with a call: the name of the tool, and its ``_meta``.
+        """Check the name of the tool and the ``_meta`` of a call, in every mode.
 
         Raises:
-            InvalidArguments: it cannot be written as JSON.
+            InvalidArguments: one of them cannot be written as JSON.
         """
         given: object = tool
         if not isinstance(given, str) or not _can_be_written(given):
@@ -111,7 +111,7 @@ class ToolChecks:
             self._sendable(tool, meta, root="meta")
 
     def _sendable(self, tool: str, values: Any, *, root: str = "arguments") -> dict[str, Any]:
-        """Return the arguments, or what else ``root`` names, as JSON values."""
+        """Return the arguments, or the part of the request that `root` names, as JSON values."""
         if not isinstance(values, Mapping):
             raise self._refused(tool, Violation((), f"is {kind_of(values)}", "an object"), root=root)
         for name in values:
@@ -120,7 +120,7 @@ class ToolChecks:
         try:
             sendable: dict[str, Any] = _as_json(dict(values))
             return sendable
-        except Exception:  # whatever a foreign object says when it is to be written
+        except Exception:  # foreign objects may raise anything when they are serialized
             raise self._refused(tool, _unwritable(dict(values)), root=root) from None
 
     # --- the errors ---------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class ToolChecks:
         self, tool: str, violation: Violation, problems: int = 1, *, root: str = "arguments"
     ) -> InvalidArguments:
         return InvalidArguments(
-            f"{self._who(tool)}: {_told(root, violation, problems)}; correct that and call again; nothing was sent",
+            f"{self._who(tool)}: {_phrase(root, violation, problems)}; correct that and call again; nothing was sent",
             server=self._server,
             tool=tool,
             path=violation.path,
@@ -143,7 +143,7 @@ class ToolChecks:
     def _broken(self, tool: str, result: CallToolResult, violation: Violation, problems: int = 1) -> InvalidResult:
         return InvalidResult(
             f"{self._who(tool)}: its result does not match its output schema: "
-            f"{_told('structured_content', violation, problems)}; the tool has run, and this error carries its "
+            f"{_phrase('structured_content', violation, problems)}; the tool has run, and this error carries its "
             "result; use that, or set validate='required'",
             server=self._server,
             tool=tool,
@@ -172,30 +172,31 @@ class _ToolCheck:
         return self.input.used or (self.output is not None and self.output.used)
 
     def same_as(self, other: _ToolCheck) -> bool:
-        """Whether both tools have the same schemas, as JSON: ``1`` is not ``true`` there."""
+        """Return whether both tools have the same schemas as JSON, where ``1`` is not ``true``."""
         return self._text() == other._text()
 
     def _text(self) -> str:
         return json.dumps([self._tool.input_schema, self._tool.output_schema], sort_keys=True, default=repr)
 
 
-def _told(root: str, violation: Violation, problems: int) -> str:
+def _phrase(root: str, violation: Violation, problems: int) -> str:
     expected = f"; expected {violation.expected}" if violation.expected is not None else ""
     more = "" if problems == 1 else f" (and {problems - 1} more)"
     return f"{dotted(root, violation.path)} {violation.found}{expected}{more}"
 
 
 def _as_json(value: Any) -> Any:
-    """Return a value as the SDK will write it; raise whatever is raised if that is not valid."""
-    # A str may hold half a character (JSON lets one be written as an escape), and an int more digits than are written.
-    # Of a number that is none in JSON the SDK would make null: another value, and nobody would be told.
-    # What is nested more than 200 levels deep can be written, but is not read: here as little as by the SDK's servers.
+    """Return a value as the SDK will write it; raise if that is not possible."""
+    # Write it and read it back, because each step refuses values that the other accepts. Writing refuses unpaired
+    # surrogates and foreign objects; reading refuses integers of thousands of digits and values nested about 200 levels
+    # deep, which the SDK's servers cannot read either. NaN is written as a constant for reading to refuse: the SDK
+    # would silently send null instead.
     text = pydantic_core.to_json(value, exclude_none=True, inf_nan_mode="constants")
     return pydantic_core.from_json(text, allow_inf_nan=False)
 
 
 def _unwritable(value: Any) -> Violation:
-    """Return where the part is that cannot be written, and what it is."""
+    """Find the innermost part that cannot be written, and return its path and kind."""
     path: list[str | int] = []
     around: set[int] = set()
     while id(value) not in around:

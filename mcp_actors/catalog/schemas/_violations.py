@@ -1,8 +1,8 @@
-"""What is wrong with a value, in words: where, what was found, what is expected.
+"""Describe a violation of a schema in words: where it is, what was found, what was expected.
 
-`jsonschema` puts the whole value and the whole schema into its messages. A value may be megabytes long, or a password;
-so here it is told by its kind and its size. It is shown, shortened, only where a word out of a list was expected, and
-where a number is out of bounds. What a schema says is shown, shortened, because a foreign server has written it.
+The messages of `jsonschema` contain the whole value and the whole schema. A value may be megabytes long, or a password,
+so here only its kind and size are named. The value itself is shown, shortened, if one of several words was expected or
+if a number is out of range. Texts of the schema are shortened too, because a foreign server has written them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ._patterns import Patterns
 __all__ = ["Path", "Violation", "dotted", "kind_of", "listed", "violation_of"]
 
 Path = tuple[str | int, ...]
-"""Member names and array indices, from the outside inwards; ``()`` is the whole."""
+"""Member names and array indices from the outside inwards; ``()`` is the whole value."""
 
 _SHOWN: Final = 40  # characters of a name, value or rule: enough to recognize it
 _LISTED: Final = 8  # names or values of a list
@@ -27,12 +27,12 @@ _LISTED: Final = 8  # names or values of a list
 
 @attrs.frozen
 class Violation:
-    """One thing that is wrong with a JSON value.
+    """One violation in a JSON value.
 
     Attributes:
-        path: where.
-        found: what is there: ``"is a string"``.
-        expected: what should be there: ``"an integer"``; None if `found` says it all.
+        path: the place of the value.
+        found: the problem: ``"is a string"``.
+        expected: the expectation: ``"an integer"``, or None if `found` is clear on its own.
     """
 
     path: Path
@@ -41,16 +41,16 @@ class Violation:
 
 
 class BrokenRule(Protocol):
-    """The part of ``jsonschema.ValidationError`` that is used here."""
+    """The attributes of ``jsonschema.ValidationError`` that are used here."""
 
     @property
     def absolute_path(self) -> Iterable[str | int]:
-        """Where the value is."""
+        """The path of the value."""
         ...
 
     @property
     def absolute_schema_path(self) -> Iterable[str | int]:
-        """Where the rule is."""
+        """The path of the rule in the schema."""
         ...
 
     @property
@@ -65,17 +65,17 @@ class BrokenRule(Protocol):
 
     @property
     def validator_value(self) -> Any:
-        """What the keyword says."""
+        """The value of the keyword."""
         ...
 
     @property
     def schema(self) -> Any:
-        """The schema that the rule is part of."""
+        """The schema that contains the rule."""
         ...
 
 
 def violation_of(error: BrokenRule) -> Violation:
-    """Return what `error` means to somebody who does not know the schema.
+    """Return the meaning of an error, for a reader who does not know the schema.
 
     Args:
         error: a ``jsonschema.ValidationError``.
@@ -89,26 +89,26 @@ def violation_of(error: BrokenRule) -> Violation:
             return Violation((*path, _odd(error)), "is not known", listed(known, "one of ") if known else "nothing")
     where = tuple(error.absolute_schema_path)
     if where[-2:-1] == ("propertyNames",) and where[-3:-2] != ("properties",) and isinstance(value, str):
-        path = (*path, value)  # what is wrong is the name of a member
-    return Violation(path, *_told(error.validator, value, rule))
+        path = (*path, value)  # the name of a member is invalid
+    return Violation(path, *_phrases(error.validator, value, rule))
 
 
 def _odd(error: BrokenRule) -> str:
-    """Return the name of a member that should not be there."""
+    """Return the name of a member that is not allowed."""
     known, patterns = error.schema.get("properties", ()), error.schema.get("patternProperties", ())
     odd: Iterable[str] = (name for name in error.instance if name not in known)
     match = Patterns().match
     return next(name for name in odd if all(match(each, name) is False for each in patterns))
 
 
-def _told(keyword: Any, value: Any, rule: Any) -> tuple[str, str | None]:
-    """Return what was found and what was expected, for a rule about the value itself."""
+def _phrases(keyword: Any, value: Any, rule: Any) -> tuple[str, str | None]:
+    """Return the problem and the expectation for a rule about the value itself."""
     if keyword in _WORDS:
         return _WORDS[keyword](value, rule)
     return f"is {kind_of(value)} that violates the rule {_shown(keyword)}", _clipped(f"{keyword}: {_shown(rule)}")
 
 
-def _told_of_alternatives(value: Any, alternatives: list[Any]) -> tuple[str, str]:
+def _alternatives(value: Any, alternatives: list[Any]) -> tuple[str, str]:
     kinds = [_kinds(each["type"]) if isinstance(each, dict) and "type" in each else None for each in alternatives]
     known = list(dict.fromkeys(kind for some in kinds if some is not None for kind in some))
     if None in kinds or kind_of(value) in known:
@@ -140,10 +140,10 @@ _WORDS: Final[dict[Any, Callable[[Any, Any], tuple[str, str | None]]]] = {
     "maxItems": _sized("at most"),
     "minProperties": _sized("at least"),
     "maxProperties": _sized("at most"),
-    "anyOf": _told_of_alternatives,
-    "oneOf": _told_of_alternatives,
+    "anyOf": _alternatives,
+    "oneOf": _alternatives,
     "not": lambda value, rule: ("is not allowed", None),
-    # The schema is `false`, and jsonschema does not say for which member.
+    # The schema is `false`, and jsonschema does not report for which member.
     None: lambda value, rule: ("contains what is not allowed", None),
 }
 
@@ -163,7 +163,7 @@ def _step(each: str | int) -> str:
 
 
 def kind_of(value: object) -> str:
-    """Return what a JSON value is: ``"a string"``, ``"null"``; of what JSON does not have, the Python type."""
+    """Return the kind of a JSON value: ``"a string"``, ``"null"``; for other values, the Python type."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"the number {value}"
     return _KINDS.get(type(value)) or f"a Python {type(value).__name__}"
@@ -182,20 +182,20 @@ _KINDS: Final[dict[type, str]] = {
 
 
 def _size_of(value: Any) -> str:
-    """Return how much a JSON string, array or object holds: ``"3 characters"``."""
+    """Return the size of a JSON string, array or object: ``"3 characters"``."""
     unit = "character" if isinstance(value, str) else "member" if isinstance(value, dict) else "item"
     return f"{len(value)} {unit}{'' if len(value) == 1 else 's'}"
 
 
 def _shown(value: object) -> str:
-    """Return a scalar as written, shortened; of anything else what it is."""
+    """Return a scalar as written, shortened, and the kind of anything else."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return _clipped(repr(value)) if isinstance(value, (int, float, str)) else kind_of(value)
 
 
 def listed(values: Sequence[Any], prefix: str = "") -> str:
-    """Return some values for a sentence, not too many of them: ``"one of 'a', 'b' and 3 more"``."""
+    """Return the first values for a sentence: ``"one of 'a', 'b' and 3 more"``."""
     some = ", ".join(_shown(value) for value in values[:_LISTED])
     more = f" and {len(values) - _LISTED} more" if len(values) > _LISTED else ""
     return f"{prefix if len(values) > 1 else ''}{some}{more}"
@@ -206,6 +206,6 @@ def _clipped(text: str) -> str:
 
 
 def _kinds(rule: Any) -> list[str]:
-    """Return what the keyword ``type`` allows, for a sentence: ``["an integer", "null"]``."""
+    """Return the types that a rule allows, for a sentence: ``["an integer", "null"]``."""
     kinds = [rule] if isinstance(rule, str) else rule
     return ["null" if kind == "null" else f"{'an' if kind[:1] in 'aeiou' else 'a'} {_clipped(kind)}" for kind in kinds]

@@ -1,14 +1,14 @@
-"""What servers listed, kept in files from one run to the next: one file per server.
+"""Keep the listings of servers in files from one run to the next, one file per server.
 
-A file is a cache: it may be gone, old or broken at any time, and whoever reads it does without then. It is replaced as
-a whole, so several programs may write the same one, and the last of them counts. Only its owner may read it, and what
-another user has put there is not believed: the descriptions of tools are read by models.
+A file is a cache: it may be missing, old or broken at any time, and is ignored then. It is replaced as a whole, so
+several programs may write the same file, and the last one wins. Only its owner can read it, and a file that another
+user could have written is ignored, because models read the descriptions in it.
 
-A file that nobody has read for half a year is removed, by whichever program looks; of very many, those are that were
-not read for longest. Reading one says that it is still wanted. A program that has read a file that another one removes
-in this moment writes it anew when its server lists.
+Any program that uses the store removes files that were not read for half a year and, if there are very many, those that
+were unused for longest. Reading a file marks it as used. If a file is removed just after a program has read it, the
+program writes it again when its server lists its tools.
 
-Everything here blocks; it is to be called from a worker thread.
+All functions block; call them from a worker thread.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ FORMAT: Final = "mcp-actors catalog"
 VERSION: Final = 1
 
 UNUSED: Final = 180 * 86_400.0
-"""Seconds after which a file that was not read is removed. What was accepted of a server is forgotten with it."""
+"""Seconds after which an unused file is removed, with the accepted pins in it."""
 
 MOST_FILES: Final = 1000
-"""Of more than so many the oldest are removed, but for what is `RECENT`. People have some dozens of servers."""
+"""Files beyond this number are removed, the oldest first, except `RECENT` ones. People have some dozens of servers."""
 
 RECENT: Final = 86_400.0
-"""Seconds: a file is not marked as read more often, and is not removed within that time, however many there are."""
+"""Seconds within which a file is not marked as used again, and not removed even if there are many."""
 
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""The largest file that is read or written. A thousand tools with long schemas take about two."""
+"""The largest file to read or write. A thousand tools with long schemas take about 2 MiB."""
 
 
 def default_directory() -> Path:
-    """Where this platform keeps what programs can do without.
+    """Return the directory for caches on this platform.
 
     Raises:
-        ConfigError: there is no such place, as nobody knows the user's home directory.
+        ConfigError: the user's home directory is not known.
     """
     if sys.platform == "darwin":
         caches = "~/Library/Caches"
     else:
         configured = os.environ.get("XDG_CACHE_HOME", "")
-        caches = configured if os.path.isabs(configured) else "~/.cache"  # relative ones are invalid, says the standard
+        caches = configured if os.path.isabs(configured) else "~/.cache"  # the standard says to ignore relative paths
     try:
         return Path(caches).expanduser() / "mcp-actors" / "catalogs"
     except RuntimeError:
@@ -69,15 +69,15 @@ def default_directory() -> Path:
 
 @attrs.frozen(kw_only=True)
 class RememberedCatalog:
-    """What is kept of one server.
+    """The remembered data of one server.
 
     Attributes:
-        server: its configured name, for people who look into the file.
-        tools: its tools as it listed them, in the form that they have on the wire; None if they were too large.
-        pins: what its next listing is to be judged against; None if nobody wants to know.
-        identity: the pin of what it was started from when it listed them; None if that is not known.
-        legacy: the name and version of a server that does not survive the question for its era; None if it does, or if
-            nobody knows.
+        server: its configured name, for people who read the file.
+        tools: its tools as listed, in the form of the protocol; None if they were too large.
+        pins: the pins to compare its next listing with, or None if changes are not checked.
+        identity: the pin of its identity at the time of the listing, or None if that is unknown.
+        legacy: the name and version of a server that fails when it is asked for its protocol era; None if it does not,
+            or if that is unknown.
     """
 
     server: str
@@ -88,39 +88,39 @@ class RememberedCatalog:
 
 
 class _Unusable(Exception):
-    """A file that is to be ignored; the text says why."""
+    """A file that must be ignored; the text says why."""
 
 
 class _TooLarge(_Unusable):
-    """More than is kept of one server."""
+    """A catalogue that exceeds the size limit."""
 
 
 class CatalogStore:
-    """A directory of remembered catalogues. Nothing is made before the first one is saved.
+    """A directory of remembered catalogues. It is created when the first one is saved.
 
     Args:
-        directory: where they are.
+        directory: the path of the directory.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
-        self.directory = Path(os.path.abspath(directory))  # as it is now, wherever the program goes
+        self.directory = Path(os.path.abspath(directory))  # absolute, because the program may change its directory
 
     def __repr__(self) -> str:
         return f"CatalogStore({str(self.directory)!r})"
 
     def path(self, fingerprint: str) -> Path:
-        """The file of the server with this fingerprint."""
+        """Return the path of the file of a server."""
         return self.directory / f"{fingerprint}.json"
 
     def size(self, fingerprint: str) -> int:
-        """How many bytes are remembered of a server; 0 if that cannot be said."""
+        """Return the size of the file of a server in bytes; 0 if it is not known."""
         try:
             return os.lstat(self.path(fingerprint)).st_size
         except OSError:
             return 0
 
     def load(self, fingerprint: str) -> RememberedCatalog | None:
-        """Return what is remembered of a server; None if nothing is, or if it cannot be used, which is logged."""
+        """Return the remembered catalogue of a server; None without one, or if it is not usable, which is logged."""
         path = self.path(fingerprint)
         try:
             return _decoded(_read(path), fingerprint)
@@ -136,12 +136,13 @@ class CatalogStore:
         return None
 
     def save(self, fingerprint: str, catalog: RememberedCatalog) -> bool:
-        """Remember what a server listed. A file that says this already is left alone.
+        """Save the catalogue of a server; leave an identical file alone.
 
-        Of what is too large the pins are remembered alone: it must not be a way to be trusted anew in each run.
+        If the catalogue is too large, save only its pins: otherwise a server with a huge list would be trusted anew in
+        each run.
 
         Returns:
-            Whether all of it is remembered; if not, that was logged.
+            True if all of it was saved; otherwise the reason was logged.
         """
         path = self.path(fingerprint)
         try:
@@ -164,7 +165,7 @@ class CatalogStore:
         return False
 
     def tidy(self) -> None:
-        """Remove what nobody has read for long, and what writers that were killed have left. Nothing of that fails."""
+        """Remove files that are unused for long, and temporary files of killed writers. Never raise."""
         now = time.time()
         try:
             ages = sorted((now - status.st_mtime, name) for name, status in _files(self.directory))
@@ -219,7 +220,7 @@ def _decoded(data: bytes, fingerprint: str) -> RememberedCatalog:
 
 
 def _are_tools(tools: object, pins: object) -> bool:
-    """Whether this is what stands for tools in a file. There may be none where there are pins."""
+    """Return whether this is a valid list of tools in a file; it may be missing if there are pins."""
     if tools is None:
         return pins is not None
     return isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)
@@ -240,19 +241,20 @@ _OURS: Final = re.compile(rf"[0-9a-f]+\.json(\.[^.]+{re.escape(_NEW)})?")
 
 
 def _files(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """The files in a directory that programs like this one have made for this user."""
+    """Yield the files in a directory that this package has made for this user."""
     with os.scandir(directory) as entries:
         for entry in entries:
             if _OURS.fullmatch(entry.name):
-                with suppress(OSError):  # another program has removed it
+                with suppress(OSError):  # another program may remove it at the same time
                     status = entry.stat(follow_symlinks=False)
                     if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
                         yield entry.name, status
 
 
 def _read(path: Path) -> bytes:
-    """Return the content of a file, if it is one of ours."""
-    # Without these two, a link could lead elsewhere, and a named pipe would keep the thread for ever.
+    """Return the content of a file, if this user has written it."""
+    # O_NOFOLLOW, because a link could lead to any file; O_NONBLOCK, because opening a named pipe would block the thread
+    # forever. Owner and mode are checked on the open descriptor, so the file cannot be replaced after the check.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
@@ -273,7 +275,7 @@ def _read(path: Path) -> bytes:
 
 
 def _says(path: Path, data: bytes) -> bool:
-    """Whether this is the content of a file."""
+    """Return whether a file has this content."""
     try:
         return _read(path) == data
     except (OSError, _Unusable):
@@ -281,14 +283,15 @@ def _says(path: Path, data: bytes) -> bool:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Give a file this content, all of it or nothing, readable by its owner only."""
+    """Write a file atomically, readable by its owner only."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=_NEW)  # with mode 0600
     try:
         with open(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(descriptor)  # else the new name may come to lead to an empty file, should the power fail
+            # Before the rename: otherwise, after a power failure, the new name may lead to an empty file.
+            os.fsync(descriptor)
         os.replace(name, path)
     except BaseException:
         with suppress(OSError):

@@ -1,8 +1,8 @@
-"""One text for every JSON value: equal values have the same, different ones have different ones.
+"""The canonical text of a JSON value, and its hash: equal values have the same text, different values do not.
 
-Members are sorted. Strings stay as they are: two ways to write the same letter are two texts, because to a model they
-may not be the same. A number is what it is worth, so ``1``, ``1.0`` and ``1e0`` are one (as in RFC 8785, but integers
-of any size are kept exactly); a boolean is never a number.
+Members are sorted. Strings are not normalized, because a model may read two spellings of a letter differently. Numbers
+are compared by value, so ``1``, ``1.0`` and ``1e0`` are the same (as in RFC 8785, but integers of any size stay exact).
+A boolean is never equal to a number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["canonical_text", "digest"]
 _write: Final = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode
 
 _DIGITS: Final = 16
-"""Integers of more digits are written in base 16: in base 10 Python takes long for large ones, and refuses some."""
+"""Integers with more digits are written in base 16, because Python is slow to write large ones in base 10."""
 
 _PERHAPS_A_NUMBER_TO_REWRITE: Final = re.compile(rf"[0-9][.eE]|[0-9]{{{_DIGITS + 1}}}|NaN|Infinity")
 
@@ -30,12 +30,13 @@ def digest(value: Any) -> str:
 
 
 def canonical_text(value: Any) -> str:
-    """Return the text of a JSON value; it is JSON itself, but for very large integers.
+    """Return the canonical text of a JSON value, which is JSON itself except for very large integers.
 
-    What JSON does not have is told by its `repr`. A value may be nested as deeply as it likes, but must not hold
+    A value that is not JSON is written as its `repr`. Any nesting depth is possible, but not a value that contains
     itself.
     """
-    # The writer of the standard library is fast, but recurses, and writes a number as it came.
+    # The encoder of the standard library is fast, but it recurses and does not normalize numbers. Use it where neither
+    # matters.
     try:
         text = _write(value)
     except (RecursionError, TypeError, ValueError):
@@ -44,7 +45,7 @@ def canonical_text(value: Any) -> str:
 
 
 _Piece = tuple[bool, Any]
-"""Whether it is a text already, and that text or a value that is still to be written."""
+"""True and a finished text, or False and a value that must still be written."""
 
 
 def _walked(value: Any) -> str:
@@ -56,7 +57,7 @@ def _walked(value: Any) -> str:
         if is_text:
             written.append(each)
         elif isinstance(each, Mapping):
-            # By the text of the key, because in Python not all keys can be compared.
+            # Sort by the text of the key, because keys of different types cannot be compared.
             members = sorted(each.items(), key=lambda member: str(member[0]))
             pieces = [[(True, _scalar(key)), (True, ":"), (False, member)] for key, member in members]
             pending += _reversed("{", pieces, "}")
@@ -68,7 +69,7 @@ def _walked(value: Any) -> str:
 
 
 def _reversed(opening: str, parts: Iterable[list[_Piece]], closing: str) -> list[_Piece]:
-    """Return the pieces of an object or array, the last first."""
+    """Return the pieces of an object or array in reverse order, for a stack."""
     pieces: list[_Piece] = [(True, opening)]
     for place, part in enumerate(parts):
         pieces += [(True, ","), *part] if place else part

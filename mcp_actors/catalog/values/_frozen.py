@@ -1,7 +1,7 @@
-"""JSON that nobody can change: what servers list is shared by everybody who looks at the catalogue.
+"""Immutable dicts and lists for JSON that all readers of the catalogue share.
 
-The frozen forms *are* a dict and a list, so that `json.dumps`, schema validators and the SDKs of model providers take
-them as they are. Copying one (``copy.copy``, ``copy.deepcopy``, ``.copy()``) gives an ordinary dict or list.
+They are subclasses of dict and list, so `json.dumps`, schema validators and the SDKs of model providers accept them. A
+copy (``copy.copy``, ``copy.deepcopy``, ``.copy()``) is an ordinary dict or list.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _ADVICE: Final = "this belongs to the tool catalogue and is shared; change a cop
 
 
 def freeze(value: Any) -> Any:
-    """Return JSON-like `value` with every dict and list in it copied into its frozen form; what is frozen stays."""
+    """Return a copy of a JSON-like value with every dict and list frozen; a frozen value is returned as it is."""
     if isinstance(value, (FrozenDict, FrozenList)):
         return value
     if isinstance(value, Mapping):
@@ -24,7 +24,7 @@ def freeze(value: Any) -> Any:
 
 
 def thaw(value: Any) -> Any:
-    """Return `value` with every dict and list in it copied into an ordinary one."""
+    """Return a copy of a value with every dict and list an ordinary one."""
     if isinstance(value, dict):
         return {key: thaw(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -41,7 +41,7 @@ def _thawed(self: Any, memo: object = None) -> Any:
 
 
 def _reduced(self: Any, protocol: object) -> Any:
-    # Unpickled it is frozen again: a pickle is the same value at another place, not a copy to work on.
+    # An unpickled value is frozen again: a pickle transports a value, it does not make a copy to modify.
     return freeze, (thaw(self),)
 
 
