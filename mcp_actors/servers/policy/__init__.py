@@ -1,6 +1,6 @@
-"""Rules of one server: retries, breaker, deadlines, health, parking, eras. Decisions on plain data.
+"""The rules of one server: retries, breaker, deadlines, health, parking, eras.
 
-Every room above may come in. It may touch `basics`, and knows no record, connection or request.
+Decisions on plain data. All rooms above use it. It uses `basics`, and knows no record, connection or request.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def evidence(error: BaseException | None, *, server: str) -> Evidence:
 
     Args:
         error: the failure; None for any result, one with ``is_error`` included.
-        server: the name of the request's server. An error about another server, from a middleware, is no evidence.
+        server: the name of the request's server. An error about another one counts as ``"nothing"``.
 
     Returns:
         ``"failure"`` for a timeout, a lost or failed connection, and the HTTP statuses 408, 429 and 5xx. ``"success"``

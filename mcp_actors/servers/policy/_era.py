@@ -1,4 +1,4 @@
-"""The protocol era that a connect begins with, and what it remembers for the next.
+"""The protocol era with which a connect begins.
 
 There are two eras. In the *legacy* one a session begins with ``initialize``; since 2026-07-28 there are no sessions,
 and ``server/discover`` returns the capabilities of a server. With ``protocol="auto"`` a connect negotiates the era

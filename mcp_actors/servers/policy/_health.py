@@ -1,8 +1,9 @@
-"""Decide from consecutive failures how healthy a server is. Pure rules: no clock, no tasks.
+"""Decide from consecutive failures how healthy a server is.
 
-On the wire a frozen server looks like a single-threaded one in a long tool, so the ladder has two halves. Its lower
-rungs (`degraded`, `unhealthy`) follow from failures alone and do no harm: the next answer reverts them. Its upper rungs
-(`restart`, `fail`) end requests that may be in progress, and need more than silence: see `ServerHealth.verdict`.
+Pure rules: no clock, no tasks. On the wire a frozen server looks like a single-threaded one in a long tool, so the
+ladder has two halves. Its lower rungs (`degraded`, `unhealthy`) follow from failures alone and do no harm: the next
+answer reverts them. Its upper rungs (`restart`, `fail`) end requests that may be in progress, and need more than
+silence: see `ServerHealth.verdict`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Health:
     Attributes:
         status: ``"healthy"`` if the server is connected and answered in time, else ``"unhealthy"``.
         message: the finding, for people.
-        latency: seconds until the answer; None if there was none.
+        latency: seconds until the answer; None without an answer.
         checked_at: the wall-clock time at the end of the check, in UTC.
     """
 

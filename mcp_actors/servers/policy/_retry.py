@@ -1,4 +1,6 @@
-"""Decide whether and when a failed request is retried. Pure functions: no clock, no tasks.
+"""Decide whether and when a failed request is retried.
+
+Pure functions: no clock, no tasks.
 
 Theory of operation
 -------------------
@@ -218,6 +220,6 @@ class Retries:
 
 
 def asked_to_wait(error: BaseException | None) -> float:
-    """Return the ``Retry-After`` seconds of an error, at most `MAX_WAIT`; 0 if there are none."""
+    """Return the ``Retry-After`` seconds of an error, at most `MAX_WAIT`; 0 without that header."""
     asked = error.retry_after if isinstance(error, HttpStatusError) else None
     return 0.0 if asked is None else min(asked, MAX_WAIT)

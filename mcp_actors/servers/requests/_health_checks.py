@@ -112,8 +112,8 @@ async def _ask(record: ServerRecord, actor: ActorRef) -> Exception | None:
             return exc
         return None
     return RequestTimedOut(
-        f"server {record.config.name!r}: no answer to a health check within {timeout:g} s; check what it is busy with, "
-        "or raise HealthPolicy.timeout",
+        f"server {record.config.name!r}: health check timed out after {timeout:g} s; check what the server is busy "
+        "with, or raise HealthPolicy.timeout",
         server=record.config.name,
         operation="ping",
         seconds=timeout,

@@ -12,6 +12,8 @@ from mcp.types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCReque
 from mcp_actors import LimitExceeded
 from mcp_actors.servers.transports.wire._server_requests import A_SECOND, EARNED, HELD_BYTES, ServerRequests
 
+from ...messages import Said
+
 
 def asks(request_id: int | str, method: str = "ping") -> JSONRPCRequest:
     return JSONRPCRequest(jsonrpc="2.0", id=request_id, method=method)
@@ -29,15 +31,14 @@ def refusal(request_id: int | str) -> JSONRPCError:
     return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=1, message="no"))
 
 
-def test_the_number_of_unanswered_requests_is_limited() -> None:
+def test_the_number_of_unanswered_requests_is_limited(said: Said) -> None:
     """B-11."""
     requests = ServerRequests("a", 2)
     requests.receive(asks(1), 10, 1000.0)
     requests.receive(asks(2), 10, 2000.0)
-    with pytest.raises(LimitExceeded, match="2 of them are unanswered") as caught:
+    with pytest.raises(LimitExceeded) as caught:
         requests.receive(asks(3, "sampling/create\x1b[31m"), 10, 3000.0)
-    assert "limits=Limits(max_requests=…)" in str(caught.value)
-    assert "\x1b" not in str(caught.value)
+    said("too many unanswered requests", str(caught.value))
 
 
 def test_a_request_counts_until_its_response_is_sent() -> None:
@@ -85,15 +86,16 @@ def test_a_server_may_make_requests_for_each_request_without_end() -> None:
         requests.receive(asks(0), 10, 0.0)
 
 
-def test_the_rate_of_requests_is_limited_after_a_burst() -> None:
+def test_the_rate_of_requests_is_limited_after_a_burst(said: Said) -> None:
     requests = ServerRequests("a", 1000)
     for second, number in [(50.0, 1000), (51.0, A_SECOND), (52.0, A_SECOND), (54.0, 2 * A_SECOND)]:
         for question in range(number):
             requests.receive(asks(question), 10, second)
             with requests.sending(answer(question)):
                 pass
-    with pytest.raises(LimitExceeded, match="at once"):
+    with pytest.raises(LimitExceeded) as caught:
         requests.receive(asks(0), 10, 54.0)
+    said("too many requests per second", str(caught.value))
 
 
 def test_the_total_size_of_unanswered_requests_is_limited_but_a_single_one_may_exceed_it() -> None:

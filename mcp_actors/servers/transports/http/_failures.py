@@ -26,7 +26,7 @@ from ...._errors import ConnectionLost, HttpStatusError, LimitExceeded, ServerEr
 from ...._plain_text import plain_text
 from ...basics import ConnectionOver
 from ..credentials import Masked, Masker
-from ..wire import parse_message
+from ..wire import SHOWN, parse_message
 
 __all__ = [
     "OF_HTTP",
@@ -52,9 +52,6 @@ MAY_HAVE_ACTED: Final = "; the request may have taken effect, so repeat it only 
 
 MAX_RETRY_AFTER: Final = 3600.0
 """Maximum seconds to wait for ``Retry-After``, even if the server asks for a week."""
-
-SHOWN: Final = 80
-"""Maximum characters of a short text of the server, such as an id or a content type, that an error shows."""
 
 _REMEDY_URL: Final = "check that this is the URL of an MCP endpoint"
 _REMEDIES: Final = {

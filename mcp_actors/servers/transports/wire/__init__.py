@@ -24,7 +24,7 @@ from ._pace import (
     Bucket as Bucket,
     ReadingPace as ReadingPace,
 )
-from ._server_requests import HELD_BYTES as HELD_BYTES, ServerRequests as ServerRequests
+from ._server_requests import HELD_BYTES as HELD_BYTES, SHOWN as SHOWN, ServerRequests as ServerRequests
 from ._streams import MessageReader as MessageReader, OpenStreams as OpenStreams, Stream as Stream
 from ._unreadable import (
     LONG as LONG,
@@ -48,6 +48,7 @@ __all__ = [
     "INITIALIZED",
     "LOGGED",
     "LONG",
+    "SHOWN",
     "SKIPPED",
     "Bucket",
     "Excerpt",

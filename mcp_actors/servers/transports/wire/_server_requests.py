@@ -19,10 +19,10 @@ from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPC
 from ...._errors import LimitExceeded
 from ...._plain_text import plain_text
 
-__all__ = ["HELD_BYTES", "ServerRequests"]
+__all__ = ["HELD_BYTES", "SHOWN", "ServerRequests"]
 
 EARNED: Final = 10
-"""Requests that a server may make for each request that it is sent. A conversation needs one or two."""
+"""Further requests that a server may make for each request that it is sent. Ordinary ones need one or two."""
 
 A_SECOND: Final = 30
 """Further requests per second: one tool call may ask for many samples. A flood has more."""
@@ -35,7 +35,7 @@ CANCELLED: Final = "notifications/cancelled"
 NOT_AN_ANSWER: Final = nullcontext()
 
 SHOWN: Final = 80
-"""Characters of a method name that an error shows."""
+"""Maximum characters of a short text of the server, such as a method or a content type, that an error shows."""
 
 
 class ServerRequests:
@@ -69,9 +69,9 @@ class ServerRequests:
             LimitExceeded: the message exceeds a limit, and the connection has to end.
         """
         if isinstance(message, JSONRPCRequest):
-            problem = self._problem(size, now)
-            if problem is not None:
-                raise self._exceeded(problem, message.method)
+            reason = self._excess(size, now)
+            if reason is not None:
+                raise self._exceeded(reason, message.method)
             self._unanswered[coerce_request_id(message.id)].append(size)
             self._count += 1
             self._bytes += size
@@ -92,21 +92,21 @@ class ServerRequests:
         self._awaited -= 1
         return True
 
-    def _problem(self, size: int, now: float) -> str | None:
+    def _excess(self, size: int, now: float) -> str | None:
         self._credit = min(self._limit, self._credit + (now - self._credited) * A_SECOND) - 1
         self._credited = now
         if self._credit < 0:
-            return f"more than {self._limit} at once, {A_SECOND} per second and {EARNED} for each request sent to it"
+            return f"limit: {self._limit} at once, {A_SECOND} per second and {EARNED} for each request sent to it"
         if self._count >= self._limit:
-            return f"{self._limit} of them are unanswered"
+            return f"limit: {self._limit} unanswered requests"
         if self._bytes and self._bytes + size > HELD_BYTES:
-            return f"the unanswered ones exceed {HELD_BYTES} bytes"
+            return f"limit: {HELD_BYTES} bytes of unanswered requests"
         return None
 
-    def _exceeded(self, problem: str, method: str) -> LimitExceeded:
+    def _exceeded(self, reason: str, method: str) -> LimitExceeded:
         return LimitExceeded(
-            f"server {self._server!r}: sent too many requests of its own: {problem} (limit: {self._limit}; last "
-            f"request: {plain_text(method, limit=SHOWN)}); check whether it reads its input, or raise "
+            f"server {self._server!r}: sent too many requests ({reason}; last request: "
+            f"{plain_text(method, limit=SHOWN)}); check whether it reads its input, or raise "
             "limits=Limits(max_requests=…)",
             server=self._server,
         )
