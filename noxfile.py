@@ -21,6 +21,7 @@ PROGRAMS = [
     "tests/bridge/test_acceptance.py",
     "tests/kernel/test_supervisor_programs.py",
     "tests/load",
+    "tests/servers/test_interrupt.py",
     "tests/servers/test_refresh_programs.py",
     "tests/servers/test_request_programs.py",
 ]

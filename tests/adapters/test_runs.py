@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from mcp_actors import CatalogTool, InProcess, ServerConfig, ServerUnavailable, 
 from mcp_actors.adapters import McpClient, OpenAIAgentsServer, PydanticAIToolset, langchain_tools
 from mcp_actors.bridge import AsyncioServerGroup, Host, open_servers
 from mcp_actors.config import ToolContext
+from tests.forkserver import run_python
 from tests.servers.groups import AT_ONCE, BOUND, NEVER, lines_of, pids_in, server
 from tests.source import ROOT
 
@@ -58,8 +58,7 @@ def test_a_whole_run(framework: Framework, host: Host, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="trio-asyncio does not work there")
 def test_a_whole_run_in_a_program_on_trio() -> None:
-    command = [sys.executable, "-m", "tests.adapters.on_trio_asyncio"]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    finished = run_python("-m", "tests.adapters.on_trio_asyncio", cwd=ROOT, timeout=300)
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.splitlines() == [f"{name} hi" for name in FRAMEWORKS]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 from collections.abc import AsyncIterator
@@ -16,6 +17,7 @@ import trio
 from mcp_actors import open_servers
 from tests.forkserver import Forked, start_python
 from tests.interrupter import run_interrupted_at
+from tests.programs import FULL_SIZE
 from tests.source import ROOT
 
 from .fleet import wait_calls
@@ -23,6 +25,9 @@ from .groups import LATER, pids_in, server
 from .interruptible import SLOW_TO_STOP
 from .links import MARGIN, wait_for_line
 from .processes import eventually, wait_ended
+
+INTERRUPTS: Final = 500 if FULL_SIZE else 50
+"""At how many lines of each part it is interrupted; from which on is drawn anew each time."""
 
 OWNER: Final = "/mcp_actors/kernel/actor/_incarnation.py"
 """What calls the code of a connection, in the task that owns it."""
@@ -154,6 +159,7 @@ def test_ctrl_c_in_the_code_of_a_connection_is_lost_nowhere(path: str, below: st
 
     lines, nothing = run_interrupted_at(None, lose_a_server, path, below=below)
     assert nothing is None
-    for at in range(1, lines + 1, -(-lines // 100)):
+    step = -(-lines // INTERRUPTS)
+    for at in range(random.randint(1, step), lines + 1, step):
         ran, end = run_interrupted_at(at, lose_a_server, path, below=below)
         assert end is KeyboardInterrupt or ran < at, at  # not every run has as many lines

@@ -77,6 +77,8 @@ def run_cells(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, *optio
 def test_the_run_of_cells_is_followed_and_ends_with_the_table(
     options: tuple[str, ...], pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if options:
+        pytest.importorskip("xdist")
     names = [key.fault for key in CELLS if key.transport == "stdio"]
     pytester.makepyfile(test_cells=CELLS_OF_A_RUN.format(*names))
     result = run_cells(pytester, monkeypatch, *options)
