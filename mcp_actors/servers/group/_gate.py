@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ..._checks import is_number
 from ..._errors import ConfigError
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def check_gate(seconds: object, *, remembers: bool) -> None:
     """
     if seconds is None:
         return
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < math.inf:
+    if not is_number(seconds) or not 0 <= seconds < math.inf:
         raise ConfigError(
             f"start_gate={seconds!r} is not a number of seconds; pass 0 or more, like start_gate=0.25, or None to "
             "wait for every server",
