@@ -22,7 +22,7 @@ values = st.recursive(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two JSON values are equal as JSON has it."""
+    """Return whether two values are equal as JSON."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, dict) and isinstance(other, dict):

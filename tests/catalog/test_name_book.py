@@ -42,7 +42,7 @@ def check_history(steps: list[set[tuple[str, str]]], naming: str) -> None:
 
 @given(steps, st.sampled_from(TEMPLATES))
 @example([{("a", "x")}, {("a", "x"), ("b", "x")}, {("b", "x")}], "{tool}")
-def test_names_do_not_depend_on_what_there_was_before(steps: list[set[tuple[str, str]]], naming: str) -> None:
+def test_names_do_not_depend_on_earlier_tools(steps: list[set[tuple[str, str]]], naming: str) -> None:
     """S1-26: whatever came and went, each tool has the name that it would have if all came at once."""
     check_history(steps, naming)
 
@@ -116,7 +116,7 @@ def test_a_collision_of_many_names_some() -> None:
 
 
 @given(st.lists(st.tuples(servers, tools), max_size=8), st.sampled_from(TEMPLATES), st.randoms())
-def test_what_collides_does_not_depend_on_the_order(keys: list[tuple[str, str]], naming: str, rng: Any) -> None:
+def test_collisions_do_not_depend_on_the_order(keys: list[tuple[str, str]], naming: str, rng: Any) -> None:
     """S1-26: collisions are deterministic."""
     shuffled = list(dict.fromkeys(keys))
     rng.shuffle(shuffled)

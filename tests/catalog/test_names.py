@@ -126,7 +126,7 @@ def test_names_are_legal_distinct_and_independent_of_order(keys: list[tuple[str,
 
 
 @given(keys)
-def test_with_the_default_template_a_name_does_not_depend_on_what_other_tools_there_are(
+def test_a_default_name_does_not_depend_on_other_tools(
     keys: list[tuple[str, str]],
 ) -> None:
     assert assign_names(keys) == {key: public_name(*key) for key in keys}

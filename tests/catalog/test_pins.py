@@ -1,4 +1,4 @@
-"""What a server's tools were when they were accepted, and what is thought of a listing that is not that."""
+"""Pins detect tools that differ from the accepted listing."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class TestAsJson:
             ({3: "0" * 64}, "unknown pin '3'"),
         ],
     )
-    def test_what_is_damaged_is_refused(self, data: object, problem: str) -> None:
+    def test_damaged_pins_are_refused(self, data: object, problem: str) -> None:
         with pytest.raises(ValueError, match="pin") as caught:
             Pins.from_json(data)
         assert str(caught.value) == problem.replace("'3'", "3")

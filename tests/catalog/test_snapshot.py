@@ -110,7 +110,7 @@ def test_repr_is_short_however_many_tools_there_are() -> None:
 
 
 class TestUpdated:
-    """What changes from one snapshot to the next, and what does not."""
+    """A change of listings changes only the affected parts of a snapshot."""
 
     before = (Listing("a", (tool("x"), tool("y"))), Listing("b", (tool("x"),)), Listing("a_b", (tool("x"),)))
 

@@ -43,7 +43,7 @@ def written(store: CatalogStore, **changes: Any) -> Path:
     return path
 
 
-def test_what_is_saved_is_loaded(store: CatalogStore) -> None:
+def test_a_saved_catalogue_is_loaded(store: CatalogStore) -> None:
     """S3-06: tools are remembered."""
     assert store.load(KEY) is None
     assert store.save(KEY, CATALOG)
@@ -161,7 +161,7 @@ def test_a_file_that_cannot_be_used_is_replaced_by_the_next_catalogue(store: Cat
     assert store.load(KEY) == CATALOG
 
 
-def test_what_another_user_has_put_there_is_not_believed(
+def test_a_file_of_another_user_is_ignored(
     store: CatalogStore, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(store)
@@ -183,7 +183,7 @@ def test_a_catalogue_that_is_too_large_is_neither_written_nor_read(
 
 
 @pytest.mark.parametrize("value", [object(), {1: {2, 3}}], ids=["object", "set"])
-def test_what_cannot_be_written_is_not_remembered_and_that_is_logged(
+def test_a_catalogue_that_is_not_json_is_not_saved_and_logged(
     value: object, store: CatalogStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     """S3-22: a failure to remember is logged, and nothing else."""
@@ -284,7 +284,7 @@ def test_what_nobody_has_read_for_half_a_year_is_removed(store: CatalogStore) ->
 def test_of_very_many_those_are_removed_that_were_not_read_for_longest(
     store: CatalogStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """But for those of the last day: somebody may have very many."""
+    """Except those of the last day, because a person may have very many servers."""
     monkeypatch.setattr(_store, "MOST_FILES", 2)
     paths = [aged(store, f"{number}.json", days) for number, days in enumerate((0.1, 0.2, 0.3, 2, 3))]
     store.tidy()

@@ -97,7 +97,7 @@ def test_a_tool_without_arguments_takes_none(schema: dict[str, Any]) -> None:
         ({"type": "string", "default": "x"}, {"type": "string", "description": 'Default: "x".'}),
     ],
 )
-def test_what_is_said_of_a_value_stays_as_far_as_providers_take_it(schema: Any, converted: Any) -> None:
+def test_keywords_that_providers_accept_are_kept(schema: Any, converted: Any) -> None:
     assert member(schema) == converted
 
 
@@ -111,7 +111,7 @@ def test_what_is_said_of_a_value_stays_as_far_as_providers_take_it(schema: Any, 
         ({"anyOf": [STRING, {"type": "null"}]}, {"anyOf": [STRING, {"type": "null"}]}),
     ],
 )
-def test_what_was_optional_may_be_null(schema: Any, converted: Any) -> None:
+def test_an_optional_member_may_be_null(schema: Any, converted: Any) -> None:
     assert strict(x=schema)["properties"]["x"] == converted
 
 
@@ -184,7 +184,7 @@ def test_references_stay_references_also_to_themselves() -> None:
         ({"type": "array", "items": [STRING]}, "arguments.x.items is not an object"),
     ],
 )
-def test_what_has_no_strict_form_is_used_as_it_is_and_that_is_logged(
+def test_a_schema_without_a_strict_form_is_unchanged_and_logged(
     schema: Any, words: str, caplog: pytest.LogCaptureFixture, said: Said
 ) -> None:
     """S1-25: nothing is lost, and the log says whose schema it is, and why."""
@@ -210,7 +210,7 @@ def test_what_has_no_strict_form_is_used_as_it_is_and_that_is_logged(
         ({"properties": []}, "arguments has properties, which is not an object"),
     ],
 )
-def test_a_root_that_has_no_strict_form_is_told(schema: Any, words: str) -> None:
+def test_a_root_without_a_strict_form_is_reported(schema: Any, words: str) -> None:
     found = strict_schema(schema)
     assert (found.schema, found.is_strict, found.problem) == (schema, False, words)
 
@@ -259,7 +259,7 @@ class TestRestore:
         assert found.restore({"x": {"b": None, "c": "y"}}) == {"x": {"c": "y"}}
         assert found.restore({"x": None}) == {}
 
-    def test_what_is_not_of_the_schema_is_left_as_it_is(self) -> None:
+    def test_members_that_are_not_in_the_schema_are_left_alone(self) -> None:
         found = strict_schema({"type": "object", "properties": {"a": STRING}, "required": ["a"]})
         assert found.restore({"a": None}) == {"a": None}
         assert found.restore({"a": {"b": None}, "c": None}) == {"a": {"b": None}, "c": None}

@@ -1,4 +1,4 @@
-"""A tool in the catalogue: what is kept of a listing, and that nobody can change it."""
+"""A tool of the catalogue keeps the listed data, and is immutable."""
 
 from __future__ import annotations
 

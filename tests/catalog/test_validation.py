@@ -97,8 +97,8 @@ def test_a_list_of_required_names_that_cannot_be_read_requires_nothing(required:
     assert checks({"type": "object", "required": required}, "required").check_arguments("find", {}) == {}
 
 
-def test_who_wants_no_checks_pays_for_none() -> None:
-    """What a schema is checked with is imported when the first one is."""
+def test_mode_off_checks_nothing() -> None:
+    """The validator is imported when the first schema is checked."""
     code = (
         "import sys, mcp_actors.catalog as c, mcp.types as t\n"
         "tool = t.Tool(name='find', input_schema={'type': 'object', 'required': ['q']})\n"
@@ -171,7 +171,7 @@ LOOP["again"] = [LOOP]
         ),
     ],
 )
-def test_what_cannot_be_written_as_json_is_found(value: Any, path: tuple[Any, ...], problem: str) -> None:
+def test_a_value_that_cannot_be_written_as_json_is_named(value: Any, path: tuple[Any, ...], problem: str) -> None:
     error = refusal({"type": "object"}, {"fine": [1], "q": value}, "required")
     assert problem in problem_of(error)
     assert error.path == ("q", *path)
@@ -203,7 +203,9 @@ PYTHON_VALUES = st.recursive(
 
 @pytest.mark.parametrize("mode", ["required", "schema"])
 @given(arguments=st.dictionaries(st.text(), PYTHON_VALUES, max_size=3))
-def test_what_is_checked_and_sent_is_what_the_sdk_would_write(mode: Validation, arguments: dict[str, Any]) -> None:
+def test_arguments_are_checked_and_sent_as_the_sdk_would_write_them(
+    mode: Validation, arguments: dict[str, Any]
+) -> None:
     params = mcp.types.CallToolRequestParams(name="find", arguments=arguments)
     written = params.model_dump(by_alias=True, mode="json", exclude_none=True)["arguments"]
     sent = checks({"type": "object"}, mode).check_arguments("find", arguments)
@@ -212,7 +214,7 @@ def test_what_is_checked_and_sent_is_what_the_sdk_would_write(mode: Validation, 
     assert again.model_dump(by_alias=True, mode="json", exclude_none=True)["arguments"] == written
 
 
-def test_a_schema_sees_what_the_server_will_see() -> None:
+def test_a_schema_is_applied_to_the_arguments_as_sent() -> None:
     schema = having(day={"type": "string", "pattern": "^2020-"}, pair={"type": "array"}, ratio={"type": "number"})
     sent = checks(schema).check_arguments("find", {"day": datetime.date(2020, 1, 2), "pair": (1, 2)})
     assert sent == {"day": "2020-01-02", "pair": [1, 2]}
@@ -223,7 +225,7 @@ def test_a_schema_sees_what_the_server_will_see() -> None:
 
 
 @pytest.mark.parametrize("mode", ["required", "schema"])
-def test_who_changes_the_arguments_after_the_call_changes_nothing(mode: Validation) -> None:
+def test_arguments_that_change_after_the_check_are_sent_unchanged(mode: Validation) -> None:
     arguments: dict[str, Any] = {"rows": [{"id": 1}]}
     sent = checks(having(), mode).check_arguments("find", arguments)
     arguments["rows"][0]["id"] = object()
@@ -235,7 +237,7 @@ def test_any_mapping_will_do() -> None:
     assert checks(having(), "required").check_arguments("find", MappingProxyType({"a": 1})) == {"a": 1}
 
 
-def test_no_arguments_stay_no_arguments() -> None:
+def test_none_as_arguments_stays_none() -> None:
     assert checks(having()).check_arguments("find", None) is None
     assert checks(having()).check_arguments("find", {}) == {}
 
@@ -251,7 +253,7 @@ def test_off_means_off() -> None:
 # --- the whole schema -----------------------------------------------------------------------------------------------
 
 
-def test_the_offending_argument_is_told_by_its_path(said: Said) -> None:
+def test_the_offending_argument_is_named_by_its_path(said: Said) -> None:
     schema = having(filter=having(rows={"type": "array", "items": having(id=INTEGER)}, limit=INTEGER))
     error = refusal(schema, {"filter": {"rows": [{"id": 1}, {"id": "2"}]}})
     said("an argument of the wrong type", str(error))
@@ -380,7 +382,7 @@ def test_a_broken_schema_breaks_no_call_and_is_logged_once(
     assert caplog.records[-1].levelno == logging.WARNING
 
 
-def test_what_a_broken_schema_requires_is_still_required() -> None:
+def test_required_arguments_of_a_broken_schema_are_still_required() -> None:
     assert refusal({**having(a={"type": "nonsense"}), "required": ["a"]}, {}).path == ("a",)
 
 
@@ -459,7 +461,7 @@ YEARS: Final[dict[str, tuple[dict[str, Any], Any]]] = {
 
 @pytest.mark.parametrize("case", YEARS)
 def test_no_schema_takes_more_than_its_time(case: str) -> None:
-    """Nothing else runs meanwhile. What was not found out in time is not told, and the call is made."""
+    """Nothing else runs meanwhile, so a check that exceeds its time is given up, and the call is sent."""
     schema, value = YEARS[case]
     found = checks(schema)
     for _ in range(2):
@@ -495,7 +497,7 @@ def test_a_value_that_is_too_large_to_be_checked_is_not(caplog: pytest.LogCaptur
 
 @pytest.fixture
 def impatience() -> Iterator[None]:
-    """Whoever asks a server that does not answer gives up soon."""
+    """Limit the time that a connection to an unreachable host may take."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(0.5)
     yield
@@ -529,7 +531,7 @@ def test_of_several_tools_of_one_name_the_first_counts() -> None:
     assert found.check_arguments("find", {}) == {}
 
 
-def test_another_listing_is_what_counts_from_then_on() -> None:
+def test_checks_are_updated_for_another_listing() -> None:
     before = checks(having(a={"const": 1}))
     before.check_arguments("find", {"a": 1})
     after = before.updated([tool(having(a={"const": True})), tool(REQUIRED, name="new")])
@@ -541,7 +543,7 @@ def test_another_listing_is_what_counts_from_then_on() -> None:
     assert after.updated([]).check_arguments("new", {}) == {}
 
 
-def test_what_is_known_of_a_schema_is_kept_while_it_does_not_change(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_compiled_schema_is_kept_until_it_changes(caplog: pytest.LogCaptureFixture) -> None:
     found = checks({"type": "nonsense"})
     for _ in range(3):
         found = found.updated([tool({"type": "nonsense"})])

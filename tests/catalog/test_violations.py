@@ -1,4 +1,4 @@
-"""What is wrong with a value, in words that fit on a line and give nothing away."""
+"""Violations are described in one line, without secrets."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_by_default_there_are_none() -> None:
 
 
 @pytest.mark.parametrize("function", [answer, Agent("k").answer, Agent("k"), functools.partial(answer), False, None])
-def test_whatever_is_async_and_takes_what_it_is_given_will_do(function: Any) -> None:
+def test_any_async_callable_with_the_right_parameters_is_accepted(function: Any) -> None:
     for field in ("sampling", "elicitation", "logging", "message"):
         assert getattr(Callbacks(**{field: function}), field) is function
 
@@ -77,7 +77,7 @@ def test_whatever_is_async_and_takes_what_it_is_given_will_do(function: Any) -> 
         ("timeout", True, "timeout=True is not valid; give a positive number of seconds, or math.inf, or None"),
     ],
 )
-def test_what_cannot_be_used_is_refused_by_name(field: str, value: object, message: str) -> None:
+def test_an_invalid_callback_is_refused_and_named(field: str, value: object, message: str) -> None:
     arguments: dict[str, Any] = {field: value}
     with pytest.raises(ConfigError) as caught:
         Callbacks(**arguments)

@@ -1,4 +1,4 @@
-"""Servers that are reached over HTTP: what may be written down, and what is refused in which words."""
+"""Servers over HTTP: valid options, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Flow(httpx2.Auth):
 
 @pytest.mark.parametrize("kind", [Http, Sse])
 class TestBoth:
-    """What `Http` and `Sse` have in common."""
+    """The common fields of `Http` and `Sse`."""
 
     def test_a_refusal_names_the_one_that_it_is_about(self, kind: type[Any]) -> None:
         assert str(refusal(kind, "ftp://example.com")).startswith(f"{kind.__name__}: url")

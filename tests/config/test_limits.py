@@ -58,12 +58,12 @@ def test_the_defaults_are_far_above_what_servers_list() -> None:
     assert limits.max_message_values == 250_000
 
 
-def test_what_is_within_them_is_kept_as_it_is() -> None:
+def test_a_tool_within_the_limits_is_kept() -> None:
     tools = [tool("a"), tool("b", output_schema=SCHEMA, annotations={}, meta={"x": [1, None, 2.5, True]}), tool("a")]
     assert admitted(Limits(), *tools) == (tools, [])
 
 
-def test_a_tool_over_a_limit_is_left_out_and_told_and_the_others_are_kept(said: Said) -> None:
+def test_a_tool_over_a_limit_is_left_out_and_the_others_are_kept(said: Said) -> None:
     tools = [tool("a"), tool("b", description="x" * 11), tool("c")]
     kept, [error] = admitted(Limits(max_text_chars=10), *tools)
     assert [each.name for each in kept] == ["a", "c"]
@@ -83,7 +83,7 @@ def test_too_many_tools_are_a_failure_of_the_listing(said: Said) -> None:
 
 @pytest.mark.parametrize("part", ["input_schema", "output_schema", "annotations", "meta"])
 @pytest.mark.parametrize("depth", [65, 20_000])
-def test_a_value_that_is_nested_too_deeply_is_no_recursion_error(part: str, depth: int) -> None:
+def test_a_value_that_is_nested_too_deeply_does_not_recurse(part: str, depth: int) -> None:
     [message] = left_out(Limits(), tool("read", **{part: nested(depth)}))
     assert message == (
         f"server 'docs': tool 'read' is left out: the JSON of its {words(part)} is nested {depth} levels deep, and the "
@@ -100,7 +100,7 @@ def test_a_value_that_holds_itself_is_nested_too_deeply() -> None:
 
 
 @pytest.mark.parametrize("part", ["input_schema", "output_schema", "annotations", "meta"])
-def test_a_value_of_too_many_bytes_is_told(part: str) -> None:
+def test_a_value_of_too_many_bytes_is_reported(part: str) -> None:
     limits = Limits(max_schema_bytes=1000)
     assert left_out(limits, tool("read", **{part: {"a": "x" * 980}})) == []
     [message] = left_out(limits, tool("read", **{part: {"a": "é" * 500}}))
@@ -131,7 +131,7 @@ def test_tools_that_are_each_within_the_limits_can_be_too_much_together(said: Sa
     said("a list of too many bytes", str(caught.value))
 
 
-def test_what_is_left_out_counts_as_listed() -> None:
+def test_tools_that_are_left_out_count_towards_the_size_of_the_list() -> None:
     """Otherwise a list could go on for ever."""
     meter = ListMeter("docs", "tools", Limits(max_list_bytes=10_000, max_text_chars=100))
     assert not meter.admits(tool("a", description="x" * 9_000))

@@ -1,4 +1,4 @@
-"""What may be shown of a command line."""
+"""Credentials in command lines and URLs are masked."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def test_a_word_that_is_not_offered_is_refused_with_those_that_are(field: str, v
 
 
 @pytest.mark.parametrize("transport", ["https://user:hunter2@example.com", {"command": "hunter2"}, None])
-def test_what_is_no_transport_is_refused_without_being_shown(transport: Any, said: Said) -> None:
+def test_an_invalid_transport_is_refused_without_being_shown(transport: Any, said: Said) -> None:
     with pytest.raises(ConfigError) as caught:
         ServerConfig("docs", transport)
     kind = type(transport).__name__

@@ -41,7 +41,7 @@ def test_an_undefined_variable_is_named_with_its_place() -> None:
     assert str(caught.value).startswith("servers.docs.cwd: environment variable 'NAME' is not set; set it, or give")
 
 
-def test_what_comes_of_it_is_checked_as_if_it_had_been_written() -> None:
+def test_an_expanded_option_is_validated() -> None:
     template = TransportTemplate("url", {"url": "${URL}", "headers": {"A": "${A}"}, "auth": "${TOKEN}"})
     environ = {"URL": "https://example.com/mcp", "A": "a", "TOKEN": "t"}
     made = template.resolve(environ, where="docs")
@@ -70,7 +70,7 @@ def test_what_comes_of_it_is_checked_as_if_it_had_been_written() -> None:
         ("http", {"url": "ftp://${A}", "max_connections": 0}, "max_connections=0 is not valid"),
     ],
 )
-def test_what_can_be_checked_before_is_checked_before(kind: Any, options: dict[str, Any], problem: str) -> None:
+def test_options_without_variables_are_validated_at_once(kind: Any, options: dict[str, Any], problem: str) -> None:
     with pytest.raises((ConfigError, TypeError), match=problem):
         TransportTemplate(kind, options)
 
@@ -87,7 +87,7 @@ def test_its_repr_shows_no_credential() -> None:
     assert "s3cret" not in repr(TransportTemplate("stdio", {"command": "${A}", "args": ["--token", "s3cret"]}))
 
 
-def test_what_came_of_a_url_is_shown_as_it_was_written() -> None:
+def test_an_expanded_url_is_shown_as_it_was_written() -> None:
     template = TransportTemplate("http", {"url": "https://${HOST}/${TOKEN}/mcp?key=${TOKEN}"})
     made = template.resolve({"HOST": "example.com", "TOKEN": "s3cret"}, where="docs")
     assert isinstance(made, Http)

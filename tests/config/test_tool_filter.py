@@ -1,4 +1,4 @@
-"""Which tools are shown: to everybody, by names and patterns, and to somebody, by asking."""
+"""Tools are filtered by names and patterns for everyone, and by a predicate per agent."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_without_arguments_everything_is_shown() -> None:
         ({"patterns": ["read_*"], "deny": ["read_all"]}, {"read_file"}),
     ],
 )
-def test_names_and_patterns_say_what_is_shown(arguments: dict[str, Any], names: set[str]) -> None:
+def test_names_and_patterns_select_the_tools(arguments: dict[str, Any], names: set[str]) -> None:
     assert shown(ToolFilter(**arguments)) == names
 
 
@@ -62,7 +62,7 @@ def test_upper_and_lower_case_differ() -> None:
 
 
 def test_a_name_of_several_lines_is_matched_as_a_whole() -> None:
-    """What is hidden must not be shown for an odd character at its end, nor the other way round."""
+    """An odd character at the end of a name must not show a hidden tool, nor hide a shown one."""
     assert not ToolFilter(patterns=["read_file"]).shows("read_file\n")
     assert not ToolFilter(patterns=["!delete*"]).shows("delete\nall")
 
@@ -118,7 +118,7 @@ def test_a_value_that_cannot_be_meant_is_refused(arguments: dict[str, Any], mess
         ({"patterns": ["a*", "!a*"]}, "patterns has both 'a*' and '!a*'; remove one of them"),
     ],
 )
-def test_what_contradicts_itself_is_refused_and_both_are_named(arguments: dict[str, Any], message: str) -> None:
+def test_contradictory_values_are_refused_and_both_are_named(arguments: dict[str, Any], message: str) -> None:
     """S4-26: an option against another."""
     with pytest.raises(ConfigError) as caught:
         ToolFilter(**arguments)
@@ -143,7 +143,7 @@ def test_it_is_frozen() -> None:
 
 
 class TestPredicate:
-    def test_it_decides_by_agent_and_run_what_each_is_offered(self) -> None:
+    def test_the_predicate_decides_by_agent_and_run(self) -> None:
         """S1-22: per agent and run; who asks changes nothing for the others."""
 
         def predicate(tool: CatalogTool, context: ToolContext) -> bool:
@@ -157,7 +157,7 @@ class TestPredicate:
         assert permitted(tools, filters, ToolContext("editor")) == (tools[0], tools[2])
         assert permitted(tools, {}, reader) == tools
 
-    def test_it_needs_to_know_for_whom(self, said: Said) -> None:
+    def test_the_predicate_needs_a_context(self, said: Said) -> None:
         """S1-24: without a context there is an error that says what to give; without a predicate none is needed."""
         tools = (tool("a", "x"), tool("b", "x"))
         assert permitted(tools, {"b": ToolFilter(deny=["x"])}) == tools
@@ -166,7 +166,7 @@ class TestPredicate:
         said("predicate without a context", str(caught.value))
         assert (caught.value.source, caught.value.path) == ("ToolFilter", "servers.b.tools.predicate")
 
-    def test_it_cannot_change_what_others_see(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_the_predicate_cannot_change_the_catalogue(self, caplog: pytest.LogCaptureFixture) -> None:
         """S1-22: what it is given refuses every change, so the catalogue stays what it was."""
 
         def greedy(tool: Any, context: ToolContext) -> bool:
@@ -223,7 +223,7 @@ class TestPredicate:
                 ToolFilter(predicate=given)
             assert str(caught.value).startswith(f"ToolFilter: predicate=<async function> is not valid; {remedy}")
 
-    def test_what_turns_out_to_be_async_hides_the_tool(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_predicate_that_returns_an_awaitable_hides_the_tool(self, caplog: pytest.LogCaptureFixture) -> None:
         async def ask() -> bool:
             return True
 

@@ -47,7 +47,7 @@ class TestSecret:
         with pytest.raises(TypeError, match=r"reveal\(\)"):
             pickle.dumps(ServerConfig("docs", Stdio("docs", env={"TOKEN": secret})))
 
-    def test_no_dump_of_what_it_is_in_shows_it(self) -> None:
+    def test_no_dump_of_a_container_shows_a_secret(self) -> None:
         """B-19."""
 
         @dataclasses.dataclass
@@ -101,10 +101,10 @@ class TestExpand:
     def test_references_are_replaced_and_all_else_stays(self, text: str, expanded: str) -> None:
         assert expand(text, {"A": "1", "B_2": "2", "EMPTY": ""}, where=WHERE) == expanded
 
-    def test_what_a_variable_holds_is_not_expanded_again(self) -> None:
+    def test_the_value_of_a_variable_is_not_expanded_again(self) -> None:
         assert expand("${A}", {"A": "${B} ${", "B": "x"}, where=WHERE) == "${B} ${"
 
-    def test_variables_that_hold_each_other_are_no_cycle(self) -> None:
+    def test_variables_that_refer_to_each_other_do_not_loop(self) -> None:
         assert expand("${A:-${B}}", {"A": "${B}", "B": "${A}"}, where=WHERE) == "${B}"
 
     def test_defaults_may_be_nested_but_not_without_a_bound(self) -> None:
@@ -227,7 +227,7 @@ class TestResolve:
         assert "surrogate" in str(caught.value)
         assert "hunter2" not in "".join(traceback.format_exception_only(caught.value))
 
-    async def test_what_the_system_has_given_can_be_given_back(self) -> None:
+    async def test_undecodable_bytes_from_the_environment_can_be_passed_on(self) -> None:
         """A byte of another encoding is half a surrogate pair to Python."""
         value = os.fsdecode(b"latin-1 \xfc")
         assert await resolve_env({"A": "${X}"}, {"X": value}, where="servers.docs.env") == {"A": value}

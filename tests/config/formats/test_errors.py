@@ -1,4 +1,4 @@
-"""What is wrong with a configuration is said for each entry: where, what was found, what is expected."""
+"""Errors in a configuration name the entry, what was found and what is expected."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_an_invalid_entry_is_an_error_with_its_place_and_a_remedy(
         ({"command": "x", "mcp_actors": {"required": True, "connect": "lazy"}}, "connect='lazy' is not valid"),
     ],
 )
-def test_what_contradicts_itself_is_refused_and_both_are_named(tmp_path: Path, entry: object, both: str) -> None:
+def test_contradictory_values_are_refused_and_both_are_named(tmp_path: Path, entry: object, both: str) -> None:
     """S4-26, S4-29."""
     problem = wrong(tmp_path, entry)
     assert both in problem
@@ -133,7 +133,7 @@ def test_what_contradicts_itself_is_refused_and_both_are_named(tmp_path: Path, e
 
 class TestNames:
     def test_two_servers_of_one_name_are_both_refused(self, tmp_path: Path) -> None:
-        """S2-07: which of the two was meant nobody knows."""
+        """S2-07: either of the two may be the one that was meant."""
         content = '{"mcpServers": {"a": {"command": "x"}, "b": {"command": "y"}, "a": {"command": "z"}}}'
         loaded = load(tmp_path, content)
         assert [server.name for server in loaded.servers] == ["b"]
@@ -211,7 +211,7 @@ class TestAWholeFile:
             (b'{"a": "\xff"}', "mcp.json", "the file is not valid UTF-8 (at byte 7)"),
         ],
     )
-    def test_a_file_that_says_nothing_is_one_error_and_no_servers(
+    def test_an_invalid_file_is_one_error_and_no_servers(
         self, tmp_path: Path, content: str | bytes, name: str, row: str, said: Said
     ) -> None:
         """S3-02, S4-41."""
@@ -232,7 +232,7 @@ class TestAWholeFile:
         loaded = load(tmp_path, content)
         assert (loaded.servers, loaded.errors, loaded.warnings) == ((), (), ())
 
-    def test_an_error_holds_nothing_of_what_was_read(self, tmp_path: Path) -> None:
+    def test_an_error_keeps_no_reference_to_the_content(self, tmp_path: Path) -> None:
         for content in (
             '{"mcpServers": {"a": "s3cret"}',
             '{"mcpServers": {"a": {"command": 3, "env": {"A": "s3cret"}}}}',

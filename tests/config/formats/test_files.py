@@ -1,4 +1,4 @@
-"""Whatever is at a path, reading it ends, and ends in servers or in one error."""
+"""Reading any path terminates, with servers or with one error."""
 
 from __future__ import annotations
 

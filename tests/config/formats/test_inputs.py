@@ -1,4 +1,4 @@
-"""What a configuration wants to be told by a person is asked for once, and only if a server needs it."""
+"""Inputs of a configuration are asked for once, and only if a server needs them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_an_input_that_several_servers_need_is_asked_for_once(tmp_path: Path) ->
     assert first.transport.resolve({}, where="a") == Stdio("x", ("s3cret", "s3cret!"))
 
 
-def test_nobody_is_asked_for_a_server_that_is_disabled_or_wrong(tmp_path: Path) -> None:
+def test_inputs_of_a_disabled_or_invalid_server_are_not_asked_for(tmp_path: Path) -> None:
     """S3-01."""
 
     def ask(question: Input) -> str:

@@ -102,9 +102,7 @@ def test_arguments_begin_there_in_files_of_vs_code_only(home: Path) -> None:
     assert loaded.servers[0].transport == Stdio("x", (f"{home}/a", "-p", "a/~/b", str(home)))
 
 
-def test_what_looks_like_a_variable_in_the_name_of_a_folder_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_whose_name_looks_like_a_variable_is_literal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "${NO_SUCH_VARIABLE}"
     monkeypatch.setenv("HOME", str(folder / "home"))
     made = stdio(folder, {"command": "~/x", "cwd": "sub"}, ".mcp.json")

@@ -257,7 +257,7 @@ class TestHowAServerIsReached:
         entry = {"command": "server.py", "cwd": str(tmp_path)}
         assert one(tmp_path, entry).transport == Stdio(sys.executable, ("server.py",), cwd=tmp_path)
 
-    def test_a_command_that_is_no_script_of_ours_is_left_alone(self, tmp_path: Path) -> None:
+    def test_a_command_that_is_not_a_script_is_not_changed(self, tmp_path: Path) -> None:
         assert one(tmp_path, {"command": "/nowhere/server.py"}).transport == Stdio("/nowhere/server.py")
 
     def test_a_text_that_is_neither_is_an_error(self, tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ class TestDisabled:
         """S4-41."""
         assert one(tmp_path, {"command": "x", **entry}) == ServerConfig("docs", Stdio("x"), enabled=False)
 
-    def test_what_is_wrong_with_it_is_only_a_warning(self, tmp_path: Path) -> None:
+    def test_an_error_in_a_disabled_entry_is_only_a_warning(self, tmp_path: Path) -> None:
         loaded = load(tmp_path, {"mcpServers": {"docs": {"disabled": True}}})
         assert (loaded.servers, loaded.errors) == ((), ())
         [warning] = loaded.warnings
@@ -318,7 +318,7 @@ class TestKeysThatChangeNothing:
             ({"url": "https://example.com", "env": {"A": "b"}}, "env", "a server with a command"),
         ],
     )
-    def test_what_is_for_the_other_kind_of_server_is_a_warning(
+    def test_a_key_for_the_other_kind_of_server_is_a_warning(
         self, tmp_path: Path, entry: dict[str, Any], key: str, what: str
     ) -> None:
         _, warning = warned(tmp_path, entry)

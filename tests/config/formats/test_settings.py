@@ -1,4 +1,4 @@
-"""What only this package knows stands under ``mcp_actors``, and is checked as in Python."""
+"""Settings of this package are under ``mcp_actors`` in an entry, and are validated as in Python."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_so_can_those_of_a_command(tmp_path: Path) -> None:
     assert one(tmp_path, {"command": "x", "mcp_actors": settings}) == expected
 
 
-def test_what_is_not_encrypted_can_be_allowed(tmp_path: Path) -> None:
+def test_unencrypted_http_can_be_allowed(tmp_path: Path) -> None:
     plain = "http://example.com/mcp"
     assert one(tmp_path, {"url": plain, "mcp_actors": {"allow_insecure": True}}).transport == Http(
         plain, allow_insecure=True
@@ -86,7 +86,7 @@ def test_what_is_not_encrypted_can_be_allowed(tmp_path: Path) -> None:
 
 
 def test_nothing_of_a_server_was_forgotten() -> None:
-    """Whatever a server can be configured with stands in the entry, under the key, or takes a function."""
+    """Every option of a server is in the entry, in the settings, or takes a function."""
     elsewhere = {"name", "transport", "enabled", "source", "middleware", "callbacks", "extensions"}
     assert {attribute.name for attribute in attrs.fields(ServerConfig)} - elsewhere <= SETTABLE
 
@@ -119,7 +119,7 @@ def test_an_invalid_setting_is_an_error(tmp_path: Path, settings: Any, row: str,
     said(row, wrong(tmp_path, {"command": "x", "mcp_actors": settings}))
 
 
-def test_what_a_group_needs_is_known_also_if_it_could_not_be_loaded(tmp_path: Path) -> None:
+def test_an_invalid_entry_can_still_be_required(tmp_path: Path) -> None:
     servers = {
         "a": {"required": True},
         "b": {"mcp_actors": {"required": True}},

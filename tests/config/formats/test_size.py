@@ -1,4 +1,4 @@
-"""What is far larger than anybody writes is an error, and takes no time."""
+"""A configuration far larger than people write is an error, and is refused quickly."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_number_of_too_many_digits_fails_its_server_only(key: str) -> None:
 
 
 @pytest.mark.parametrize("document", [{TOO_LONG: 1}, {"mcpServers": {TOO_LONG: {}}}, {"mcpServers": {True: {}}}])
-def test_a_number_is_no_name(document: dict[Any, Any]) -> None:
+def test_a_number_is_not_a_valid_name(document: dict[Any, Any]) -> None:
     [error] = load_config(document).errors
     assert "<an int>" in str(error) or "<a bool>" in str(error)
 
