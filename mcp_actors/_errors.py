@@ -1,8 +1,8 @@
 """The error tree of the package.
 
 Every message says who failed, what happened and what to do about it. Errors of the kernel speak of actors, errors of
-the MCP layer of servers; a `ServerRef` never raises the former. What a server itself answers (`mcp.MCPError`) is not
-in this tree and passes through unchanged.
+the MCP layer of servers; a `ServerRef` never raises the former. An error that a server answers (`mcp.MCPError`)
+is not in this tree and passes through unchanged.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class McpActorsError(_pickling.Portable):
 
 
 class ActorError(McpActorsError):
-    """Something went wrong with an actor; ``actor`` is its name."""
+    """Base of errors about an actor; ``actor`` is its name."""
 
     def __init__(self, message: str, *, actor: str) -> None:
         super().__init__(message)
@@ -65,7 +65,7 @@ class ActorError(McpActorsError):
 
 
 class ActorStopped(ActorError):
-    """The actor is not running and will not come back by itself.
+    """The actor has stopped and will not restart by itself.
 
     ``restart_child`` on its supervisor reopens the same mailbox, if the child is still in the supervisor's table.
 
@@ -80,15 +80,15 @@ class ActorStopped(ActorError):
 
 
 class ActorCrashed(ActorError):
-    """The incarnation that served the message ended before it answered, by a crash or a restart.
+    """The incarnation that handled the message ended before it answered, by a crash or a restart.
 
-    The message may have had its effect. ``__cause__`` says why the incarnation ended, as far as it was known when the
-    caller was answered.
+    The effect of the message is unknown. ``__cause__`` is the reason of the end, as far as it was known when the caller
+    was answered.
     """
 
 
 class ActorStartError(ActorError):
-    """An actor did not start. ``actor`` names it; ``__cause__`` is the exception out of its ``running()``."""
+    """An actor did not start. ``actor`` is its name; ``__cause__`` is the exception from its ``running()``."""
 
 
 class RestartLimitReached(ActorError):
@@ -96,11 +96,11 @@ class RestartLimitReached(ActorError):
 
 
 class MailboxFull(ActorError, trio.WouldBlock):
-    """The mailbox holds as many messages as it may, and its overflow policy (or ``tell_nowait``) does not wait."""
+    """The mailbox is full, and its overflow policy (or ``tell_nowait``) does not wait."""
 
 
 class ChildError(ActorError):
-    """A supervisor refused a change of its child table; ``reason`` says why, in OTP's words."""
+    """A supervisor refused a change of its child table; ``reason`` is the reason in OTP's terms."""
 
     def __init__(self, message: str, *, actor: str, reason: ChildProblem) -> None:
         super().__init__(message, actor=actor)
@@ -111,7 +111,7 @@ class ChildError(ActorError):
 
 
 class ServerError(McpActorsError):
-    """Something went wrong with a server; ``server`` is its configured name."""
+    """Base of errors about a server; ``server`` is its configured name."""
 
     def __init__(self, message: str, *, server: str) -> None:
         super().__init__(message)
@@ -122,11 +122,11 @@ class ConnectFailed(ServerError):
     """A connection could not be made.
 
     Attributes:
-        phase: how far it came: ``"configure"``, ``"open"`` (process or socket), ``"negotiate"``, ``"list_tools"``.
+        phase: the step that failed: ``"configure"``, ``"open"`` (process or socket), ``"negotiate"``, ``"list_tools"``.
         exit_code: the exit code of its process, negative for a signal; None if it still ran or has no process.
         stderr_tail: the last text that its process wrote to stderr; empty if it wrote nothing.
         http_status: the HTTP status that refused it, for example 401; None if no such answer came.
-        hopeless: True if trying again cannot help before something is changed (a command that does not exist).
+        hopeless: True if a retry cannot help until something is changed (a command that does not exist).
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class ConnectFailed(ServerError):
 
 
 class ConnectionLost(ServerError):
-    """The connection ended while the request was with the server. ``__cause__`` says why, as far as it is known.
+    """The connection was lost after the request was sent. ``__cause__`` is the reason, as far as it is known.
 
     Over HTTP each request has a connection of its own: it may be lost alone, and an answer that cannot be understood
     counts as lost. Other requests and the session go on.
@@ -191,7 +191,7 @@ class RequestTimedOut(ServerError, TimeoutError):
 
 
 class ServerUnavailable(ServerError):
-    """The server is not serving: its restarts are spent, it was stopped, or its group was left.
+    """The server is not available: its restarts are spent, it was stopped, or its group was closed.
 
     Or it serves, but its circuit breaker is open: its last requests failed, and this one was not sent.
 
@@ -227,8 +227,8 @@ class HttpStatusError(ServerError):
     An error in MCP's own terms stays an `mcp.MCPError`, also where the specification gives it a status.
 
     Attributes:
-        status: the HTTP status, for example 429; a redirect that is not followed has one too.
-        retry_after: seconds that the server asks to wait, at most an hour; None if it did not ask.
+        status: the HTTP status, for example 429, or that of a redirect which is not followed.
+        retry_after: seconds that the server asks to wait, at most an hour; None if it does not ask.
     """
 
     def __init__(self, message: str, *, server: str, status: int, retry_after: float | None = None) -> None:
@@ -238,11 +238,11 @@ class HttpStatusError(ServerError):
 
 
 class ToolNotFound(ServerError):
-    """There is no such tool, as far as is known; ``server`` is the server it was looked for on, or ``"*"``."""
+    """The tool was not found. ``server`` is the server that was searched, or ``"*"`` for all."""
 
 
 class NotSupported(ServerError):
-    """Something was asked for that one side does not offer. Nothing came of it, and asking again will not help.
+    """A feature was requested that one side does not support. It had no effect, and a retry will not help.
 
     Attributes:
         capability: what is not offered. By the server, one of the attributes of ``ServerInfo.supports``, such as

@@ -17,11 +17,11 @@ _PACKAGE = __name__.partition(".")[0]
 def publish(module: str, namespace: Mapping[str, object]) -> None:
     """Give a public home to every class and function in `namespace` that a private module of this package defines.
 
-    That home is the façade for the names that the façade offers, and `module` for all others. The last line of a
+    The home is the façade for the names that the façade offers, and `module` for all others. The last line of a
     folder's ``__init__`` is ``publish(__name__, globals())``; a single file below the folders ends with a call for the
     folder that exports its names.
 
-    What has a public home already keeps it, so a name may be re-exported by several modules. Names that begin with an
+    A thing that has a public home keeps it, so a name may be re-exported by several modules. Names that begin with an
     underscore, constants, type aliases and things of other packages are left alone.
 
     `typing.get_type_hints` on a published *class* looks names up in its public home, so its caller must pass the
@@ -37,7 +37,7 @@ def publish(module: str, namespace: Mapping[str, object]) -> None:
         if name.startswith("_") or not isinstance(thing, (type, FunctionType)):
             continue
         if _is_private(thing.__module__):
-            # What the façade offers under this name may be another thing: there are doors for Trio and for asyncio.
+            # The façade may offer another thing under this name: `open_servers` exists for Trio and for asyncio.
             home = homes.get(name)
             offered = home is not None and f"{thing.__module__}.".startswith(f"{home}.")
             thing.__module__ = _PACKAGE if offered else module

@@ -12,7 +12,7 @@ from typing import Any, Final
 __all__ = ["LEAST", "bytes_in", "measured", "walk"]
 
 LEAST: Final = 8
-"""Bytes that every value counts for. What data costs grows with the number of its values: a million times ``1`` takes
+"""Bytes that every value counts for. The cost of data grows with the number of its values: a million times ``1`` takes
 longer to handle than a million letters."""
 
 
