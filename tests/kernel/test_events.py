@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from datetime import UTC, datetime
 from typing import Any
 
@@ -66,6 +67,15 @@ class Uninterested(list[Event]):
 
     def __call__(self, event: Event, /) -> None:
         self.append(event)
+
+
+async def test_an_event_can_be_pickled() -> None:
+    events: list[Event] = []
+    async with open_actor(Host(), name="host", observers=[events.append]):
+        pass
+    copies = pickle.loads(pickle.dumps(events))
+    assert copies == events
+    assert [copy.at for copy in copies] == [event.at for event in events]
 
 
 async def test_requests_are_no_events_while_no_observer_wants_them() -> None:

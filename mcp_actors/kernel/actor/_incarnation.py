@@ -211,8 +211,6 @@ class Incarnation:
 
     async def wait_started(self) -> None:
         """Wait until it serves, or its start has failed or is overdue."""
-        if self.started or self.final is not None or self.overdue:
-            await trio.lowlevel.cancel_shielded_checkpoint()
         while not self.started and self.final is None and not self.overdue:
             await self._change.wait()
 
