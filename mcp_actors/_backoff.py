@@ -1,4 +1,4 @@
-"""How long to wait before trying again: one pure rule, shared by supervisors and by configuration.
+"""Compute how long to wait before the next attempt.
 
 The rule is arithmetic on the number of the attempt. It reads no clock and no random source of its own, so that every
 delay can be computed in advance, printed and tested.

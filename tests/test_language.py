@@ -30,7 +30,7 @@ BANNED: Final[Mapping[str, str]] = {
     r"told": "asked, notified, logged, raised",
     r"whoever|nobody|somebody": "the task, the caller, the user",
     r"stands?(?! for\b)": "is, is written, is open",
-    r"(is|are|was|were) none": "is not one",
+    r"(is|are|was|were) (?-i:none)": "is not one",
     r"(is|are|was|were) so(?= (and|because|for|in)\b|[.,;:)]|$)": "is true, happens",
     r"(?<!there )(is|are|was|were|be) no (?!longer|more|less|fewer|later|such|one|need|way|different)\w+": "is not a",
 }
@@ -40,23 +40,14 @@ ALLOWED: Final[Mapping[tuple[str, str], str]] = {}
 """A file and a banned phrase in it → the reason why it stays."""
 
 TO_BE_REWRITTEN: Final = (
-    "CONTRIBUTING.md",
-    "README.md",
     "docs/",
     "examples/",
-    "mcp_actors/_backoff.py",
     "mcp_actors/catalog/",
-    "mcp_actors/config/",
-    "mcp_actors/kernel/",
-    "mcp_actors/servers/_",
     "mcp_actors/servers/basics/",
     "mcp_actors/servers/connection/",
     "mcp_actors/servers/group/",
     "mcp_actors/servers/policy/",
     "mcp_actors/servers/record/",
-    "mcp_actors/servers/ref/",
-    "mcp_actors/servers/requests/",
-    "mcp_actors/servers/tools/",
     "tests/catalog/",
     "tests/config/",
     "tests/kernel/",
@@ -205,6 +196,7 @@ def test_every_allowed_phrase_is_still_used() -> None:
         ("raise ValueError(f'{name} is no {kind} at all')\n", ["is no x"]),
         ('limit = 3\n"""Given on\nby hand."""\n', ["by hand", "given on"]),
         ('"""`whoever` stands for a name; there is no other, and it is no longer used."""\n', []),
+        ("# It is None if there is no limit; of two there are none.\n", ["are none"]),
         ("told = 'told'\n", []),
     ],
 )

@@ -1,4 +1,4 @@
-"""Configuration of servers as frozen data: validated when it is created, resolved at each connect.
+"""Configuration of servers as frozen, validated data.
 
 Nothing here connects, starts or decides anything; `mcp_actors.servers` does, by this data.
 """

@@ -1,4 +1,4 @@
-"""Detect a call that would deadlock, because everything that could answer it waits for the caller.
+"""Detect a call that would deadlock.
 
 Theory of operation
 -------------------

@@ -1,4 +1,4 @@
-"""Events as frozen data, and the hub that emits them to observers and subscribers.
+"""Emit events, as frozen data, to observers and subscribers.
 
 Events report; they control nothing. An observer is a synchronous callable that runs in the same step as the event, so
 it sees every event in order. A subscriber reads from a bounded stream at its own pace and may miss the oldest events.

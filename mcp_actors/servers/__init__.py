@@ -1,4 +1,4 @@
-"""MCP servers as supervised actors: one server = one actor; groups of them.
+"""MCP servers as supervised actors, alone and in groups.
 
 Begin with the way of a request: ``ref`` is what users hold, ``requests`` are its messages, ``connection`` is the
 actor that carries them out, ``record`` outlives connections. ``transports`` reach the server, ``policy`` has the

@@ -1,4 +1,4 @@
-"""Readers of configuration files, in the formats of Claude, Cursor, VS Code, Zed, Codex and others.
+"""Read the configuration files of Claude, Cursor, VS Code and others.
 
 Programs call `load_config`; the command line also uses its parts. This room may use everything else in
 `mcp_actors.config`, and nothing there uses this room.

@@ -1,4 +1,4 @@
-"""The inputs of VS Code's format: values that a configuration asks a person for, once."""
+"""Inputs: values that a configuration asks a person for, once."""
 
 from __future__ import annotations
 

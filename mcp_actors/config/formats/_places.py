@@ -1,4 +1,4 @@
-"""Places in a configuration (``mcpServers.docs.command``), and errors that name them without showing values."""
+"""Name places in a configuration, in errors that show no values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks: the user's own code that a server's configuration holds (callbacks, middleware, protocol extensions).
+"""The user's own code in a configuration: callbacks, middleware, extensions.
 
 Imported by `ServerConfig` and by the servers, which call it. This room uses the validators of the folder around it and
 nothing else of it.

@@ -1,4 +1,4 @@
-"""Callbacks of the user: functions that answer a server's requests and receive its notifications."""
+"""Functions that answer a server's requests and receive its notifications."""
 
 from __future__ import annotations
 

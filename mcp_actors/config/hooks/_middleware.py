@@ -1,4 +1,4 @@
-"""Middleware around every tool call of a server: its types, and how it is composed."""
+"""Compose middleware around the tool calls of a server."""
 
 from __future__ import annotations
 

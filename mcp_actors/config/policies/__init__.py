@@ -1,4 +1,4 @@
-"""Policies and limits of one server, as frozen data: restarts, retries, health checks, the breaker, and sizes.
+"""Policies and limits of one server, as frozen data.
 
 They decide nothing themselves; `mcp_actors.servers` does, by them. Imported by `ServerConfig`, by the readers of files
 and by the servers. This room uses the validators of the folder around it and nothing else of it.

@@ -1,4 +1,4 @@
-"""The policy of the circuit breaker: after how many failures requests fail at once."""
+"""The policy of the circuit breaker: failures until requests fail at once."""
 
 from __future__ import annotations
 

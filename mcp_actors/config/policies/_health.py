@@ -1,4 +1,4 @@
-"""The policy of health checks: how soon a silent server is detected and what follows."""
+"""The policy of health checks: how soon a silent server is detected."""
 
 from __future__ import annotations
 

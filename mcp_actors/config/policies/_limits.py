@@ -1,4 +1,4 @@
-"""Limits on the size of lists and messages that a server may send."""
+"""Limits on the lists and messages that a server may send."""
 
 from __future__ import annotations
 

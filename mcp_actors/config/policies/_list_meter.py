@@ -1,4 +1,4 @@
-"""Measure the items of a list that a server sends, and leave out those that exceed its limits.
+"""Leave out the items of a list that exceed its limits.
 
 The items are unchecked, so they are measured by a walk that does not recurse and that ends early (``_json_walk``).
 """

@@ -1,4 +1,4 @@
-"""The policy of restarts: how often and how soon a failed server is restarted, and when it is parked."""
+"""The policy of restarts: how often, how soon, and when to park."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policy of retries: how often a failed request is sent again, and how many retries a server gets in all."""
+"""The policy of retries, with a budget per server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools in a configuration: which ones are shown, and which ones are declared for a server that does not list its own.
+"""Filter the tools of a server, and declare tools for it.
 
 Imported by `ServerConfig`, by the readers of files and by the servers. This room uses the validators of the folder
 around it and nothing else of it.

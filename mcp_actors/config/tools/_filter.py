@@ -1,4 +1,4 @@
-"""Filter the tools of a server: by names and patterns for everyone, by a predicate per agent and run.
+"""Filter the tools of a server by name, pattern and predicate.
 
 Tools hidden by names and patterns are in no catalogue. The predicate is called each time tools are listed for an agent
 (`permitted`), because its answer depends on the agent.

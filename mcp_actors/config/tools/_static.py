@@ -1,4 +1,4 @@
-"""Tools declared in the configuration, for a server that does not list its own."""
+"""Declare tools for a server that does not list its own."""
 
 from __future__ import annotations
 

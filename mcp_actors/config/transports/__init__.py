@@ -1,4 +1,4 @@
-"""Transports: how a server is reached, and which parts of that must be masked in its output.
+"""Transports: how a server is reached, and what must be masked.
 
 Imported by `ServerConfig`, by the readers of files and by the servers. This room uses the validators and the values of
 the folder around it.

@@ -1,4 +1,4 @@
-"""Servers that are reached over HTTP: URL, credentials and client options (`Http`, `Sse`)."""
+"""Servers over HTTP: URL, credentials, client options (`Http`, `Sse`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""List the values of a configuration that must be masked in a server's output.
+"""List the values that must be masked in a server's output.
 
 These are the values of ``env``, ``headers`` and ``auth``, the variables that are expanded in any string, and the parts
 of URLs that may be credentials. All of them count, because a list of secret-looking names is never complete. Exceptions

@@ -1,4 +1,4 @@
-"""A transport from a configuration file, with variables in any of its strings (`TransportTemplate`).
+"""A transport with variables in its strings (`TransportTemplate`).
 
 Files may have ``${…}`` in commands, arguments and URLs too, which `Stdio`, `Http` and `Sse` take literally. The
 variables are expanded for every connect, like the values of ``env`` and ``headers``, and the result is not kept.

@@ -1,4 +1,4 @@
-"""Values that may hold a credential: ``${VAR}`` expansion, `Secret`, resolving at each connect, masking for messages.
+"""Values that may hold a credential: expansion, `Secret`, masking.
 
 Imported by the transports and the readers of files, and by code that logs a command line or a URL. This room uses the
 validators of the folder around it and nothing else of it.

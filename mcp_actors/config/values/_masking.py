@@ -1,4 +1,4 @@
-"""Mask the credentials in a URL or a command line, for messages and logs.
+"""Mask the credentials in a URL or a command line.
 
 The masked form stays recognizable. It is for people only: nothing connects with it.
 """

@@ -1,4 +1,4 @@
-"""One actor: what a user writes, what its callers hold, and its runs.
+"""One actor: its class, its reference, and its runs.
 
 Imports the mailbox and the events; knows nothing of supervisors.
 """

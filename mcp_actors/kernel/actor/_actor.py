@@ -1,4 +1,4 @@
-"""The base class of actors, and the exceptions that an actor raises to end itself."""
+"""The base class of actors, and the exceptions that end one."""
 
 from __future__ import annotations
 

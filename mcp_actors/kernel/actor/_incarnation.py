@@ -1,4 +1,4 @@
-"""One run of an actor: the owner task, its loop, its request tasks, and how it ends.
+"""One run of an actor: owner task, loop, requests, end.
 
 Theory of operation
 -------------------

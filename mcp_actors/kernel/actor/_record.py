@@ -1,4 +1,4 @@
-"""The part of an actor that outlives its incarnations: name, mailbox and state."""
+"""The name, mailbox and state of an actor, across its incarnations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run the handlers of one incarnation: a task for each message, in a limited number of slots.
+"""Run the handlers of one incarnation in a limited number of slots.
 
 Theory of operation
 -------------------

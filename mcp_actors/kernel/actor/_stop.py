@@ -1,4 +1,4 @@
-"""Stop an incarnation in two stages: ask it to stop, then cancel it."""
+"""Stop an incarnation: ask it to stop, then cancel it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages on their way: what is sent, where it waits, and the slot for its answer.
+"""Messages on their way: mailbox, envelope, and reply.
 
 Imports nothing of the kernel but the detection of deadlocks. The other rooms send with it and take from it.
 """

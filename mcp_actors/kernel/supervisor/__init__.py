@@ -1,4 +1,4 @@
-"""Actors that own actors: the child table, restarts, and the messages that change the table.
+"""Supervise actors: the child table, restarts, and changes of both.
 
 Only the face of the kernel and its doors import this room.
 """

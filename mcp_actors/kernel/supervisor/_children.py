@@ -1,4 +1,4 @@
-"""Run the children of a supervisor: the child table, its tasks, and the manager that changes it.
+"""Run the children of a supervisor, and change their table.
 
 These tasks run in the supervisor's nursery:
 

@@ -1,4 +1,4 @@
-"""The messages to a supervisor, and the reference with a typed method for each.
+"""The messages to a supervisor, and the reference that sends them.
 
 All of them take the control lane, because a supervisor has no other work than its children.
 """

@@ -1,4 +1,4 @@
-"""Restart failed children within the budget, after a back-off, together with their group.
+"""Restart failed children, within the budget and after a back-off.
 
 Every failure is a job of the manager (see ``_children``), in three steps. (A failed first start that is not an error is
 the exception: it is decided at once and stops no other child; see `retry`.)

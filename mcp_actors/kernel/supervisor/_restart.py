@@ -1,4 +1,4 @@
-"""Child specs, and decisions about restarts as pure functions without a clock or tasks."""
+"""Child specs, and decisions about restarts as pure functions."""
 
 from __future__ import annotations
 

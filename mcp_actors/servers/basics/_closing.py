@@ -1,4 +1,4 @@
-"""Make the servers of a group begin to close in reverse configured order.
+"""Close the servers of a group in reverse configured order.
 
 All servers are asked to stop in one step and close concurrently, but Trio runs the tasks that wake up in one step in
 any order. So each server that was connected when the block exited waits until those configured after it have begun.

@@ -1,4 +1,4 @@
-"""Lets a transport report why a request failed, beyond what the SDK's MCPError says.
+"""Let a transport report why a request failed.
 
 The SDK reports every failure as an `mcp.MCPError` of a few words. It does carry context variables from the task that
 sends a request to the task that talks to the network. So the sending task puts a `RequestTrace` into its context; the

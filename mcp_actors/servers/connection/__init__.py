@@ -1,4 +1,4 @@
-"""One connection to one server, from its first byte to its last: the server actor and its tasks.
+"""One connection to one server: the actor and its tasks.
 
 Refs come in for the actor and its messages, the group for the actor. It may touch requests, the record and everything
 below.

@@ -1,4 +1,4 @@
-"""The server actor: one connection to one MCP server, from connecting to disconnecting, in one task.
+"""The server actor: one connection to one MCP server.
 
 The owner task of the actor enters the link, then `mcp.Client`, waits at the yield, and leaves both in reverse order.
 Requests run in tasks outside the client's nurseries, so a transport that fails gives them errors and does not cancel

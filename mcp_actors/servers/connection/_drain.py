@@ -1,4 +1,4 @@
-"""End a connection that is of no more use, without losing its requests.
+"""End a connection without losing its requests.
 
 Requests that were sent come to their own end first. Requests that provably had no effect wait for that, and so do those
 that the mailbox hands over meanwhile; then all of them are requeued, and the last one ends the incarnation.

@@ -1,4 +1,4 @@
-"""From whatever went wrong with a connection to one error that says who, what and what to do. Pure functions."""
+"""Turn failures of a connection into one error; pure functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Negotiate the protocol era of a server, however slow it is to start.
+"""Negotiate the protocol era with a server.
 
 A process is sent ``server/discover``. If it has read that and does not answer for a while, it is sent ``initialize`` as
 well, on the same connection. The first answer decides; the session drops the other one. Silence alone never ends a

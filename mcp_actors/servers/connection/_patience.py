@@ -1,4 +1,4 @@
-"""Bound one attempt to connect, and the time for which callers wait for it.
+"""Bound one attempt to connect, and the waiting for it.
 
 A connection without a child process has ``connect_timeout`` for everything. A process has ``startup_timeout`` from its
 start, and ``connect_timeout`` from the moment it has read its input. Silence counts as a failure only when both have

@@ -1,4 +1,4 @@
-"""Adapt the SDK's session: results are not validated, and requests for input are watched.
+"""Adapt the SDK's session: no validation, and watched requests for input.
 
 Since 2026-07-28 a server that needs input for an answer (from a model, a person, or about roots) returns a request for
 input instead of the answer, and is then sent the same request with that input. The SDK runs these rounds with the

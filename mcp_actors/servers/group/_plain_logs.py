@@ -1,4 +1,4 @@
-"""Log records of this package whose text is fit for a log or a terminal, whoever has written what is in it.
+"""Make the log records of this package safe to show.
 
 Errors of servers (`mcp.MCPError`) reach programs as they came, and so may stand in the traceback of what is logged
 here: of a failed clean-up, of a callback of the user's, of a message that nobody waited for.

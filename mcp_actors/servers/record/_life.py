@@ -1,4 +1,4 @@
-"""The state of one server over all its connections, and the waits for it."""
+"""The state of one server over all its connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""References to servers, and the way of a request from its caller to the server's actor.
+"""References to servers, and the sending of requests.
 
 The group comes in. It may touch everything below, and knows of no other server.
 """

@@ -1,4 +1,4 @@
-"""The base of a `ServerRef`: a name, and one way to send a request."""
+"""The base of `ServerRef`: send one request."""
 
 from __future__ import annotations
 

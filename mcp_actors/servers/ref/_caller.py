@@ -1,4 +1,4 @@
-"""Send a request from its caller's side: attempts, retries, and the errors that the caller sees.
+"""Send a request: attempts, retries, and the caller's errors.
 
 All of this runs in the caller's task (except the first attempt of a caller without one, see ``_pending``). A request is
 one or more *attempts*; an attempt is one message to the server's actor, or, for an isolated retry, to an actor of its

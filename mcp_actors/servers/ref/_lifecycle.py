@@ -1,4 +1,4 @@
-"""Start, stop and reconnect servers of a running group, one change per server at a time.
+"""Start, stop and reconnect servers, one change at a time.
 
 An actor, a child of the group, carries out each change, because a change must be completed even if its caller is
 cancelled half-way: callers of a server that was closed for a reconnect, and then forgotten, would wait forever. Changes

@@ -1,4 +1,4 @@
-"""Prompts and completion of arguments: their messages, and the methods that send them."""
+"""Prompts and completion: messages, and methods that send them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The messages to a server actor: each carries itself out on the session of the current connection.
+"""The messages to a server actor, each with its execution.
 
 Connections and refs come in. It may touch the record and everything below.
 """

@@ -1,4 +1,4 @@
-"""Send a tool call through middleware, and requeue it if the connection was lost first.
+"""Send a tool call through middleware, and requeue it if needed.
 
 Without middleware, the kernel's signal `NotSent` puts an unsent call back into its place in the mailbox, unnoticed by
 the caller. Middleware is the user's code: it cannot know that signal, and may send a call more than once. It therefore

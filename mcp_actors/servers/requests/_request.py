@@ -1,4 +1,4 @@
-"""The base of all messages to a server actor; each sends itself on the session."""
+"""The base of all messages to a server actor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalogue of one server: which tools it has listed, and which of them may be shown and called.
+"""The tools of one server: listed, filtered, and checked.
 
 The record owns one; requests and the group read it. It may touch `basics` alone.
 """

@@ -1,4 +1,4 @@
-"""Decide by filter and pins which listed tools may be shown and called.
+"""Decide which listed tools may be shown and called.
 
 The decision outlives connections: a reconnect does not make changed tools acceptable.
 """

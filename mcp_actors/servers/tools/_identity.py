@@ -1,4 +1,4 @@
-"""Identify a configured server from one run of a program to the next.
+"""Identify a configured server across runs of a program.
 
 The identity comes from the configuration as written, with nothing resolved. It contains no value of ``env``, headers or
 ``auth``, and masked arguments and URLs only, because a short credential can be found from its hash by trying.

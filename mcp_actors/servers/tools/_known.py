@@ -1,4 +1,4 @@
-"""A listed tool with its hash and its immutable form, computed once when it arrives.
+"""A listed tool with its hash and immutable form.
 
 Freezing and hashing a schema takes time that the server controls, up to its limits. It is therefore done tool by tool
 with checkpoints in between. The later steps (which tools are new, hidden, shown) compare only names and hashes, so each

@@ -1,4 +1,4 @@
-"""Turn one entry of a configuration file into a `ServerConfig`, whichever program the entry was written for.
+"""Turn one entry of a configuration file into a `ServerConfig`.
 
 Imported by ``_load`` only. This room uses the places and inputs of the folder around it, and the configuration classes
 that it makes.

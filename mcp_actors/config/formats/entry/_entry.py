@@ -1,4 +1,4 @@
-"""Convert one entry of a file, in the format of any known program, into a `ServerConfig`."""
+"""Convert one entry of a file into a `ServerConfig`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values that an entry sets, by field, and the key that each came from."""
+"""The values that an entry sets, and the key of each."""
 
 from __future__ import annotations
 

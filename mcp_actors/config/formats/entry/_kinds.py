@@ -1,4 +1,4 @@
-"""Determine the kind of a server (command, script or URL), and drop the fields of other kinds."""
+"""Determine the kind of a server: command, script or URL."""
 
 from __future__ import annotations
 

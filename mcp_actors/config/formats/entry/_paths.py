@@ -1,4 +1,4 @@
-"""Resolve paths in an entry: those that begin with ``~``, and relative ones.
+"""Resolve relative paths in an entry, and those with ``~``.
 
 A path should mean here what it means in the program that the file is for. All programs start the servers of a project
 in its folder. Most do not expand ``~``, so a command or a directory that begins with it works in none of them and is

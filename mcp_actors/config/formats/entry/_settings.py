@@ -1,4 +1,4 @@
-"""Read the settings of this package in an entry, under the key ``mcp_actors``."""
+"""Read the settings of this package, under the key ``mcp_actors``."""
 
 from __future__ import annotations
 

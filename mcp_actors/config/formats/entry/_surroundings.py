@@ -1,4 +1,4 @@
-"""The context of reading an entry: its file, its variables, and where warnings go."""
+"""The context of an entry: file, variables, and receiver of warnings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the variables of an entry, and make its transport or a template for it."""
+"""Find the variables of an entry, and make its transport."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read a configuration file of any origin into data, within bounds of size: bytes, text, JSON or TOML.
+"""Read a configuration file into data, within bounds of size.
 
 Nothing here knows what the data means. Imported by the readers around it, and by the command line for the bytes of a
 file. This room uses ``_places`` for its messages.

@@ -1,4 +1,4 @@
-"""Limits on the size of a section and of its numbers, so that no file takes minutes to load.
+"""Limit the size of a section and of its numbers.
 
 A file may be large, because some programs keep megabytes of other data in their configuration. The part about servers
 is short, so a section far beyond anything that people write is refused before it is processed.

@@ -1,4 +1,4 @@
-"""Read a file that may be anything: a pipe, a device, a directory, too large, or in another encoding."""
+"""Read a file that may be a pipe, a device, or huge."""
 
 from __future__ import annotations
 
