@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
-from attrs import frozen
+from attrs import evolve, frozen
 
 from ..servers import hostile, hostile_http
 
@@ -53,10 +53,12 @@ class Attack:
     Attributes:
         serving: starts the server, if it is not the client that does.
         begin: makes it attack; returns when the attack is over, if it ever is.
+        message: bytes of the longest message within the limits that it sends.
     """
 
     serving: Callable[[], AbstractContextManager[Evil]]
     begin: Callable[[Scene], Awaitable[None]]
+    message: int = 0
 
 
 @contextmanager
@@ -168,10 +170,13 @@ ATTACKS: Final[dict[str, Attack]] = {
         answers=False,
         part='{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":ID,"progress":1}}',
     ),
-    "a notification of 30 MB": endless(
-        "storm",
-        part='{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"FILL"}}',
-        fill=30 * MB,
+    "a notification of 30 MB": evolve(
+        endless(
+            "storm",
+            part='{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"FILL"}}',
+            fill=30 * MB,
+        ),
+        message=30 * MB,
     ),
     "cancellations of what is not there": endless(
         "storm", part='{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}'
@@ -186,7 +191,9 @@ ATTACKS: Final[dict[str, Attack]] = {
     "HTTP: an event of nested lists": repeated("answer", serving=over_http, what="nested", size=24 * MB, **EVENT),
     "HTTP: an event of numbers": repeated("answer", serving=over_http, what="numbers", size=24 * MB, **EVENT),
     "HTTP: gzip": repeated("answer", serving=over_http, what="nested", size=20 * MB, codings="gzip"),
-    "HTTP: gzip in an event": repeated("answer", serving=over_http, what="text", size=20 * MB, codings="gzip", **EVENT),
+    "HTTP: gzip in an event": evolve(
+        repeated("answer", serving=over_http, what="text", size=20 * MB, codings="gzip", **EVENT), message=20 * MB
+    ),
     "HTTP: pings": endless("flood", serving=over_http, what="ping"),
     "HTTP: malformed events": endless("flood", serving=over_http, what="malformed"),
     "HTTP: comments": endless("flood", serving=over_http, what="comments"),

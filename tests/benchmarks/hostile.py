@@ -218,9 +218,23 @@ def row(name: str, peer: str, found: dict[str, Any] | None) -> str:
     return f"  {name:36} {peer:10} {found['step']:7.1f} {found['gc']:6.1f} {p50:>13} {p99:>13} {found['memory']:5.0f}"
 
 
-def within_bounds(found: dict[str, Any] | None) -> bool:
+def within_bounds(name: str, found: dict[str, Any] | None) -> bool:
     """Return True if no bound is exceeded."""
-    return all(figure.verdict == "PASS" for figure in judged("", found))
+    return all(figure.verdict == "PASS" for figure in judged(name, found))
+
+
+def step_bound(name: str) -> float:
+    """Return the milliseconds that a step may take: the parse of a long message within the limits comes on top."""
+    size = ATTACKS[name].message
+    return STEP_BOUND + (parse_milliseconds(b'"%s"' % (b"x" * size)) if size else 0.0)
+
+
+def parse_milliseconds(result: bytes) -> float:
+    """Measure the parsing of a message with some content, in milliseconds."""
+    message = b'{"jsonrpc":"2.0","id":1,"result":{"content":%s}}' % result
+    began = thread_time()
+    parse_message(message)
+    return (thread_time() - began) * 1e3
 
 
 def judged(name: str, found: dict[str, Any] | None) -> list[Figure]:
@@ -228,7 +242,7 @@ def judged(name: str, found: dict[str, Any] | None) -> list[Figure]:
     if found is None:
         return [Figure(f"{name}: the event loop stood still", PATIENCE, "s", bound=0)]
     return [
-        Figure(f"{name}: longest step", found["step"], "ms", bound=STEP_BOUND, remark=found["task"]),
+        Figure(f"{name}: longest step", found["step"], "ms", bound=step_bound(name), remark=found["task"]),
         Figure(f"{name}: a sibling's p99, to quiet", found["loud"][1] / found["quiet"][1], "", bound=SIBLING_BOUND),
         Figure(f"{name}: memory", found["memory"], "MiB", bound=MEMORY_BOUND),
     ]
@@ -238,7 +252,7 @@ def best(name: str) -> dict[str, Any] | None:
     """Measure ours, and again if a bound is missed: other load on the machine only ever adds."""
     for _ in range(ATTEMPTS - 1):
         found = measured(PEERS[0], name)
-        if within_bounds(found):
+        if within_bounds(name, found):
             return found
     return measured(PEERS[0], name)
 
@@ -251,11 +265,8 @@ def parsing() -> list[Figure]:
         "escapes": b'"%s"' % (b"\\n" * (MESSAGE_BYTES // 2)),
         "as many values as it may have": b"[%s1]" % (b"1,".ljust(MESSAGE_BYTES // VALUES) * (VALUES - 1)),
     }.items():
-        message = b'{"jsonrpc":"2.0","id":1,"result":{"content":%s}}' % result
-        began = thread_time()
-        parse_message(message)
-        took = (thread_time() - began) * 1e3
-        found.append(Figure(f"parsing a message of {name}", took / (len(message) / 2**20), "ms/MiB"))
+        took = parse_milliseconds(result)
+        found.append(Figure(f"parsing a message of {name}", took / (len(result) / 2**20), "ms/MiB"))
     return found
 
 
