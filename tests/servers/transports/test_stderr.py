@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import deque
+from itertools import pairwise
+from typing import cast
 
 import pytest
 import trio
+import trio.testing
 
+from mcp_actors.servers.basics import TimeSlice
 from mcp_actors.servers.transports import open_link
+from mcp_actors.servers.transports.credentials import Masker
 from mcp_actors.servers.transports.stdio import _stderr
-from mcp_actors.servers.transports.stdio._stderr import BYTES_A_SECOND, LINE_BYTES, LINES_A_SECOND, TAIL_BYTES
+from mcp_actors.servers.transports.stdio._stderr import (
+    BYTES_A_SECOND,
+    LINE_BYTES,
+    LINES_A_SECOND,
+    TAIL_BYTES,
+    StderrReader,
+)
 
 from ..groups import BOUND
 from ..hostile import STEP, LongestStep
@@ -97,3 +109,30 @@ async def test_text_is_not_prepared_for_a_disabled_logger(
     async with open_link(shell("echo hello >&2; exec cat"), on_lost=never_lost) as link:
         await eventually(lambda: "hello" in link.obituary().stderr_tail)
     assert logged(caplog) == []
+
+
+async def test_a_full_pipe_of_tiny_lines_is_processed_in_small_parts(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B-13: other tasks may run after each part, whether its lines are logged or dropped."""
+    sizes: list[int] = []
+
+    class Counted(StderrReader):
+        def _lines_in(self, part: bytes) -> deque[bytes]:
+            sizes.append(len(part))
+            return super()._lines_in(part)
+
+    async def take(_: TimeSlice) -> None:
+        sizes.append(0)
+
+    monkeypatch.setattr(TimeSlice, "checkpoint", take)
+    caplog.set_level(logging.INFO, LOGGER)
+    sender, receiver = trio.testing.memory_stream_one_way_pair()
+    reader = Counted(cast("trio.lowlevel.FdStream", receiver), "x", Masker())
+    await sender.send_all(b"x\n" * 32_768)
+    await sender.aclose()
+    await reader.run()
+    assert sum(sizes) == 65_536
+    assert max(sizes) <= 4096
+    assert all(not after for before, after in pairwise(sizes) if before)
+    assert logged(caplog)[-1].startswith(f"{32_768 - LINES_A_SECOND} more lines")

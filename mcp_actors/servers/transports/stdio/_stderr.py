@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections import deque
 from typing import Final
 
 import trio
@@ -23,6 +23,9 @@ TAIL_BYTES: Final = 64 * 1024
 
 LINE_BYTES: Final = 8 * 1024
 """Longer lines are logged in pieces, because a progress bar may never write a newline."""
+
+PART_BYTES: Final = 4 * 1024
+"""Bytes that are split into lines in one step: each of them may be a line."""
 
 LINES_A_SECOND: Final = 200
 """Lines that are logged per second; others are only counted. Several long tracebacks fit."""
@@ -86,18 +89,23 @@ class StderrReader:
         return bytes(await self._stream.receive_some())
 
     async def _take(self, data: bytes) -> None:
-        *lines, begun = (self._begun + data).split(b"\n")
+        time_slice = TimeSlice()
+        for begin in range(0, len(data), PART_BYTES):
+            lines = self._lines_in(data[begin : begin + PART_BYTES])
+            while lines and not self._enough():
+                self._log(lines.popleft())
+                await time_slice.checkpoint()
+            self._left_out += len(lines)
+            await time_slice.checkpoint()
+
+    def _lines_in(self, part: bytes) -> deque[bytes]:
+        """Return the lines that a part of the stream completes, without empty ones."""
+        *lines, begun = (self._begun + part).split(b"\n")
         if len(begun) > LINE_BYTES + self._margin:
             piece, begun = self._parted(begun)
             lines.append(piece)
         self._begun = begun
-        time_slice, pieces = TimeSlice(), list(self._pieces(lines))
-        for number, piece in enumerate(pieces):
-            if self._enough():
-                self._left_out += len(pieces) - number
-                return
-            self._log(piece)
-            await time_slice.checkpoint()
+        return deque(filter(None, lines))
 
     @property
     def _margin(self) -> int:
@@ -109,14 +117,6 @@ class StderrReader:
         end = self._masker.place_to_cut(text, max(len(text) - self._masker.longest, 0))
         return text[:end].encode(), text[end:].encode()
 
-    def _pieces(self, lines: list[bytes]) -> Iterator[bytes]:
-        """Yield the lines to log, without empty ones, and with long ones in pieces."""
-        for line in filter(None, lines):
-            # Mask before cutting: a credential may lie across the cut and would not be recognized in pieces.
-            whole = line if len(line) <= LINE_BYTES else self._masker(line.decode("utf-8", "replace")).encode()
-            for begin in range(0, len(whole), LINE_BYTES):
-                yield whole[begin : begin + LINE_BYTES]
-
     def _enough(self) -> bool:
         """Return True if the limit of this second is reached."""
         now = trio.current_time()
@@ -126,11 +126,14 @@ class StderrReader:
         return self._lines >= LINES_A_SECOND or self._bytes >= BYTES_A_SECOND
 
     def _log(self, line: bytes) -> None:
+        """Log a line, in pieces if it is long."""
         self._lines += 1
         self._bytes += len(line)
+        # Mask before cutting: a credential may lie across the cut and would not be recognized in pieces.
         masked = self._masker(line.decode("utf-8", "replace"))
-        if text := plain_text(masked, limit=len(masked) + 1):
-            logger.info("%s: %s", self._server, text, extra={"mcp_server": self._server})
+        for begin in range(0, len(masked), LINE_BYTES):
+            if text := plain_text(masked[begin : begin + LINE_BYTES], limit=LINE_BYTES + 1):
+                logger.info("%s: %s", self._server, text, extra={"mcp_server": self._server})
 
     def _report(self) -> None:
         if self._left_out:
