@@ -227,7 +227,7 @@ async def test_a_warning_shows_what_has_changed_and_tells(caplog: pytest.LogCapt
     [told] = events.of(ToolsDiffer)
     assert (told.added, told.changed, told.blocked) == (("new",), ("same",), False)
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
-        "server 'here': its tools are not what was accepted; added: 'new'; changed: 'same'"
+        "server 'here': tools differ from the accepted ones; added: 'new'; changed: 'same'"
     ]
 
 

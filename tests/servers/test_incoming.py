@@ -87,7 +87,7 @@ def test_a_listener_that_raises_hurts_no_other(caplog: pytest.LogCaptureFixture)
     listeners.tell(ToolListChangedNotification())
     assert len(told) == 1
     [record] = caplog.records
-    assert record.getMessage() == "server 'here': what listens to its ToolListChangedNotification raised"
+    assert record.getMessage() == "server 'here': a listener raised on ToolListChangedNotification"
     assert record.exc_info is not None
 
 

@@ -91,7 +91,9 @@ async def test_a_level_that_was_set_is_what_the_server_keeps_to() -> None:
 async def test_a_server_that_does_not_log_is_not_told() -> None:
     library = Library(on_set_logging_level=None)
     async with open_servers(library.config(protocol="legacy")) as servers:
-        with pytest.raises(NotSupported, match="does not offer logging, so logging/setLevel was not sent"):
+        with pytest.raises(
+            NotSupported, match="capability 'logging' is not supported, so logging/setLevel was not sent"
+        ):
             await servers["library"].set_log_level("info")
         await servers["library"].restart()
         await wait_all_tasks_blocked()

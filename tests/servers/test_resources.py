@@ -204,13 +204,17 @@ async def test_what_a_server_does_not_have_is_not_asked_for(era: Protocol) -> No
         with pytest.raises(NotSupported) as caught:
             await ref.read_resource("postgres://me:secret@db/rows?key=secret")
         assert str(caught.value) == (
-            "server 'library': does not offer resources, so resources/read 'postgres://db/rows?key=…' was not sent; "
-            "look at info.supports.resources first"
+            "server 'library': capability 'resources' is not supported, so resources/read "
+            "'postgres://db/rows?key=…' was not sent; check info.supports.resources first"
         )
         assert caught.value.capability == "resources"
-        with pytest.raises(NotSupported, match="does not offer prompts, so prompts/get 'p' was not sent"):
+        with pytest.raises(
+            NotSupported, match="capability 'prompts' is not supported, so prompts/get 'p' was not sent"
+        ):
             await ref.get_prompt("p")
-        with pytest.raises(NotSupported, match="does not offer completions, so completion/complete 'x' of 'p' was"):
+        with pytest.raises(
+            NotSupported, match="capability 'completions' is not supported, so completion/complete 'x' of 'p' was"
+        ):
             await ref.complete(PromptReference(name="p"), {"name": "x", "value": ""})
         assert ref.statistics().latency.failed == 3
     assert library.methods() == []

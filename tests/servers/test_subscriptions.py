@@ -380,7 +380,7 @@ async def test_hundreds_are_renewed_and_leave_the_places_in_the_mailbox_to_reque
         for number, changes in enumerate(all_changes):
             assert await next_of(changes) == ResourceUpdated(f"file:///{number}", missed=True)
         await wait_all_tasks_blocked()
-        assert not any(changes.stands is False for changes in all_changes)
+        assert not any(changes.is_established is False for changes in all_changes)
     assert caplog.records == []
 
 
@@ -510,8 +510,8 @@ async def test_a_server_that_does_not_tell_of_changes_is_not_asked_to(era: Proto
             async with servers["library"].subscribe("db://me:secret@host/a", B):
                 pass
     assert str(caught.value) == (
-        "server 'library': does not offer resources.subscribe, so resources/subscribe 'db://host/a, file:///b' was not "
-        "sent; look at info.supports.resources_subscribe first"
+        "server 'library': capability 'resources.subscribe' is not supported, so resources/subscribe 'db://host/a, "
+        "file:///b' was not sent; check info.supports.resources_subscribe first"
     )
     assert library.methods() == []
 

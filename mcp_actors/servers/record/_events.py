@@ -1,4 +1,4 @@
-"""What happens to servers, beside what the kernel tells about their actors."""
+"""Events about servers, in addition to the kernel's events about their actors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 @frozen(kw_only=True)
 class ServerEvent(Event):
-    """Base of the events about a server; ``actor`` is its name."""
+    """Base of all events about a server; ``actor`` is the name of the server."""
 
     @property
     def server(self) -> str:
@@ -38,7 +38,7 @@ class ServerEvent(Event):
 
 @frozen(kw_only=True)
 class StateChanged(ServerEvent):
-    """A server's state changed from ``old`` to ``new``; ``reason`` says why, for people."""
+    """The state of a server changed from ``old`` to ``new``, for this ``reason``."""
 
     old: ServerState
     new: ServerState
@@ -47,13 +47,13 @@ class StateChanged(ServerEvent):
 
 @frozen(kw_only=True)
 class ToolsChanged(ServerEvent):
-    """Other tools of a server are shown than before, or some for the first time.
+    """The shown tools of a server have changed, or are shown for the first time.
 
     Attributes:
-        tools: the names of all that are shown now, as the server lists them.
-        added: those that were not shown before.
-        removed: the names that were shown before, and are not any more.
-        changed: those whose definition is another one than before.
+        tools: the names of all shown tools, as the server lists them.
+        added: the names of tools that were not shown before.
+        removed: the names of tools that are not shown any more.
+        changed: the names of tools whose definition has changed.
     """
 
     tools: tuple[str, ...]
@@ -64,14 +64,14 @@ class ToolsChanged(ServerEvent):
 
 @frozen(kw_only=True)
 class ToolsDiffer(ServerEvent):
-    """A server lists tools that are not what was accepted (``ServerConfig.on_tool_change``).
+    """A server lists tools that differ from the accepted ones (``ServerConfig.on_tool_change``).
 
     Attributes:
-        added: the names of those that were never accepted.
-        changed: the names of those that were accepted as something else.
-        removed: those that were accepted and are gone.
-        identity_changed: whether what the server is started from, or reached at, is not what it was.
-        blocked: whether what was added or changed is hidden until it is approved.
+        added: the names of tools that were never accepted.
+        changed: the names of tools that were accepted with another definition.
+        removed: the names of accepted tools that are gone.
+        identity_changed: True if the command or URL of the server has changed.
+        blocked: True if added and changed tools are hidden until they are approved.
     """
 
     added: tuple[str, ...]
@@ -83,14 +83,14 @@ class ToolsDiffer(ServerEvent):
 
 @frozen(kw_only=True)
 class LimitReached(ServerEvent):
-    """A server lists too much (``ServerConfig.limits``): a tool that was left out, or a list; ``error`` says which."""
+    """A tool, or a whole list, exceeds ``ServerConfig.limits`` and was left out; ``error`` says which."""
 
     error: LimitExceeded
 
 
 @frozen(kw_only=True)
 class Recovered(ServerEvent):
-    """A server that was degraded is not so any more. It is told as a `StateChanged`."""
+    """A degraded server is ``ready`` again. Users see it as a `StateChanged`."""
 
 
 @frozen(kw_only=True)
@@ -100,19 +100,20 @@ class HealthChanged(ServerEvent):
 
 @frozen(kw_only=True)
 class ResourcesChanged(ServerEvent):
-    """A server says that it has other resources, or templates of them, than before; or may have said so unheard.
+    """The resources or resource templates of a server have changed, or may have.
 
-    The latter after it was connected anew, or its stream of notifications was interrupted. Several may come at once.
+    They may have changed after a reconnect, or after an interruption of the stream of notifications. Several of these
+    events may come at once.
     """
 
 
 @frozen(kw_only=True)
 class PromptsChanged(ServerEvent):
-    """A server says that it has other prompts than before, or may have said so unheard; as `ResourcesChanged`."""
+    """The prompts of a server have changed, or may have, as for `ResourcesChanged`."""
 
 
 @frozen(kw_only=True)
 class Flooded(ServerEvent):
-    """A server began to send more than ``limit`` notifications a second; callbacks hear of no more than that."""
+    """A server began to send more than ``limit`` notifications per second; callbacks get no more than that."""
 
     limit: int

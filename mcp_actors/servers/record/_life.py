@@ -90,7 +90,7 @@ class ServerLife:
         self._catalog = catalog
         self._health = health
         self._on_change = on_change
-        self._reason = "nobody has asked for it" if config.connect == "lazy" else "it is about to be connected"
+        self._reason = "not used yet" if config.connect == "lazy" else "about to connect"
         self._link: Link | None = None
         self._retry_at: datetime | None = None
         self._change: trio.Event | None = None

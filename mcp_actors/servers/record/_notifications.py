@@ -1,26 +1,25 @@
-"""What a server sends unasked, over one connection: who hears of it, and in which task.
+"""Pass what a server sends unasked to listeners, connection by connection.
 
 Theory of operation
 -------------------
-Those who want to hear (`Listeners`) outlive connections, and so live in the server's record. What a server sends comes
-over one connection; each attempt to connect has an `Incoming` of its own, which gives `mcp.Client` its callbacks and
-passes on what comes, for as long as that attempt lasts. So no late event of an old connection reaches anybody while a
-new one stands, and nobody who listens has to do anything when the server is connected anew.
+Listeners (`Listeners`) outlive connections, so they belong to the server's record. Each attempt to connect has an
+`Incoming` of its own, which gives `mcp.Client` its callbacks and passes messages on while that attempt lasts. So no
+late message of an old connection reaches a listener during a new one, and listeners need not follow reconnects.
 
-A listener is a plain synchronous function, called in the task in which the SDK delivers the message. It notes what has
-come (sets an event, tells an actor, puts it into a bounded buffer) and returns: with an in-process server it runs in
-the middle of what that server is doing, so one that waited would hold up everything. Whatever takes longer, and any
-code of the user's, runs in a task of its own (see `Incoming.tasks`), and thereby also after all listeners. A listener
-that raises is logged, and hurts neither the others nor the connection.
+A listener is a plain synchronous function, called in the task in which the SDK delivers the message. It notes the
+message (sets an event, tells an actor, puts it into a bounded buffer) and returns: with an in-process server it runs in
+the middle of that server's code, so a listener that waited would block the server. Anything slower, and all code of the
+user, runs in a task of its own (see `Incoming.tasks`), and so after all listeners. If a listener raises, that is logged
+and affects neither the others nor the connection.
 
-To listen, for as long as a block lasts or for as long as the record does::
+To listen during a block, or as long as the record exists::
 
     with record.listeners.added(ResourceUpdatedNotification, on_update):  # typed: on_update gets one of these
         ...
     record.listeners.add(ToolListChangedNotification, catalogue.mark_stale)
 
-The SDK starts a task for each notification, and the tasks of one burst run in any order; so do they and the task that
-waits for an answer that came in the same burst. A listener must not depend on either order.
+The SDK starts a task for each notification. The tasks of one burst run in any order, and so does the task that waits
+for an answer of the same burst. A listener must not depend on either order.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ logger = logging.getLogger("mcp_actors.servers")
 
 
 class ClientCallbacks(TypedDict, total=False):
-    """What `mcp.Client` calls for what a server sends unasked, and what it says of that; its arguments by name."""
+    """Keyword arguments of `mcp.Client`: its callbacks, and the capabilities that go with them."""
 
     message_handler: MessageHandlerFnT
     sampling_callback: SamplingFnT
@@ -66,7 +65,7 @@ class ClientCallbacks(TypedDict, total=False):
 
 @frozen
 class NotificationsMissed:
-    """Told to listeners: notifications of any kind may have been missed, so ask for what you know anew."""
+    """Message to listeners: notifications of any kind may have been missed, so fetch again what they announce."""
 
 
 @frozen(eq=False)
@@ -76,10 +75,10 @@ class _Listener(Generic[M]):
 
 
 class Listeners:
-    """Who hears of what a server sends unasked, over whichever connection.
+    """The listeners of one server, over all its connections.
 
     Args:
-        server: whose messages they are.
+        server: the name of the server.
     """
 
     def __init__(self, server: str) -> None:
@@ -87,12 +86,12 @@ class Listeners:
         self._listeners: tuple[_Listener[Any], ...] = ()
 
     def add(self, kind: type[M], fn: Callable[[M], object]) -> Callable[[], None]:
-        """Call a function with each message of one kind, after those that were added before. Returns what ends that.
+        """Call a function with each message of one kind, after earlier listeners. Return a function that ends this.
 
         Args:
-            kind: a class of notification of the SDK's; ``Exception`` for faults of the transport;
+            kind: a notification class of the SDK; ``Exception`` for failures of the transport;
                 `NotificationsMissed`; ``object`` for all of these.
-            fn: called synchronously. It must return soon, and may add and remove listeners.
+            fn: called synchronously. It must return soon; it may add and remove listeners.
         """
         listener = _Listener(kind, fn)
         self._listeners = (*self._listeners, listener)
@@ -100,7 +99,7 @@ class Listeners:
 
     @contextmanager
     def added(self, kind: type[M], fn: Callable[[M], object]) -> Iterator[None]:
-        """Listen as `add` does, for the time of the block."""
+        """Listen during a block, as `add` does."""
         remove = self.add(kind, fn)
         try:
             yield
@@ -108,13 +107,13 @@ class Listeners:
             remove()
 
     def tell(self, message: object) -> None:
-        """Pass a message on to all who want to hear of its kind."""
+        """Pass a message to all listeners of its kind."""
         for listener in self._listeners:
             if isinstance(message, listener.kind):
                 try:
                     listener.fn(message)
                 except Exception:
-                    logger.exception("server %r: what listens to its %s raised", self._server, type(message).__name__)
+                    logger.exception("server %r: a listener raised on %s", self._server, type(message).__name__)
 
     def _remove(self, listener: _Listener[Any]) -> None:
         self._listeners = tuple(each for each in self._listeners if each is not listener)
@@ -122,16 +121,16 @@ class Listeners:
 
 @define(eq=False)
 class Incoming:
-    """One attempt to connect, seen from the server's side: passes on what it sends, until the attempt is over.
+    """Passes messages to the listeners during one attempt to connect and the connection that follows.
 
     The owner task of the server's actor opens it before it enters the client, and closes it before it leaves that.
 
     Attributes:
-        listeners: who hears of it.
-        tasks: where to start a task for what takes longer than a listener may. It runs beside the client, in the
-            owner's tree; no cancellation from outside reaches it, and it is cancelled as soon as the client is being
-            left. An exception out of it ends the connection, so it has to take care of its own.
-        closed: True once nothing more is passed on.
+        listeners: receive the messages.
+        tasks: runs tasks that are too slow for a listener. They belong to the tree of the owner, outside the client; no
+            cancellation from outside reaches them, and they are cancelled when the client is about to be left. An
+            exception that leaves one of them ends the connection.
+        closed: True once no message is passed on any more.
     """
 
     listeners: Listeners
@@ -139,22 +138,23 @@ class Incoming:
     closed: bool = field(default=False, init=False)
 
     def callbacks(self) -> ClientCallbacks:
-        """What to give to `mcp.Client`."""
+        """Return the callbacks for `mcp.Client`."""
         return {"message_handler": self._handle}
 
     def close(self) -> None:
-        """Pass nothing on any more, and cancel the tasks: what still comes is of a connection that is over."""
+        """Pass no message on any more, and cancel the tasks: the connection has ended."""
         self.closed = True
-        self.tasks.cancel("the connection is over")
+        self.tasks.cancel("the connection has ended")
 
     async def _handle(self, message: IncomingMessage) -> None:
-        # No checkpoint: with an in-process server of the modern era this is awaited by whatever in it sends a message.
+        # No checkpoint here: a modern in-process server awaits this in its own code whenever it sends a message, and a
+        # cancellation or a switch of tasks in there would be observable by that code.
         if not self.closed:
             self.listeners.tell(message)
 
 
 @asynccontextmanager
 async def open_incoming(listeners: Listeners) -> AsyncIterator[Incoming]:
-    """Open a place for what comes in, and for its tasks, around a client."""
+    """Open an `Incoming` around a client; cancel its tasks at the end."""
     async with open_background() as tasks:
         yield Incoming(listeners, tasks)

@@ -1,4 +1,4 @@
-"""Who tells the group, and the log, of what happens to the tools of a server."""
+"""Report changes of a server's tools as events and log records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger("mcp_actors.servers")
 
 @frozen
 class CatalogReporter:
-    """Tells what happens to the catalogue of one server.
+    """Reports changes of the catalogue of one server.
 
     Attributes:
         config: the configuration of the server.
@@ -39,19 +39,19 @@ class CatalogReporter:
     mask: Callable[[str], str]
 
     def changed(self, difference: Difference) -> None:
-        """Other tools are shown."""
+        """Report that the shown tools have changed."""
         self.emit(ToolsChanged, **asdict(difference))
 
     def differs(self, verdict: PinVerdict) -> None:
-        """What is listed is not what was accepted."""
+        """Report that the listed tools differ from the accepted ones."""
         config, blocked = self.config, bool(verdict.hidden)
         place = f" (see {config.source})" if verdict.identity_changed and config.source is not None else ""
         logger.warning(
-            "server %r: its tools are not what was accepted; %s%s%s",
+            "server %r: tools differ from the accepted ones; %s%s%s",
             config.name,
             verdict.summary(),
             place,
-            "; what is new or different is hidden until it is approved" if blocked else "",
+            "; new and changed tools are hidden until they are approved" if blocked else "",
         )
         self.emit(
             ToolsDiffer,
@@ -63,11 +63,11 @@ class CatalogReporter:
         )
 
     def listed_again(self) -> None:
-        """A server that did not list its tools has done so."""
+        """Report that the server lists its tools again."""
         self.recover()
 
     def over_limit(self, error: LimitExceeded) -> None:
-        """Something of it is too much."""
-        error.args = (self.mask(str(error)),)  # it names what the server lists
+        """Report that a limit was exceeded."""
+        error.args = (self.mask(str(error)),)  # it quotes names of the server
         logger.warning("%s", error)
         self.emit(LimitReached, error=error)

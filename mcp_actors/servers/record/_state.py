@@ -11,19 +11,19 @@ ServerState = Literal[
 ]
 
 STATES: Final[tuple[ServerState, ...]] = get_args(ServerState)
-"""All of them."""
+"""All states."""
 
 CONNECTED: Final[frozenset[ServerState]] = frozenset({"ready", "degraded", "unhealthy"})
-"""A connection stands."""
+"""The server is connected."""
 
 ACTIVE: Final[frozenset[ServerState]] = frozenset({"ready", "degraded"})
-"""Requests are served."""
+"""Requests are sent at once."""
 
 FAILED: Final[frozenset[ServerState]] = frozenset({"unhealthy", "backoff", "failed"})
-"""Something is wrong, and nobody has asked for it."""
+"""The server has failed, and was not stopped."""
 
 SETTLED: Final[frozenset[ServerState]] = ACTIVE | {"failed", "stopped"}
-"""It serves, or will not by itself."""
+"""The server serves, or will not by itself."""
 
 LISTED: Final[frozenset[ServerState]] = CONNECTED | {"pending", "backoff", "connecting"}
-"""Its tools are shown, if any are known: it serves them, or is about to (again), or will when it is asked."""
+"""Known tools are shown: the server serves, or is about to, or will when it is used."""

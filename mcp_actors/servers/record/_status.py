@@ -1,4 +1,4 @@
-"""What can be known about a server at a glance: frozen data."""
+"""Snapshots of a server: its state, its capabilities and its description of itself."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ __all__ = ["ServerInfo", "ServerStatus", "Supported", "require"]
 
 @frozen(kw_only=True)
 class Supported:
-    """What a server says that it can do.
+    """The capabilities of a server, as it declares them.
 
     Attributes:
-        tools: it has tools.
-        tools_list_changed: it tells when their list changes.
-        resources: it has resources.
-        resources_list_changed: it tells when their list changes.
-        resources_subscribe: it tells when one changes, to whoever subscribes to it.
-        prompts: it has prompts.
-        prompts_list_changed: it tells when their list changes.
-        completions: it completes the arguments of prompts and of resource templates.
-        logging: it sends log messages.
+        tools: has tools.
+        tools_list_changed: sends a notification when the list of tools changes.
+        resources: has resources.
+        resources_list_changed: sends a notification when the list of resources changes.
+        resources_subscribe: accepts subscriptions to single resources.
+        prompts: has prompts.
+        prompts_list_changed: sends a notification when the list of prompts changes.
+        completions: completes arguments of prompts and of resource templates.
+        logging: sends log messages.
     """
 
     tools: bool
@@ -48,7 +48,7 @@ class Supported:
 
 
 def supported_by(capabilities: ServerCapabilities) -> Supported:
-    """Return what a server's capabilities say, as booleans."""
+    """Return capabilities as booleans."""
     tools, resources, prompts = capabilities.tools, capabilities.resources, capabilities.prompts
     return Supported(
         tools=tools is not None,
@@ -65,14 +65,14 @@ def supported_by(capabilities: ServerCapabilities) -> Supported:
 
 @frozen(kw_only=True)
 class ServerInfo:
-    """What a server said about itself when it was connected last.
+    """A server's description of itself, at the last connect.
 
     Attributes:
-        name: its own name; None if it did not say (2026-07-28 lets it).
-        version: its version; None likewise.
-        protocol_version: the protocol version that was negotiated.
-        capabilities: what it can do, as the SDK has it.
-        instructions: its instructions to the model, if any. They are shown to nobody but who asks for them here.
+        name: its own name; None if it declared none (optional since 2026-07-28).
+        version: its version; None if it declared none.
+        protocol_version: the negotiated protocol version.
+        capabilities: its capabilities, as the SDK has them.
+        instructions: its instructions for the model; None if it declared none. No model gets them by itself.
     """
 
     name: str | None
@@ -83,7 +83,7 @@ class ServerInfo:
 
     @property
     def supports(self) -> Supported:
-        """What it can do, as booleans: ``info.supports.resources_subscribe``."""
+        """Its capabilities as booleans: ``info.supports.resources_subscribe``."""
         return supported_by(self.capabilities)
 
 
@@ -94,20 +94,21 @@ class ServerStatus:
     Attributes:
         name: its configured name.
         state: its state.
-        since: `trio.current_time` when it came into that state, in seconds.
-        changed_at: when it came into that state, by the wall clock, in UTC.
-        retry_at: when a ``failed`` server is retried (``RestartPolicy.park_retry``), in UTC; None if it is not.
-        reason: why it is in that state, for people. While its process starts, that is the last line of its stderr.
-        incarnation: which incarnation of its actor is on, or was the last, as events have it; 0 before the first.
+        since: `trio.current_time` at the last change of the state, in seconds.
+        changed_at: the wall-clock time of that change, in UTC.
+        retry_at: the time at which a ``failed`` server is retried (``RestartPolicy.park_retry``), in UTC; None if it is
+            not retried.
+        reason: the reason for the state. While a process starts, that is the last line of its stderr.
+        incarnation: the number of the current or last incarnation of its actor, as in events; 0 before the first.
         pid: its process, while it is connected over stdio.
-        last_error: the last failure there was, also after it was overcome.
+        last_error: the last failure, kept after the server has recovered.
         failures: failed connects and lost connections since it last served.
         restarts: connects beyond the first.
-        queued: requests that wait in its mailbox.
-        in_flight: requests that are with it.
-        tools: how many tools of it are shown, also if these are only remembered from an earlier run.
+        queued: the number of requests in its mailbox.
+        in_flight: the number of requests that were sent and have no answer yet.
+        tools: the number of its shown tools, including tools remembered from an earlier run.
         health: the result of its health checks.
-        latency: how many requests were answered and how many failed, and how long the answers took.
+        latency: counts of answered and failed requests, and the durations of the answers.
     """
 
     name: str
@@ -129,22 +130,22 @@ class ServerStatus:
 
 
 def require(capability: str, client: Client, server: str, operation: str) -> None:
-    """Make sure that the server can do something before it is asked to.
+    """Check that a server has a capability before a request that needs it.
 
     Args:
-        capability: which of `Supported`.
-        client: the session.
+        capability: an attribute of `Supported`.
+        client: the client of the connection.
         server: the name of the server.
-        operation: what is to be asked, in the words of the protocol.
+        operation: the request, with its protocol method.
 
     Raises:
-        NotSupported: it cannot.
+        NotSupported: the server does not have the capability.
     """
     if getattr(supported_by(client.server_capabilities), capability):
         return
     raise NotSupported(
-        f"server {server!r}: does not offer {capability.replace('_', '.', 1)}, so {operation} was not sent; "
-        f"look at info.supports.{capability} first",
+        f"server {server!r}: capability {capability.replace('_', '.', 1)!r} is not supported, so {operation} was not "
+        f"sent; check info.supports.{capability} first",
         server=server,
         capability=capability,
     )

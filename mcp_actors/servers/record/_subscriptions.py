@@ -1,14 +1,13 @@
-"""Who wants to hear of changes of a server's resources: subscriptions, which outlive connections.
+"""Subscriptions to the resources of a server, which outlive its connections.
 
 Theory of operation
 -------------------
-A subscription is a place for what has changed and was not taken yet, at most one entry for each resource: a change is
-no more than a reason to read the resource again. It belongs to whoever has asked for it, and stands in the registry of
-its server (`Subscriptions`) from then on. Each connection makes good for all that stand there (``connection.upkeep``).
+A subscription collects changed resources that its reader has not taken yet, at most one entry per resource: a change is
+only a reason to read the resource again. It belongs to the caller that subscribed, and is registered with its server
+(`Subscriptions`). Each connection renews all registered subscriptions (``connection.upkeep``).
 
-For as long as a server is being connected anew, or does not hold on to a stream that it should send changes over, it
-tells nobody of changes, and it does not tell later. So once it is subscribed to again, its resources count as changed:
-`ResourceUpdated.missed`.
+While a server reconnects, or after a stream of changes has ended, the server announces no changes, and does not repeat
+them later. So once a subscription is renewed, all its resources count as changed: `ResourceUpdated.missed`.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ if TYPE_CHECKING:
 __all__ = ["ResourceUpdated", "Subscriber", "Subscription", "Subscriptions"]
 
 MAX_CHARACTERS: Final = 16 * 1024
-"""Of the URI of a part. One that is longer is not kept: then the whole has changed."""
+"""Longest URI of a part of a resource that is kept. For a longer one, the whole resource counts as changed."""
 
 MAX_PENDING: Final = 1024
-"""Changed resources that may wait for who has subscribed. A server may tell of parts of one, so there is no end."""
+"""Changed resources that may wait for the reader. A server may announce any number of parts of a resource."""
 
 
 @frozen
 class ResourceUpdated:
-    """A resource that was subscribed to has changed, or may have: what was read of it is out of date.
+    """A resource has changed, or may have: read it again.
 
     Attributes:
-        uri: which one: as it was subscribed to, or a part of that.
-        missed: True if nobody said so, but changes may have been missed: the server was connected anew, or had stopped
-            telling of changes.
+        uri: the URI that was subscribed to, or the URI of a part of that resource.
+        missed: True if notifications may have been missed, because the server was reconnected or its stream of
+            changes was interrupted.
     """
 
     uri: str
@@ -49,17 +48,17 @@ class ResourceUpdated:
 
 
 class Subscription:
-    """Changes of the resources of one server: what `ServerRef.subscribe` yields, an async iterator.
+    """Changes of the resources of one server, as an async iterator; `ServerRef.subscribe` yields it.
 
-    ``async for`` gives one `ResourceUpdated` after the other, and goes on across restarts of the server. Several
-    changes of one resource that were not taken yet are one. It ends with its group, or with the block of ``subscribe``.
+    ``async for`` yields one `ResourceUpdated` after the other, and continues across restarts of the server. Several
+    changes of one resource that were not taken yet are merged. It ends with the group, or with the ``subscribe`` block.
     """
 
     def __init__(self, uris: tuple[str, ...], unavailable: Callable[[], ServerUnavailable | None]) -> None:
         self._uris = uris
         self._unavailable = unavailable
         self._pending: dict[str, bool] = {}
-        self._stands = False
+        self._established = False
         self._over = False
         self._error: Exception | None = None
         self._wake = trio.Event()
@@ -69,7 +68,7 @@ class Subscription:
 
     @property
     def uris(self) -> tuple[str, ...]:
-        """What is subscribed to."""
+        """The URIs that were subscribed to."""
         return self._uris
 
     def __aiter__(self) -> Self:
@@ -78,13 +77,13 @@ class Subscription:
     async def __anext__(self) -> ResourceUpdated:
         """Wait for the next change, and return it.
 
-        **Cancellation**: nothing is lost.
+        **Cancellation**: no change is lost.
 
         Raises:
-            ServerUnavailable: the server does not serve and will not by itself. When it is started again, the
-                subscription stands again too, and this may be called again.
-            mcp.MCPError, NotSupported: the server was connected anew, and refuses now what was subscribed to.
-            StopAsyncIteration: the group was left, or the block of ``subscribe`` was, or there was such a refusal.
+            ServerUnavailable: the server is down and will not come back by itself. Once it is started again, the
+                subscription is renewed and this may be called again.
+            mcp.MCPError, NotSupported: the server was reconnected, and refuses the subscription now.
+            StopAsyncIteration: the group or the ``subscribe`` block was left, or the subscription was refused.
         """
         await trio.lowlevel.checkpoint()
         while not self._pending:
@@ -102,18 +101,18 @@ class Subscription:
     # --- for the connections ----------------------------------------------------------------------------------------
 
     @property
-    def stands(self) -> bool:
-        """Whether the server has ever agreed to it."""
-        return self._stands
+    def is_established(self) -> bool:
+        """True once the server has accepted the subscription."""
+        return self._established
 
     def established(self) -> None:
-        """A server has agreed to it; if that is not the first time, changes may have been missed."""
-        if self._stands:
+        """Note that the server has accepted the subscription. A second time, changes may have been missed before."""
+        if self._established:
             self._note_all()
-        self._stands = True
+        self._established = True
 
     def put(self, uri: str) -> None:
-        """A resource has changed."""
+        """Note that a resource has changed."""
         if len(self._pending) < MAX_PENDING or uri in self._pending:
             self._pending[uri] = False
             self.wake()
@@ -121,30 +120,30 @@ class Subscription:
             self._note_all()
 
     def put_if_meant(self, uri: str) -> None:
-        """A resource has changed, which may be one of those subscribed to, or a part of one."""
+        """Note that a resource has changed, if it is one of those subscribed to, or a part of one."""
         for each in self._uris:
             if uri == each or uri.startswith((f"{each.rstrip('/')}/", f"{each}?", f"{each}#")):
                 self.put(uri if len(uri) <= MAX_CHARACTERS else each)
                 return
 
     def fail(self, error: Exception) -> None:
-        """The server refuses it now, and would again."""
+        """Note that the server refuses the subscription for good."""
         self._error = error
-        self._stands = False
+        self._established = False
         self.wake()
 
     def close(self) -> None:
-        """Nobody will tell of changes any more."""
+        """End the iteration."""
         self._over = True
         self.wake()
 
     def wake(self) -> None:
-        """Have whoever waits look again."""
+        """Wake the reader."""
         self._wake.set()
         self._wake = trio.Event()
 
     def _note_all(self) -> None:
-        """Any of them may have changed."""
+        """Note that any of the resources may have changed."""
         self._pending = dict.fromkeys(self._uris, True)
         self.wake()
 
@@ -170,10 +169,10 @@ class Subscriptions:
     """All subscriptions to resources of one server.
 
     Attributes:
-        connection: what makes good for them now, while the server is connected. Written by its actor's owner task.
+        connection: the current connection, which renews them. Written by the owner task of the server's actor.
 
     Args:
-        listeners: those of the server.
+        listeners: the listeners of the server.
     """
 
     def __init__(self, listeners: Listeners) -> None:
@@ -182,11 +181,11 @@ class Subscriptions:
         listeners.add(ResourceUpdatedNotification, self._updated)
 
     def add(self, subscription: Subscription) -> None:
-        """Somebody wants to hear."""
+        """Register a subscription."""
         self._subscriptions[subscription] = None
 
     def remove(self, subscription: Subscription) -> None:
-        """He does not want to any more."""
+        """End a subscription."""
         subscription.close()
         self._subscriptions.pop(subscription, None)
         if self.connection is not None:
@@ -195,26 +194,26 @@ class Subscriptions:
     def __contains__(self, subscription: Subscription) -> bool:
         return subscription in self._subscriptions
 
-    def standing(self) -> list[Subscription]:
-        """Those that a connection has to make good for, without being asked to."""
-        return [subscription for subscription in self._subscriptions if subscription.stands]
+    def to_renew(self) -> list[Subscription]:
+        """Return the subscriptions that a new connection renews."""
+        return [subscription for subscription in self._subscriptions if subscription.is_established]
 
     def wants(self, uri: str) -> bool:
-        """Whether anybody wants to hear of a resource."""
+        """Return True if a resource has a subscription."""
         return any(uri in subscription.uris for subscription in self._subscriptions)
 
     def wake(self) -> None:
-        """The server's state has changed."""
+        """Wake all readers, because the state of the server has changed."""
         for subscription in self._subscriptions:
             subscription.wake()
 
     def close(self) -> None:
-        """The group was left."""
+        """End all subscriptions, because the group was left."""
         for subscription in self._subscriptions:
             subscription.close()
 
     def _updated(self, notification: ResourceUpdatedNotification) -> None:
-        # Since 2026-07-28 it comes over a stream that knows whose it is.
+        # Since 2026-07-28 changes come over the stream of their subscription.
         if self.connection is not None and not self.connection.modern:
             for subscription in self._subscriptions:
                 subscription.put_if_meant(notification.params.uri)

@@ -27,7 +27,7 @@ TRANSITIONS: Final[dict[ServerState, frozenset[ServerState]]] = {
     "stopping": frozenset({"stopped"}),
     "stopped": frozenset({"connecting"}),
 }
-"""Which state may follow which. A start that fails goes to ``backoff``, or to ``failed`` when no other is to follow."""
+"""The allowed next states. A failed start leads to ``backoff``, or to ``failed`` if no attempt follows."""
 
 _STATE_AFTER: Final[dict[type[Event], ServerState]] = {
     Starting: "connecting",
@@ -43,15 +43,15 @@ _STATE_AFTER: Final[dict[type[Event], ServerState]] = {
 
 
 def next_state(state: ServerState, event: Event, *, serving: ServerState = "ready") -> ServerState:
-    """The state after an event of the server's actor; the same if the event changes nothing.
+    """Return the state after an event of the server's actor; the same state if the event does not change it.
 
     Args:
-        state: the state before.
-        event: what happened.
-        serving: what it is while it is connected: ``ready``, unless it does not bring all that it should.
+        state: the state before the event.
+        event: the event.
+        serving: the state while it is connected: ``ready``, or worse if its tools or its health have a problem.
 
     Raises:
-        RuntimeError: the actor's life does not go that way, which would be a mistake of this library.
+        RuntimeError: the transition is not allowed, which is a bug of this library.
     """
     new = _STATE_AFTER.get(type(event), state)
     if new == "ready":

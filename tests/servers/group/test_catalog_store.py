@@ -323,7 +323,7 @@ async def test_a_file_that_starts_something_else_under_the_same_name_is_noticed(
             assert len(group.tools) == len(TOOLS)
     if policy != "allow":
         [line] = warnings(caplog)
-        assert line.startswith("server 'files': its tools are not what was accepted; its command or URL has changed")
+        assert line.startswith("server 'files': tools differ from the accepted ones; its command or URL has changed")
         assert f"(see {path})" in line
     async with open_servers(path, catalog_store=store) as group:
         assert len(group.tools) == len(TOOLS)

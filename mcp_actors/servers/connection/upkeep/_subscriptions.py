@@ -289,7 +289,7 @@ class Connection:
 
     def begin(self) -> None:
         """Renew all subscriptions of earlier connections."""
-        for subscription in self.record.subscriptions.standing():
+        for subscription in self.record.subscriptions.to_renew():
             self._start(self._renew, subscription, 0)
 
     async def _renew(self, subscription: Subscription, failures: int) -> None:
