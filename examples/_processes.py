@@ -1,4 +1,4 @@
-"""What the operating system says about processes. The demo believes it, and not the library that it shows."""
+"""Processes as the operating system reports them, so that the demo does not have to trust the library it shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Process(NamedTuple):
-    """One process at one moment. A zombie has ended, and its parent has not taken notice yet."""
+    """One process at one moment. A zombie has exited, and its parent has not waited for it yet."""
 
     pid: int
     parent: int

@@ -11,10 +11,10 @@ from _processes import Family
 from attrs import define, field
 
 DYING: Final = 1.0
-"""Seconds that a killed process has to be gone; it needs a moment."""
+"""Seconds within which a killed process must be gone."""
 
 SCRIPTS: Final = Path(sys.executable).parent
-"""Where pip has put the commands of this environment, whatever PATH says."""
+"""The folder of the commands that pip has installed in this environment, regardless of PATH."""
 
 PROGRAMS: Final = {
     "time": "mcp-server-time",
@@ -29,7 +29,7 @@ class StepFailed(Exception):
 
 
 def check(fine: bool, otherwise: str) -> None:
-    """Go on if that is so."""
+    """Continue if the condition is true."""
     if not fine:
         raise StepFailed(otherwise)
 

@@ -1,7 +1,7 @@
-"""A program on asyncio: the servers run on Trio, in a thread of their own, and are used as if they did not.
+"""A program on asyncio that uses servers running on Trio in a thread of their own.
 
-`mcp_actors.bridge.open_servers` takes what `mcp_actors.open_servers` takes. What it gives is awaited on the program's
-own event loop; cancellation, time-outs and progress cross over.
+`mcp_actors.bridge.open_servers` takes the same arguments as `mcp_actors.open_servers`. The group and its servers are
+awaited on the program's own event loop; cancellation, timeouts and progress work across both.
 
 Prints::
 

@@ -1,7 +1,7 @@
-"""Cancellation and time-outs: who waits decides for how long, and nothing is left when nobody waits any more.
+"""Cancellation and timeouts: callers decide how long they wait, and a cancelled call leaves nothing behind.
 
-Calls take no timeout argument. Trio's own `fail_after` and `move_on_after` work around everything here: one call, many
-calls, or the whole block.
+Calls take no timeout argument. Use Trio's own `fail_after` and `move_on_after` around one call, many calls, or the
+whole block.
 
 Prints::
 
@@ -34,7 +34,7 @@ async def ask(kitchen: ServerRef, tool: str, **arguments: str | float) -> str:
 
 
 async def one_call(kitchen: ServerRef) -> None:
-    """A deadline around a call. Who waited leaves at once; the server is told that nobody waits any more."""
+    """A deadline around one call. The caller returns at once, and the server is asked to cancel the request."""
     try:
         with trio.fail_after(0.5):
             print(await ask(kitchen, "cook", dish="pizza", seconds=FOR_EVER))
@@ -44,7 +44,7 @@ async def one_call(kitchen: ServerRef) -> None:
 
 
 async def many_calls(kitchen: ServerRef) -> None:
-    """A deadline around many calls. What is ready by then is kept, the other calls are cancelled together."""
+    """A deadline around many calls. Finished calls keep their results, the others are cancelled together."""
     ready: list[str] = []
 
     async def cook(dish: str, seconds: float) -> None:
@@ -65,7 +65,7 @@ async def many_calls(kitchen: ServerRef) -> None:
 
 
 async def whole_block() -> None:
-    """A deadline around everything. The block ends first, clean-up included; only then is the server stopped."""
+    """A deadline around everything. The block ends first, including its clean-up; only then is the server stopped."""
     with trio.move_on_after(60) as deadline:
         async with open_servers(
             ServerConfig("kitchen", KITCHEN, required=True)

@@ -1,6 +1,6 @@
-"""Servers out of a configuration file that other programs read too; what is wrong in it stops nobody else.
+"""Load servers from a configuration file of other programs; an error in one entry does not stop the others.
 
-The file is `mcp.json` beside this program. One server of it is disabled, and one has a key that is spelled wrong.
+The file is `mcp.json` in the folder of this program. One of its servers is disabled, and one has a misspelled key.
 
 Prints::
 
@@ -34,6 +34,6 @@ async def main() -> None:
         )
 
 
-# What is wrong with a file is logged as well; here it is printed.
+# Errors of a file are also logged; here they are printed instead.
 logging.getLogger("mcp_actors.servers").setLevel(logging.ERROR)
 trio.run(main)

@@ -1,6 +1,6 @@
-"""An agent of LangChain that is built once, and at each of its turns has the tools that the group has then.
+"""A LangChain agent that is built once and sees the current tools of the group at every turn.
 
-The model is played: `GenericFakeChatModel` is LangChain's own, so the program needs no key and no network.
+The model is LangChain's own `GenericFakeChatModel`, so the program needs no API key and no network.
 
 Prints::
 
@@ -36,7 +36,7 @@ BAKERY = ServerConfig("bakery", COOK, tools=ToolFilter(allow=["cook"]))
 
 
 def call(call_id: str, name: str, **arguments: Any) -> AIMessage:
-    """What a model answers that wants a tool to be called."""
+    """Return the message of a model that calls a tool."""
     return AIMessage("", tool_calls=[{"id": call_id, "name": name, "args": arguments}])
 
 

@@ -164,7 +164,7 @@ def configure(repository: Path, url: str) -> list[ServerConfig]:
 
 
 def show_start(show: Show, servers: ServerGroup, started: float) -> None:
-    """Who is ready, who failed, and why."""
+    """Print which servers are ready, which failed, and why."""
     for name, server in servers.items():
         after = (
             f"{name:8} {server.state} after {server.statistics().since - started:.2f} s"
@@ -192,7 +192,7 @@ def show_start(show: Show, servers: ServerGroup, started: float) -> None:
 
 
 def show_tools(show: Show, servers: ServerGroup) -> None:
-    """What the servers offer."""
+    """Print the tools of the servers."""
     for tool in servers.tools:
         show.line(
             f"{tool.public_name:30} {textwrap.shorten(tool.description or '', 70)}"
@@ -363,7 +363,7 @@ async def in_time(show: Show, repository: Path) -> float:
 
 
 def first_of(exc: BaseException) -> BaseException:
-    """What went wrong: an exception itself, or the first one of a nursery's group."""
+    """Return an exception itself, or the first one of a nursery's group."""
     while isinstance(exc, BaseExceptionGroup):
         exc = exc.exceptions[0]
     return exc

@@ -1,7 +1,7 @@
-"""Many servers, one of them broken: the others serve, and it joins them once it is repaired.
+"""Many servers, one of them broken: the others serve, and the broken one joins them once it is repaired.
 
-The kitchen downstairs needs gas, which is a file here. As long as there is none, its program ends with a message. The
-program is tried again in the background; what was wrong can be read in the meantime.
+The kitchen downstairs needs gas, which is a file in this example. Without the file, its program exits with a message.
+The group retries it in the background, and meanwhile shows why it failed.
 
 Prints::
 

@@ -1,6 +1,6 @@
 """Agents of the OpenAI Agents SDK that share the servers of one group; only the chef's may clean up.
 
-The model is played: `Cook` answers as a model would, so the program needs no key and no network.
+`Cook` plays the model, so the program needs no API key and no network.
 
 Prints::
 
@@ -37,7 +37,7 @@ from mcp_actors.config import ToolContext
 
 
 def may_use(tool: CatalogTool, context: ToolContext) -> bool:
-    """Whether an agent is shown a tool; the context holds the SDK's agent, and its run."""
+    """Return whether an agent is shown a tool; the context has the SDK's agent and its run."""
     return tool.name == "cook" or context.agent.name == "chef"
 
 

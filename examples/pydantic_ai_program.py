@@ -1,6 +1,6 @@
 """An agent of Pydantic AI that uses the servers of a group, one of which dies in the midst of its run.
 
-The agent is told of what fails, so that it can go on.
+Failures are reported to the agent, so that it can go on.
 
 The model is played: `think` answers as a model would, so the program needs no key and no network.
 

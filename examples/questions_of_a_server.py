@@ -1,6 +1,6 @@
-"""A server that asks back: the user in a form and by a URL, a model, and which folders it may look at; and that logs.
+"""A server that sends requests: to the user in a form and through a URL, to a model, and for folders; and that logs.
 
-The server is `servers/concierge.py`. The model is played by a function here, and what the user types stands below.
+The server is `servers/concierge.py`. A function plays the model, and the answers of the user are constants.
 
 Prints::
 
@@ -79,7 +79,7 @@ async def folders(context: CallbackContext) -> ListRootsResult:
 
 
 class Log(list[str]):
-    """Keeps what servers log. They are heard beside everything else, so in a moment of their own."""
+    """Keeps the log messages of servers, which may arrive at any moment."""
 
     async def __call__(
         self, context: CallbackContext, params: LoggingMessageNotificationParams

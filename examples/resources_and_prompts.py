@@ -1,7 +1,7 @@
-"""What a server has beside tools: resources to read and to watch, and prompts.
+"""Read and watch resources, and use prompts.
 
-The server is `servers/notes.py`. In the block of `subscribe` each change of a resource is a reason to read it again; so
-is a restart of the server, during which nobody would have told of one.
+The server is `servers/notes.py`. In the block of `subscribe`, read the resource again after each change, and after a
+restart of the server, which may have missed one.
 
 Prints::
 
@@ -38,7 +38,7 @@ async def text_of(server: ServerRef, uri: str) -> str:
 
 
 async def look(notes: ServerRef) -> None:
-    """See what there is."""
+    """List the capabilities, resources and prompts of the server."""
     can = notes.info.supports
     print(
         "supports resources:",

@@ -1,8 +1,8 @@
-"""Which tools of a server are shown, and to whom; and what happens when one is not what it was any more.
+"""Filter the tools of a server by name and by agent, and approve tools that have changed.
 
-The first server is `servers/mail.py`. Its tools are looked at whenever they are listed: when it is connected, and when
-it says that they have changed. A tool that is new or different stays hidden until somebody has looked at it. The second
-server, an object in this process, does not list its tools at all.
+The first server is `servers/mail.py`. Its tools are checked whenever they are listed: when it is connected, and when it
+announces a change. A new or changed tool stays hidden until it is approved. The second server, an object in this
+process, does not list its tools at all.
 
 Prints::
 
@@ -42,7 +42,7 @@ from mcp_actors.servers import ToolsDiffer
 
 
 def shown_to(tool: CatalogTool, context: ToolContext) -> bool:
-    """Whether somebody is shown a tool: guests only read."""
+    """Return whether an agent is shown a tool; guests may only read."""
     return context.agent != "guest" or tool.name == "read"
 
 
@@ -72,7 +72,7 @@ def names(tools: Iterable[CatalogTool]) -> str:
 
 
 async def look_at_changes(mail: ServerRef) -> None:
-    """Look at what waits for approval, and approve it. A program would ask somebody."""
+    """Approve the tools that wait for it; a real program would ask a person."""
     changes = mail.tool_changes
     for tool in changes.tools:
         print(f"changed: {tool.name} ({tool.description})")

@@ -1,7 +1,7 @@
-"""An actor of your own: one task owns a connection, everybody may use it, and a supervisor replaces it when it breaks.
+"""An actor of your own: one task owns a connection, many tasks use it, and a supervisor replaces it when it breaks.
 
-This needs `mcp_actors.kernel` only. The other side is a small server on the loopback interface that counts what each
-connection says, and hangs up when it hears something rude.
+This needs `mcp_actors.kernel` only. The other side is a small server on the loopback interface that counts the messages
+of each connection, and hangs up on a rude one.
 
 Prints::
 
@@ -44,7 +44,7 @@ from mcp_actors.kernel import (
 
 @frozen
 class Say(Call[str]):
-    """What is said; the answer is a ``str``, and the type checker knows it."""
+    """A line to send; the type checker knows that the answer is a ``str``."""
 
     text: str
 

@@ -27,7 +27,7 @@ concierge = MCPServer("concierge", version="1.0", log_level="WARNING")
 
 
 class Table(BaseModel):
-    """What has to be known to book a table."""
+    """The details of a booking."""
 
     guests: int
     outside: bool = False

@@ -1,7 +1,7 @@
 """The weather: a small MCP server over streamable HTTP on the loopback interface, for the demo.
 
-It prints its port, which the operating system chose, and ends when its standard input does: whoever started it and
-went away, however suddenly, leaves nothing behind.
+It prints its port, which the operating system chooses, and exits when its standard input is closed, so it never
+outlives the program that started it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def end_with_stdin() -> None:
 
 
 def main() -> None:
-    """Serve until told to stop."""
+    """Serve until the process is asked to stop."""
     listener = socket.create_server(("127.0.0.1", 0))
     print(listener.getsockname()[1], flush=True)
     threading.Thread(target=end_with_stdin, daemon=True).start()
