@@ -46,7 +46,6 @@ TO_BE_REWRITTEN: Final = (
     "mcp_actors/servers/basics/",
     "mcp_actors/servers/connection/",
     "mcp_actors/servers/group/",
-    "mcp_actors/servers/policy/",
     "mcp_actors/servers/record/",
     "tests/catalog/",
     "tests/config/",

@@ -60,8 +60,8 @@ async def open_in_process_link(
     server = transport.server
     if not isinstance(server, Server | MCPServer | ElsewhereServer):
         raise ConnectFailed(
-            f"server {config.name!r}: InProcess() was given an object of type {type(server).__name__!r}, which is not "
-            "a server; pass an mcp.server.MCPServer or mcp.server.Server",
+            f"server {config.name!r}: the argument of InProcess() is not a server (type: {type(server).__name__}); "
+            "pass an mcp.server.MCPServer or mcp.server.Server",
             server=config.name,
             phase="configure",
             hopeless=True,

@@ -20,6 +20,7 @@ from mcp_actors.servers.basics._request_trace import ConnectionOver
 from mcp_actors.servers.transports import Masker, Obituary, open_link
 from mcp_actors.servers.transports.http import _link as _http_link
 
+from ...messages import Said
 from ..groups import BOUND
 from ..http_server import TOOLS, Running, run_server, unused_port
 from ..links import MARGIN, never_lost, open_session, text_of
@@ -95,13 +96,13 @@ async def test_a_header_that_cannot_be_resolved_is_named(monkeypatch: pytest.Mon
 
 
 async def test_an_invalid_proxy_variable_is_reported_without_its_value(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "nonsense://user:p4ssword@proxy")
-    with pytest.raises(ConnectFailed, match="check SSL_CERT_FILE, SSL_CERT_DIR and the proxy variables") as caught:
+    with pytest.raises(ConnectFailed) as caught:
         async with open_link(http("http://example.invalid/", allow_insecure=True), on_lost=never_lost):
             pytest.fail("it opened")
-    assert "p4ssword" not in str(caught.value)
+    said("http client cannot be created", str(caught.value))
     assert (caught.value.phase, caught.value.hopeless) == ("configure", True)
 
 

@@ -15,6 +15,7 @@ from mcp_actors._errors import ConnectFailed
 from mcp_actors.config import InProcess, ServerConfig
 from mcp_actors.servers.transports import Obituary, open_link
 
+from ...messages import Said
 from ..http_server import make_server
 from ..links import never_lost, open_session, text_of
 
@@ -36,7 +37,7 @@ async def test_both_kinds_of_server_objects_are_accepted(server: object) -> None
 
 
 async def test_a_tool_that_raises_cancelled_error_fails_its_call_only() -> None:
-    """It is no `Exception`, and would end the connection and all its other calls."""
+    """It is not an `Exception`. Otherwise it would end the connection and all other calls."""
     server, release = make_server(), trio.Event()
 
     @server.tool()
@@ -60,12 +61,9 @@ async def test_a_tool_that_raises_cancelled_error_fails_its_call_only() -> None:
         assert group["here"].statistics().incarnation == 1
 
 
-async def test_an_object_of_another_type_is_refused() -> None:
+async def test_an_object_of_another_type_is_refused(said: Said) -> None:
     with pytest.raises(ConnectFailed) as caught:
         async with open_link(ServerConfig("here", InProcess(make_server)), on_lost=never_lost):
             pytest.fail("it opened")
-    assert str(caught.value) == (
-        "server 'here': InProcess() was given an object of type 'function', which is not a server; "
-        "pass an mcp.server.MCPServer or mcp.server.Server"
-    )
+    said("in-process object is not a server", str(caught.value))
     assert (caught.value.phase, caught.value.hopeless) == ("configure", True)

@@ -24,6 +24,7 @@ from mcp_actors.servers.transports.stdio._stderr import (
     StderrReader,
 )
 
+from ...messages import Said
 from ..groups import BOUND
 from ..hostile import STEP, LongestStep
 from ..links import never_lost, open_session, scripted, shell, text_of
@@ -84,7 +85,7 @@ async def test_a_flood_on_stderr_is_logged_up_to_a_limit_and_the_rest_is_counted
 
 
 async def test_dropped_lines_are_reported_after_their_second_even_without_further_lines(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, said: Said
 ) -> None:
     """B-13."""
     caplog.set_level(logging.INFO, LOGGER)
@@ -94,6 +95,7 @@ async def test_dropped_lines_are_reported_after_their_second_even_without_furthe
         lines = logged(caplog)
     assert lines[:-1] == [str(number) for number in range(1, LINES_A_SECOND + 1)]
     assert left_out(lines) == 55
+    said("lines on stderr not logged", lines[-1])
 
 
 async def test_text_is_not_prepared_for_a_disabled_logger(
