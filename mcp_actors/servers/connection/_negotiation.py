@@ -237,7 +237,7 @@ class Answers:
 
         The modern era wins if both answers came in the same step.
         """
-        if isinstance(self.discover, DiscoverResult) and is_modern(self.discover.supported_versions):
+        if isinstance(self.discover, DiscoverResult) and any(map(is_modern, self.discover.supported_versions)):
             return self.discover
         if isinstance(self.discover, Exception) and _leaves_nothing(self.discover):
             return self.discover

@@ -11,8 +11,6 @@ from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 from ..._plain_text import plain_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ...config import ServerConfig
 
 __all__ = ["NoCommonVersion", "check_handshake_version", "incompatibility", "is_modern", "offered_versions"]
@@ -40,9 +38,9 @@ def check_handshake_version(version: str) -> None:
         raise NoCommonVersion(version)
 
 
-def is_modern(versions: Iterable[str]) -> bool:
-    """Return True if one of these is a version since 2026-07-28 that this client supports."""
-    return any(each in MODERN_PROTOCOL_VERSIONS for each in versions)
+def is_modern(version: str) -> bool:
+    """Return True for a protocol version since 2026-07-28 that this client supports."""
+    return version in MODERN_PROTOCOL_VERSIONS
 
 
 def offered_versions(error: BaseException) -> list[str] | None:

@@ -10,12 +10,11 @@ import trio
 from attrs import frozen
 from mcp import MCPError
 from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT
-from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import ValidationError
 
 from ..._errors import ActorError, HttpStatusError, RequestTimedOut
 from ..basics import current_trace, problem_of
-from ..policy import Health
+from ..policy import Health, is_modern
 from ..record import CONNECTED
 from ._request import Request
 
@@ -60,7 +59,7 @@ class Probe(Request[None]):
                 raise
 
     async def _ask(self, client: Client, health: ServerHealth) -> None:
-        if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        if is_modern(client.protocol_version):
             await client.session.send_discover(client.protocol_version)
         elif health.pings or client.server_capabilities.tools is None or (health.pings is None and not health.failing):
             await client.session.send_ping()

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final, cast, get_args
 from attrs import frozen
 from mcp import MCPError
 from mcp.types import EmptyResult, LoggingLevel, SetLevelRequest, SetLevelRequestParams
-from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from ..._errors import ActorCrashed, ActorStopped, NotSupported
 from ...catalog.schemas import kind_of
 from ..basics import problem_of
+from ..policy import is_modern
 from ..record import require
 from ._arguments import refused
 from ._request import Request, request_internally
@@ -63,7 +63,7 @@ class SetLogLevel(Request[None]):
         # Set before sending: of two concurrent calls, the one that is sent last also wins here.
         record.session.log_level = level
         try:
-            if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            if not is_modern(client.protocol_version):
                 require("logging", client, record.config.name, self.operation)
                 await send_log_level(client, level)
         except (MCPError, NotSupported):

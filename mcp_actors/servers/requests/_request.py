@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from attrs import evolve, field, frozen
 from mcp.types import LOG_LEVEL_META_KEY, CallToolRequest, GetPromptRequest, ReadResourceRequest
-from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from ...config import Middleware
 from ...kernel import Call
+from ..policy import is_modern
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -71,7 +71,7 @@ class Request(Call[T], ABC):
 
 def meta_for(client: Client, record: ServerRecord, meta: Mapping[str, Any] | None = None) -> RequestParamsMeta | None:
     """Return the ``_meta`` of a request: the caller's, plus the log level since 2026-07-28 (see `_log_level`)."""
-    if record.session.log_level is not None and client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+    if record.session.log_level is not None and is_modern(client.protocol_version):
         meta = {LOG_LEVEL_META_KEY: record.session.log_level, **(meta or {})}
     return None if meta is None else dict(meta)  # type: ignore[return-value]  # a TypedDict, open to more
 

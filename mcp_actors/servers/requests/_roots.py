@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 from mcp.types import RootsListChangedNotification
-from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from ..._errors import NotSupported
+from ..policy import is_modern
 from ._request import Request
 
 if TYPE_CHECKING:
@@ -46,6 +46,6 @@ class TellRootsChanged(Request[None]):
                 server=record.config.name,
                 capability="roots",
             )
-        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        if not is_modern(client.protocol_version):
             # The SDK's own method issues a deprecation warning because it exists in the legacy era only.
             await client.session.send_notification(RootsListChangedNotification())

@@ -21,12 +21,11 @@ from attrs import define, field
 from mcp import MCPError
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.types import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
-from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from ...._backoff import Backoff
 from ...._errors import HttpStatusError
 from ...basics import ConnectionOver, open_trace, problem_of
-from ...policy import asked_to_wait, is_transient
+from ...policy import asked_to_wait, is_modern, is_transient
 from ...record import Incoming, NotificationsMissed
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class Lists(TypedDict, total=False):
 
 def lists_that_change(client: Client) -> Lists:
     """Return the lists for which a server needs a stream; none for a server of the legacy era."""
-    if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+    if not is_modern(client.protocol_version):
         return {}
     can, lists = client.server_capabilities, Lists()
     if can.tools is not None and can.tools.list_changed:

@@ -27,13 +27,12 @@ from mcp.types import (
     UnsubscribeRequest,
     UnsubscribeRequestParams,
 )
-from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from ...._backoff import Backoff
 from ...._errors import ActorCrashed, ActorError, ActorStopped, LimitExceeded, MailboxFull, NotSupported
 from ....config import mask_url
 from ...basics import problem_of
-from ...policy import is_transient
+from ...policy import is_modern, is_transient
 from ...record import require
 from ...requests import Request, request_internally
 from ._notifications import lists_that_change
@@ -153,7 +152,7 @@ class Connection:
     @property
     def modern(self) -> bool:
         """True if each subscription has a stream."""
-        return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
+        return is_modern(self.client.protocol_version)
 
     async def establish(self, subscription: Subscription, operation: str) -> None:
         """Subscribe to the resources of a subscription, as `listen` or `subscribe` does."""
