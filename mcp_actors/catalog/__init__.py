@@ -1,4 +1,4 @@
-"""The tools of all servers as immutable data: their names, schemas, pins and snapshots."""
+"""The tools of all servers, as immutable data."""
 
 from __future__ import annotations
 

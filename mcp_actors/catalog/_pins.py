@@ -1,4 +1,4 @@
-"""Pins: hashes of accepted tool definitions, which detect tools that a server has changed since.
+"""Detect tools that a server has changed, by hashes of accepted definitions.
 
 A server may list harmless tools while a person looks, and other ones later: a description with new instructions to the
 model, a schema with one more argument, a hint that a tool is read-only. A pin is the hash of everything that the

@@ -1,4 +1,4 @@
-"""Snapshots: all tools of a group at one moment, and how the next one is made."""
+"""All tools of a group at one moment."""
 
 from __future__ import annotations
 

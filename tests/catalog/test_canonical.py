@@ -97,7 +97,7 @@ def test_a_value_may_be_nested_as_deeply_as_it_likes() -> None:
     assert digest(deep) != digest(other)
 
 
-def test_what_json_does_not_have_is_told_by_its_repr() -> None:
+def test_a_value_that_json_does_not_have_is_named_by_its_repr() -> None:
     assert canonical_text({"a": {1}, 2: "b"}) == '{2:"b","a":{1}}'
 
 

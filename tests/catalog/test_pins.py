@@ -79,7 +79,7 @@ class TestJudge:
             assert verdict == PinVerdict(accepted=seen(a="1", b="1"))
 
     @pytest.mark.parametrize("policy", ["allow", "warn", "block"])
-    def test_the_same_listing_in_another_order_is_no_change(self, policy: OnToolChange) -> None:
+    def test_the_same_listing_in_another_order_is_unchanged(self, policy: OnToolChange) -> None:
         assert not judge(seen(a="1", b="1"), seen(b="1", a="1"), policy)
 
     @pytest.mark.parametrize("policy", ["allow", "warn"])
@@ -113,13 +113,13 @@ class TestJudge:
         assert verdict.hidden == {"read"} == set(verdict.changed)
         assert not judge(judge(accepted, now, "warn").accepted, now, "warn")
 
-    def test_an_identity_that_is_not_known_is_no_other_one(self) -> None:
+    def test_an_unknown_identity_does_not_count_as_another_one(self) -> None:
         known = pins_of([tool()], identity={"command": "npx"})
         assert not judge(pins_of([tool()]), known, "block")
         assert not judge(known, pins_of([tool()]), "block")
         assert judge(pins_of([tool()]), known, "warn").accepted == known
 
-    def test_a_verdict_can_be_told(self) -> None:
+    def test_a_verdict_has_a_plain_description(self) -> None:
         verdict = judge(seen(a="1", b="1"), seen(c="1", d="1", b="2"), "warn")
         assert verdict.summary() == "added: 'c', 'd'; changed: 'b'; removed: 'a'"
         assert judge(seen(), seen(), "warn").summary() == "nothing"

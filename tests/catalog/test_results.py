@@ -171,7 +171,7 @@ def test_one_part_that_is_a_json_array_is_that_array() -> None:
     assert value_of(text("[1, 2]"), text("[3]")) == [[1, 2], [3]]
 
 
-def test_no_part_is_none() -> None:
+def test_a_result_without_parts_has_no_value() -> None:
     assert value_of() is None
 
 

@@ -220,7 +220,7 @@ class TestUpdated:
         with pytest.raises(ValueError, match="there are two listings of server 'b'; give one"):
             self.snapshot().updated([*self.before, self.before[1]])
 
-    def test_one_that_was_made_by_hand_can_be_updated_too(self) -> None:
+    def test_a_snapshot_that_was_constructed_directly_can_be_updated_too(self) -> None:
         by_hand = CatalogSnapshot(self.snapshot(), generation=8)
         assert by_hand == attrs.evolve(self.snapshot(), generation=8)
         assert by_hand.of("b") == self.snapshot().of("b")

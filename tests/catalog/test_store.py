@@ -241,7 +241,7 @@ def test_the_default_directory_is_where_the_platform_keeps_its_caches(
     assert default_directory() == Path(expected.format(home=tmp_path)) / "mcp-actors" / "catalogs"
 
 
-def test_a_user_without_a_home_is_told_to_give_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home_must_give_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
 
     def unknown(path: Path) -> Path:
@@ -271,7 +271,7 @@ def aged(store: CatalogStore, name: str, days: float) -> Path:
     return path
 
 
-def test_what_nobody_has_read_for_half_a_year_is_removed(store: CatalogStore) -> None:
+def test_a_file_that_was_not_read_for_half_a_year_is_removed(store: CatalogStore) -> None:
     old, recent = aged(store, "aa.json", 181), aged(store, "bb.json", 179)
     foreign = [aged(store, name, 999) for name in ("notes.json", "aa.txt", "aa.json.bak")]
     (store.directory / "cc.json").mkdir()

@@ -45,7 +45,7 @@ def test_it_keeps_what_the_server_listed_and_where_it_comes_from() -> None:
     assert (tool.annotations, tool.meta) == ({"readOnlyHint": True}, {"example.com/rank": 3})
 
 
-def test_what_a_server_did_not_say_is_none() -> None:
+def test_fields_that_a_server_left_out_have_the_value_none() -> None:
     tool = cataloged()
     assert (tool.title, tool.description, tool.output_schema, tool.annotations, tool.meta) == (None,) * 5
 

@@ -275,7 +275,7 @@ def test_a_reference_inside_the_schema_is_followed() -> None:
 
 
 def test_the_dialect_is_2020_12_unless_the_schema_names_another() -> None:
-    pair = {"type": "array", "items": [INTEGER, STRING]}  # of draft 7; in 2020-12 it is no schema
+    pair = {"type": "array", "items": [INTEGER, STRING]}  # of draft 7; in 2020-12 it is not a schema
     draft_7 = {**having(pair=pair), "$schema": "http://json-schema.org/draft-07/schema#"}
     assert problem_of(refusal(draft_7, {"pair": [1, 2]})) == "arguments.pair[1] is an integer; expected a string"
     prefixed = having(pair={"type": "array", "prefixItems": [INTEGER, STRING]})
@@ -346,7 +346,7 @@ def test_refused_is_exactly_what_the_schema_refuses(schema: Any, value: Any) -> 
     assert problem_of(error).startswith("arguments.q")
 
 
-# --- schemas that are no use ----------------------------------------------------------------------------------------
+# --- unusable schemas ----------------------------------------------------------------------------------------------
 
 
 def unusable(owner: str, caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -479,7 +479,7 @@ def test_a_schema_that_takes_too_long_is_not_tried_again(caplog: pytest.LogCaptu
         found.check_arguments("find", {"a": "x"})
 
 
-def test_a_pause_in_a_check_is_no_fault_of_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pause_in_a_check_does_not_count_against_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the garbage collector of a large program makes one."""
     times = chain([0.0, 1.0], repeat(2.0))
     monkeypatch.setattr(_dialects, "thread_time", lambda: next(times))

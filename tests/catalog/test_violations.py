@@ -88,7 +88,7 @@ def test_a_path_is_written_as_people_write_it(path: Path, words: str) -> None:
     assert dotted("it", path) == words
 
 
-def test_what_json_does_not_have_is_told_by_its_python_type() -> None:
+def test_a_value_that_json_does_not_have_is_named_by_its_python_type() -> None:
     assert kind_of(object()) == "a Python object"
     assert kind_of((1,)) == "an array"
 

@@ -104,7 +104,7 @@ class TestCheck:
         assert "exited with code 7" in lines["exits"]
         assert "no licence" in lines["exits"]
         assert "exited with code 1" in lines["mute"]
-        assert "it wrote nothing to stderr: start it by hand to see what it needs" in lines["mute"]
+        assert "it wrote nothing to stderr; run its command in a terminal to see why" in lines["mute"]
         assert "could not connect to http://127.0.0.1:1/mcp" in lines["refused"]
         assert "check that the server is running" in lines["refused"]
         assert "environment variable 'NO_SUCH_VARIABLE' is not set; set it" in lines["unset"]

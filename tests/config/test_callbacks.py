@@ -40,7 +40,7 @@ class Agent:
         return None
 
 
-def test_by_default_there_are_none() -> None:
+def test_by_default_there_are_no_callbacks() -> None:
     assert Callbacks() == Callbacks(sampling=None, elicitation=None, roots=None, logging=None, message=None)
     assert effective_callbacks(None, None) == EffectiveCallbacks()
     assert (EffectiveCallbacks().log_level, EffectiveCallbacks().timeout) == ("info", 300)

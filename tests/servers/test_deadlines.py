@@ -153,7 +153,7 @@ async def test_a_program_that_is_no_server_is_told_by_what_it_writes() -> None:
         "a", "echo usage: frobnicate FILE; exec sleep 600", connect_timeout=0.6, stop_timeout=0.3, restart=NEVER
     )
     async with open_servers(config) as servers:
-        assert str(servers.errors["a"]).endswith("; lines on its stdout that were no MCP messages: 1")
+        assert str(servers.errors["a"]).endswith("; lines on its stdout that were not MCP messages: 1")
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Public names of tools: unique in a group and valid for every model provider, and the book that keeps them.
+"""Public names of tools, and the book that keeps them.
 
 Imported by the snapshot, and for its default by the groups that take a template. This room uses nothing of the folder
 around it.

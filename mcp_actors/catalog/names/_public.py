@@ -1,4 +1,4 @@
-"""The public names of tools: unique over all servers, and valid for every model provider.
+"""Public names of tools, valid for every model provider.
 
 A public name has 1 to 64 of the characters ``A-Z a-z 0-9 _ -``. Servers' own names have no such limits, so some must
 be changed, and two changed names may be equal. A name that could mean more than one tool therefore ends in a short hash

@@ -1,4 +1,4 @@
-"""JSON schemas sent by servers: check values against them within a time limit, and convert them to the strict form.
+"""Check values against JSON schemas of servers, and convert the schemas.
 
 Imported by the pins, by the servers (which check calls) and by programs (`strict_schema`). This room uses the canonical
 and frozen values of the folder around it, and the type of a listed tool.

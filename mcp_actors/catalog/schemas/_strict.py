@@ -1,4 +1,4 @@
-"""Convert JSON schemas into the strict form of model providers, and a model's arguments back.
+"""Convert JSON schemas into the strict form of model providers.
 
 In a strict schema every object lists all its members and requires them, so a provider can constrain the model's output.
 An optional member may be null instead. On the way back, a null that only means "not set" is removed, because the server

@@ -1,4 +1,4 @@
-"""Validate the arguments of a tool call before it is sent, and its result against the output schema."""
+"""Validate the arguments and the result of a tool call."""
 
 from __future__ import annotations
 

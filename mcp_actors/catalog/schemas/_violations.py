@@ -1,4 +1,4 @@
-"""Describe a violation of a schema in words: where it is, what was found, what was expected.
+"""Describe a violation of a schema in words.
 
 The messages of `jsonschema` contain the whole value and the whole schema. A value may be megabytes long, or a password,
 so here only its kind and size are named. The value itself is shown, shortened, if one of several words was expected or

@@ -1,4 +1,4 @@
-"""The store of remembered catalogues: what servers listed, kept in files from one run to the next.
+"""The store of remembered catalogues.
 
 Imported by the groups of servers only. This room uses the pins of the folder around it.
 """

@@ -1,4 +1,4 @@
-"""Keep the listings of servers in files from one run to the next, one file per server.
+"""Keep the listings of servers in files between runs.
 
 A file is a cache: it may be missing, old or broken at any time, and is ignored then. It is replaced as a whole, so
 several programs may write the same file, and the last one wins. Only its owner can read it, and a file that another

@@ -1,4 +1,4 @@
-"""JSON values: one canonical text for each, its hash, and forms that cannot be changed.
+"""JSON values: canonical text, hash, and immutable forms.
 
 Imported by everything in the folder around it, and by the servers for a hash. This room uses nothing of that folder.
 """

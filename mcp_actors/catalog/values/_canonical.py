@@ -1,4 +1,4 @@
-"""The canonical text of a JSON value, and its hash: equal values have the same text, different values do not.
+"""The canonical text of a JSON value, and its hash.
 
 Members are sorted. Strings are not normalized, because a model may read two spellings of a letter differently. Numbers
 are compared by value, so ``1``, ``1.0`` and ``1e0`` are the same (as in RFC 8785, but integers of any size stay exact).

@@ -1,4 +1,4 @@
-"""Immutable dicts and lists for JSON that all readers of the catalogue share.
+"""Immutable dicts and lists for JSON.
 
 They are subclasses of dict and list, so `json.dumps`, schema validators and the SDKs of model providers accept them. A
 copy (``copy.copy``, ``copy.deepcopy``, ``.copy()``) is an ordinary dict or list.

@@ -69,7 +69,7 @@ def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None,
     masker = link.masker if link is not None else Masker()
     cause = link.failure if link is not None and link.failure is not None else collapse(exc)
     if isinstance(cause, ConnectionOver) and isinstance(cause.__cause__, httpx2.TransportError):
-        phase = "open"  # nothing was negotiated: there was nobody
+        phase = "open"  # nothing was negotiated, because the server was not there
     hopeless = False
     if link is not None and link.failure is None and link.lost and link.pid is not None:
         what = f"{_ended(link.obituary())} while we were {_DOING[phase]}"
@@ -86,7 +86,7 @@ def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None,
 
 
 def _behind(cause: BaseException) -> BaseException | None:
-    """What to show as the cause of an error: `ConnectionOver` is for our own use."""
+    """Return the cause to show with an error; `ConnectionOver` is internal."""
     return cause.__cause__ if isinstance(cause, ConnectionOver) else cause
 
 
@@ -151,7 +151,7 @@ def session_failed(server: str, exc: BaseException, masker: Masker) -> Connectio
 
 
 def answer_not_understood(server: str, operation: str, exc: ValidationError, masker: Masker) -> ConnectionLost:
-    """The error for an answer that came and is none; other requests and the session go on."""
+    """Return the error for an invalid answer; other requests and the session go on."""
     return ConnectionLost(
         f"server {server!r}: {operation}: {_misfit(exc, masker)}; the server may have acted on it; fix the server",
         server=server,
@@ -159,7 +159,7 @@ def answer_not_understood(server: str, operation: str, exc: ValidationError, mas
 
 
 def _misfit(exc: ValidationError, masker: Masker) -> str:
-    """Where an answer is not what the protocol asks for. Not what stands there, which is the server's."""
+    """Return the place where an answer violates the protocol, without the value there."""
     first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
     where = ".".join(str(step) for step in first["loc"]) or "its top"
     more = f", and {exc.error_count() - 1} more" if exc.error_count() > 1 else ""
@@ -173,7 +173,7 @@ def _with_last_words(config: ServerConfig, phase: ConnectPhase, link: Link | Non
     noise = link.malformed_lines if link is not None else 0
     return ConnectFailed(
         f"server {config.name!r}: {what}"
-        + (f"; lines on its stdout that were no MCP messages: {noise}" if noise else "")
+        + (f"; lines on its stdout that were not MCP messages: {noise}" if noise else "")
         + (f"; its stderr ends with: {words}" if words else _mute(obituary)),
         server=config.name,
         phase=phase,
@@ -185,7 +185,7 @@ def _with_last_words(config: ServerConfig, phase: ConnectPhase, link: Link | Non
 def _mute(obituary: Obituary) -> str:
     if obituary.exit_code is None:
         return ""
-    return "; it wrote nothing to stderr: start it by hand to see what it needs"
+    return "; it wrote nothing to stderr; run its command in a terminal to see why"
 
 
 def _ended(obituary: Obituary) -> str:

@@ -88,7 +88,7 @@ ANSWER_SHARE: Final = 1 / 10
 sent ``initialize`` too: 3 s of the default 30. Servers answer in milliseconds or never."""
 
 UNBOUNDED: Final = 30.0
-"""Seconds that stand in for a ``connect_timeout`` of None."""
+"""Seconds in place of a ``connect_timeout`` of None."""
 
 KILLED: Final = (-signal.SIGKILL, -signal.SIGTERM)
 """Exit codes of a process that was killed from outside: by an operator, or because memory ran out."""

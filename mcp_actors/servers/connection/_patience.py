@@ -102,7 +102,7 @@ class Patience:
         A helper that it has left behind may hold its stdout open, so that this does not end. But a server has to read.
 
         Raises:
-            anyio.EndOfStream: there is nobody who could answer.
+            anyio.EndOfStream: no process is left that could answer.
         """
         while not (link.exited and link.input_closed):
             await trio.sleep(LOOK_EVERY)

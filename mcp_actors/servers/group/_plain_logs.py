@@ -1,7 +1,7 @@
 """Make the log records of this package safe to show.
 
-Errors of servers (`mcp.MCPError`) reach programs as they came, and so may stand in the traceback of what is logged
-here: of a failed clean-up, of a callback of the user's, of a message that nobody waited for.
+Errors of servers (`mcp.MCPError`) reach programs unchanged, so their text may be in a traceback that is logged: of a
+failed clean-up, of a callback of the user, of a message without a waiting caller.
 """
 
 from __future__ import annotations

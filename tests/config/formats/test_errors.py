@@ -161,7 +161,7 @@ class TestNames:
         [error] = load(tmp_path, {"mcpServers": {name: {"command": "x"}}}).errors
         assert f"the name of this server {problem}; use 1 to 64 of the characters A-Z a-z 0-9 _ . -" in str(error)
 
-    def test_a_name_in_a_mapping_may_be_no_text_at_all(self) -> None:
+    def test_a_name_in_a_mapping_may_be_something_other_than_text(self) -> None:
         [error] = load_config({"mcpServers": {3: {"command": "x"}}}).errors
         assert str(error) == "a mapping: mcpServers: the name of a server is <an int>; write a string"
 
@@ -228,7 +228,7 @@ class TestAWholeFile:
         assert str(error).endswith('found "mcpservers", "other" (did you mean \'mcpServers\'?)')
 
     @pytest.mark.parametrize("content", ['{"mcpServers": {}}', '{"mcpServers": null}', '{"servers": {}, "inputs": []}'])
-    def test_a_file_with_no_servers_in_it_is_no_error(self, tmp_path: Path, content: str) -> None:
+    def test_a_file_without_servers_is_valid(self, tmp_path: Path, content: str) -> None:
         loaded = load(tmp_path, content)
         assert (loaded.servers, loaded.errors, loaded.warnings) == ((), (), ())
 
@@ -264,7 +264,7 @@ class TestTimeouts:
         environment: str,
         wins: Any,
     ) -> None:
-        """S3-08: 0 in a file is no bound."""
+        """S3-08: 0 in a file disables the limit."""
         monkeypatch.setenv("MCP_ACTORS_CONNECT_TIMEOUT", environment)
         loaded = load(tmp_path, {"mcpServers": {"docs": {"command": "x", **entry}}})
         assert loaded.servers[0].connect_timeout == (seconds if wins == "entry" else wins)

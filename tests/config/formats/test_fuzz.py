@@ -20,7 +20,7 @@ from mcp_actors.config.formats.entry import _keys
 from mcp_actors.config.formats.entry._settings import SETTABLE
 
 CANARY = "s3cret-canary"
-"""Stands wherever a secret may stand, and must be shown nowhere."""
+"""The value of every secret, which must not be shown anywhere."""
 
 ENVIRON = {"SECRET": CANARY, "EMPTY": "", "BREAK": f"{CANARY}\n", "REFERENCE": f"${{{CANARY}"}
 
