@@ -9,7 +9,9 @@ from typing import Any
 import mcp_actors
 
 sys.path.insert(0, str(Path(__file__).parent))
+import _examples
 import _guarantees
+import _inventories
 import _search
 import _terms
 
@@ -18,7 +20,13 @@ author = "mcp_actors contributors"
 copyright = "mcp_actors contributors"
 release = version = mcp_actors.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinxcontrib_trio"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.napoleon",
+    "sphinxcontrib_trio",
+]
 exclude_patterns = ["_build", "changes"]
 
 html_theme = "furo"
@@ -31,12 +39,16 @@ highlight_language = "none"  # a block without a language is a drawing
 default_role = "py:obj"
 nitpicky = True
 suppress_warnings = ["ref.python"]  # `Backoff` is in two modules, as the kernel is usable alone; either will do
-# Public names of this project must resolve; prose writes them in full. Not checked are:
+# Names of this project, of Python, of Trio and of the SDK must resolve; prose writes them in full. Not checked are:
 nitpick_ignore_regex = [
-    (r"py:.*", r"(?!mcp_actors\b).*"),  # other projects, whose inventories would have to be downloaded
+    (r"py:.*", r"(?!(mcp_actors|asyncio|collections|datetime|json|math|mcp|mcp_types|os|random|ssl|trio)\.).*"),
     (r"py:.*", r"mcp_actors\.(\w+\.)*_.*"),  # private names in signatures
 ]
 
+intersphinx_mapping = _inventories.mapping()
+intersphinx_cache_limit = 0
+
+python_use_unqualified_type_names = True
 autodoc_member_order = "groupwise"
 autodoc_typehints = "signature"
 # Adapters are described without their frameworks.
@@ -47,8 +59,17 @@ napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 
 
+def keep_colons(app: Any, what: str, name: str, item: Any, options: Any, lines: list[str]) -> None:
+    """Keep napoleon from reading the first line of a property, "The servers: …", as its type (a handler of Sphinx)."""
+    if what in ("attribute", "property"):
+        lines.insert(0, "")
+
+
 def setup(app: Any) -> None:
     """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", keep_colons, priority=400)  # napoleon's has 500
+    app.connect("builder-inited", _examples.write)
+    app.connect("source-read", _examples.link)
     app.connect("source-read", _guarantees.fill)
     app.connect("source-read", _terms.fill)
     app.connect("source-read", _search.fill)

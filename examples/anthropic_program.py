@@ -66,7 +66,7 @@ def message(part: dict[str, Any]) -> httpx2.Response:
 
 
 async def run(runner: Any, client: McpClient) -> Any:
-    """Run the tools that the model asks for, and tell it at each turn which have come, changed and gone."""
+    """Run the tools that the model calls, and pass it the changed tools each turn."""
     known = {tool.name: tool for tool in (await client.list_tools()).tools}
     last = None
     async for message in runner:

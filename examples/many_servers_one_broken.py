@@ -88,9 +88,8 @@ async def start_and_repair(gas: Path) -> None:
         print_active(servers)
         for name, error in servers.errors.items():
             if isinstance(error, ConnectFailed) and error.exit_code is not None:
-                print(
-                    f"{name}: its process exited with code {error.exit_code}: {error.stderr_tail.strip()}"
-                )
+                code, stderr = error.exit_code, error.stderr_tail.strip()
+                print(f"{name}: its process exited with code {code}: {stderr}")
             else:
                 print(error)
         await call(servers, "mcp__upstairs__cook", {"dish": "soup"})

@@ -46,9 +46,10 @@ CONCIERGE = Stdio(
 async def ask_user(
     context: CallbackContext, params: ElicitRequestParams
 ) -> ElicitResult:
-    """Show what a server wants to know, always with its name; and never open a URL that the user did not see."""
+    """Show the question with the name of the server; open no URL unseen."""
     if isinstance(params, ElicitRequestFormParams):
-        prompt = f"{context.server} asks: {params.message} ({', '.join(params.requested_schema['required'])}) "
+        fields = ", ".join(params.requested_schema["required"])
+        prompt = f"{context.server} asks: {params.message} ({fields}) "
         line = await trio.to_thread.run_sync(input, prompt, abandon_on_cancel=True)
         return ElicitResult(action="accept", content={"guests": int(line)})
     print(f"{context.server} wants you to visit {params.url}: {params.message}")
@@ -59,12 +60,11 @@ async def ask_user(
 async def ask_model(
     context: CallbackContext, params: CreateMessageRequestParams
 ) -> CreateMessageResult:
-    """Have a model write something; a person should be able to look at it first."""
+    """Ask a model for a text; a person should be able to see it first."""
     [message] = params.messages
     assert isinstance(message.content, TextContent)
-    print(
-        f"a model is asked for at most {params.max_tokens} tokens: {message.content.text}"
-    )
+    limit = f"at most {params.max_tokens} tokens"
+    print(f"a model is asked for {limit}: {message.content.text}")
     answer = TextContent(type="text", text="Welcome, Mary!")
     return CreateMessageResult(
         role="assistant", content=answer, model="fake-1", stop_reason="endTurn"
@@ -79,12 +79,12 @@ async def folders(context: CallbackContext) -> ListRootsResult:
 
 
 class Log(list[str]):
-    """Keeps the log messages of servers, which may arrive at any moment."""
+    """Keep the log messages of servers, which arrive concurrently."""
 
     async def __call__(
         self, context: CallbackContext, params: LoggingMessageNotificationParams
     ) -> None:
-        """Hear of one message."""
+        """Keep one message."""
         self.append(f"{context.server} has logged: {params.data}")
 
 

@@ -97,9 +97,8 @@ async def main() -> None:
                 print("in the catalogue:", hidden)
                 print("in the catalogue:", names(servers.tools.of("mail")))
                 break
-        print(
-            f"the archive is {archive.state}, and shows {names(servers.tools.of('archive'))}"
-        )
+        shown = names(servers.tools.of("archive"))
+        print(f"the archive is {archive.state}, and shows {shown}")
 
 
 # A program would configure logging.

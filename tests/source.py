@@ -14,7 +14,7 @@ EXAMPLES: Final = ROOT / "examples"
 PAGES: Final = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent.name != "changes"),
+    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if not {"changes", "examples"} & set(path.parts)),
 ]
 
 

@@ -22,7 +22,7 @@ import pytest
 from mcp_actors import ConnectFailed, load_config, open_servers
 
 from .forkserver import start_python
-from .source import EXAMPLES, FENCE, PACKAGE, PAGES, Block, blocks, parse, project, python_files
+from .source import EXAMPLES, FENCE, PACKAGE, PAGES, ROOT, Block, blocks, parse, project, python_files
 from .test_examples import SCRIPTS, TIMEOUT, agrees, examples, missing, readers_environment
 
 BLOCKS: Final = blocks(*PAGES)
@@ -67,6 +67,8 @@ def literals() -> Iterator[pytest.ParameterSet]:
             if not isinstance(node, Documented) or (name != "__init__.py" and name.startswith("_")):
                 continue
             for literal in re.findall(r"::\n\n((?:(?: {4}.*)?\n)+)", f"{ast.get_docstring(node)}\n"):
+                if "-->" in literal:  # a drawing
+                    continue
                 place = f"{path.relative_to(PACKAGE)}-{name}"
                 yield pytest.param(textwrap.dedent(literal).strip("\n"), id=place)
 
@@ -83,6 +85,11 @@ def test_there_is_no_code_outside_the_blocks(page: Path) -> None:
     """Neither indented, nor in a fence within a list or of tildes."""
     prose = FENCE.sub("", page.read_text())
     assert re.findall(r"^~~~.*|^ +```.*|^\n {4}.*", prose, re.MULTILINE) == []
+
+
+def test_code_has_at_most_88_columns_which_is_what_a_page_has_room_for() -> None:
+    wide = [block for block in BLOCKS if block.language in {"python", "json", "toml", ""}]
+    assert [str(block) for block in wide if any(len(line) > 88 for line in block.text.splitlines())] == []
 
 
 @pytest.mark.parametrize("block", marked("python"))
@@ -155,7 +162,7 @@ def test_a_command_to_type_is_run_by_another_test_or_installs_an_extra_of_the_pr
 
 async def test_the_first_code_about_failures_reads_every_kind_of_error(capsys: pytest.CaptureFixture[str]) -> None:
     """Of a process that exits, of a command that does not exist, and of an entry that is misspelt."""
-    [page] = [page for page in PAGES if page.name == "errors.md"]
+    page = ROOT / "docs" / "howto" / "errors.md"
     code = next(block.text for block in blocks(page) if block.language == "python")
     entries = {
         "exits": {"command": "sh", "args": ["-c", "echo no gas >&2; exit 3"]},

@@ -56,7 +56,7 @@ class Ask(Call[bytes]):
 
 
 class Connection(Actor):
-    """Owns one TCP connection to a server that answers each question with as many bytes."""
+    """Own a TCP connection to a server that answers a question with as many bytes."""
 
     def __init__(self, host: str, port: int) -> None:
         self._address = host, port

@@ -62,12 +62,12 @@ async def main() -> None:
         ]
         print([each["name"] for each in offered])
 
-        # What the model answers. It was held to give all arguments, so it gives null for one that it does not need.
+        # The model's answer. A strict schema requires all arguments, so it passes null.
         name, arguments = "mcp__shop__find", {"text": "apples", "shelf": None}
         result = await servers.call_tool(name, strict[name].restore(arguments))
         print(result_value(result))
 
-        # What is not offered can be called nevertheless, by whoever knows its name.
+        # A program that knows the name of a hidden tool can still call it.
         print(
             result_value(
                 await servers.call_tool("mcp__shop__order", {"item": "apples"})

@@ -20,7 +20,10 @@ from mcp_actors import open_servers
 FILE = """{
   "mcpServers": {
     "time": {"command": "mcp-server-time"},
-    "docs": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${DOCS_TOKEN}"}}
+    "docs": {
+      "url": "https://example.com/mcp",
+      "headers": {"Authorization": "Bearer ${DOCS_TOKEN}"}
+    }
   }
 }
 """

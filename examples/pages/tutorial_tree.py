@@ -55,7 +55,7 @@ def house() -> Supervisor:
     return Supervisor(
         ChildSpec("weather", Weather),
         ChildSpec("heating", Heating),
-        strategy="rest_for_one",  # the heating depends on the weather: when that is replaced, so is the heating
+        strategy="rest_for_one",  # the heating depends on the weather
         max_restarts=1,
         window=60,
     )
