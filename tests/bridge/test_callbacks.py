@@ -38,8 +38,7 @@ from mcp_actors import (
     ToolRequest,
 )
 from mcp_actors.bridge import Host, open_servers, open_supervisor
-from mcp_actors.config import CallbackContext, Secret, ToolContext
-from mcp_actors.config.values._values import ConfigValue
+from mcp_actors.config import CallbackContext, ConfigValue, Secret, ToolContext
 from mcp_actors.kernel import ChildSpec, Event, RequestStarted
 from mcp_actors.servers import ResourceUpdated
 from tests.servers.asking import ACCEPTED, ELICIT, SAID, SAMPLE, asking

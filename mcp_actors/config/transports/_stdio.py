@@ -1,4 +1,4 @@
-"""Servers that are child processes (`Stdio`) or objects in this process (`InProcess`)."""
+"""Servers that are child processes (`Stdio`)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,6 @@ from ..values import (
 )
 
 _DEFAULT_MAX_LINE: Final = 64 * 1024 * 1024  # bytes; more than any honest message, and it still fits into memory
-
-
-# --- Stdio ----------------------------------------------------------------------------------------------------------
 
 
 def _path(field: str, value: object) -> str:
@@ -131,32 +128,3 @@ class Stdio:
     max_line_bytes: int = attrs.field(
         default=_DEFAULT_MAX_LINE, validator=check.count(1, "give a number of bytes, 1 or more"), kw_only=True
     )
-
-
-# --- InProcess ------------------------------------------------------------------------------------------------------
-
-
-def _check_server(instance: InProcess, attribute: attrs.Attribute[Any], value: object) -> None:
-    if value is None or isinstance(value, str):
-        remedy = 'give the server object; a program is Stdio("…") and a URL is Http("…")'
-        raise check.refused("InProcess", "server", f"server is {check.a_type(value)}; {remedy}")
-
-
-def _shown_server(server: object) -> str:
-    return f"<{type(server).__name__}>"
-
-
-@attrs.frozen
-class InProcess:
-    """A server object of the `mcp` package in this process, for tests and for embedding.
-
-    Two instances are equal if they contain the same object. The object is checked when it is connected, not before.
-
-    Args:
-        server: the server object.
-
-    Raises:
-        ConfigError: `server` is None or a str.
-    """
-
-    server: Any = attrs.field(validator=_check_server, eq=id, repr=_shown_server)

@@ -20,7 +20,8 @@ from ..._errors import ConfigError
 from .._validators import refused
 from ..values import MASK, NO_VALUES, ExpandedUrl, NamedValues, Secret, expand, mask_args, mask_url
 from ._http import Http, Sse
-from ._stdio import InProcess, Stdio
+from ._in_process import InProcess
+from ._stdio import Stdio
 
 Kind: TypeAlias = Literal["stdio", "script", "http", "sse", "url"]
 """The kind of a transport. ``"script"`` is a file for an interpreter; ``"url"`` is decided by the end of the URL."""

@@ -8,13 +8,7 @@ from __future__ import annotations
 
 from ._expand import INPUT as INPUT, expand as expand, literal as literal, parse as parse, references as references
 from ._masking import MASK as MASK, ExpandedUrl as ExpandedUrl, mask_args as mask_args, mask_url as mask_url
-from ._values import (
-    NO_VALUES as NO_VALUES,
-    ConfigValue as ConfigValue,
-    NamedValues as NamedValues,
-    Secret as Secret,
-    check_mapping as check_mapping,
-    check_value as check_value,
+from ._resolve import (
     env_problem as env_problem,
     header_problem as header_problem,
     resolve as resolve,
@@ -23,4 +17,12 @@ from ._values import (
     resolve_token as resolve_token,
     system_problem as system_problem,
     token_problem as token_problem,
+)
+from ._secret import (
+    NO_VALUES as NO_VALUES,
+    ConfigValue as ConfigValue,
+    NamedValues as NamedValues,
+    Secret as Secret,
+    check_mapping as check_mapping,
+    check_value as check_value,
 )
