@@ -227,11 +227,11 @@ async def test_tools_with_similar_names_are_logged_once_with_both_servers(
     caplog.set_level(logging.WARNING, "mcp_actors.servers")
     async with open_servers(server("a"), server("A"), server("b")) as group:
         assert len(group.tools.collisions) == len(TOOLS)
-        told = [each.getMessage() for each in caplog.records if "alike" in each.getMessage()]
+        told = [each.getMessage() for each in caplog.records if "similar names" in each.getMessage()]
         assert len(told) == len(TOOLS)
         said("public names are alike", next(each for each in told if "'echo'" in each))
         await group["b"].stop()
         assert len(group.tools.collisions) == len(TOOLS)
-        assert len([each for each in caplog.records if "alike" in each.getMessage()]) == len(TOOLS)
+        assert len([each for each in caplog.records if "similar names" in each.getMessage()]) == len(TOOLS)
         await group["A"].stop()
         assert group.tools.collisions == ()

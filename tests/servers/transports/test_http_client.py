@@ -91,7 +91,7 @@ async def test_a_token_that_cannot_be_sent_is_refused_without_being_shown(server
         error = servers.errors["web"]
     assert isinstance(error, ConnectFailed)
     assert (error.phase, error.hopeless) == ("configure", True)
-    assert "servers.web.auth: the value begins with the name of a scheme" in str(error)
+    assert "servers.web.auth: the value begins with an auth scheme" in str(error)
     assert "hunter2" not in str(error)
 
 
