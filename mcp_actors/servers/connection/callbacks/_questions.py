@@ -106,6 +106,9 @@ class Questions:
         modern = context.session.discover_result is not None
         if self._questions >= MAX_QUESTIONS:
             return self._refuse(kind, modern=modern)
+        # In the legacy era this is a task of the SDK, outside of the handler of the request that the server works on.
+        # If the callback calls the same server, the kernel must know that it does so within that request; otherwise
+        # with max_in_flight=1 the call would wait for itself for ever.
         self._join_handler()
         asked = CallbackContext(server=self._server, request_id=context.request_id, meta=context.meta)
         self._questions += 1

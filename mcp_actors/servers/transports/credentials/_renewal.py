@@ -107,6 +107,8 @@ class Renewal(httpx2.Auth):
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """Send a request, and a second time if it was refused and the credentials could be renewed."""
+        # `sent` identifies the credentials of this request. Another request may renew them before the response arrives;
+        # then `_renew` sees that they have changed and does not resolve them a second time.
         sent = self.headers
         request.headers.update(self._renewed)  # the request may have been built before the last renewal
         response = yield request

@@ -116,6 +116,8 @@ class HttpLink(Link, ABC, Generic[Configured]):
                 async with self._client, open_background() as self._background:
                     await self.live()
         except Exception as error:
+            # This must come before the events below, which wake `wait_open` and the reader of the session: both then
+            # look for the error that ended the connection.
             self._lifeline.lose(self.masker.clean(first_failure(error, self.masker)))
         finally:
             self._opened.set()
