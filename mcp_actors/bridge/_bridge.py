@@ -274,8 +274,8 @@ class _WithTask(_Request[T]):
             except Exception as exc:
                 self._answer(partial(self.fail, exc))
             except BaseException:
-                # Cancelled or interrupted. Either the caller has left and drops this answer, or the nursery ends with
-                # the block and the caller would wait for ever without one. The exception itself belongs to this side.
+                # Cancelled or interrupted. If the caller has left, it drops this answer. Otherwise the nursery ends: on
+                # trio-asyncio nothing else would answer then, on other hosts `Bridge.end` would, later.
                 self._answer(partial(self.fail, self.ended_error()))
                 raise
 

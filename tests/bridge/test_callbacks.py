@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
 from mcp.client import ClaimContext, ClientExtension, NotificationBinding, ResultClaim
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.types import (
@@ -208,6 +209,19 @@ def test_observers_are_called_on_the_event_loop_with_every_event_in_order(
 
     asyncio.run(main())
     assert "an observer of no use" in caplog.text
+
+
+def test_observers_are_not_called_within_a_step_of_trio(host: Host) -> None:
+    """There the state that they may ask for is about to change; a guest shares the thread, so it is not given."""
+    within: list[bool] = []
+
+    async def main() -> None:
+        observers = [lambda _: within.append(trio.lowlevel.in_trio_task())]
+        async with open_supervisor(ChildSpec("worker", Worker), observers=observers, host=host) as supervisor:
+            assert await supervisor.child("worker").call(Echo(1)) == 1
+
+    asyncio.run(main())
+    assert set(within) == {False}
 
 
 class Uninterested:

@@ -90,6 +90,32 @@ def test_the_death_of_trio_ends_the_block_and_all_that_waits(host: str) -> None:
     ], finished.stderr
 
 
+A_TURN_FAILS = """
+import asyncio
+from mcp_actors.bridge import open_supervisor
+
+def fail():
+    raise OSError("in the midst of a turn")
+
+async def main():
+    block = open_supervisor(host="guest")
+    try:
+        async with block:
+            block._run._schedule(asyncio.get_running_loop().call_soon, fail)
+            await asyncio.Event().wait()
+    except OSError as exc:
+        print("the block ends:", exc)
+
+asyncio.run(main())
+"""
+
+
+def test_a_turn_of_a_guest_that_fails_ends_the_block() -> None:
+    """Ctrl-C may hit Trio between two tasks, and then Trio schedules no further turn."""
+    finished = run_python("-c", A_TURN_FAILS, cwd=ROOT, timeout=BOUND)
+    assert finished.stdout == "the block ends: in the midst of a turn\n", finished.stderr
+
+
 @pytest.mark.parametrize("host", HOSTS)
 def test_a_fork_is_refused_and_its_end_leaves_the_servers_of_the_program_alone(host: str, said: Said) -> None:
     finished = run_python("-m", "tests.bridge.forked", host, cwd=ROOT, timeout=BOUND)
