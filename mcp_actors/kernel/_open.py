@@ -153,6 +153,7 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
         root.end("crashed", record.hub.exit)
         nursery.cancel_scope.cancel("an observer wants the program to exit")
 
+    # Not at once: the exit is raised within a step of the kernel, and half of that step would leave actors running.
     record.hub.on_exit = partial(trio.lowlevel.current_trio_token().run_sync_soon, exit_now)
     root = Incarnation(record, restarts_after=lambda _: False, on_end=on_end)
     opener = current_sender()
@@ -203,6 +204,8 @@ async def _own(root: Incarnation, actor: Actor, around_block: trio.CancelScope) 
 @trio.lowlevel.enable_ki_protection
 async def _end(root: Incarnation, ending: trio.Event) -> None:
     """Stop the root, or bound its clean-up if it ends by itself, independently of the task that opened it."""
+    # The shield is bounded by `stop`, which kills the root after its own time. Without it, a cancellation of the block
+    # would end the wait, and the nursery would be joined with a root that has never been asked to stop.
     with trio.CancelScope(shield=True):
         await ending.wait()
         if not root.ending:

@@ -50,7 +50,7 @@ async def test_no_more_than_max_in_flight_messages_are_handled_at_the_same_time(
 
 @pytest.mark.parametrize("queued", [False, True])
 @pytest.mark.parametrize("through", ["handler", "its nursery"])
-async def test_an_actor_that_calls_itself_is_told_so(queued: bool, through: str, said: Said) -> None:
+async def test_an_actor_that_calls_itself_gets_an_error(queued: bool, through: str, said: Said) -> None:
     """It would wait for itself for ever."""
     host, gate = Host(), Gate()
 
@@ -89,7 +89,7 @@ async def test_a_reentrant_actor_may_call_itself() -> None:
     assert host.seen == [1]
 
 
-async def test_calls_to_oneself_that_would_wait_for_each_other_are_refused() -> None:
+async def test_reentrant_calls_that_would_deadlock_are_refused() -> None:
     """Two handlers have both slots. The first call from within may wait for the other handler; the second may not."""
     host, gates, answers = Host(max_in_flight=2), [Gate(), Gate()], list[int | str]()
     host.reentrant = True
@@ -118,7 +118,7 @@ async def test_calls_to_oneself_that_would_wait_for_each_other_are_refused() -> 
 
 
 @pytest.mark.parametrize("handlers", [0, 1, 2])
-async def test_foreign_code_may_count_as_the_handlers_if_there_is_one_only(handlers: int, said: Said) -> None:
+async def test_foreign_code_joins_the_handler_only_if_a_single_one_runs(handlers: int, said: Said) -> None:
     """It runs because of a handler, in a task that the handler did not start. Of two, nobody knows which one."""
     host, gate, refused = Host(max_in_flight=2), Gate(), list[str]()
 
@@ -141,7 +141,7 @@ async def test_foreign_code_may_count_as_the_handlers_if_there_is_one_only(handl
         said("actor calls itself", refusal)
 
 
-async def test_what_overtakes_does_not_count_as_holding_a_slot() -> None:
+async def test_a_control_message_does_not_count_as_holding_a_slot() -> None:
     """A control message needs none, so it may call its actor if that has one to spare."""
     host = Host()
     host.reentrant = True
@@ -222,7 +222,9 @@ async def test_an_exception_of_a_tell_is_logged_with_its_traceback_and_is_an_eve
     assert entry.exc_info[1] is boom
 
 
-async def test_so_is_one_of_a_call_whose_caller_has_left(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_exception_of_a_call_whose_caller_has_left_is_logged_and_is_an_event(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     events: list[Event] = []
 
     async def fail_late() -> None:
@@ -242,7 +244,9 @@ async def test_so_is_one_of_a_call_whose_caller_has_left(caplog: pytest.LogCaptu
     assert len(caplog.records) == 1
 
 
-async def test_while_an_actor_ends_such_exceptions_are_events_only(caplog: pytest.LogCaptureFixture) -> None:
+async def test_exceptions_without_a_caller_are_not_logged_while_the_actor_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """They are the consequence of the end, not news."""
     events: list[Event] = []
 
@@ -361,7 +365,7 @@ async def test_failing_with_a_cancellation_is_no_failure() -> None:
         assert await ref.call(Get(1)) == 1
 
 
-async def test_failing_with_a_group_keeps_what_tells_and_drops_the_cancellations() -> None:
+async def test_fail_with_a_group_drops_the_cancellations_in_it() -> None:
     host, boom = Host(), Boom()
     with leaving(ActorCrashed) as left:
         async with open_actor(host, name="host"):
@@ -377,7 +381,7 @@ async def test_failing_with_a_group_keeps_what_tells_and_drops_the_cancellations
     assert left.value.__cause__.exceptions == (boom,)
 
 
-def test_outside_of_running_an_actor_has_no_life_to_end(said: Said) -> None:
+def test_an_actor_that_is_not_running_cannot_be_ended(said: Said) -> None:
     host = Host()
     for use in (host.stop, lambda: host.fail(Boom()), lambda: host.ref):
         with pytest.raises(RuntimeError) as caught:

@@ -152,7 +152,7 @@ async def test_a_slot_that_is_settled_refuses_a_second_answer_silently() -> None
     assert outcomes == {"call": "ActorStopped"}
 
 
-async def test_what_is_sent_while_an_observer_is_told_of_the_end_is_answered() -> None:
+async def test_a_message_that_an_observer_sends_at_the_end_is_answered() -> None:
     """K1: an observer runs inside the kernel's own step; what it does there must not fall between two stools."""
     outcomes, caught = Outcomes(), []
     host = Host()

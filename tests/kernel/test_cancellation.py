@@ -47,7 +47,7 @@ HANDLERS = [trio.sleep_forever, swallow, raise_instead, use_a_nursery, raise_in_
 
 
 @pytest.mark.parametrize("handler", HANDLERS)
-async def test_however_a_cancelled_handler_ends_its_actor_serves_on(
+async def test_an_actor_keeps_serving_however_a_cancelled_handler_ends(
     handler: Callable[[], Awaitable[object]], caplog: pytest.LogCaptureFixture
 ) -> None:
     """K2, K3: the caller has left; neither a swallowed nor a replaced Cancelled hurts anybody else."""
@@ -67,7 +67,7 @@ async def test_however_a_cancelled_handler_ends_its_actor_serves_on(
 
 
 @pytest.mark.parametrize("handler", HANDLERS)
-async def test_however_a_handler_ends_when_its_actor_crashes_its_caller_sees_no_cancelled(
+async def test_a_caller_never_sees_cancelled_when_the_actor_crashes(
     handler: Callable[[], Awaitable[object]],
 ) -> None:
     """K2: a crash has one cause, and each caller an exception object of its own."""
@@ -96,9 +96,7 @@ async def cancel_when_settled(scope: trio.CancelScope) -> None:
     scope.cancel("the caller gives up")
 
 
-async def test_a_cancelled_that_escaped_from_another_task_goes_no_further(
-    caplog: pytest.LogCaptureFixture, said: Said
-) -> None:
+async def test_a_cancelled_of_another_task_stops_at_the_handler(caplog: pytest.LogCaptureFixture, said: Said) -> None:
     """K2: foreign code may catch a Cancelled in one task and raise it in another."""
     stray: list[BaseException] = []
     events: list[Event] = []
@@ -120,7 +118,7 @@ async def test_a_cancelled_that_escaped_from_another_task_goes_no_further(
 
 
 @pytest.mark.parametrize("where", ["before", "after", "fail"])
-async def test_a_cancelled_that_escapes_in_running_does_not_leave_the_door(where: str) -> None:
+async def test_a_cancelled_of_another_task_does_not_leave_running(where: str) -> None:
     stray: list[BaseException] = []
     with trio.CancelScope() as scope:
         scope.cancel("to get hold of a Cancelled")

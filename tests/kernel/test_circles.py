@@ -108,7 +108,7 @@ async def test_an_actor_with_another_slot_may_be_called_back(busy: bool) -> None
     assert answers == [1]
 
 
-async def test_a_slot_that_has_just_been_given_away_counts_as_one_that_gets_on() -> None:
+async def test_a_slot_whose_handler_has_not_begun_counts_as_making_progress() -> None:
     """B-35: whoever has it has not begun yet, and may need nobody."""
     async with hosts(2, 1) as [p, q]:
 
@@ -119,7 +119,7 @@ async def test_a_slot_that_has_just_been_given_away_counts_as_one_that_gets_on()
         assert await p.call(Do(ask(q, call_back))) == 1
 
 
-async def test_what_needs_no_slot_may_be_called_back() -> None:
+async def test_a_control_message_may_call_back() -> None:
     """B-35: a control message is served at once."""
     async with hosts(1, 1) as [p, q]:
 
@@ -129,7 +129,7 @@ async def test_what_needs_no_slot_may_be_called_back() -> None:
         assert await p.call(Do(ask(q, partial(p.call, DoNow(one))))) == 1
 
 
-async def test_who_was_only_told_may_call_back() -> None:
+async def test_the_handler_of_a_tell_may_call_back() -> None:
     """B-35: nobody waits for what becomes of a tell."""
     async with hosts(1, 1) as [p, q]:
         answers: list[int] = []
@@ -142,7 +142,7 @@ async def test_who_was_only_told_may_call_back() -> None:
         assert answers == [1]
 
 
-async def test_who_tells_back_does_not_wait_for_room() -> None:
+async def test_a_tell_back_to_a_full_mailbox_fails_instead_of_waiting() -> None:
     """B-35: a tell that nobody could make room for finds the mailbox full, whatever its policy."""
     async with hosts(1, 1, mailbox_size=1) as [p, q]:
 
@@ -154,7 +154,7 @@ async def test_who_tells_back_does_not_wait_for_room() -> None:
         await p.call(Do(ask(q, tell_back)))
 
 
-async def test_who_tells_another_waits_for_room() -> None:
+async def test_a_tell_to_a_full_mailbox_waits_while_a_handler_makes_progress() -> None:
     """B-35: as long as somebody makes it; whoever waits for that counts as waiting."""
     gate = Gate()
     async with hosts(1, 1, mailbox_size=1) as [p, q], trio.open_nursery() as nursery:
@@ -167,7 +167,7 @@ async def test_who_tells_another_waits_for_room() -> None:
         gate.open()
 
 
-async def test_what_a_handler_has_left_running_is_not_taken_for_the_handler() -> None:
+async def test_a_task_that_outlives_its_handler_may_call_the_busy_actor() -> None:
     """B-35: once the handler has returned, nobody waits for what it started."""
     async with hosts(1) as [p], trio.open_nursery() as nursery:
         gate, go, answers = Gate(), trio.Event(), list[int]()
@@ -192,7 +192,7 @@ async def test_what_a_handler_has_left_running_is_not_taken_for_the_handler() ->
 # --- several requests -------------------------------------------------------------------------------------------------
 
 
-async def test_of_two_calls_that_cross_the_later_is_refused() -> None:
+async def test_the_later_of_two_crossing_calls_is_refused() -> None:
     """B-35: p → q while q → p, of two requests. The other one is answered."""
     async with hosts(1, 1) as [p, q], trio.open_nursery() as nursery:
         gates, said = [Gate(), Gate()], {}
@@ -240,7 +240,7 @@ async def test_calls_that_cross_are_refused_only_if_all_slots_wait() -> None:
     assert "deadlock" in said[2]
 
 
-async def test_a_caller_that_has_left_is_waited_for_by_nobody() -> None:
+async def test_a_cancelled_call_does_not_count_as_waiting() -> None:
     """B-35: p gave its call up, so it gets on."""
     async with hosts(1, 1) as [p, q], trio.open_nursery() as nursery:
         gate, given_up, answers = Gate(), Gate(), list[int]()
@@ -317,7 +317,7 @@ async def test_an_actor_that_serves_may_call_itself_from_its_own_tasks() -> None
     assert answers == [1]
 
 
-async def test_an_actor_that_stops_to_come_back_may_not_call_itself() -> None:
+async def test_an_actor_that_stops_for_a_restart_may_not_call_itself() -> None:
     """B-35: the next incarnation would answer, which waits for the end of this one."""
     said: list[str] = []
 
@@ -390,7 +390,7 @@ async def crash(ref: ActorRef) -> None:
 
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("order", ORDERS)
-async def test_a_child_may_not_even_ask_a_supervisor_that_waits_for_its_start(order: Order, nested: bool) -> None:
+async def test_a_starting_child_may_not_query_its_starting_supervisor(order: Order, nested: bool) -> None:
     """B-35: the supervisor does not serve yet."""
     asking = ServerRequests("which_children")
     spec = ChildSpec("p", lambda: Host(start=asking))
@@ -410,7 +410,7 @@ async def test_a_child_may_not_even_ask_a_supervisor_that_waits_for_its_start(or
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("change", CHANGES)
-async def test_a_child_that_restarts_may_not_ask_for_a_change_that_waits_for_it(change: Any, order: Order) -> None:
+async def test_a_restarting_child_may_not_request_a_change_that_waits_for_it(change: Any, order: Order) -> None:
     """B-35: if starts are parallel nothing waits for it."""
     asking = ServerRequests(*change)
     starts = iter([None])
@@ -427,7 +427,7 @@ async def test_a_child_that_restarts_may_not_ask_for_a_change_that_waits_for_it(
         assert "deadlock" not in str(asking.said[0])
 
 
-async def test_a_child_that_restarts_may_ask_what_is_answered_at_once(autojump_clock: MockClock) -> None:
+async def test_a_restarting_child_may_query_and_stop_a_child_that_does_not_serve(autojump_clock: MockClock) -> None:
     """B-35: a question, and the stop of a child that does not serve."""
     looking, stopping = ServerRequests("count_children"), ServerRequests("stop_child", "z")
     starts = iter([None])
@@ -450,7 +450,7 @@ async def test_a_child_that_restarts_may_ask_what_is_answered_at_once(autojump_c
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("by", ["its own code", "a handler"])
-async def test_a_child_that_stops_may_not_ask_for_a_change_that_waits_for_it(
+async def test_a_stopping_child_may_not_request_a_change_that_waits_for_it(
     autojump_clock: MockClock, by: str, order: Order
 ) -> None:
     """B-35: nor may a handler that is not to be cancelled, whose end the child waits for."""
@@ -480,7 +480,7 @@ async def test_a_child_that_stops_may_not_ask_for_a_change_that_waits_for_it(
 
 
 @pytest.mark.parametrize("by", ["a handler", "its own task"])
-async def test_a_child_that_wants_to_stop_is_told_how(by: str) -> None:
+async def test_a_child_that_stops_itself_through_its_supervisor_gets_an_error(by: str) -> None:
     """B-35: the supervisor would stop it in the middle of asking for that."""
     asking = ServerRequests("stop_child", "p")
     background = hook(lambda: go_and_ask()) if by == "its own task" else None
@@ -501,7 +501,7 @@ async def test_a_child_that_wants_to_stop_is_told_how(by: str) -> None:
     assert "self.stop()" in asking.said[0]
 
 
-async def test_another_may_have_a_child_stopped_for_which_it_works() -> None:
+async def test_a_handler_may_stop_the_child_that_waits_for_it() -> None:
     """B-35: that ends the work, and is waited for by nobody."""
     asking = ServerRequests("stop_child", "p")
     specs = ChildSpec("p", Host), ChildSpec("q", Host)

@@ -55,7 +55,7 @@ async def test_a_handler_sees_its_senders_variables_after_the_queue_and_the_entr
     assert answers == ["ada ada", "grace grace", "mary mary"]
 
 
-async def test_a_message_does_not_keep_those_that_led_to_it() -> None:
+async def test_a_message_does_not_keep_earlier_messages_alive() -> None:
     """K7: each was sent in a context that knows the one before; an actor that tells itself may do so for years."""
     kept = list[int]()
 

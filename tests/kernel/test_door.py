@@ -160,7 +160,7 @@ async def test_a_crash_and_an_error_of_the_blocks_own_leave_together(in_a_nurser
 
 
 @pytest.mark.parametrize("who", ["block", "actor", "block's nursery"])
-async def test_an_interrupt_beside_another_failure_leaves_bare(who: str) -> None:
+async def test_an_interrupt_takes_precedence_over_another_failure(who: str) -> None:
     """K5, K8: it outranks what failed with it."""
     interrupt, host = KeyboardInterrupt(), Host()
 
@@ -211,7 +211,7 @@ async def test_actors_of_one_block_fail_one_by_one() -> None:
     assert caught.value.actor == "inner"
 
 
-async def test_a_crash_while_the_actor_stops_is_still_the_callers_to_know() -> None:
+async def test_a_crash_while_the_actor_stops_is_raised() -> None:
     """A crash that was decided before the block ended is raised, however long the clean-up takes."""
     host = Host(stop=hook(settle))
     with leaving(ActorCrashed, "broken"):
@@ -220,7 +220,7 @@ async def test_a_crash_while_the_actor_stops_is_still_the_callers_to_know() -> N
 
 
 @pytest.mark.parametrize("crash", [False, True])
-async def test_what_leaves_the_door_is_in_no_reference_cycle(crash: bool) -> None:
+async def test_the_raised_exception_is_in_no_reference_cycle(crash: bool) -> None:
     """Its traceback refers to the frames of the door, which must not refer back to it."""
     gone: list[weakref.ref[BaseException]] = []
 

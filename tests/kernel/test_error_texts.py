@@ -51,7 +51,7 @@ async def not_started_at(depth: int) -> ActorError:
 
 
 @pytest.mark.parametrize("fails", [limit_reached_at, not_started_at])
-async def test_an_error_that_comes_up_through_a_tree_grows_by_the_same_text_at_every_level(
+async def test_an_error_message_grows_linearly_with_the_depth_of_the_tree(
     fails: Callable[[int], Awaitable[ActorError]],
 ) -> None:
     """B-32: and it still says what happened below, and where."""

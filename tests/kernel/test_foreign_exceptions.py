@@ -120,7 +120,7 @@ async def test_one_out_of_an_unsupervised_actor_leaves_as_a_crash() -> None:
 
 @pytest.mark.parametrize("kind", FOREIGN)
 @pytest.mark.parametrize("asks", ["is_fatal", "is_hopeless"])
-async def test_one_out_of_a_question_about_a_failure_hurts_no_sibling(kind: type[BaseException], asks: str) -> None:
+async def test_one_out_of_is_hopeless_does_not_affect_a_sibling(kind: type[BaseException], asks: str) -> None:
     """B-34: a question that cannot be answered is a crash; about hope, it has no answer."""
 
     class Asked(Host):

@@ -45,7 +45,7 @@ def test_a_ctrl_c_anywhere_in_the_kernel_leaves_as_itself() -> None:
 
 
 @pytest.mark.parametrize("path", ["/contextlib.py", "/tests/kernel/"])
-def test_a_ctrl_c_comes_between_no_resource_and_the_block_that_holds_it(path: str) -> None:
+def test_a_ctrl_c_never_comes_between_a_resource_and_its_block(path: str) -> None:
     """K5: what an actor holds is released before the interrupt leaves, wherever in its owner task it landed."""
     lines, nothing = run_interrupted_at(None, live, path, below=OWNER)
     assert nothing is None

@@ -22,7 +22,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[object, ...]]:
     return [record.args for record in found if isinstance(record.args, tuple)]
 
 
-async def test_a_child_that_does_not_stop_in_its_time_is_said_to_be_killed(
+async def test_a_child_that_does_not_stop_in_time_is_reported_as_killed(
     caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
     """B-38: by its last event and by a warning; its siblings are not."""
@@ -35,7 +35,7 @@ async def test_a_child_that_does_not_stop_in_its_time_is_said_to_be_killed(
     assert logged(caplog) == [("slow", 2)]
 
 
-async def test_an_actor_alone_that_does_not_stop_in_its_time_is_said_to_be_killed(
+async def test_an_unsupervised_actor_that_does_not_stop_in_time_is_reported_as_killed(
     caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
     """B-38: where there is no supervisor, too."""
@@ -97,7 +97,7 @@ async def test_a_kill_for_a_restart_is_a_warning_and_forgotten_by_the_next_incar
     assert logged(caplog) == [("b", 2)]
 
 
-async def test_what_has_ended_before_it_could_be_killed_was_not(
+async def test_an_actor_that_ended_before_its_kill_is_not_reported_as_killed(
     caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
     """B-38: a crash, a stop, and a start that was given up in the same step as it began."""

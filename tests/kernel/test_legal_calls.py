@@ -74,7 +74,7 @@ async def test_a_task_in_an_outer_nursery_may_wait_for_room_in_the_mailbox() -> 
     assert said == [None]
 
 
-async def test_a_task_that_an_outer_task_has_started_is_none_of_the_handler_either() -> None:
+async def test_a_child_task_of_a_task_in_an_outer_nursery_may_call_too() -> None:
     async with hosts(1) as [p], trio.open_nursery() as nursery:
         gate, said = Gate(), list[Any]()
 

@@ -74,7 +74,7 @@ def test_control_overtakes_and_needs_no_slot() -> None:
 
 
 @pytest.mark.parametrize("kind", [Put, PutNow])
-def test_what_is_put_back_returns_to_its_old_place(kind: type[Put]) -> None:
+def test_an_envelope_that_is_put_back_returns_to_its_old_place(kind: type[Put]) -> None:
     """K4: in front of what came later, in whatever order it is put back."""
     mailbox, dying, heir = Mailbox("box"), Taker(3), Taker(100)
     mailbox.attach(dying)
@@ -161,7 +161,7 @@ async def test_a_tell_that_is_cancelled_while_it_waits_for_room_is_never_served(
     assert host.seen == [1]
 
 
-async def test_a_tell_that_is_let_in_as_it_is_cancelled_counts_as_accepted() -> None:
+async def test_a_tell_that_is_accepted_as_it_is_cancelled_counts_as_accepted() -> None:
     """**Cancellation**: raised only if the message was not accepted."""
     gate, host = Gate(), Host()
     scope, caller = trio.CancelScope(), trio.CancelScope()
@@ -224,7 +224,7 @@ async def test_tell_nowait_never_waits_whatever_the_policy() -> None:
     assert host.seen == [1]
 
 
-async def test_closing_answers_everybody_and_reports_the_tells() -> None:
+async def test_closing_answers_all_senders_and_reports_dropped_tells() -> None:
     """K1: callers and tellers that wait are refused; a tell that nobody waits for is a `DeadLetter`."""
     gate, host, refused = Gate(), Host(), []
     events: list[Event] = []
@@ -253,7 +253,7 @@ async def test_closing_answers_everybody_and_reports_the_tells() -> None:
     assert [event.message for event in events if isinstance(event, DeadLetter)] == ["Put"]
 
 
-async def test_a_tell_that_was_let_in_is_a_dead_letter_if_it_is_dropped_later() -> None:
+async def test_an_accepted_tell_that_is_dropped_is_a_dead_letter() -> None:
     gate, host, caller = Gate(), Host(), trio.CancelScope()
     events: list[Event] = []
     async with open_actor(host, name="host", mailbox_size=1, observers=[events.append]) as ref:
@@ -276,7 +276,7 @@ async def test_a_tell_that_was_let_in_is_a_dead_letter_if_it_is_dropped_later() 
         (Get, "class instead of a message"),
     ],
 )
-async def test_what_is_no_message_is_refused(message: Any, row: str, said: Said) -> None:
+async def test_an_object_that_is_not_a_message_is_refused(message: Any, row: str, said: Said) -> None:
     async with open_actor(Host(), name="host") as ref:
         for send in (ref.call, ref.tell):
             with pytest.raises(TypeError) as caught:

@@ -105,7 +105,7 @@ async def test_one_that_exits_at_a_failed_start_is_what_leaves() -> None:
     assert yard.log == ["a up", "b failed", "a down"]
 
 
-async def test_one_that_exits_hides_its_event_from_no_other() -> None:
+async def test_one_that_exits_does_not_hide_the_event_from_others() -> None:
     """B-31: who observes beside it sees the whole story."""
     events: list[Event] = []
     with leaving(SystemExit):
@@ -124,7 +124,7 @@ async def test_the_first_exit_counts() -> None:
     assert caught.value is first
 
 
-async def test_a_question_about_hope_that_exits_leaves_no_sibling_running(autojump_clock: MockClock) -> None:
+async def test_an_exit_out_of_is_hopeless_leaves_no_sibling_running(autojump_clock: MockClock) -> None:
     """B-31: asked about a start that took too long, which is a step of the supervisor's own."""
     yard, error = Yard(), SystemExit(3)
 

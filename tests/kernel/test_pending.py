@@ -18,7 +18,7 @@ async def collect(call: PendingCall[object], into: list[object]) -> None:
         into.append(exc)
 
 
-async def test_what_is_sent_is_served_at_once_and_awaited_later() -> None:
+async def test_a_request_is_served_at_once_and_awaited_later() -> None:
     async with open_actor(Host(), name="host") as ref:
         calls = [ref.send_request(Get(number)) for number in range(3)]
         await settle()
@@ -62,7 +62,7 @@ async def test_the_handler_of_a_call_that_expires_is_cancelled_and_its_slot_serv
     assert caplog.records == []
 
 
-async def test_nobody_waits_for_a_handler_that_does_not_unwind(autojump_clock: trio.abc.Clock) -> None:
+async def test_an_expired_call_does_not_wait_for_its_handler_to_unwind(autojump_clock: trio.abc.Clock) -> None:
     async def stubborn() -> None:
         with trio.CancelScope(shield=True):
             await trio.sleep(10)
@@ -98,7 +98,7 @@ async def test_a_call_expires_while_its_actor_is_down_too(autojump_clock: trio.a
         assert await supervisor.child("child").call(Get(2)) == 2
 
 
-async def test_a_stopped_actor_refuses_what_is_sent() -> None:
+async def test_a_stopped_actor_refuses_messages() -> None:
     async with open_actor(Host(), name="host") as ref:
         pass
     with pytest.raises(ActorStopped):
@@ -114,7 +114,7 @@ async def test_an_actor_may_not_wait_for_itself() -> None:
             await ref.call(Do(lambda: call_oneself(ref)))
 
 
-async def test_an_answer_may_be_told_to_a_function_when_it_comes_or_afterwards() -> None:
+async def test_on_answer_calls_its_function_before_and_after_the_answer() -> None:
     gate = Gate()
     answers: list[object] = []
     async with open_actor(Host(), name="host") as ref:

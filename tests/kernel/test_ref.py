@@ -147,7 +147,7 @@ async def test_a_failed_actor_counts_as_stopped() -> None:
 # --- the slot through which one task answers another ------------------------------------------------------------------
 
 
-async def test_a_reply_may_come_before_somebody_waits_for_it() -> None:
+async def test_a_reply_may_be_settled_before_it_is_awaited() -> None:
     reply = Reply[int]()
     assert reply.settle(value(3))
     assert not reply.settle(error(Boom()))

@@ -46,11 +46,11 @@ def test_the_restart_type_decides_after_which_ends_a_child_is_started_again(rest
         ("rest_for_one", "c", ["c"]),
     ],
 )
-def test_the_strategy_decides_whom_a_failure_concerns(strategy: Any, failed: str, ids: list[str]) -> None:
+def test_the_strategy_decides_which_children_are_restarted(strategy: Any, failed: str, ids: list[str]) -> None:
     assert affected(strategy, {"a": 1, "b": 2, "c": 3}, failed) == ids
 
 
-def test_one_for_one_does_not_look_at_the_table() -> None:
+def test_one_for_one_does_not_read_the_table() -> None:
     assert affected("one_for_one", map(pytest.fail, "abc"), "b") == ["b"]
 
 
@@ -62,7 +62,7 @@ def test_a_group_stops_newest_first_and_starts_oldest_first() -> None:
     assert plan_restart(rows, "b") == Plan(stops=("c", "a"), starts=("a", "b", "c"))
 
 
-def test_what_is_down_is_not_stopped_but_started_along() -> None:
+def test_a_member_that_is_down_is_started_with_its_group() -> None:
     rows = [Row("a", "transient", up=False), Row("b", "permanent", up=False), Row("c", "permanent", up=True)]
     assert plan_restart(rows, "b") == Plan(stops=("c",), starts=("a", "b", "c"))
 
@@ -159,7 +159,7 @@ def test_a_budget_of_0_allows_nothing() -> None:
     assert not RestartBudget(0, 5.0).spend(0, "a")
 
 
-def test_what_was_spent_on_one_child_can_be_forgotten() -> None:
+def test_the_attempts_of_one_child_can_be_forgotten() -> None:
     budget = RestartBudget(2, 5.0)
     assert budget.spend(0, "a")
     assert budget.spend(0, "b")
@@ -261,7 +261,7 @@ def test_a_significant_child_without_auto_shutdown_is_refused() -> None:
     Supervisor(significant, auto_shutdown="all_significant")
 
 
-async def test_of_what_is_refused_nothing_is_started() -> None:
+async def test_an_invalid_supervisor_starts_no_child() -> None:
     made: list[str] = []
 
     def factory() -> Actor:
@@ -275,7 +275,7 @@ async def test_of_what_is_refused_nothing_is_started() -> None:
     assert made == []
 
 
-def test_what_is_no_child_spec_is_refused() -> None:
+def test_an_object_that_is_not_a_child_spec_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"every child is a ChildSpec, not .*Idle.*; write ChildSpec\('name', factory\)"
     ):

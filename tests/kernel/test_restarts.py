@@ -104,7 +104,7 @@ async def gate_later(gate: Gate) -> None:
     gate.open()
 
 
-async def test_what_was_handed_over_is_not_served_again() -> None:
+async def test_a_message_that_was_handed_over_is_not_served_again() -> None:
     """K4: its caller is told that its effect is unknown, also when a restart follows a normal end."""
     gate, host_calls = Gate(), 0
     async with open_child(lambda: Host(max_in_flight=2)) as supervisor, trio.open_nursery() as nursery:
@@ -157,7 +157,7 @@ async def test_not_sent_returns_a_message_to_its_old_place() -> None:
 
 @pytest.mark.parametrize("message", [Do, DoNow])
 @pytest.mark.parametrize("answered", [False, True])
-async def test_not_sent_by_an_actor_that_goes_on_is_an_error(
+async def test_not_sent_without_an_end_of_the_incarnation_is_an_error(
     message: type[Do[None]], answered: bool, autojump_clock: trio.abc.Clock, said: Said
 ) -> None:
     """B-36: it would be handled again and again; the next message is served."""

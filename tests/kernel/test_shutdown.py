@@ -281,7 +281,7 @@ async def test_an_actor_that_does_not_stop_in_time_is_killed(how: str, autojump_
 
 
 @pytest.mark.parametrize("how", ["asked", "by itself", "handler"])
-async def test_what_outlives_its_bound_in_a_foreign_shield_is_reported_and_awaited(
+async def test_an_actor_in_a_foreign_shield_is_reported_as_overdue_and_awaited(
     how: str, autojump_clock: MockClock
 ) -> None:
     """K5: five seconds to stop, one more for synchronous release, then `Overdue`; it is never abandoned."""

@@ -58,7 +58,7 @@ async def test_a_deadline_around_a_start_that_hangs_fires_at_once(autojump_clock
     assert of(events) == ["Starting", "Stopped"]
 
 
-async def test_what_a_cancelled_start_had_begun_is_cleaned_up(autojump_clock: MockClock) -> None:
+async def test_a_cancelled_start_is_cleaned_up(autojump_clock: MockClock) -> None:
     log = []
 
     async def start(_: Host) -> None:
@@ -284,7 +284,7 @@ async def test_the_bound_of_a_start_ends_with_the_start(autojump_clock: MockCloc
         assert supervisor.child("child").statistics().incarnation == 1
 
 
-async def test_an_object_that_ran_before_is_refused(said: Said) -> None:
+async def test_an_actor_object_cannot_run_twice(said: Said) -> None:
     host = Host()
     async with open_actor(host, name="first"):
         pass
@@ -323,7 +323,7 @@ def open_it(actor: object, name: object = "host", **options: object) -> object:
         ((Limited(True),), {}, "open_actor: max_in_flight=True"),
     ],
 )
-async def test_wrong_arguments_are_refused_at_the_door(
+async def test_open_actor_refuses_wrong_arguments(
     arguments: tuple[object, ...], options: dict[str, object], row: str, said: Said
 ) -> None:
     with pytest.raises((TypeError, ValueError)) as caught:

@@ -261,7 +261,7 @@ async def test_after_the_limit_nothing_is_done_any_more(autojump_clock: MockCloc
 # --- the door ---------------------------------------------------------------------------------------------------------
 
 
-async def test_what_the_block_raises_leaves_as_itself_after_the_children_have_stopped() -> None:
+async def test_an_exception_of_the_block_is_raised_after_the_children_have_stopped() -> None:
     yard = Yard()
     with door_raises(KeyError, match="mine"):
         async with open_supervisor(yard.spec("a")):
@@ -284,7 +284,7 @@ async def test_a_shielded_clean_up_call_in_the_block_is_answered(autojump_clock:
     assert yard.log == ["a up", "a down"]
 
 
-async def test_after_the_door_every_call_is_refused() -> None:
+async def test_every_call_is_refused_after_the_block() -> None:
     yard = Yard()
     async with open_supervisor(yard.spec("a")) as supervisor:
         a = supervisor.child("a")
@@ -314,7 +314,7 @@ async def test_calls_in_flight_are_answered_when_the_supervisor_stops(autojump_c
     assert outcomes == [began, began]
 
 
-async def test_a_factory_that_makes_no_actor_is_told_so() -> None:
+async def test_a_factory_that_does_not_return_an_actor_is_a_failed_start() -> None:
     with pytest.raises(ActorStartError, match=r"child 'a' did not start: .* 5 is not an Actor; derive its class from"):
         async with open_supervisor(ChildSpec("a", lambda: 5)):  # type: ignore[arg-type,return-value]  # under test
             pass

@@ -41,7 +41,7 @@ async def test_start_child_appends_a_child_that_serves_when_it_returns() -> None
     assert yard.log[3:] == ["c down", "b down", "a down"]
 
 
-async def test_rows_say_what_the_children_are_also_while_they_run() -> None:
+async def test_which_children_reports_workers_and_supervisors() -> None:
     yard = Yard()
     async with open_supervisor(
         yard.spec("a", restart="transient"), nest("n", yard.spec("b")), yard.spec("c", IgnoreStart())
@@ -124,7 +124,7 @@ async def test_a_change_that_does_not_fit_is_refused_with_its_reason(autojump_cl
         assert await states(supervisor) == ["running", "stopped", "backoff"]
 
 
-async def test_what_is_no_child_spec_is_refused_and_the_supervisor_lives() -> None:
+async def test_start_child_refuses_an_invalid_spec_and_the_supervisor_lives() -> None:
     yard = Yard()
     async with open_supervisor(yard.spec("a")) as supervisor:
         with pytest.raises(ValueError, match=r"every child is a ChildSpec, not 5; write ChildSpec\('name', factory\)"):
@@ -134,7 +134,7 @@ async def test_what_is_no_child_spec_is_refused_and_the_supervisor_lives() -> No
         assert await states(supervisor) == ["running"]
 
 
-async def test_an_unknown_child_is_refused_with_the_names_of_those_there_are(said: Said) -> None:
+async def test_the_error_for_an_unknown_child_lists_the_known_ones(said: Said) -> None:
     yard = Yard()
     async with open_supervisor(yard.spec("a"), yard.spec("b")) as supervisor:
         with pytest.raises(ChildError) as refused:
@@ -158,7 +158,7 @@ async def test_a_strict_start_child_that_fails_leaves_nothing_in_the_table(resta
         assert await states(supervisor) == ["running", "running"]
 
 
-async def test_who_waits_for_a_child_whose_strict_start_fails_hears_why(autojump_clock: MockClock) -> None:
+async def test_a_caller_of_a_child_whose_strict_start_fails_gets_the_reason(autojump_clock: MockClock) -> None:
     async with open_supervisor() as supervisor:
         with trio.move_on_after(1):  # who started it leaves; its start goes on
             await supervisor.start_child(Yard().spec("a", 5.0, start_timeout=2.0))

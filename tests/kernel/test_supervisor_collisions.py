@@ -61,7 +61,7 @@ async def test_stop_child_of_one_that_its_group_is_about_to_stop_is_for_good(aut
         assert await states(supervisor) == ["running", "stopped", "running"]
 
 
-async def test_what_waits_for_a_child_is_started_though_that_fails_again_when_it_is_revived(
+async def test_a_group_is_started_although_its_revived_child_fails_again(
     autojump_clock: MockClock,
 ) -> None:
     """K4: the group is not forgotten, and its cause keeps its back-off."""
@@ -125,7 +125,7 @@ async def test_an_observer_that_exits_ends_the_tree_and_hangs_nothing(kind: type
     assert yard.running == []
 
 
-async def test_a_question_about_hope_that_exits_ends_the_tree() -> None:
+async def test_an_exit_out_of_is_hopeless_ends_the_tree() -> None:
     """K5: in a crash."""
 
     class Exits(Actor):
@@ -198,7 +198,7 @@ async def test_a_supervisor_that_is_starting_is_killed_with_its_children_too(
         assert yard.running == []
 
 
-async def test_a_grandchild_that_is_stuck_keeps_the_stop_of_nobody_else_waiting(autojump_clock: MockClock) -> None:
+async def test_a_stuck_grandchild_does_not_delay_other_stops(autojump_clock: MockClock) -> None:
     """Nor does its supervisor, which has all the time in the world."""
     yard = Yard()
     nested = nest("s", yard.spec("g", stop=partial(shielded, 1000), shutdown=1))
@@ -210,7 +210,7 @@ async def test_a_grandchild_that_is_stuck_keeps_the_stop_of_nobody_else_waiting(
     assert trio.current_time() == 1000
 
 
-async def test_a_grandchild_that_is_stuck_in_its_start_keeps_no_restart_waiting(autojump_clock: MockClock) -> None:
+async def test_a_grandchild_stuck_in_its_start_does_not_delay_restarts(autojump_clock: MockClock) -> None:
     yard = Yard()
     stuck = yard.spec("g", None, partial(shielded, 1000), start_timeout=2, shutdown=1)
     async with open_supervisor(
@@ -226,7 +226,7 @@ async def test_a_grandchild_that_is_stuck_in_its_start_keeps_no_restart_waiting(
         assert await below(supervisor).child("g").call(Echo(2)) == 2
 
 
-async def test_who_waits_for_a_grandchild_is_answered_when_that_is_not_to_come_back(autojump_clock: MockClock) -> None:
+async def test_a_caller_of_a_grandchild_that_is_not_restarted_is_answered(autojump_clock: MockClock) -> None:
     """K2: and does not wait for what its supervisor still has to clean up."""
     yard = Yard()
     nested = nest(

@@ -38,7 +38,7 @@ async def test_a_tree_starts_and_stops_in_order() -> None:
     assert yard.log == ["e down", "d down", "c down", "b down", "a down"]
 
 
-async def test_a_crash_below_is_nobody_elses_business() -> None:
+async def test_a_crash_below_does_not_affect_the_upper_supervisor() -> None:
     yard = Yard()
     async with open_supervisor(nest("n", yard.spec("a"), yard.spec("b")), observers=[yard.events.append]) as supervisor:
         await crash(below(supervisor).child("a"))

@@ -206,7 +206,7 @@ async def test_a_restart_child_that_is_overdue_leaves_a_child_that_can_be_revive
         assert state(a) == "running"
 
 
-async def test_what_two_wait_for_is_reported_once(autojump_clock: MockClock) -> None:
+async def test_an_overdue_child_with_two_waiting_callers_is_reported_once(autojump_clock: MockClock) -> None:
     yard = Yard()
     async with (
         open_supervisor(yard.spec("a", stop=STUCK, shutdown=3), observers=[yard.events.append]) as supervisor,

@@ -127,6 +127,7 @@ class Incarnation:
                     await trio.lowlevel.checkpoint_if_cancelled()
                     await self._loop(self._start(actor, nursery))
             finally:
+                # The tasks of idle slots sleep forever, so the nursery would never be joined.
                 nursery.cancel_scope.cancel("the incarnation has ended")
 
     def _adopt(self, actor: Actor) -> Actor:
@@ -250,6 +251,8 @@ class Incarnation:
         if self._requests is None:
             self._scope.cancel(f"its end was decided ({reason}) while it was starting")
             return
+        # First of all, take no more messages and answer those in flight: an observer of the events below may send one,
+        # and it must go to the next incarnation. The owner wakes up only after this step, so no caller waits for it.
         self._requests.close(self._interruption)
         if comes_back is None and not self.comes_back:
             self.record.close(f"it ended by itself: {reason}")

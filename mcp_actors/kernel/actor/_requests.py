@@ -190,6 +190,7 @@ class Requests:
                 # Messages that its handler has sent refer to this envelope by their context. With its own context it
                 # would keep the one before alive, and so on: a chain of all messages, back to the first.
                 del envelope.context
+            # In this order: `feed` may take the next envelope in this very step, and then uses the slot freed here.
             if not slot.cancel_scope.cancel_called:
                 self._idle_slots.append(slot)
             if not envelope.message.control:

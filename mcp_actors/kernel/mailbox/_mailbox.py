@@ -288,6 +288,7 @@ class Mailbox:
         if self._refusal is not None:
             envelope.settle(error(self._refusal()))
             return False
+        # Of several that return, any may be the first: they were taken in order, but their tasks ran in any order.
         lane = self._control if envelope.message.control else self._queue
         lane[envelope] = None
         in_order = sorted(lane, key=_arrival)

@@ -320,6 +320,8 @@ class Children:
             async for job in self._jobs:
                 if self._life.ending:
                     return
+                # The stop of the supervisor cancels this task. A job that begins after that could start a child that
+                # the stop, already under way, has passed over.
                 await trio.lowlevel.checkpoint_if_cancelled()
                 await job()
                 del job  # it refers to an incarnation, and the next job may be hours away

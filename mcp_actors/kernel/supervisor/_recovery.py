@@ -138,6 +138,8 @@ class Recovery:
         if delay > 0:
             self._set_alarm(child, delay)
         await self._stop_group(child)
+        # While the group was stopping, the child may have been stopped, or restarted with another group. Its timer is
+        # another one then, and whoever set it starts the group.
         if delay == 0 and child.timer is timer:
             await self._start_due(child)
 
@@ -205,6 +207,7 @@ class Recovery:
     async def _start_due(self, cause: Child) -> None:
         """Start all children that are due with a failed child."""
         due = [child for child in cause.group if child.due_with is cause]
+        # A member inside a foreign shield may still run. Started now, the group would meet an old incarnation of it.
         overdue = next((child.incarnation for child in due if child.incarnation is not None), None)
         if overdue is not None:
             self._nursery.start_soon(self._start_after, overdue, cause, name=f"{cause.spec.id}:overdue")

@@ -235,6 +235,8 @@ class Supervisor(Actor):
             for child in reversed(self._children.table.values())
         ]
         self._pass_on_a_kill(plan)
+        # Shielded, because a cancelled supervisor must still ask its children to stop. The bound is that of each child;
+        # a kill of the supervisor is passed on by a task, as nothing else can reach in here.
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch_for_a_kill, plan, name=f"{self._life.record.name}:kill")
