@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
 
 import attrs
 
@@ -16,6 +16,8 @@ from .._checks import is_number, is_whole
 from .._errors import ConfigError
 
 Validator = Callable[[Any, "attrs.Attribute[Any]", Any], None]
+
+_T = TypeVar("_T")
 
 _SHOWN: Final = 60  # characters of a value in a message: enough to recognize it, short enough for one line
 
@@ -119,5 +121,28 @@ def kind(*types: type, remedy: str) -> Validator:
         if not isinstance(value, types):
             # Only the type, even of a str: a URL with a password may have been passed as the transport.
             raise refused_text(instance, attribute.name, f"<{type(value).__name__}>", remedy)
+
+    return check
+
+
+def as_tuple(value: Iterable[_T]) -> tuple[_T, ...]:
+    """Return a collection as a tuple; return anything else unchanged, for `tuple_of` to refuse."""
+    if isinstance(value, (str, Mapping)):
+        return value  # type: ignore[return-value]  # it is refused by the validator
+    try:
+        return tuple(value)
+    except TypeError:
+        return value  # type: ignore[return-value]  # it is refused by the validator
+
+
+def tuple_of(fits: Callable[[object], bool], remedy: str) -> Validator:
+    """Make a validator for a tuple of values that fit. Its error shows only the type of a value."""
+
+    def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+        if not isinstance(value, tuple):
+            raise refused_text(instance, attribute.name, f"<{type(value).__name__}>", remedy)
+        for each in value:
+            if not fits(each):
+                raise refused_text(instance, attribute.name, f"<a tuple with {a_type(each)} in it>", remedy)
 
     return check

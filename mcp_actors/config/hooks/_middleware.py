@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 from mcp.types import CallToolResult
@@ -36,22 +36,11 @@ Middleware: TypeAlias = Callable[[ToolRequest, CallNext], Awaitable[CallToolResu
 
 
 def to_middleware(value: Iterable[Middleware]) -> tuple[Middleware, ...]:
-    """Return middleware as a tuple; return anything else unchanged, for `check_middleware` to refuse."""
-    try:
-        return tuple(value)
-    except TypeError:
-        return value  # type: ignore[return-value]  # it is refused by the validator
+    """Return middleware as a tuple, for `check_middleware`."""
+    return check.as_tuple(value)
 
 
-def check_middleware(instance: Any, attribute: attrs.Attribute[Any], value: object) -> None:
-    """Refuse anything but a tuple of functions."""
-    if isinstance(value, tuple) and all(callable(each) for each in value):
-        return
-    shown = f"<{type(value).__name__}>"
-    if isinstance(value, tuple):
-        shown = f"<a tuple with {check.a_type(next(each for each in value if not callable(each)))} in it>"
-    remedy = "give a tuple of async functions (request, call_next)"
-    raise check.refused_text(instance, attribute.name, shown, remedy)
+check_middleware: Final = check.tuple_of(callable, "give a tuple of async functions (request, call_next)")
 
 
 def wrapped(call: CallNext, middleware: Iterable[Middleware]) -> CallNext:

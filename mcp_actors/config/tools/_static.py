@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import attrs
 from mcp.types import Tool
@@ -18,17 +18,15 @@ _REMEDY = "give mcp.types.Tool objects, or mappings with a name and an inputSche
 
 
 def to_static_tools(value: Iterable[Tool | Mapping[str, Any]]) -> tuple[Tool, ...]:
-    """Return tools as a tuple, converting mappings; return anything else unchanged, for `check_static_tools` to refuse.
+    """Return tools as a tuple, converting mappings, for `check_static_tools`.
 
     Raises:
         ConfigError: a mapping is not a valid tool.
     """
-    if isinstance(value, (str, Mapping)):
-        return value  # type: ignore[return-value]  # it is refused by the validator
-    try:
-        return tuple(_to_tool(number, each) for number, each in enumerate(value, start=1))
-    except TypeError:
-        return value  # type: ignore[return-value]  # it is refused by the validator
+    tools: Any = check.as_tuple(value)
+    if not isinstance(tools, tuple):
+        return tools  # type: ignore[no-any-return]  # it is refused by the validator
+    return tuple(_to_tool(number, each) for number, each in enumerate(tools, start=1))
 
 
 def _to_tool(number: int, value: Tool | Mapping[str, Any]) -> Tool:
@@ -45,15 +43,14 @@ def _to_tool(number: int, value: Tool | Mapping[str, Any]) -> Tool:
         ) from None
 
 
-def check_static_tools(instance: Any, attribute: attrs.Attribute[Any], value: object) -> None:
+_check_tuple: Final = check.tuple_of(lambda each: isinstance(each, Tool), _REMEDY)
+
+
+def check_static_tools(instance: Any, attribute: attrs.Attribute[Any], value: tuple[Tool, ...]) -> None:
     """Refuse anything but a tuple of tools with distinct names."""
-    if not isinstance(value, tuple):
-        raise check.refused_text(instance, attribute.name, f"<{type(value).__name__}>", _REMEDY)
-    seen = set()
-    for each in value:
-        if not isinstance(each, Tool):
-            shown = f"<a tuple with {check.a_type(each)} in it>"
-            raise check.refused_text(instance, attribute.name, shown, _REMEDY)
-        if each.name in seen:
-            raise check.refused_text(instance, attribute.name, f"{each.name!r} twice", _REMEDY)
-        seen.add(each.name)
+    _check_tuple(instance, attribute, value)
+    names: set[str] = set()
+    for tool in value:
+        if tool.name in names:
+            raise check.refused_text(instance, attribute.name, f"{tool.name!r} twice", _REMEDY)
+        names.add(tool.name)
