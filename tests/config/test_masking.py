@@ -59,6 +59,11 @@ def test_a_password_with_a_character_that_ends_it_is_not_shown(url: str, shown: 
     assert mask_url(url) == shown
 
 
+@pytest.mark.parametrize("query", ["hunter2", "hunter2&hunter2"])
+def test_a_query_without_names_is_masked(query: str) -> None:
+    assert mask_url(f"https://host/mcp?{query}") == f"https://host/mcp?{query.replace('hunter2', '…')}"
+
+
 def test_a_url_that_is_refused_for_its_password_does_not_show_it() -> None:
     with pytest.raises(ConfigError) as caught:
         Http("https://user:hunt/er2@host/mcp")

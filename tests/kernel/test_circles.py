@@ -291,18 +291,21 @@ async def test_a_handler_that_makes_many_calls_does_not_keep_them() -> None:
 # --- an actor's own code ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("seconds", [math.inf, 30])
 @pytest.mark.parametrize("through", [False, True])
-async def test_an_actor_that_starts_may_not_call_itself(through: bool) -> None:
-    """B-35: it would wait for its own start; through another actor, too."""
+async def test_an_actor_that_starts_may_not_call_itself(through: bool, seconds: float) -> None:
+    """B-35: it would wait for its own start; through another actor, too. A deadline of its opener is not its own."""
     said: list[str] = []
 
     async def start(host: Host) -> None:
         call = partial(host.ref.call, Get(1))
         said.append(await outcome(ask(q, call) if through else call))
 
-    async with hosts(1) as [q], open_actor(Host(start=start), name="host"):
-        assert "'host' (starting)" in said[0]
-        assert "deadlock" in said[0]
+    async with hosts(1) as [q]:
+        with trio.fail_after(seconds):
+            async with open_actor(Host(start=start), name="host"):
+                assert "'host' (starting)" in said[0]
+                assert "deadlock" in said[0]
 
 
 async def test_an_actor_that_serves_may_call_itself_from_its_own_tasks() -> None:

@@ -26,6 +26,16 @@ async def test_a_request_is_served_at_once_and_awaited_later() -> None:
         assert [await call.wait() for call in calls] == [0, 1, 2]
 
 
+async def test_an_answer_that_has_arrived_is_returned_even_if_the_caller_is_cancelled() -> None:
+    async with open_actor(Host(), name="host") as ref:
+        call = ref.send_request(Get(1))
+        await settle()
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            assert await call.wait() == 1
+        assert not scope.cancelled_caught
+
+
 async def test_a_call_that_expires_in_the_mailbox_is_never_served() -> None:
     host, gate, late = Host(), Gate(), Boom("too late")
     async with open_actor(host, name="host") as ref:
