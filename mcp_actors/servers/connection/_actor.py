@@ -303,7 +303,7 @@ class ServerActor(Actor):
         except BaseException as exc:
             if isinstance(exc, Exception) or not is_failure(exc):
                 raise
-            # The SDK serves an in-process server in this task. What its tool raises past `Exception`, such as asyncio's
+            # The SDK serves an in-process server in this task. A `BaseException` of its tool, such as asyncio's
             # CancelledError, would end the connection and all its other requests.
             reason = f"the in-process server raised {type(exc).__name__}: {exc}"
             raise MCPError(INTERNAL_ERROR, reason) from self._masker.clean(exc)

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 STDERR_IN_MESSAGE: Final = 400
-"""Characters of stderr that an error's text shows: the last lines of a traceback. The attribute has the whole tail."""
+"""Characters of stderr in the text of an error: the last lines of a traceback. The attribute has the whole tail."""
 
 _DOING: Final[dict[ConnectPhase, str]] = {
     "configure": "resolving its configuration",
@@ -65,14 +65,14 @@ class TimedOut(Exception):
 
 
 def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None, exc: BaseException) -> ConnectFailed:
-    """The error for a connect that failed with some exception."""
+    """Return the error for a connect that failed with an exception."""
     masker = link.masker if link is not None else Masker()
     cause = link.failure if link is not None and link.failure is not None else collapse(exc)
     if isinstance(cause, ConnectionOver) and isinstance(cause.__cause__, httpx2.TransportError):
-        phase = "open"  # nothing was negotiated, because the server was not there
+        phase = "open"  # no server was reached, so nothing was negotiated
     hopeless = False
     if link is not None and link.failure is None and link.lost and link.pid is not None:
-        what = f"{_ended(link.obituary())} while we were {_DOING[phase]}"
+        what = f"{_ended(link.obituary())} while {_DOING[phase]}"
     else:
         words = _words(cause, masker).removesuffix(MAY_HAVE_ACTED)
         remedy = incompatibility(config, cause) if phase == "negotiate" else None
@@ -86,16 +86,16 @@ def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None,
 
 
 def _behind(cause: BaseException) -> BaseException | None:
-    """Return the cause to show with an error; `ConnectionOver` is internal."""
+    """Return the exception to show as the cause of an error: never `ConnectionOver`, which is internal."""
     return cause.__cause__ if isinstance(cause, ConnectionOver) else cause
 
 
 def connect_timed_out(config: ServerConfig, phase: ConnectPhase, link: Link | None, over: TimedOut) -> ConnectFailed:
-    """The error for a connect that took too long."""
-    unread = "; its process has not read what it was sent" if over.read is False else ""
+    """Return the error for a connect that timed out."""
+    unread = "; its process has not read the request" if over.read is False else ""
     what = (
-        f"no answer within {over.seconds:g} s while we were {_DOING[phase]}{unread}; "
-        f"check what it waits for, or raise {over.limit}"
+        f"timed out after {over.seconds:g} s ({over.limit}) while {_DOING[phase]}{unread}; "
+        f"check what the server waits for, or raise {over.limit}"
     )
     return _with_last_words(config, phase, link, what)
 
@@ -112,9 +112,9 @@ def still_connecting(server: str, seconds: float, link: Link) -> str:
 
 
 def tools_not_listed(server: str, seconds: float) -> RequestTimedOut:
-    """The error for a server that was asked for its tools when it was connected, and did not answer."""
+    """Return the error for a server with ``static_tools`` that did not list its own tools in time."""
     return RequestTimedOut(
-        f"server {server!r}: tools/list: no answer within {seconds:g} s of being connected",
+        f"server {server!r}: tools/list timed out after {seconds:g} s; static_tools are used instead",
         server=server,
         operation="tools/list",
         seconds=seconds,
@@ -123,8 +123,8 @@ def tools_not_listed(server: str, seconds: float) -> RequestTimedOut:
 
 
 def connection_lost(server: str, link: Link) -> ConnectionLost:
-    """The error for a connection that ended while it served."""
-    # Where more is known than that it ended, it was ended by this side.
+    """Return the error for a connection that was lost while it served."""
+    # With a failure noted, this side has ended the process, so how the process ended says nothing.
     what = _ended(link.obituary()) if link.pid is not None and link.failure is None else "the connection ended"
     because = f": {problem_of(link.failure)}" if link.failure is not None else ""
     lost = ConnectionLost(f"server {server!r}: {what} while it was connected{because}", server=server)
@@ -132,39 +132,40 @@ def connection_lost(server: str, link: Link) -> ConnectionLost:
 
 
 def unresponsive(server: str, failures: int, problem: Exception | None) -> ConnectionLost:
-    """The error for a connection that was given up because the server does not answer."""
-    why = f" (the last: {problem_of(problem)})" if problem is not None else ""
-    what = f"server {server!r}: does not answer: {failures} health checks in a row have failed{why}"
+    """Return the error for a connection that was closed because the server does not respond."""
+    why = f" (last: {problem_of(problem)})" if problem is not None else ""
+    what = f"server {server!r} does not respond: {failures} health checks in a row failed{why}"
     return caused_by(ConnectionLost(what, server=server), problem)
 
 
 def connection_over(server: str, over: ConnectionOver) -> ConnectionLost:
-    """The error for a connection that is of no more use, which a request has found out."""
+    """Return the error for a connection that a request has found unusable."""
     return caused_by(ConnectionLost(f"server {server!r}: {over}", server=server), _behind(over))
 
 
 def session_failed(server: str, exc: BaseException, masker: Masker) -> ConnectionLost:
-    """The error for a session that failed on our side of the link, while it served or on its way out."""
+    """Return the error for a session that failed on this side of the link, while it served or closed."""
     cause = collapse(exc)
-    what = f"server {server!r}: its session failed: {_words(cause, masker)}"
+    what = f"server {server!r}: session failed: {_words(cause, masker)}"
     return caused_by(ConnectionLost(what, server=server), masker.clean(cause))
 
 
 def answer_not_understood(server: str, operation: str, exc: ValidationError, masker: Masker) -> ConnectionLost:
-    """Return the error for an invalid answer; other requests and the session go on."""
+    """Return the error for an invalid response; other requests and the session continue."""
     return ConnectionLost(
-        f"server {server!r}: {operation}: {_misfit(exc, masker)}; the server may have acted on it; fix the server",
+        f"server {server!r}: {operation}: {_invalid_response(exc, masker)}; the request may have taken effect; fix "
+        "the server",
         server=server,
     )
 
 
-def _misfit(exc: ValidationError, masker: Masker) -> str:
-    """Return the place where an answer violates the protocol, without the value there."""
+def _invalid_response(exc: ValidationError, masker: Masker) -> str:
+    """Describe where a response violates the protocol, without quoting its data."""
     first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = ".".join(str(step) for step in first["loc"]) or "its top"
+    where = ".".join(str(step) for step in first["loc"]) or "top level"
     more = f", and {exc.error_count() - 1} more" if exc.error_count() > 1 else ""
     what = plain_text(masker(f"at {where}: {first['msg'].lower()}"), limit=STDERR_IN_MESSAGE)
-    return f"the answer is not what MCP asks for ({what}{more})"
+    return f"invalid response ({what}{more})"
 
 
 def _with_last_words(config: ServerConfig, phase: ConnectPhase, link: Link | None, what: str) -> ConnectFailed:
@@ -173,7 +174,7 @@ def _with_last_words(config: ServerConfig, phase: ConnectPhase, link: Link | Non
     noise = link.malformed_lines if link is not None else 0
     return ConnectFailed(
         f"server {config.name!r}: {what}"
-        + (f"; lines on its stdout that were not MCP messages: {noise}" if noise else "")
+        + (f"; lines on stdout that are not MCP messages: {noise}" if noise else "")
         + (f"; its stderr ends with: {words}" if words else _mute(obituary)),
         server=config.name,
         phase=phase,
@@ -199,7 +200,7 @@ def _ended(obituary: Obituary) -> str:
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
-    except ValueError:  # one of the real-time signals, of which only two have names
+    except ValueError:  # a real-time signal: only two of them have names
         return f"signal {number}"
 
 
@@ -209,11 +210,11 @@ def _words(cause: BaseException, masker: Masker) -> str:
     if isinstance(cause, MCPError):
         return f"the server answered with error {cause.code}: {plain_text(cause.message)}"
     if isinstance(cause, ValidationError):
-        return _misfit(cause, masker)
+        return _invalid_response(cause, masker)
     return problem_of(cause)
 
 
 def _hint(config: ServerConfig, phase: ConnectPhase, cause: BaseException) -> str:
     if isinstance(cause, MCPError) and phase == "negotiate" and config.protocol != "auto":
-        return f"; perhaps it does not speak protocol={config.protocol!r}: use 'auto'"
+        return f"; if it does not support protocol={config.protocol!r}, use 'auto'"
     return ""

@@ -207,7 +207,7 @@ class Negotiation:
             self._record.session.era = None if self._unanswered else era_of(client, self._era)
 
     def failed(self, error: BaseException | None) -> None:
-        """Remember or forget the era after a failed connect; `error` is None if the connect timed out."""
+        """Remember or forget the era after a failed connect. Without an `error`, the connect has timed out."""
         if self._record.config.protocol == "auto":
             answered = isinstance(error, MCPError) and error.code == UNSUPPORTED_PROTOCOL_VERSION
             self._record.session.era = era_after_failure(self._era, remembered=self._remembered, answered=answered)
@@ -218,7 +218,7 @@ class Answers:
     """The answers of a process to the two requests that negotiate its era.
 
     Attributes:
-        discover: its answer to ``server/discover``: a result, or the error; None if there is none yet.
+        discover: its answer to ``server/discover``: a result, or the error; None before that.
         initialize: its answer to ``initialize``, likewise.
     """
 

@@ -58,7 +58,7 @@ def incompatibility(config: ServerConfig, error: BaseException) -> str | None:
     if isinstance(error, MCPError):
         refusal = error.code in (METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION)
         if config.protocol != "auto" and refusal:
-            return f"perhaps it does not speak protocol={config.protocol!r}: use 'auto'"
+            return f"if it does not support protocol={config.protocol!r}, use 'auto'"
         if not offered or any(each in _OURS for each in offered):
             return None
     elif not isinstance(error, NoCommonVersion) and not str(error).startswith(_OF_THE_SDK):

@@ -83,7 +83,7 @@ async def test_hangs_at_start(cell: Cell, tmp_path: Path) -> None:
             await raise_failure_of(ref)
         cell.watch(*pids_in(pids))
     assert (caught.value.phase, caught.value.exit_code, caught.value.stderr_tail) == ("negotiate", None, "warming up")
-    assert "no answer within 1 s while we were negotiating the protocol" in str(caught.value)
+    assert "while negotiating the protocol" in str(caught.value)
 
 
 @fault("never answers", "stdio")

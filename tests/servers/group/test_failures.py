@@ -187,7 +187,7 @@ async def test_a_session_that_fails_by_itself_says_why_too() -> None:
             if isinstance(event, Restarting):
                 break
         assert group.failed == (group["here"],)
-        assert str(group.errors["here"]) == "server 'here': its session failed: failed as told"
+        assert str(group.errors["here"]) == "server 'here': session failed: failed as told"
         assert group.active == (group["a"],)
 
 
