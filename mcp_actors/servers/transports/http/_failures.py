@@ -258,7 +258,8 @@ class HttpFailures:
     def ended(self, cause: Exception | None = None) -> ConnectionOver:
         """Return the error for the end of the event stream that carries all messages of the server."""
         how = f"broke ({self._described(cause)})" if cause is not None else "ended"
-        return caused_by(ConnectionOver(f"the event stream of {self.url} {how}"), self._kept(cause))
+        what = f"the event stream of {self.url} {how}; {_REMEDY_SERVER}"
+        return caused_by(ConnectionOver(what), self._kept(cause))
 
     def no_stream(self, kind: str) -> ServerError:
         """Return the error for a response of another content type than an event stream."""
