@@ -1,6 +1,6 @@
 """The tool runner of the anthropic SDK, with its own helpers for MCP clients, on the servers of a group.
 
-The service is played: `answer` stands where the network would be, so the program needs no key.
+The service is played: `answer` takes the place of the network, so the program needs no key.
 
 Prints::
 

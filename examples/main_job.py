@@ -1,7 +1,7 @@
-"""The main job: real MCP servers side by side, one that cannot start, and one that is killed.
+"""The main job: real MCP servers, one that cannot start, and one that is killed.
 
-The README says how to run it. Every step is shown and checked. Which processes there are is what the operating system
-says, not what the library says; as soon as a step is not as it should be, the program ends with an error.
+The README says how to run it. Every step is shown and checked. The processes are those that the operating
+system lists, not the library; as soon as a step is not as it should be, the program ends with an error.
 
 Prints::
 
@@ -33,7 +33,7 @@ Prints::
        after ... ms: ready -> backoff, ...
        after ... ms: backoff -> connecting, connect number 2
        after ... ms: connecting -> ready, connected, 2 tools
-       Nobody had made a call until then. What had happened: server 'time': its process was killed by SIGKILL ...
+       No call had been made until then. What had happened: server 'time': its process was killed by SIGKILL ...
        Process ... is gone, process ... has taken its place, and serves: Asia/Tokyo, ...
        The others noticed nothing: git, weather.
 
@@ -273,12 +273,12 @@ async def kill_one(show: Show, servers: ServerGroup) -> None:
         async for event in events:
             check(
                 not isinstance(event, RequestStarted),
-                "nobody should have made a call yet",
+                "no call should have been made yet",
             )
             if show_change(show, event, killed) == "ready":
                 break
     show.line(
-        f"Nobody had made a call until then. What had happened: {servers['time'].statistics().last_error}"
+        f"No call had been made until then. What had happened: {servers['time'].statistics().last_error}"
     )
     new = show.process_of("time")
     check(new != old, f"another process than {old} should serve now")

@@ -9,7 +9,7 @@ Prints::
     the guest may use mcp__kitchen__cook
     guest: one soup
     the critic may use mcp__kitchen__cook
-    critic: That did not work: ... 'dish'...
+    critic: It did not work: ... 'dish'...
     the kitchen is still ready
 """
 
@@ -91,7 +91,7 @@ class Cook(Model):
 
 def tell(context: Any, error: Exception) -> str:
     """Put a call that failed into words for the model."""
-    return f"That did not work: {error}"
+    return f"It did not work: {error}"
 
 
 async def serve(kitchen: OpenAIAgentsServer, name: str, order: dict[str, str]) -> str:

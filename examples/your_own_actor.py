@@ -120,7 +120,7 @@ async def main() -> None:
                 await say(connection, text)
             [info] = await supervisor.which_children()
             print(f"{info.id}: incarnation {info.incarnation}, {info.state}")
-        nursery.cancel_scope.cancel("nobody talks to it any more")
+        nursery.cancel_scope.cancel("all calls are answered")
 
 
 trio.run(main)

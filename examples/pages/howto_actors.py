@@ -1,4 +1,4 @@
-"""Two actors: one that is asked and told, and one that owns a connection.
+"""Two actors: one that gets calls and messages, and one that owns a connection.
 
 Prints::
 
@@ -132,7 +132,7 @@ async def main() -> None:
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(trio.serve_tcp, shout, 0)
         await connect(listeners[0].socket.getsockname()[1])
-        nursery.cancel_scope.cancel("nobody asks any more")
+        nursery.cancel_scope.cancel("all questions are answered")
 
 
 trio.run(main)

@@ -1,4 +1,4 @@
-"""What is in a configuration, what is wrong with it, and what it has to ask for.
+"""The servers, errors and questions of a configuration.
 
 Prints::
 
@@ -39,7 +39,7 @@ def load() -> None:
     print([server.name for server in loaded.servers])
 
 
-# A file as VS Code has it, and somebody who answers.
+# A file as VS Code has it, and a function that answers.
 FILE = {
     "inputs": [
         {"id": "word", "type": "promptString", "description": "a word for the kitchen"}

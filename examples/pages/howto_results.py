@@ -1,4 +1,4 @@
-"""What a tool returns, as plain values.
+"""Results of tools as plain values.
 
 Prints::
 

@@ -112,7 +112,7 @@ async def approve(request: ToolRequest, call_next: CallNext) -> CallToolResult:
 
 
 async def ask_somebody(request: ToolRequest) -> bool:
-    await trio.sleep(600)  # somebody thinks
+    await trio.sleep(600)  # a person thinks
     return (request.arguments or {}).get("path") not in protected
 
 

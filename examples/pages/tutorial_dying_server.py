@@ -1,4 +1,4 @@
-"""What a caller gets while its server dies, comes back, and is stopped.
+"""The outcomes of calls while the server dies, comes back, and is stopped.
 
 Prints::
 

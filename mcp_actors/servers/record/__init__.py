@@ -1,4 +1,4 @@
-"""The part of one server that outlives its connections: its state, tools, health, subscriptions and events.
+"""The part of one server that outlives its connections.
 
 Everything above comes in, to read it and to write the parts that are its to write. It may touch `tools`, `policy`,
 `transports` and `basics`, and never a connection or a request.

@@ -1,4 +1,4 @@
-"""Snapshots of a server: its state, its capabilities and its description of itself."""
+"""Snapshots of a server: state, capabilities and description."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of a server after an event of its actor. Pure functions.
+"""Compute the state of a server after an event.
 
 A server's state is the fold of the events of its actor, and `next_state` is one step of it. Nothing else sets a state.
 """
