@@ -369,7 +369,7 @@ class TestMisuse:
 
     @pytest.mark.parametrize("given", ["http://127.0.0.1:1/mcp", "https://example.com/mcp"])
     def test_a_url_is_not_a_file(self, tmp_path: Path, run: Run, given: str) -> None:
-        assert "this is a URL and not the path of a file" in run("check", "-c", given).stderr
+        assert "config is a URL, not the path of a file" in run("check", "-c", given).stderr
 
     def test_without_a_file_the_error_lists_the_places(self, tmp_path: Path, run: Run, said: Said) -> None:
         done = run("check")
@@ -380,7 +380,7 @@ class TestMisuse:
         done = run("check", "--config", "other.json")
         assert done.stderr == "error: other.json: file not found; correct the path, or create the file\n"
         (tmp_path / "other.json").write_text("{")
-        said = "other.json: the file is no JSON, see line 1"
+        said = "other.json: the file is not valid JSON: "
         for words in (["check"], ["check", "a"], ["tools"], ["tools", "a"], ["call", "a", "echo"], ["watch"]):
             done = run(*words, "-c", "other.json")
             assert (done.returncode, done.stdout) == (1, "")
@@ -451,4 +451,4 @@ class TestMisuse:
 def test_an_input_without_a_terminal_is_an_error(tmp_path: Path, run: Run) -> None:
     inputs: list[dict[str, Any]] = [{"id": "key", "type": "promptString", "description": "The key"}]
     write(tmp_path, {"a": {"command": "x", "args": ["${input:key}"]}}, inputs=inputs)
-    assert "input 'key' has to be asked for" in run("check").stdout
+    assert "input 'key' has no value" in run("check").stdout

@@ -115,6 +115,11 @@ async def test_none_is_told_of_by_itself() -> None:
             "objects, such as mcp.client.advertise('com.example/thing')",
         ),
         (
+            [None],
+            "extensions=<a tuple with None in it> is not valid; give a tuple of mcp.client.ClientExtension "
+            "objects, such as mcp.client.advertise('com.example/thing')",
+        ),
+        (
             [advertise("com.example/a"), advertise("com.example/a")],
             "extensions=<2 of them> is not valid; extension identifier 'com.example/a' is passed more than once",
         ),
