@@ -139,7 +139,7 @@ class Recovery:
             self._set_alarm(child, delay)
         await self._stop_group(child)
         # While the group was stopping, the child may have been stopped, or restarted with another group. Its timer is
-        # another one then, and whoever set it starts the group.
+        # another one then, and the code that set it starts the group.
         if delay == 0 and child.timer is timer:
             await self._start_due(child)
 
