@@ -108,7 +108,7 @@ def examples(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Build the documentation; a warning is an error."""
     session.install("--editable", ".[docs]")
-    session.run("sphinx-build", "-nW", "--keep-going", "-b", "html", "docs", "docs/_build/html")
+    session.run("sphinx-build", "-EnW", "--keep-going", "-b", "html", "docs", "docs/_build/html")
 
 
 @nox.session(python=OLDEST)

@@ -27,7 +27,8 @@ def fill(app: Any, name: str, source: list[str]) -> None:
 
 def check(app: Any, failure: Exception | None) -> None:
     """Fail the build if a word does not find its page (a handler of Sphinx' ``build-finished``)."""
-    if failure is not None or app.builder.name != "html":
+    # Sphinx keeps the main entries of changed pages only, so nothing can be said after an incremental build.
+    if failure is not None or app.builder.name != "html" or not app.fresh_env_used:
         return
     text = (Path(app.outdir) / "searchindex.js").read_text()
     index = json.loads(text.removeprefix("Search.setIndex(").removesuffix(")"))
