@@ -116,3 +116,14 @@ async def test_one_that_leaves_while_it_waits_is_not_waited_for(autojump_clock: 
         assert world.connections == 1
         world.let_through.set()
         assert await it.call(Ask("later")) == "later by 2"
+
+
+async def test_the_first_cause_of_a_drain_is_the_cause_of_the_end() -> None:
+    ends: list[Exception] = []
+    drain = Drain(ends.append)
+    drain.enter()
+    drain.begin(GONE)
+    drain.begin(RuntimeError("a later cause"))
+    assert ends == []
+    drain.leave()
+    assert ends == [GONE]

@@ -135,7 +135,7 @@ async def test_killed_while_idle(cell: Cell, server: FaultyServer) -> None:
     """A modern server has no stream that could end. The next call finds out, and loses nothing by it."""
     async with cell.open(config(cell, server, restart=AT_ONCE)) as ref:
         server.die()
-        with cell.works(phase="call", within=PROMPT):
+        with cell.works(phase="call", within=PROMPT + MARGIN):
             async with calls(5, ref.call_tool, "sleep", {"seconds": 0}) as waiting:
                 await ref.wait_state("backoff", "connecting")
                 server.listen()
@@ -162,7 +162,7 @@ async def test_restarted_legacy(cell: Cell) -> None:
         async with cell.open(config(cell, server, restart=AT_ONCE)) as ref:
             server.die()
             server.listen()
-            with cell.works(phase="call", within=PROMPT):
+            with cell.works(phase="call", within=PROMPT + MARGIN):
                 async with calls(20, ref.call_tool, "sleep", {"seconds": 0}) as asking:
                     pass
             assert [text_of(await call.result()) for call in asking] == ["slept 0"] * 20
@@ -178,7 +178,7 @@ async def test_session_forgotten(cell: Cell) -> None:
         async with cell.open(config(cell, server, restart=AT_ONCE)) as ref, calls(1, ref.call_tool, "hold") as [held]:
             await server.held()
             server.forget()
-            with cell.works(phase="call", within=PROMPT):
+            with cell.works(phase="call", within=PROMPT + MARGIN):
                 async with calls(20, ref.call_tool, "sleep", {"seconds": 0}) as asking:
                     await eventually(lambda: server.methods().count("tools/call") == 21)
                     assert ref.statistics().incarnation == 1
