@@ -240,3 +240,18 @@ def test_ctrl_c_right_after_the_start_of_the_process_does_not_leak_it(
     with pytest.raises(KeyboardInterrupt):
         trio.run(main)
     assert [state_of(pid) for pid in pids] == ["gone"]
+
+
+async def test_a_group_is_never_signaled_after_its_leader_was_reaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may have given its number to a stranger by then."""
+    signaled: list[int] = []
+    popen = await trio.lowlevel.open_process(
+        ["true"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    process = _process.ServerProcess(popen, "a")
+    monkeypatch.setattr(os, "killpg", lambda group, number: signaled.append(group))
+    assert await process.wait() == 0
+    assert process.poll() == 0
+    assert await process.wait() == 0
+    process.close_pipes()
+    assert signaled == [process.pid]
