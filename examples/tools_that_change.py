@@ -8,7 +8,7 @@ Prints::
 
     in the catalogue: read, update, send
     for a guest: read, query
-    server 'mail': its tool 'wipe' is hidden by the ToolFilter ...
+    server 'mail': tool 'wipe' is hidden by its ToolFilter; ...
     changed: send (Send a mail, and a copy to the author of this server.)
     in the catalogue: read, update
     in the catalogue: read, update, send

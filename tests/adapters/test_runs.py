@@ -272,7 +272,7 @@ def test_a_run_of_a_group_that_was_left_fails(framework: Framework) -> None:
     async def main() -> None:
         async with open_servers(server("a")) as servers:
             pass
-        with pytest.raises(ServerUnavailable, match="this group of servers: is stopped"):
+        with pytest.raises(ServerUnavailable, match="this group of servers is stopped"):
             await framework.run(servers, think)
 
     asyncio.run(main())

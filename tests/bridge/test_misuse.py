@@ -47,7 +47,7 @@ def test_use_after_the_end(host: Host, said: Said) -> None:
         with pytest.raises(ServerUnavailable) as unavailable:
             await servers.reconnect()
         said("group after the end", str(unavailable.value))
-        with pytest.raises(ServerUnavailable, match="this group of servers: is stopped"):
+        with pytest.raises(ServerUnavailable, match="this group of servers is stopped"):
             async with servers.watch_events():
                 pass
 

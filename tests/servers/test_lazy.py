@@ -146,5 +146,5 @@ async def test_a_lazy_server_of_a_group_that_was_left_says_so() -> None:
     async with open_servers(server("a", connect="lazy"), server("b", connect="lazy")) as servers:
         pass
     for ask in (servers["a"].list_tools, servers["b"].wait_ready):
-        with pytest.raises(ServerUnavailable, match="its group was left"):
+        with pytest.raises(ServerUnavailable, match=r"its open_servers\(\) block has exited"):
             await ask()

@@ -104,7 +104,7 @@ class ServerAsker:
         return f"server {self.server!r}"
 
     def _ended_error(self) -> Exception:
-        message = f"{self._who}: is stopped because its open_servers() block has exited; open it again"
+        message = f"{self._who} is stopped because its open_servers() block has exited; open it again"
         return ServerUnavailable(message, server=self.server, state="stopped")
 
 

@@ -171,7 +171,7 @@ class AsyncioServerGroup(View[ServerGroup], Mapping[str, AsyncioServerRef]):
         return "this group of servers"
 
     def _ended_error(self) -> Exception:
-        message = f"{self._who}: is stopped because its open_servers() block has exited; open it again"
+        message = f"{self._who} is stopped because its open_servers() block has exited; open it again"
         return ServerUnavailable(message, server="*", state="stopped")
 
     def __getitem__(self, name: str) -> AsyncioServerRef:

@@ -225,7 +225,7 @@ class ServerLife:
         """Wait until the state is one of these, and return it. A very short state may be missed.
 
         Raises:
-            ServerUnavailable: the group was left in another state.
+            ServerUnavailable: the group was closed in another state.
         """
         await trio.lowlevel.checkpoint()
         while self.state not in states:
@@ -251,7 +251,7 @@ class ServerLife:
         """Wait until the state changes.
 
         Raises:
-            ServerUnavailable: the group was left.
+            ServerUnavailable: the group was closed.
         """
         if self.left:
             raise self.group_left()
@@ -262,7 +262,7 @@ class ServerLife:
     def group_left(self) -> ServerUnavailable:
         """Return the error for the use of a server after its ``open_servers`` block."""
         return ServerUnavailable(
-            f"server {self._config.name!r}: is {self.state}, as its group was left; open the group again",
+            f"server {self._config.name!r} is {self.state} because its open_servers() block has exited; open it again",
             server=self._config.name,
             state=self.state,
             last_error=self.error,

@@ -208,7 +208,7 @@ class Subscriptions:
             subscription.wake()
 
     def close(self) -> None:
-        """End all subscriptions, because the group was left."""
+        """End all subscriptions, because the group was closed."""
         for subscription in self._subscriptions:
             subscription.close()
 

@@ -147,11 +147,11 @@ async def test_whoever_waits_for_a_reconnect_that_the_end_of_the_group_cut_off_i
 
     async def wait(ref: ServerRef) -> None:
         waiting.set()
-        with trio.fail_after(BOUND), pytest.raises(ServerUnavailable, match="its group was left"):
+        with trio.fail_after(BOUND), pytest.raises(ServerUnavailable, match=r"its open_servers\(\) block has exited"):
             await ref.wait_ready()
 
     async def reconnect(group: ServerGroup) -> None:
-        with pytest.raises(ServerUnavailable, match="was left"):
+        with pytest.raises(ServerUnavailable, match="block has exited"):
             await group.reconnect(failed_only=False)
 
     slow = server("slow", "--ignore-eof", stop_timeout=0.25)
@@ -352,7 +352,7 @@ async def test_a_server_that_is_connecting_in_the_background_can_be_stopped(tmp_
 async def test_after_the_group_was_left_nothing_can_be_changed() -> None:
     async with open_servers(server("a")) as group:
         ref = group["a"]
-    left = "server 'a': is stopped, as its group was left; open the group again"
+    left = r"server 'a' is stopped because its open_servers\(\) block has exited; open it again"
     for change in (ref.restart, ref.stop, ref.start, group.reconnect):
         with pytest.raises(ServerUnavailable, match=left):
             await change()

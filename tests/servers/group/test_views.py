@@ -306,7 +306,7 @@ async def test_whoever_watches_or_waits_longer_than_the_group_lives_is_told() ->
             seen.extend([type(event).__name__ async for event in stream])
 
     async def wait(ref: ServerRef) -> None:
-        with pytest.raises(ServerUnavailable, match="server 'a': is stopped, as its group was left; open the group"):
+        with pytest.raises(ServerUnavailable, match=r"'a' is stopped because its open_servers\(\) block"):
             await ref.wait_state("backoff")
 
     async with trio.open_nursery() as outer:
