@@ -1,4 +1,4 @@
-"""An observer that wants the program to end ends the tree it observes: in order, and whatever it was told just then."""
+"""Observers that raise ``SystemExit`` or ``KeyboardInterrupt`` end the tree, once the current step is complete."""
 
 from __future__ import annotations
 
@@ -122,6 +122,40 @@ async def test_the_first_exit_counts() -> None:
         async with open_actor(Host(), name="host", observers=observers):
             await trio.sleep_forever()
     assert caught.value is first
+
+
+async def test_a_concurrent_stop_of_a_group_is_completed_before_an_exit_ends_the_tree() -> None:
+    """B-31: the exit is raised between the stops of two siblings, which are a single step."""
+    yard, error = Yard(), SystemExit(3)
+    with leaving(SystemExit) as caught, trio.fail_after(5):
+        async with open_supervisor(
+            *(yard.spec(id) for id in "abc"),
+            strategy="one_for_all",
+            stop_order="concurrent",
+            observers=[exits_on(Stopping, "b", error), yard.events.append],
+        ) as supervisor:
+            await crash(supervisor.child("c"))
+            await trio.sleep_forever()
+    assert caught.value is error
+    ends = [(type(event), event.actor) for event in yard.events if isinstance(event, Crashed | Stopping)]
+    assert ends == [(Crashed, "c"), (Stopping, "b"), (Stopping, "a"), (Crashed, "supervisor")]
+    assert yard.running == []
+
+
+async def test_an_exit_out_of_is_hopeless_of_the_root_replaces_its_failure() -> None:
+    """B-31: asked in the middle of deciding the root's end, which happens once."""
+    yard, error = Yard(), SystemExit(3)
+
+    class Exits(Worker):
+        def is_hopeless(self, exc: BaseException) -> bool:
+            raise error
+
+    with leaving(SystemExit) as caught, trio.fail_after(5):
+        async with open_actor(Exits(yard, "a"), name="a", observers=[yard.events.append]) as a:
+            await crash(a)
+            await trio.sleep_forever()
+    assert caught.value is error
+    assert yard.of(Crashed) == ["a"]
 
 
 async def test_an_exit_out_of_is_hopeless_leaves_no_sibling_running(autojump_clock: MockClock) -> None:
