@@ -275,7 +275,7 @@ async def test_a_fatal_exception_of_a_tell_crashes_the_actor() -> None:
 # --- the actor's own judgement ----------------------------------------------------------------------------------------
 
 
-async def test_an_is_fatal_that_raises_is_a_crash_by_itself() -> None:
+async def test_an_exception_in_is_fatal_crashes_the_actor() -> None:
     """The caller has his answer; an actor whose judgement fails cannot go on."""
 
     class Broken(Host):
@@ -290,7 +290,7 @@ async def test_an_is_fatal_that_raises_is_a_crash_by_itself() -> None:
     assert isinstance(left.value.__cause__, LookupError)
 
 
-async def test_an_is_hopeless_that_raises_counts_as_false(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_exception_in_is_hopeless_counts_as_false(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Host):
         def is_hopeless(self, exc: BaseException) -> bool:
             raise LookupError("in is_hopeless")

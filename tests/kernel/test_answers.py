@@ -37,7 +37,7 @@ async def test_a_call_is_answered_with_what_handle_returns_or_raises() -> None:
 
 
 @pytest.mark.parametrize("how", ["fatal", "fail", "stop", "StopActor", "background", "left block", "interrupt"])
-async def test_those_in_flight_and_those_in_the_queue_are_answered_when_the_actor_ends(how: str) -> None:
+async def test_calls_in_flight_and_in_the_queue_are_answered_when_the_actor_ends(how: str) -> None:
     die, gate, outcomes = trio.Event(), Gate(), Outcomes()
 
     async def background(_: Host) -> None:
@@ -75,7 +75,7 @@ async def test_those_in_flight_and_those_in_the_queue_are_answered_when_the_acto
 
 
 @pytest.mark.parametrize("slow", ["close", "handler"])
-async def test_no_caller_waits_for_a_slow_close(slow: str, autojump_clock: trio.abc.Clock) -> None:
+async def test_calls_are_answered_before_a_slow_clean_up_ends(slow: str, autojump_clock: trio.abc.Clock) -> None:
     """K1: also a message that is sent after the end was decided is answered at once."""
 
     async def linger() -> None:
@@ -175,7 +175,7 @@ async def test_a_message_that_an_observer_sends_at_the_end_is_answered() -> None
 
 
 @pytest.mark.parametrize("event", ["Starting", "Started"])
-async def test_an_actor_that_is_ended_by_an_observer_of_its_start_ends(event: str) -> None:
+async def test_an_observer_may_end_an_actor_while_it_starts(event: str) -> None:
     host, calls = Host(), Outcomes()
 
     def observe(happened: object) -> None:
@@ -190,7 +190,7 @@ async def test_an_actor_that_is_ended_by_an_observer_of_its_start_ends(event: st
     assert calls == {"call": "ActorStopped"}
 
 
-async def test_an_actor_that_an_observer_ends_as_it_starts_is_replaced_like_any_other() -> None:
+async def test_a_child_that_an_observer_ends_while_it_starts_is_restarted() -> None:
     """K4: and takes nothing out of the mailbox any more."""
     hosts: list[Host] = []
 

@@ -1,4 +1,4 @@
-"""Taking one failure out of the groups that nurseries wrap around it."""
+"""Unwrap one failure from the groups that nurseries put around it."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ async def test_a_handler_sees_its_senders_variables_after_a_restart() -> None:
     assert len(hosts) == 2
 
 
-async def test_what_a_sender_had_set_is_not_kept_alive_by_an_idle_actor() -> None:
+async def test_an_idle_actor_does_not_keep_its_last_senders_variables_alive() -> None:
     """K7: the slot stays open for the next request, but holds no context."""
 
     class Big:

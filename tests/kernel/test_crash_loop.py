@@ -1,4 +1,4 @@
-"""A-11: a child that crashes whenever it is ready is nobody's problem but its own."""
+"""A-11: a child that crashes as soon as it has started does not disturb its siblings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ref belongs to one Trio run: other threads, other runs and asyncio programs are told what to use instead."""
+"""A ref belongs to one Trio run: elsewhere, the error names the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened, for observers and for subscribers."""
+"""Events, for observers and for subscribers."""
 
 from __future__ import annotations
 

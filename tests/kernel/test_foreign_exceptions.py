@@ -1,4 +1,4 @@
-"""What is neither an Exception nor an exit of the program is a crash like any other, wherever an actor raises it."""
+"""A `BaseException` that is neither an exit nor a cancellation is a crash like any other, wherever it is raised."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ FOREIGN = [asyncio.CancelledError, GeneratorExit, Strange]
 
 @pytest.mark.parametrize("kind", FOREIGN)
 @pytest.mark.parametrize("answered", [True, False])
-async def test_one_out_of_a_handler_crashes_that_incarnation_alone(kind: type[BaseException], answered: bool) -> None:
-    """B-34: its caller is told so, its siblings do not notice."""
+async def test_a_foreign_exception_in_a_handler_crashes_only_that_incarnation(
+    kind: type[BaseException], answered: bool
+) -> None:
+    """B-34: its caller gets the error, its siblings continue."""
     events: list[Event] = []
     error = kind()
     async with open_supervisor(ChildSpec("a", Host), ChildSpec("b", Host), observers=[events.append]) as supervisor:
@@ -54,7 +56,7 @@ async def test_one_out_of_a_handler_crashes_that_incarnation_alone(kind: type[Ba
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
-async def test_one_out_of_running_crashes_that_incarnation_alone(kind: type[BaseException]) -> None:
+async def test_a_foreign_exception_in_running_crashes_only_that_incarnation(kind: type[BaseException]) -> None:
     """B-34: from a task beside it, from its start at a restart, and from its end."""
     die = trio.Event()
     errors: list[BaseException] = []
@@ -86,7 +88,7 @@ async def test_one_out_of_running_crashes_that_incarnation_alone(kind: type[Base
 
 @pytest.mark.parametrize("kind", FOREIGN)
 @pytest.mark.parametrize("where", ["factory", "running"])
-async def test_one_out_of_a_first_start_is_a_failed_start(kind: type[BaseException], where: str) -> None:
+async def test_a_foreign_exception_in_a_first_start_is_a_failed_start(kind: type[BaseException], where: str) -> None:
     """B-34: what leaves the door is an error of this package, with that as its cause."""
     error = kind()
 
@@ -108,7 +110,7 @@ async def test_one_out_of_a_first_start_is_a_failed_start(kind: type[BaseExcepti
         assert caught.value.__cause__ is error
 
 
-async def test_one_out_of_an_unsupervised_actor_leaves_as_a_crash() -> None:
+async def test_a_foreign_exception_in_an_unsupervised_actor_is_raised_as_a_crash() -> None:
     """B-34: with it as the cause."""
     error = asyncio.CancelledError()
     with leaving(ActorCrashed) as caught:
@@ -120,7 +122,9 @@ async def test_one_out_of_an_unsupervised_actor_leaves_as_a_crash() -> None:
 
 @pytest.mark.parametrize("kind", FOREIGN)
 @pytest.mark.parametrize("asks", ["is_fatal", "is_hopeless"])
-async def test_one_out_of_is_hopeless_does_not_affect_a_sibling(kind: type[BaseException], asks: str) -> None:
+async def test_a_foreign_exception_in_is_fatal_or_is_hopeless_does_not_affect_a_sibling(
+    kind: type[BaseException], asks: str
+) -> None:
     """B-34: a question that cannot be answered is a crash; about hope, it has no answer."""
 
     class Asked(Host):
@@ -141,7 +145,9 @@ async def test_one_out_of_is_hopeless_does_not_affect_a_sibling(kind: type[BaseE
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
-async def test_one_out_of_an_observer_is_logged(kind: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_foreign_exception_in_an_observer_is_logged(
+    kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
     """B-34: as any failure of an observer is."""
 
     def observe(event: Event) -> None:
@@ -154,7 +160,7 @@ async def test_one_out_of_an_observer_is_logged(kind: type[BaseException], caplo
 
 
 @pytest.mark.parametrize("crashes", [False, True])
-async def test_one_out_of_the_users_block_leaves_as_itself(crashes: bool) -> None:
+async def test_a_foreign_exception_in_the_users_block_is_raised_unchanged(crashes: bool) -> None:
     """K8: also while the actor fails, so that a task of asyncio's that is cancelled sees that it is."""
     host, error = Host(), asyncio.CancelledError()
     with leaving(asyncio.CancelledError) as caught:

@@ -36,7 +36,7 @@ async def live() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_ctrl_c_anywhere_in_the_kernel_leaves_as_itself() -> None:
+def test_a_ctrl_c_anywhere_in_the_kernel_is_raised_ungrouped() -> None:
     """K5: wherever it lands, at a start, in a call or in a stop, it is the only thing that leaves."""
     lines, nothing = run_interrupted_at(None, live, KERNEL)
     assert nothing is None

@@ -1,4 +1,4 @@
-"""A stop that had to kill says so, with what to do about it."""
+"""A stop that had to kill is reported, with a remedy."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_a_kill_that_was_asked_for_is_no_warning(
     assert logged(caplog) == []
 
 
-async def test_a_supervisor_that_is_killed_kills_what_is_below_it(
+async def test_a_killed_supervisor_kills_its_descendants(
     caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
     """B-38: whose time is over is who is warned of, once, also if something sits in a shield then."""

@@ -54,7 +54,7 @@ def put_all(mailbox: Mailbox, *messages: Put) -> None:
         mailbox.put(Envelope(message, is_call=False))
 
 
-def test_envelopes_go_to_whoever_has_a_free_slot_and_wait_otherwise() -> None:
+def test_an_envelope_goes_to_a_free_slot_or_waits() -> None:
     mailbox, first, second = Mailbox("box"), Taker(1), Taker(2)
     mailbox.attach(first)
     mailbox.attach(second)

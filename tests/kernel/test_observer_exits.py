@@ -45,7 +45,7 @@ def exits_on(kind: type[Event], actor: str, error: BaseException) -> Observer:
 @pytest.mark.parametrize("order", ["sequential", "concurrent"])
 @pytest.mark.parametrize("kind", [Stopping, Stopped])
 @pytest.mark.parametrize("actor", ["a", "b", "c", "n", "supervisor"])
-async def test_one_that_exits_while_a_child_stops_leaves_no_sibling_running(
+async def test_an_observer_that_exits_while_a_child_stops_leaves_no_sibling_running(
     kind: type[Event], actor: str, order: Order
 ) -> None:
     """B-31: the stop is carried through, then the exit leaves bare."""
@@ -69,7 +69,7 @@ async def test_one_that_exits_while_a_child_stops_leaves_no_sibling_running(
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
 @pytest.mark.parametrize("kind", [Crashed, Stopped, Restarting, Starting, Started])
-async def test_one_that_exits_while_the_block_runs_cancels_it(
+async def test_an_observer_that_exits_while_the_block_runs_cancels_it(
     kind: type[Event], error: BaseException, autojump_clock: MockClock
 ) -> None:
     """B-31: in whatever step it was told: of a crash, of a stop, of a restart."""
@@ -93,7 +93,7 @@ async def test_one_that_exits_while_the_block_runs_cancels_it(
     assert yard.log[-1] == "a down"
 
 
-async def test_one_that_exits_at_a_failed_start_is_what_leaves() -> None:
+async def test_an_exit_at_a_failed_start_is_raised_instead_of_the_failure() -> None:
     """B-31: and not the failure of the start."""
     yard, error = Yard(), SystemExit(3)
     with pytest.raises(SystemExit) as caught:
@@ -105,7 +105,7 @@ async def test_one_that_exits_at_a_failed_start_is_what_leaves() -> None:
     assert yard.log == ["a up", "b failed", "a down"]
 
 
-async def test_one_that_exits_does_not_hide_the_event_from_others() -> None:
+async def test_an_observer_that_exits_does_not_hide_the_event_from_others() -> None:
     """B-31: who observes beside it sees the whole story."""
     events: list[Event] = []
     with leaving(SystemExit):
@@ -114,7 +114,7 @@ async def test_one_that_exits_does_not_hide_the_event_from_others() -> None:
     assert [type(event) for event in events] == [Starting, Started, Crashed, Stopped]
 
 
-async def test_the_first_exit_counts() -> None:
+async def test_the_first_of_two_exits_is_raised() -> None:
     """B-31: a second one, on the way out, changes nothing."""
     first, second = SystemExit(1), SystemExit(2)
     observers = [exits_on(Started, "host", first), exits_on(Stopped, "host", second)]

@@ -48,7 +48,7 @@ class Typed(Actor):
                 return None
 
 
-async def test_what_a_call_returns_is_known_to_the_type_checker() -> None:
+async def test_the_type_checker_knows_the_result_type_of_a_call() -> None:
     """``class Length(Call[int])`` makes ``await ref.call(Length())`` an ``int``; checked by mypy, and here."""
     async with open_actor(Typed(), name="typed") as ref:
         assert_type(ref, ActorRef)
@@ -76,7 +76,7 @@ async def test_calls_and_tells_are_checkpoints() -> None:
             await ref.wait_state("running")
 
 
-async def test_a_reference_tells_what_its_actor_is_doing() -> None:
+async def test_a_reference_shows_what_its_actor_is_doing() -> None:
     gate = Gate()
     async with open_actor(Host(), name="host") as ref, trio.open_nursery() as nursery:
         assert repr(ref) == "<ActorRef 'host' running, 0 in flight, 0 queued>"

@@ -53,7 +53,7 @@ async def test_cancelling_the_scope_around_an_actor_is_a_shutdown() -> None:
 
 @pytest.mark.parametrize("interrupt", INTERRUPTS)
 @pytest.mark.parametrize("where", ["start", "stop", "handler", "control", "handler's nursery", "background", "block"])
-async def test_an_interrupt_leaves_bare_after_clean_up(where: str, interrupt: BaseException) -> None:
+async def test_an_interrupt_is_raised_ungrouped_after_clean_up(where: str, interrupt: BaseException) -> None:
     """K5: the object itself, in no group, with everything of the actor released by awaits that worked."""
     released: list[str] = []
     go = trio.Event()
@@ -97,7 +97,7 @@ async def test_an_interrupt_leaves_bare_after_clean_up(where: str, interrupt: Ba
 
 
 @pytest.mark.parametrize("where", ["tell", "call", "running"])
-async def test_an_interrupt_while_the_actor_stops_leaves_bare_too(where: str) -> None:
+async def test_an_interrupt_while_the_actor_stops_is_raised_ungrouped(where: str) -> None:
     """K5: the end was decided already, and an interrupt outranks that."""
     interrupt = KeyboardInterrupt("the second one")
 
@@ -150,9 +150,7 @@ def run_interrupted(main: Callable[[], Awaitable[None]]) -> None:
 
 @pytest.mark.parametrize("when", ["Starting", "Started", "Stopping", "Stopped", "RequestStarted"])
 @pytest.mark.parametrize("raises", [False, True])
-def test_a_ctrl_c_in_the_middle_of_a_kernel_step_leaves_bare_and_everything_is_cleaned_up(
-    when: str, raises: bool
-) -> None:
+def test_a_ctrl_c_in_the_middle_of_a_kernel_step_is_raised_ungrouped_after_clean_up(when: str, raises: bool) -> None:
     """K5: an observer runs inside the kernel's own step, which is the worst moment for an interrupt."""
     log: list[str] = []
 

@@ -171,7 +171,7 @@ async def test_a_change_that_is_under_way_when_the_supervisor_stops_is_answered_
 
 
 @pytest.mark.parametrize("shutdown", [5, "brutal_kill"])
-async def test_with_keep_mailbox_what_waits_is_served_by_the_next_incarnation(
+async def test_with_keep_mailbox_waiting_messages_are_served_by_the_next_incarnation(
     autojump_clock: MockClock, shutdown: object
 ) -> None:
     yard = Yard()

@@ -207,7 +207,7 @@ async def test_a_restart_child_that_fails_leaves_the_budget_as_it_is() -> None:
             await trio.sleep_forever()
 
 
-async def test_start_child_of_something_that_has_nothing_to_run_keeps_its_place() -> None:
+async def test_a_child_added_with_nothing_to_run_keeps_its_place() -> None:
     yard = Yard()
     async with open_supervisor() as supervisor:
         a = await supervisor.start_child(yard.spec("a", IgnoreStart()))

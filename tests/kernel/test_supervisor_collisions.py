@@ -1,4 +1,4 @@
-"""What happens when two things are done to one child, or to one supervisor, at the same time."""
+"""Changes, failures and interrupts of one child or supervisor at the same time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def below(supervisor: SupervisorRef, id: str = "s") -> SupervisorRef:
 # --- groups -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_group_restart_does_not_start_a_child_whose_row_is_to_go(autojump_clock: MockClock) -> None:
+async def test_a_group_restart_does_not_start_an_added_child_whose_start_failed(autojump_clock: MockClock) -> None:
     yard = Yard()
     async with open_supervisor(yard.spec("a"), strategy="one_for_all", max_restarts=9) as supervisor:
         with pytest.raises(ActorStartError):
@@ -49,7 +49,7 @@ async def test_a_group_restart_does_not_start_a_child_whose_row_is_to_go(autojum
         assert yard.running == ["a"]
 
 
-async def test_stop_child_of_one_that_its_group_is_about_to_stop_is_for_good(autojump_clock: MockClock) -> None:
+async def test_stop_child_prevails_over_the_restart_of_its_group(autojump_clock: MockClock) -> None:
     """It cleans up after a crash of its own while the group, on its way to it, still stops another."""
     yard = Yard()
     specs = yard.spec("a"), yard.spec("b", stop=2.0), yard.spec("c", stop=1.0)
@@ -111,7 +111,7 @@ async def test_an_interrupt_that_meets_a_cancelled_start_is_not_lost(autojump_cl
 
 @pytest.mark.parametrize("kind", [Starting, Started])
 @pytest.mark.parametrize("actor", ["c", "supervisor"])
-async def test_an_observer_that_exits_ends_the_tree_and_hangs_nothing(kind: type[Event], actor: str) -> None:
+async def test_an_observer_that_exits_ends_the_tree_without_a_hang(kind: type[Event], actor: str) -> None:
     """K5: `SystemExit` leaves bare, wherever it comes from."""
 
     def observe(event: Event) -> None:
@@ -145,7 +145,7 @@ async def test_an_exit_out_of_is_hopeless_ends_the_tree() -> None:
             await trio.sleep_forever()
 
 
-async def test_a_transient_supervisor_that_gives_up_while_it_restarts_keeps_what_waits_below(
+async def test_a_transient_supervisor_that_gives_up_while_restarting_keeps_the_messages_below(
     autojump_clock: MockClock,
 ) -> None:
     """K2, K4: to its parent that is a start that failed, which is tried again."""

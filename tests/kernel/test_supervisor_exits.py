@@ -1,4 +1,4 @@
-"""KeyboardInterrupt and SystemExit out of a child leave the door bare, after clean-up."""
+"""A KeyboardInterrupt or SystemExit of a child leaves the block ungrouped, after the clean-up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .workers import Yard, crash, door_raises
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
-async def test_an_exit_out_of_a_child_leaves_bare_after_clean_up(error: BaseException) -> None:
+async def test_an_exit_out_of_a_child_is_raised_ungrouped_after_clean_up(error: BaseException) -> None:
     yard = Yard()
     with door_raises(type(error)) as raised:
         async with open_supervisor(yard.spec("a"), yard.spec("b", stop=error)) as supervisor:
@@ -26,7 +26,7 @@ async def test_an_exit_out_of_a_child_leaves_bare_after_clean_up(error: BaseExce
 
 @pytest.mark.parametrize("start_order", ["sequential", "parallel"])
 @pytest.mark.parametrize("strict", [True, False])
-async def test_an_exit_out_of_a_first_start_leaves_bare_after_clean_up(strict: bool, start_order: str) -> None:
+async def test_an_exit_out_of_a_first_start_is_raised_ungrouped_after_clean_up(strict: bool, start_order: str) -> None:
     yard = Yard()
     error = KeyboardInterrupt()
 
@@ -46,7 +46,7 @@ async def test_an_exit_out_of_a_first_start_leaves_bare_after_clean_up(strict: b
     assert yard.log == ["a up", "b failed", "a down"]
 
 
-async def test_an_exit_out_of_a_restart_leaves_bare_after_clean_up() -> None:
+async def test_an_exit_out_of_a_restart_is_raised_ungrouped_after_clean_up() -> None:
     yard = Yard()
     error = KeyboardInterrupt()
     with door_raises(KeyboardInterrupt) as raised:
@@ -57,7 +57,7 @@ async def test_an_exit_out_of_a_restart_leaves_bare_after_clean_up() -> None:
     assert yard.log == ["a up", "b up", "b down", "b failed", "a down"]
 
 
-async def test_an_exit_out_of_start_child_leaves_bare_after_clean_up() -> None:
+async def test_an_exit_out_of_start_child_is_raised_ungrouped_after_clean_up() -> None:
     yard = Yard()
     error = SystemExit()
     with door_raises(SystemExit) as raised:
@@ -67,7 +67,7 @@ async def test_an_exit_out_of_start_child_leaves_bare_after_clean_up() -> None:
     assert yard.log == ["a up", "b failed", "a down"]
 
 
-async def test_an_exit_out_of_a_stop_leaves_bare_after_clean_up() -> None:
+async def test_an_exit_out_of_a_stop_is_raised_ungrouped_after_clean_up() -> None:
     yard = Yard()
     error = SystemExit()
     with door_raises(SystemExit) as raised:
@@ -77,7 +77,7 @@ async def test_an_exit_out_of_a_stop_leaves_bare_after_clean_up() -> None:
     assert yard.log == ["a up", "b up", "c up", "c down", "a down"]
 
 
-async def test_an_exit_out_of_stop_child_leaves_bare_after_clean_up() -> None:
+async def test_an_exit_out_of_stop_child_is_raised_ungrouped_after_clean_up() -> None:
     yard = Yard()
     error = SystemExit()
     with door_raises(SystemExit) as raised:

@@ -1,4 +1,4 @@
-"""What goes along when a child fails, together with what OTP does not have: back-off, park, parallel and concurrent."""
+"""Restarts of a group, together with back-off, park, parallel starts and concurrent stops."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ async def test_a_group_starts_in_parallel_and_stops_concurrently(autojump_clock:
         assert trio.current_time() == 4 + 3 + 3 + 4
 
 
-async def test_of_several_that_do_not_start_the_first_in_the_table_takes_the_others_along(
+async def test_if_several_restarts_fail_the_group_of_the_first_in_the_table_is_restarted(
     autojump_clock: MockClock,
 ) -> None:
     yard = Yard()
@@ -409,7 +409,7 @@ async def test_an_overdue_temporary_sibling_leaves_the_table_when_it_is_over(aut
 
 @pytest.mark.parametrize("order", ["sequential", "parallel"])
 @pytest.mark.parametrize("when", ["start", "stop"])
-async def test_an_interrupt_in_a_group_restart_leaves_bare_and_nothing_more_is_started(
+async def test_an_interrupt_in_a_group_restart_is_raised_ungrouped_and_starts_nothing_more(
     when: str, order: Literal["sequential", "parallel"]
 ) -> None:
     yard = Yard()

@@ -265,7 +265,7 @@ async def test_stop_child_keeps_the_mailboxes_below_if_asked_to() -> None:
         assert await a.call(Echo(1)) == 1
 
 
-async def test_an_exit_below_leaves_the_door_bare_after_clean_up() -> None:
+async def test_an_exit_out_of_a_grandchild_is_raised_ungrouped_after_clean_up() -> None:
     yard = Yard()
     error = KeyboardInterrupt()
     with door_raises(KeyboardInterrupt) as raised:
@@ -278,7 +278,7 @@ async def test_an_exit_below_leaves_the_door_bare_after_clean_up() -> None:
     assert yard.log == ["a up", "b up", "c up", "b down", "a down"]
 
 
-async def test_an_exit_below_while_it_starts_leaves_the_door_bare_after_clean_up() -> None:
+async def test_an_exit_out_of_the_start_of_a_grandchild_is_raised_ungrouped_after_clean_up() -> None:
     yard = Yard()
     error = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt) as raised:
@@ -288,7 +288,7 @@ async def test_an_exit_below_while_it_starts_leaves_the_door_bare_after_clean_up
     assert yard.log == ["a up", "b up", "c failed", "b down", "a down"]
 
 
-async def test_an_exit_below_while_it_stops_leaves_the_door_bare_after_clean_up() -> None:
+async def test_an_exit_out_of_the_stop_of_a_grandchild_is_raised_ungrouped_after_clean_up() -> None:
     yard = Yard()
     error = SystemExit()
     with pytest.raises(SystemExit) as raised:

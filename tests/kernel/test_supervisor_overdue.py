@@ -1,4 +1,4 @@
-"""Starts that no cancellation reaches: they cost their own child time, and nobody else."""
+"""Starts that no cancellation reaches delay no other child."""
 
 from __future__ import annotations
 

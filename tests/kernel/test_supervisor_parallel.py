@@ -205,7 +205,7 @@ async def test_a_child_that_crashes_as_soon_as_it_has_started_has_started(autoju
         assert trio.current_time() == 1
 
 
-async def test_a_failed_start_undoes_nothing_but_itself(autojump_clock: MockClock) -> None:
+async def test_a_failed_start_does_not_affect_other_children(autojump_clock: MockClock) -> None:
     """B-33: a strict failure takes its own row, and a revived child is given up."""
     yard, outcomes = Yard(), Outcomes()
     async with open_parallel(yard.spec("a", None, wait_and_raise(1))) as supervisor, trio.open_nursery() as nursery:
@@ -261,7 +261,7 @@ async def test_a_supervisor_stops_while_its_children_start(autojump_clock: MockC
 
 
 @pytest.mark.parametrize("strategy", GROUPS)
-async def test_a_child_that_fails_takes_along_those_that_still_start(
+async def test_a_failed_child_restarts_siblings_of_its_group_that_are_still_starting(
     autojump_clock: MockClock, strategy: Group
 ) -> None:
     """B-33: it does not wait for them, and the group starts together."""
@@ -278,7 +278,9 @@ async def test_a_child_that_fails_takes_along_those_that_still_start(
     assert yard.of(Restarting) == ["a", "a"]
 
 
-async def test_a_child_takes_nobody_along_that_is_before_it(autojump_clock: MockClock) -> None:
+async def test_rest_for_one_does_not_restart_earlier_children_that_are_still_starting(
+    autojump_clock: MockClock,
+) -> None:
     """B-33: those before it are independent of it, and start beside it."""
     yard = Yard()
     async with open_parallel(
@@ -292,7 +294,7 @@ async def test_a_child_takes_nobody_along_that_is_before_it(autojump_clock: Mock
         assert trio.current_time() == 5
 
 
-async def test_a_new_child_is_taken_along_while_it_starts(autojump_clock: MockClock) -> None:
+async def test_a_new_child_that_is_still_starting_is_restarted_with_its_group(autojump_clock: MockClock) -> None:
     """B-33: its start is not the failure of anybody, so whoever asked for it gets the reference."""
     yard, outcomes = Yard(), Outcomes()
     async with (

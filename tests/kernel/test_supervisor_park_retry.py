@@ -64,8 +64,10 @@ async def test_a_parked_child_is_tried_once_a_minute_until_it_starts(autojump_cl
 
 
 @pytest.mark.parametrize("window", [math.inf, 90.0])
-async def test_one_that_comes_up_and_dies_is_parked_again(window: float, autojump_clock: MockClock) -> None:
-    """B-08: no fresh budget before it has served for ``reset_after``, also if old attempts count no more."""
+async def test_a_parked_child_that_starts_and_crashes_soon_is_parked_again(
+    window: float, autojump_clock: MockClock
+) -> None:
+    """B-08: no fresh budget before it has served for ``reset_after``, even if the old attempts have left the window."""
     yard = Yard()
     async with open_parking(yard, yard.spec("a", *(3 * [Boom("away")])), window=window, reset_after=100) as own:
         a = own.child("a")
@@ -82,7 +84,7 @@ async def test_one_that_comes_up_and_dies_is_parked_again(window: float, autojum
     assert len(yard.of(Restarting)) == 4
 
 
-async def test_a_failure_that_trying_cannot_help_ends_it(autojump_clock: MockClock) -> None:
+async def test_a_hopeless_failure_ends_the_retries_of_a_parked_child(autojump_clock: MockClock) -> None:
     """B-08: nothing hopeless is retried."""
     yard = Yard()
     async with open_parking(yard, yard.spec("a", *(4 * [Boom("away")]), Hopeless("no such command"))) as own:
@@ -93,8 +95,10 @@ async def test_a_failure_that_trying_cannot_help_ends_it(autojump_clock: MockClo
 
 
 @pytest.mark.parametrize("strict", [True, False])
-async def test_restart_child_does_not_wait_and_brings_a_fresh_budget(strict: bool, autojump_clock: MockClock) -> None:
-    """B-08: whoever starts it by hand ends the waiting, also when it has come up in the meantime."""
+async def test_restart_child_starts_a_parked_child_at_once_with_a_fresh_budget(
+    strict: bool, autojump_clock: MockClock
+) -> None:
+    """B-08: an explicit start ends the wait, also if the child has started in the meantime."""
     yard = Yard()
     async with open_parking(yard, yard.spec("a"), strict=strict) as own:
         a = own.child("a")
@@ -113,7 +117,7 @@ async def test_restart_child_does_not_wait_and_brings_a_fresh_budget(strict: boo
         assert state(a) == "running"
 
 
-async def test_a_restart_that_was_asked_for_earlier_makes_a_retry_void(autojump_clock: MockClock) -> None:
+async def test_an_earlier_restart_child_cancels_the_retry(autojump_clock: MockClock) -> None:
     """Both wait for a start that takes long; only one of them starts it."""
     yard = Yard()
     async with (
@@ -130,7 +134,9 @@ async def test_a_restart_that_was_asked_for_earlier_makes_a_retry_void(autojump_
 
 
 @pytest.mark.parametrize("change", [SupervisorRef.stop_child, SupervisorRef.delete_child])
-async def test_one_that_is_stopped_or_deleted_stays_so(change: Callable[..., Any], autojump_clock: MockClock) -> None:
+async def test_a_parked_child_that_is_stopped_or_deleted_is_not_retried(
+    change: Callable[..., Any], autojump_clock: MockClock
+) -> None:
     yard = Yard()
     async with open_parking(yard, yard.spec("a", *(100 * [Boom("away")]))) as own:
         await own.child("a").wait_state("failed")
@@ -139,8 +145,10 @@ async def test_one_that_is_stopped_or_deleted_stays_so(change: Callable[..., Any
     assert len(starts(yard)) == 3
 
 
-async def test_the_time_of_a_suspend_counts(monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock) -> None:
-    """B-08: Trio's clock stands still meanwhile, and the wall clock does not."""
+async def test_a_retry_counts_the_time_that_the_computer_was_suspended(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """B-08: Trio's clock stops during a suspend, the wall clock does not."""
     yard, wall = Yard(), Wall()
     monkeypatch.setattr(_suspend, "time", wall)
     async with open_parking(yard, yard.spec("a", *(3 * [Boom("away")]))) as own:
@@ -151,7 +159,7 @@ async def test_the_time_of_a_suspend_counts(monkeypatch: pytest.MonkeyPatch, aut
             await own.child("a").wait_state("running")
 
 
-async def test_its_group_is_left_alone(autojump_clock: MockClock) -> None:
+async def test_the_retry_of_a_parked_child_does_not_restart_its_group(autojump_clock: MockClock) -> None:
     yard = Yard()
     specs = [yard.spec("a", *(5 * [Boom("away")])), yard.spec("b")]
     async with open_parking(yard, *specs, strategy="one_for_all") as own:
@@ -161,7 +169,7 @@ async def test_its_group_is_left_alone(autojump_clock: MockClock) -> None:
         assert own.child("b").statistics().incarnation == b
 
 
-async def test_it_waits_for_what_is_left_of_the_last_attempt(autojump_clock: MockClock) -> None:
+async def test_a_retry_waits_until_the_last_attempt_has_ended(autojump_clock: MockClock) -> None:
     """Nothing runs twice, however long a foreign shield holds it."""
     yard = Yard()
     stuck = partial(shielded, 2 * MINUTE)
@@ -171,6 +179,6 @@ async def test_it_waits_for_what_is_left_of_the_last_attempt(autojump_clock: Moc
     assert starts(yard) == [0, 2 * MINUTE]
 
 
-async def test_what_ends_instead_of_parking_cannot_try_again() -> None:
+async def test_park_retry_requires_on_limit_park() -> None:
     with pytest.raises(ValueError, match=r"park_retry .* on_limit='park'"):
         Supervisor(park_retry=every_minute)

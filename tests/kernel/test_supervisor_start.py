@@ -28,7 +28,7 @@ from ..messages import Said
 from .workers import Boom, Echo, Yard, crash, door_raises, nest, state, states, wait_and_raise
 
 
-async def test_a_failed_strict_start_stops_what_had_started_and_starts_nothing_more(said: Said) -> None:
+async def test_a_failed_strict_start_stops_the_started_children_and_starts_no_more(said: Said) -> None:
     yard = Yard()
     broken = Boom("no database")
     with door_raises(ActorStartError) as failed:
@@ -251,7 +251,7 @@ async def test_a_child_that_stops_itself_before_it_has_started_has_nothing_to_ru
 
 
 @pytest.mark.parametrize("start_order", ["sequential", "parallel"])
-async def test_a_deadline_around_the_start_fires_at_once_and_what_had_started_is_stopped_politely(
+async def test_a_deadline_around_the_start_fires_at_once_and_started_children_clean_up(
     autojump_clock: MockClock, start_order: str
 ) -> None:
     yard = Yard()
@@ -272,7 +272,7 @@ async def test_a_deadline_around_the_start_fires_at_once_and_what_had_started_is
     assert yard.log[-1] == "a down"
 
 
-async def test_what_had_started_is_stopped_within_its_bound_when_the_start_is_cut_short(
+async def test_started_children_stop_within_their_shutdown_time_when_the_start_is_cancelled(
     autojump_clock: MockClock,
 ) -> None:
     yard = Yard()
@@ -283,7 +283,9 @@ async def test_what_had_started_is_stopped_within_its_bound_when_the_start_is_cu
     assert yard.log == ["a up", "b failed", "a killed"]
 
 
-async def test_a_cut_short_start_of_a_nested_supervisor_stops_its_children_politely(autojump_clock: MockClock) -> None:
+async def test_a_nested_supervisor_whose_start_is_cancelled_lets_its_children_clean_up(
+    autojump_clock: MockClock,
+) -> None:
     yard = Yard()
     nested = nest("nested", yard.spec("b", stop=2.0), yard.spec("c", math.inf))
     with trio.move_on_after(7):
@@ -293,7 +295,7 @@ async def test_a_cut_short_start_of_a_nested_supervisor_stops_its_children_polit
     assert yard.log == ["a up", "b up", "c failed", "b down", "a down"]
 
 
-async def test_a_start_timeout_of_a_nested_supervisor_stops_its_children_politely(autojump_clock: MockClock) -> None:
+async def test_a_nested_supervisor_whose_start_times_out_lets_its_children_clean_up(autojump_clock: MockClock) -> None:
     yard = Yard()
     nested = nest("nested", yard.spec("b", stop=2.0), yard.spec("c", math.inf), child={"start_timeout": 7})
     with door_raises(ActorStartError, match="start timed out"):
@@ -303,7 +305,7 @@ async def test_a_start_timeout_of_a_nested_supervisor_stops_its_children_politel
     assert yard.log == ["a up", "b up", "c failed", "b down", "a down"]
 
 
-async def test_with_keep_mailbox_what_is_sent_waits_for_somebody_who_starts_the_child() -> None:
+async def test_with_keep_mailbox_messages_wait_until_the_child_is_started() -> None:
     """There is nothing to run yet."""
     yard = Yard()
     spec = yard.spec("a", IgnoreStart(keep_mailbox=True))

@@ -1,4 +1,4 @@
-"""Stops: in which order, how politely, and what happens to those who do not want to."""
+"""Stops of a supervisor's children: order, time limits, and children that do not stop in time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .workers import Boom, Hang, Yard, crash, nest, shielded, state, states
 # --- order ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_sequential_stop_asks_a_child_when_the_one_after_it_has_stopped(autojump_clock: MockClock) -> None:
+async def test_a_sequential_stop_stops_one_child_at_a_time_newest_first(autojump_clock: MockClock) -> None:
     yard = Yard()
     async with open_supervisor(
         yard.spec("a", stop=1.0), yard.spec("b", stop=2.0), yard.spec("c", stop=3.0), observers=[yard.events.append]
@@ -37,7 +37,7 @@ async def test_a_sequential_stop_asks_a_child_when_the_one_after_it_has_stopped(
     assert yard.of(Stopped, "actor", "time") == [("c", 3), ("b", 5), ("a", 6), ("supervisor", 6)]
 
 
-async def test_a_concurrent_stop_asks_all_in_one_step_in_reverse_and_then_waits_side_by_side(
+async def test_a_concurrent_stop_asks_all_children_newest_first_and_waits_for_them_together(
     autojump_clock: MockClock,
 ) -> None:
     yard = Yard()
@@ -53,7 +53,7 @@ async def test_a_concurrent_stop_asks_all_in_one_step_in_reverse_and_then_waits_
     assert yard.of(Stopped, "actor", "time") == [("b", 1), ("c", 2), ("a", 3), ("supervisor", 3)]
 
 
-async def test_the_step_in_which_all_are_asked_has_no_checkpoint(autojump_clock: MockClock) -> None:
+async def test_a_concurrent_stop_asks_all_children_without_a_checkpoint_in_between(autojump_clock: MockClock) -> None:
     yard = Yard()
     steps: list[int] = []
     step = 0
@@ -80,7 +80,7 @@ async def test_the_step_in_which_all_are_asked_has_no_checkpoint(autojump_clock:
 
 
 @pytest.mark.parametrize(("order", "duration"), [("sequential", 6.0), ("concurrent", 3.0)])
-async def test_a_child_that_hangs_is_asked_then_killed_after_its_own_bound(
+async def test_a_child_that_hangs_while_stopping_is_killed_after_its_own_shutdown_time(
     autojump_clock: MockClock, order: str, duration: float
 ) -> None:
     yard = Yard()
@@ -100,14 +100,14 @@ async def test_a_child_that_hangs_is_asked_then_killed_after_its_own_bound(
     assert yard.of(Overdue) == []
 
 
-async def test_the_default_bound_is_five_seconds(autojump_clock: MockClock) -> None:
+async def test_the_default_shutdown_time_is_five_seconds(autojump_clock: MockClock) -> None:
     yard = Yard()
     async with open_supervisor(yard.spec("a", stop=math.inf)):
         pass
     assert trio.current_time() == 5
 
 
-async def test_brutal_kill_gives_no_chance_to_clean_up(autojump_clock: MockClock) -> None:
+async def test_brutal_kill_leaves_no_time_to_clean_up(autojump_clock: MockClock) -> None:
     yard = Yard()
     async with open_supervisor(yard.spec("a", stop=math.inf, shutdown="brutal_kill")):
         pass
@@ -116,7 +116,7 @@ async def test_brutal_kill_gives_no_chance_to_clean_up(autojump_clock: MockClock
     assert yard.running == []
 
 
-async def test_infinity_waits_as_long_as_it_takes(autojump_clock: MockClock) -> None:
+async def test_shutdown_infinity_waits_without_a_limit(autojump_clock: MockClock) -> None:
     yard = Yard()
     async with open_supervisor(yard.spec("a", stop=1e6, shutdown="infinity")):
         pass
@@ -124,7 +124,7 @@ async def test_infinity_waits_as_long_as_it_takes(autojump_clock: MockClock) -> 
     assert yard.log == ["a up", "a down"]
 
 
-async def test_a_stop_that_was_begun_keeps_its_bound_when_the_supervisor_stops_too(autojump_clock: MockClock) -> None:
+async def test_a_stop_in_progress_keeps_its_deadline_when_the_supervisor_stops(autojump_clock: MockClock) -> None:
     yard = Yard()
     async with (
         trio.open_nursery() as nursery,
@@ -141,7 +141,9 @@ async def ignore_end(call: Callable[[], Awaitable[None]]) -> None:
 
 
 @pytest.mark.parametrize("order", ["sequential", "concurrent"])
-async def test_a_stop_that_fails_stops_no_other(order: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_exception_while_one_child_stops_does_not_affect_its_siblings(
+    order: str, caplog: pytest.LogCaptureFixture
+) -> None:
     yard = Yard()
     broken = Boom("no clean-up today")
     with caplog.at_level(logging.CRITICAL):
@@ -162,7 +164,7 @@ async def test_a_stop_that_fails_stops_no_other(order: str, caplog: pytest.LogCa
 
 
 @pytest.mark.parametrize(("shutdown", "seconds"), [(3, 4), ("brutal_kill", 1)])
-async def test_a_child_in_a_foreign_shield_is_overdue_and_awaited_and_its_siblings_stop_meanwhile(
+async def test_a_child_stuck_in_a_shield_is_reported_and_awaited_while_its_siblings_stop(
     autojump_clock: MockClock, shutdown: object, seconds: float
 ) -> None:
     yard = Yard()
@@ -177,7 +179,7 @@ async def test_a_child_in_a_foreign_shield_is_overdue_and_awaited_and_its_siblin
     assert yard.running == []
 
 
-async def test_stop_child_waits_for_an_overdue_child_and_keeps_nobody_else_waiting(autojump_clock: MockClock) -> None:
+async def test_stop_child_waits_for_an_overdue_child_without_delaying_others(autojump_clock: MockClock) -> None:
     yard = Yard()
     async with (
         open_supervisor(
@@ -201,7 +203,7 @@ async def test_stop_child_waits_for_an_overdue_child_and_keeps_nobody_else_waiti
         assert await states(supervisor) == ["running", "running"]
 
 
-async def test_an_actor_without_a_supervisor_is_reported_and_awaited_too(autojump_clock: MockClock) -> None:
+async def test_an_overdue_actor_without_a_supervisor_is_reported_and_awaited(autojump_clock: MockClock) -> None:
     yard = Yard()
     worker = yard.spec("a", stop=partial(shielded, 100)).factory()
     async with open_actor(worker, name="a", observers=[yard.events.append]):
@@ -213,7 +215,7 @@ async def test_an_actor_without_a_supervisor_is_reported_and_awaited_too(autojum
 # --- killing a supervisor ---------------------------------------------------------------------------------------------
 
 
-async def test_a_supervisor_that_is_killed_kills_its_children(autojump_clock: MockClock) -> None:
+async def test_a_killed_supervisor_kills_its_children(autojump_clock: MockClock) -> None:
     yard = Yard()
     nested = nest(
         "nested",
@@ -228,7 +230,7 @@ async def test_a_supervisor_that_is_killed_kills_its_children(autojump_clock: Mo
     assert yard.running == []
 
 
-async def test_a_supervisor_that_is_killed_at_once_asks_nobody(autojump_clock: MockClock) -> None:
+async def test_brutal_kill_of_a_supervisor_kills_its_children_without_asking_them(autojump_clock: MockClock) -> None:
     yard = Yard()
     nested = nest(
         "nested", yard.spec("a"), yard.spec("b"), yard.spec("c", IgnoreStart()), child={"shutdown": "brutal_kill"}
@@ -242,7 +244,7 @@ async def test_a_supervisor_that_is_killed_at_once_asks_nobody(autojump_clock: M
 # --- in flight --------------------------------------------------------------------------------------------------------
 
 
-async def test_no_caller_waits_for_a_slow_stop(autojump_clock: MockClock) -> None:
+async def test_calls_in_flight_are_answered_before_a_slow_stop_ends(autojump_clock: MockClock) -> None:
     yard = Yard()
     async with open_supervisor(yard.spec("a", stop=4.0)) as supervisor, trio.open_nursery() as nursery:
         a = supervisor.child("a")

@@ -1,4 +1,4 @@
-"""First starts that nobody waits for: the supervisor serves, and its children start meanwhile."""
+"""First starts with ``await_start=False``: the supervisor serves while its children start."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def open_nested(
 
 
 @pytest.mark.parametrize("start_order", ORDERS)
-async def test_a_supervisor_that_does_not_await_its_children_serves_while_they_start(
+async def test_without_await_start_a_supervisor_serves_while_its_children_start(
     autojump_clock: MockClock, start_order: Order
 ) -> None:
     yard = Yard()
@@ -55,7 +55,7 @@ async def test_a_supervisor_that_does_not_await_its_children_serves_while_they_s
     assert yard.log[2:] == ["b down", "a down"]
 
 
-async def test_what_comes_of_a_start_that_is_not_awaited_is_as_for_one_that_is_not_strict(
+async def test_an_unawaited_start_that_fails_is_retried_or_given_up_as_if_not_strict(
     autojump_clock: MockClock,
 ) -> None:
     yard = Yard()
@@ -84,7 +84,7 @@ async def test_what_comes_of_a_start_that_is_not_awaited_is_as_for_one_that_is_n
     assert yard.of(StartFailed) == ["a", "c", "d"]
 
 
-async def test_a_supervisor_is_left_while_children_start_that_it_does_not_await(autojump_clock: MockClock) -> None:
+async def test_a_supervisor_stops_at_once_while_its_unawaited_children_start(autojump_clock: MockClock) -> None:
     yard = Yard()
     began = trio.current_time()
     async with open_nested(yard.spec("a"), yard.spec("b", 1000), yard.spec("c")):
@@ -94,7 +94,7 @@ async def test_a_supervisor_is_left_while_children_start_that_it_does_not_await(
 
 
 @pytest.mark.parametrize("start_order", ORDERS)
-async def test_a_child_can_be_stopped_before_its_start_that_nobody_awaits(
+async def test_a_child_can_be_stopped_before_and_during_its_unawaited_start(
     autojump_clock: MockClock, start_order: Order
 ) -> None:
     yard = Yard()
@@ -112,7 +112,7 @@ async def test_a_child_can_be_stopped_before_its_start_that_nobody_awaits(
 
 
 @pytest.mark.parametrize("start_order", ORDERS)
-async def test_an_exit_out_of_a_start_that_nobody_awaits_leaves_bare(start_order: Order) -> None:
+async def test_an_exit_out_of_an_unawaited_start_is_raised_ungrouped(start_order: Order) -> None:
     yard = Yard()
     error = KeyboardInterrupt()
 
@@ -127,14 +127,14 @@ async def test_an_exit_out_of_a_start_that_nobody_awaits_leaves_bare(start_order
     assert yard.log == ["a up", "b failed", "a down"]
 
 
-async def test_a_nested_supervisor_that_gives_up_while_nobody_awaits_it_fails_like_any_other() -> None:
+async def test_a_nested_supervisor_that_gives_up_on_an_unawaited_start_fails() -> None:
     yard = Yard()
     with door_raises(RestartLimitReached):
         async with open_nested(yard.spec("a", Boom()), max_restarts=0):
             await trio.sleep_forever()
 
 
-def test_a_start_cannot_be_strict_and_not_awaited() -> None:
+def test_a_strict_supervisor_must_await_its_starts() -> None:
     with pytest.raises(ValueError, match="strict=True and await_start=False"):
         Supervisor(await_start=False)
     with pytest.raises(ValueError, match="await_start must be True or False, not 1"):

@@ -120,7 +120,7 @@ async def test_a_tell_that_no_case_matches_is_logged_and_an_event(
 
 
 @pytest.mark.parametrize("actor", [Untyped, ForCheckersOnly])
-async def test_an_actor_that_does_not_say_what_it_takes_is_asked_for_no_none_instead_of_a_number(
+async def test_without_a_declared_message_type_only_a_none_for_a_number_is_refused(
     actor: type[Counter],
 ) -> None:
     """B-37: all else is believed."""
