@@ -1,8 +1,8 @@
 """Make foreign text safe for logs and terminals.
 
-The text of a server reaches people through logs and terminals, where some characters act. Escape sequences move the
-cursor, rewrite the screen or the clipboard; a line end forges a log line; marks for the direction of writing reorder
-words; characters without width hide words, or make two names look alike. None of them is needed for reading. Programs
+The text of a server reaches people through logs and terminals, where some characters have effects. Escape sequences
+move the cursor or rewrite the screen or the clipboard; a line break forges a log line; bidirectional marks reorder
+words; zero-width characters hide words or make two names look alike. None of them is needed for reading. Programs
 get such text unchanged: this is only for text that is shown.
 """
 
@@ -20,8 +20,8 @@ DEFAULT_LIMIT: Final = 1000
 _READ_PER_SHOWN: Final = 8
 """Characters that are read for each one that may be shown, so that skipping hidden ones takes a bounded time."""
 
-# The sequences of ECMA-48, each as a whole; the rest of a broken one is text. No part can match the beginning of
-# another, so the time is proportional to the length of any text.
+# The sequences of ECMA-48, each as a whole; the rest of a broken one is text. No repeated class contains an
+# introducer, so a failed match never scans text again and the time is linear.
 _ESCAPE: Final = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, screen
     r"|(?:\x1b[P\]X^_]|[\x90\x9d\x98\x9e\x9f])[^\x00-\x1f\x7f-\x9f]*(?:\x07|\x1b\\|\x9c)"  # OSC …: titles, links
@@ -41,19 +41,19 @@ def plain_text(text: str, *, limit: int = DEFAULT_LIMIT, lines: bool = False) ->
     """Return foreign text as it may be shown to people.
 
     Escape sequences and characters that control something, set the direction of writing or have no width are dropped.
-    Any other whitespace becomes a space. Code points that are not characters (surrogates, or unknown to this Python)
-    become U+FFFD, the replacement character. Whitespace at the end is removed.
+    All whitespace, including tabs, becomes a space. Code points that are not characters (surrogates, or unknown to this
+    Python) become U+FFFD, the replacement character. Whitespace at the end is removed.
 
     Args:
         text: the text of a server.
         limit: the most characters that are returned; a text that was cut ends in ``…``. Default 1000.
-        lines: True keeps line ends, for where several lines do no harm. Default False: they become spaces.
+        lines: True keeps line breaks, where several lines do no harm. Default False: they become spaces.
     """
     seen = text[: limit * _READ_PER_SHOWN]
     if not (seen.isascii() and seen.isprintable()):
         bare = _IGNORABLE.sub("", _ESCAPE.sub("", seen))
         if not lines:
-            bare = bare.replace("\n    ", "\n")  # what `indented` has put there
+            bare = bare.replace("\n    ", "\n")  # undo `indented`
         seen = ("\n" if lines else " ").join(map(_shown_line, bare.splitlines()))
     seen = seen.rstrip()
     complete = len(seen) <= limit and len(text) <= limit * _READ_PER_SHOWN

@@ -30,7 +30,10 @@ def test_every_folder_is_in_the_table_of_layers() -> None:
 
 def test_decisions_are_numbered_dated_records_of_three_parts() -> None:
     records = sorted((PAGE.parent / "decisions").glob("*.md"))
-    shape = r"# (\d+)\. .+\n\nDate: \d{4}-\d\d-\d\d\n\n## Context\n\n.+\n\n## Decision\n\n.+\n\n## Consequences\n\n.+\n"
+    shape = (
+        r"---\nnosearch: true\n---\n\n# (\d+)\. .+\n\nDate: \d{4}-\d\d-\d\d\n\n"
+        r"## Context\n\n.+\n\n## Decision\n\n.+\n\n## Consequences\n\n.+\n"
+    )
     numbers = [re.fullmatch(shape, record.read_text(), re.DOTALL) for record in records]
     assert [int(found[1]) for found in numbers if found] == list(range(1, len(records) + 1))
     assert [

@@ -24,7 +24,7 @@ __all__ = ["Offer", "as_listed", "context_of", "said"]
 
 @frozen(repr=False)
 class Offer:
-    """The tools of a group, or of some of its servers, under their public names. It owns nothing of the group.
+    """The tools of a group, or of some of its servers, under their public names. It does not own the group.
 
     Attributes:
         group: the group.
@@ -43,7 +43,7 @@ class Offer:
             KeyError: the group has no such server.
         """
         if not isinstance(group, AsyncioServerGroup):
-            raise TypeError(f"{group!r} is not the group that an adapter needs; {_remedy(group)}")
+            raise TypeError(f"{group!r} is not an AsyncioServerGroup; {_remedy(group)}")
         if servers is None:
             return cls(group, None)
         if isinstance(servers, str):
@@ -62,7 +62,9 @@ class Offer:
         return "mcp_actors" if self.names is None else "-".join(self.names) or "none"
 
     async def tools(self, context: ToolContext | None) -> tuple[CatalogTool, ...]:
-        """Return the tools to offer to a model now. No request is sent to a server, so an agent may do so at each turn.
+        """Return the tools to offer to a model now.
+
+        This sends no request to a server, so an agent may call it on every turn.
 
         Raises:
             ConfigError: a server's ToolFilter has a predicate, and there is no context.
@@ -105,8 +107,8 @@ class Offer:
         names = tuple(self.group) if self.names is None else self.names
         if len(names) != 1:
             raise ValueError(
-                f"{kind} need an adapter of one server, and this one has {len(names)} ({', '.join(names)}); make one "
-                f"with servers=['NAME'], or use group['NAME']"
+                f"{kind} need an adapter of one server, and this one has {len(names)} ({', '.join(names) or 'none'}); "
+                f"make one with servers=['NAME'], or use group['NAME']"
             )
         return self.group[names[0]]
 
@@ -150,7 +152,7 @@ def as_listed(tool: CatalogTool) -> Tool:
 
 
 def said(result: CallToolResult) -> str:
-    """Return the text of a result, for a model."""
+    """Return the text of a failed result, for a model."""
     words = "\n".join(part.text for part in result.content if part.type == "text")
     if words or result.structured_content is None:
         return words or "the tool failed and gave no reason"

@@ -74,7 +74,7 @@ class TestStdio:
             ("", "command is empty"),
             (" ", "command is empty"),
             ("a\0b", "command contains a NUL character"),
-            ("a\ud800", "command contains half of a surrogate pair"),
+            ("a\ud800", "command contains a character that"),
             (None, "command is None"),
             (b"server", "command is a bytes"),
             (["server", "--x"], "command is a list"),
@@ -101,7 +101,7 @@ class TestStdio:
             (["--port", 8080], "args[1] is an int"),
             (["--root", Path("/x")], "args[1] is a PosixPath"),
             (["a\0b"], "args[0] contains a NUL character"),
-            (["a\ud800"], "args[0] contains half of a surrogate pair"),
+            (["a\ud800"], "args[0] contains a character that"),
         ],
     )
     def test_invalid_arguments_are_refused(self, args: object, problem: str, said: Said) -> None:
@@ -121,7 +121,7 @@ class TestStdio:
             ),
             ({"A": None}, "env['A'] is None", "env.A"),
             ({"A": "hunter2\0"}, "env['A']: the value contains a NUL character", "env.A"),
-            ({"A": "\ud800hunter2"}, "env['A']: the value contains half of a surrogate pair", "env.A"),
+            ({"A": "\ud800hunter2"}, "env['A']: the value contains a character that", "env.A"),
             ({"A": Secret("hunter2\0")}, "env['A']: the value contains a NUL character", "env.A"),
         ],
     )

@@ -366,7 +366,7 @@ CHANGES: Final[list[tuple[Any, ...]]] = [
 ]
 
 
-class ServerRequests:
+class Asking:
     """Asks a supervisor for something.
 
     Attributes:
@@ -395,7 +395,7 @@ async def crash(ref: ActorRef) -> None:
 @pytest.mark.parametrize("order", ORDERS)
 async def test_a_starting_child_may_not_query_its_starting_supervisor(order: Order, nested: bool) -> None:
     """B-35: the supervisor does not serve yet."""
-    asking = ServerRequests("which_children")
+    asking = Asking("which_children")
     spec = ChildSpec("p", lambda: Host(start=asking))
     if nested:
         spec = ChildSpec("n", partial(Supervisor, spec, start_order=order))
@@ -415,7 +415,7 @@ async def test_a_starting_child_may_not_query_its_starting_supervisor(order: Ord
 @pytest.mark.parametrize("change", CHANGES)
 async def test_a_restarting_child_may_not_request_a_change_that_waits_for_it(change: Any, order: Order) -> None:
     """B-35: if starts are parallel nothing waits for it."""
-    asking = ServerRequests(*change)
+    asking = Asking(*change)
     starts = iter([None])
     specs = ChildSpec("a", Host), ChildSpec("p", lambda: Host(start=next(starts, asking)))
     async with open_supervisor(*specs, start_order=order) as supervisor:
@@ -432,7 +432,7 @@ async def test_a_restarting_child_may_not_request_a_change_that_waits_for_it(cha
 
 async def test_a_restarting_child_may_query_and_stop_a_child_that_does_not_serve(autojump_clock: MockClock) -> None:
     """B-35: a question, and the stop of a child that does not serve."""
-    looking, stopping = ServerRequests("count_children"), ServerRequests("stop_child", "z")
+    looking, stopping = Asking("count_children"), Asking("stop_child", "z")
     starts = iter([None])
 
     async def look_and_stop(_: Host) -> None:
@@ -457,7 +457,7 @@ async def test_a_stopping_child_may_not_request_a_change_that_waits_for_it(
     autojump_clock: MockClock, by: str, order: Order
 ) -> None:
     """B-35: nor may a handler that is not to be cancelled, whose end the child waits for."""
-    asking = ServerRequests("start_child", ChildSpec("new", Host))
+    asking = Asking("start_child", ChildSpec("new", Host))
 
     async def tidy_up() -> None:
         try:
@@ -485,7 +485,7 @@ async def test_a_stopping_child_may_not_request_a_change_that_waits_for_it(
 @pytest.mark.parametrize("by", ["a handler", "its own task"])
 async def test_a_child_that_stops_itself_through_its_supervisor_gets_an_error(by: str) -> None:
     """B-35: the supervisor would stop it in the middle of asking for that."""
-    asking = ServerRequests("stop_child", "p")
+    asking = Asking("stop_child", "p")
     background = hook(lambda: go_and_ask()) if by == "its own task" else None
 
     async def go_and_ask() -> None:
@@ -506,7 +506,7 @@ async def test_a_child_that_stops_itself_through_its_supervisor_gets_an_error(by
 
 async def test_a_handler_may_stop_the_child_that_waits_for_it() -> None:
     """B-35: that ends the work, and is waited for by nobody."""
-    asking = ServerRequests("stop_child", "p")
+    asking = Asking("stop_child", "p")
     specs = ChildSpec("p", Host), ChildSpec("q", Host)
     async with open_supervisor(*specs) as supervisor:
         asking.supervisor = supervisor

@@ -222,7 +222,7 @@ class TestRefusal:
         let_through(breaker, 30.0)
         error = breaker.refusal("ready", 30.0, NOON)
         assert "its last 1 request failed" in str(error)
-        assert "not sent; a probe request is under way; wait" in str(error)
+        assert "not sent; a probe request is under way; retry" in str(error)
         assert error.retry_at == NOON
 
     def test_a_refused_retry_is_not_called_unsent(self) -> None:

@@ -150,7 +150,7 @@ class GuestRun(TrioRun):
     def start(self) -> None:
         if trio.lowlevel.in_trio_run():
             raise RuntimeError(
-                "host='guest': this thread has a Trio guest run already, and Trio allows one per thread; "
+                "host='guest': this thread already has a Trio guest run, and Trio allows only one per thread; "
                 "use host='thread', or open everything in one block"
             )
         self.bridge.to_loop = self.bridge.to_trio = run_now

@@ -40,7 +40,7 @@ class AsyncioActorRef(View[ActorRef]):
         return f"actor {self.name!r}"
 
     def _ended_error(self) -> Exception:
-        message = f"{self._who}: has stopped because the block that opened it has exited; open it again"
+        message = f"{self._who} has stopped because the block that opened it has exited; open it again"
         return ActorStopped(message, actor=self.name)
 
     @property

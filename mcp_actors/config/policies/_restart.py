@@ -26,7 +26,7 @@ def _check_reachable(instance: RestartPolicy, attribute: attrs.Attribute[Any], v
             "RestartPolicy",
             "window",
             f"max_restarts={instance.max_restarts} can never be reached within window={window}, because the back-off "
-            f"before them adds up to {total:g} s, so a server that always fails would be restarted forever; make "
+            f"alone takes {total:g} s, so a failing server would be restarted forever; make "
             f"window longer than {total:g}, or max_restarts or the back-off smaller",
         )
 

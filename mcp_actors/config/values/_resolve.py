@@ -21,8 +21,8 @@ async def resolve(value: ConfigValue, environ: Mapping[str, str], *, where: str)
     A str is expanded (see `expand`). A `Secret` is used literally. A function is called, and awaited if it is async;
     its result is used literally.
 
-    **Cancellation**: this waits only inside an async function of the user; otherwise it is not a checkpoint. It leaves
-    nothing behind.
+    **Cancellation**: this waits only inside an async function of the user; otherwise it is not a checkpoint. Nothing
+    needs to be cleaned up.
 
     Args:
         value: the value as it was configured.
@@ -30,8 +30,9 @@ async def resolve(value: ConfigValue, environ: Mapping[str, str], *, where: str)
         where: the place in the configuration, for the message.
 
     Raises:
-        ConfigError: a variable is not set; the function raised (its exception is the ``__cause__``, and the message
-            names only its type, because its text may contain a credential); or it did not return a str.
+        ConfigError: a variable is not set, a reference is malformed or the result is too long; the function raised (its
+            exception is the ``__cause__``, and the message names only its type, because its text may contain a
+            credential); or it did not return a str.
     """
     if isinstance(value, str):
         return expand(value, environ, where=where)
@@ -53,7 +54,8 @@ async def resolve_env(env: Mapping[str, ConfigValue], environ: Mapping[str, str]
     """Resolve every value of ``env``; the name of the variable is appended to `where`.
 
     Raises:
-        ConfigError: as for `resolve`, or a value contains a NUL character or an unpaired surrogate.
+        ConfigError: as for `resolve`, or a value contains a NUL character or cannot be encoded for the operating
+            system.
     """
     return await _resolve_all(env, environ, where, env_problem)
 
@@ -64,8 +66,8 @@ async def resolve_headers(
     """Resolve every value of ``headers``; the name of the header is appended to `where`.
 
     Raises:
-        ConfigError: as for `resolve`, or a value cannot be sent in a header. It is refused here because the error of
-            the HTTP library would show it.
+        ConfigError: as for `resolve`, or a value cannot be sent in a header. Such a value is rejected here because the
+            error of the HTTP library would reveal it.
     """
     return await _resolve_all(headers, environ, where, header_problem)
 
@@ -107,7 +109,7 @@ def system_problem(text: str) -> str | None:
     try:
         os.fsencode(text)  # accepts any text that came from the system, even undecodable bytes
     except UnicodeEncodeError:
-        return "contains half of a surrogate pair, which is not a character; write the whole character"
+        return "contains a character that the system's encoding cannot represent; remove it, or run with a UTF-8 locale"
     return None
 
 

@@ -16,7 +16,7 @@ from ._masking import MASK
 
 @final
 class Secret:
-    """A str that is never shown: ``repr``, ``str`` and formatting return a placeholder.
+    """Hides a str: ``repr``, ``str`` and plain formatting return a placeholder.
 
     It cannot be pickled. Two secrets with the same text are equal. The text is used literally: ``${VAR}`` in it is not
     expanded. Because formatting hides it too, write ``Secret(f"Bearer {token}")``, not ``f"Bearer {Secret(token)}"``.
@@ -102,7 +102,7 @@ NO_VALUES: Final = NamedValues()
 
 
 def check_value(owner: str, field: str, name: str, value: object) -> str | None:
-    """Refuse anything but a `ConfigValue`; return its text if it is known already, None for a function."""
+    """Raise ConfigError unless `value` is a ConfigValue. Return its text, or None for a function."""
     if isinstance(value, Secret):
         return value.reveal()
     if isinstance(value, str):

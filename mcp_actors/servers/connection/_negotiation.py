@@ -1,14 +1,16 @@
 """Negotiate the protocol era with a server.
 
 A process is sent ``server/discover``. If it has read that and does not answer for a while, it is sent ``initialize`` as
-well, on the same connection. The first answer decides; the session drops the other one. Silence alone never ends a
-process: the process or its machine may be slow, or it may be a relay for a server that has not started yet.
+well, on the same connection; at once if ``server/discover`` fails or lists no modern version. The first usable result
+decides, and the session drops a later one. Silence does not end a process before its time-outs have expired
+(``_patience``): the process or its machine may be slow, or it may be a relay for a server that has not started yet.
 
 A process is started once more, as a legacy server, if ``server/discover`` made it exit. Some servers do not survive
 that request, and servers made with the Python SDK before 1.9 exit at the message that follows it. The same is done if a
-process stays silent until its time-outs have expired (``_patience``).
+process stays silent until its time-outs have expired.
 
-Over HTTP and in process the SDK negotiates. For a process it cannot: it drops an answer that comes after 10 s.
+Over HTTP and for in-process servers the SDK negotiates. It cannot do so for a subprocess, because it drops an answer
+that takes longer than 10 s.
 """
 
 from __future__ import annotations
@@ -88,7 +90,7 @@ ANSWER_SHARE: Final = 1 / 10
 sent ``initialize`` too: 3 s of the default 30. Servers answer in milliseconds or never."""
 
 UNBOUNDED: Final = 30.0
-"""Seconds in place of a ``connect_timeout`` of None."""
+"""Used instead of ``connect_timeout`` to compute the delay before ``initialize`` if that is None."""
 
 KILLED: Final = (-signal.SIGKILL, -signal.SIGTERM)
 """Exit codes of a process that was killed from outside: by an operator, or because memory ran out."""
@@ -146,6 +148,8 @@ class Negotiation:
         elif self._era.mode not in ("auto", "legacy") and self._era.discovered is None:
             session.adopt(await _discover(session))
         elif self._era == ASK and session.discover_result is None:
+            # The SDK does not tell why it fell back to `initialize`. If its own time-out has passed, that was the
+            # reason.
             self._unanswered = trio.current_time() - self._asked >= DISCOVER_TIMEOUT_SECONDS
         if self._era.discovered is None:
             patience.answered()
@@ -157,16 +161,18 @@ class Negotiation:
             )
 
     async def _ask_both(self, client: Client, link: Link, patience: Patience, tasks: Background) -> None:
-        """Ask a process ``server/discover``, and after a while ``initialize``; adopt what it answers first."""
+        """Send ``server/discover`` to a process, later ``initialize`` too; adopt the first usable result."""
         session, answers, name = client.session, Answers(), self._record.config.name
         # These tasks live as long as the connection: a late answer then still finds its request and is dropped. A
         # shorter scope would cancel a request on the wire, which the protocol forbids for `initialize`.
         tasks.start_soon(answers.take_discover, _discover, session, name=f"{name}:server/discover")
         tasks.start_soon(self._wait_for_answer, answers, patience, name=f"{name}:probe")
+        # No checkpoint between `outcome()` and `wait_change()`: an answer in between would be missed, and nothing else
+        # wakes this task.
         while (outcome := answers.outcome()) is None:
             if answers.initialize_is_due and not self._asked_both:
                 self._asked_both = True
-                session.adopt(_AS_LEGACY)
+                session.adopt(_AS_LEGACY)  # only changes later messages: server/discover is on the wire already
                 tasks.start_soon(answers.take_initialize, _initialize, client, name=f"{name}:initialize")
                 tasks.start_soon(patience.watch_reading, link, name=f"{name}:startup")
             await answers.wait_change()
@@ -185,24 +191,24 @@ class Negotiation:
         answers.permit()
 
     def begins_anew(self, link: Link | None, exc: Exception) -> bool:
-        """Return True if ``server/discover`` ended a process, or silenced it, so it has to be started once more."""
+        """Switch to the legacy era and return True if ``server/discover`` made a process exit or hang."""
         if self._era != ASK or link is None or link.pid is None:
             return False
         silent = isinstance(exc, TimedOut) and exc.read is True and self._asked_both
-        if not silent and not _ended_at_the_question(link):
+        if not silent and not _exited_after_discover(link):
             return False
         logger.log(
             self._record.life.level_of_attempt,
-            "server %r: its process %s server/discover and is started once more as a legacy server; set "
+            "server %r: its process %s server/discover; restarting it as a legacy server; set "
             "protocol='legacy' to avoid the first start",
             self._record.config.name,
-            "did not answer anything after" if silent else "exited upon",
+            "did not respond after" if silent else "exited after",
         )
         self._era, self._hurried = QUIRK, silent
         return True
 
     def succeeded(self, client: Client) -> None:
-        """Remember the era of the server."""
+        """Remember the era of the server; forget it if only ``initialize`` was answered."""
         if self._record.config.protocol == "auto":
             self._record.session.era = None if self._unanswered else era_of(client, self._era)
 
@@ -239,7 +245,7 @@ class Answers:
         """
         if isinstance(self.discover, DiscoverResult) and any(map(is_modern, self.discover.supported_versions)):
             return self.discover
-        if isinstance(self.discover, Exception) and _leaves_nothing(self.discover):
+        if isinstance(self.discover, Exception) and _no_common_version(self.discover):
             return self.discover
         if isinstance(self.initialize, InitializeResult) or self.discover is not None:
             return self.initialize
@@ -249,7 +255,7 @@ class Answers:
     async def take_discover(
         self, ask: Callable[[ClientSession], Awaitable[DiscoverResult]], session: ClientSession
     ) -> None:
-        """Ask, and note the answer."""
+        """Send ``server/discover`` and store the answer."""
         try:
             self.discover = await ask(session)
         except (MCPError, ValidationError) as exc:
@@ -257,7 +263,7 @@ class Answers:
         self._note_change()
 
     async def take_initialize(self, ask: Callable[[Client], Awaitable[InitializeResult]], client: Client) -> None:
-        """Ask, and note the answer."""
+        """Send ``initialize`` and store the answer."""
         try:
             self.initialize = await ask(client)
         except (MCPError, ValidationError) as exc:
@@ -305,13 +311,16 @@ def _capabilities(client: Client) -> ClientCapabilities:
     )
 
 
-def _leaves_nothing(error: Exception) -> bool:
+def _no_common_version(error: Exception) -> bool:
     """Return True if the error lists the versions of the server, and ``initialize`` cannot negotiate any of them."""
     offered = offered_versions(error)
     return offered is not None and not any(each in HANDSHAKE_PROTOCOL_VERSIONS for each in offered)
 
 
-def _ended_at_the_question(link: Link) -> bool:
-    """Return True if ``server/discover`` made a process exit. A process that has not read it died of something else."""
+def _exited_after_discover(link: Link) -> bool:
+    """Return True if ``server/discover`` made a process exit.
+
+    False if it exited before it read the request, or was killed.
+    """
     obituary = link.obituary()
     return link.lost and link.failure is None and not obituary.unread and obituary.exit_code not in KILLED

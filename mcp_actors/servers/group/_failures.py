@@ -74,7 +74,8 @@ def _unavailable(records: Iterable[ServerRecord]) -> ServerUnavailable | None:
         return None
     name = record.config.name
     failure = ServerUnavailable(
-        f"server {name!r} failed for good and ended its group (on_failure='raise'): {record.life.last_error}",
+        f"server {name!r} has failed and closed its group (on_failure='raise'): {record.life.last_error}; fix that, or "
+        "set on_failure='park' to keep the other servers",
         server=name,
         state="failed",
         last_error=record.life.last_error,

@@ -1,8 +1,8 @@
 """Decide how long opening a group waits for each server.
 
-By default it waits for every first connect: until it has succeeded or failed, or, for an optional server, has taken
-``connect_timeout``. With a start gate it waits for two kinds of servers only: required ones, and those without
-remembered tools. The others keep connecting.
+By default it waits until the first connect of every eager server has succeeded or failed; for an optional server, at
+most ``connect_timeout``. With ``start_gate=N``, it waits at most N seconds for servers with remembered tools; required
+servers and servers without remembered tools are awaited as before. Servers that are no longer awaited keep connecting.
 
 The group's supervisor starts the servers, and awaits the required ones only (``Supervisor(await_start=False)``). The
 gate waits in the task that opens the group, where every deadline and cancellation reaches it.
@@ -30,7 +30,7 @@ FIRST_CONNECT: Final = ("pending", "connecting")
 
 
 class StartGate:
-    """Waits for first connects.
+    """Waits for the first connects of the eager servers.
 
     Args:
         records: the servers.
@@ -38,11 +38,15 @@ class StartGate:
     """
 
     def __init__(self, records: Iterable[ServerRecord], seconds: float | None) -> None:
+        # The clock starts here, before the store is read and required servers start: the user's seconds cover both.
         self._deadline = math.inf if seconds is None else trio.current_time() + seconds
         self._awaited = [record for record in records if record.config.connect == "eager"]
 
     async def wait(self) -> None:
-        """Wait until the block may begin."""
+        """Wait until the ``async with open_servers()`` block may begin.
+
+        There is no checkpoint between a test of a state and `wait_change`, or a change in between would be missed.
+        """
         for record in self._awaited:
             # Every server leaves `pending` within a few steps, whatever the deadline: the block never sees a server
             # that has not even begun to connect.
@@ -85,8 +89,8 @@ def check_gate(seconds: object, *, remembers: bool) -> None:
         )
     if not remembers:
         raise ConfigError(
-            f"start_gate={seconds!r} has no effect without a catalog_store, because servers without remembered tools "
-            "are always waited for; add catalog_store=True, or remove start_gate",
+            f"start_gate={seconds!r} has no effect without a catalog_store, because every server without remembered "
+            "tools is awaited; add catalog_store=True, or remove start_gate",
             source="open_servers",
             path="start_gate",
         )

@@ -148,7 +148,7 @@ class Breaker:
         this = "this one was not retried" if again else "this one was not sent"
         error = ServerUnavailable(
             f"server {self.server!r}: circuit breaker open: its last {what} failed{after}, so {this}; {until}; "
-            "wait until then, or check the server",
+            "retry later, or check the server",
             server=self.server,
             state=state,
             last_error=self.last_error,

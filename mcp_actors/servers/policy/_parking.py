@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 __all__ = ["seconds_to_retry"]
 
 SPREAD: Final = 0.1
-"""Random part by which the delay is shortened, so that servers which failed together do not reconnect together."""
+"""Largest random fraction by which the delay is shortened, so servers that fail together do not reconnect together."""
 
 _NEEDS_CREDENTIALS: Final = frozenset({401, 403})
 
 
 def seconds_to_retry(policy: RestartPolicy, error: BaseException | None) -> float | None:
-    """Return the seconds until a parked server is retried, or None if only `ServerRef.restart` revives it.
+    """Return the seconds until a parked server is retried, or None if it is not retried by itself.
 
     Args:
         policy: the restart policy of the server.

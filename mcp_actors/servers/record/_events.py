@@ -90,30 +90,30 @@ class LimitReached(ServerEvent):
 
 @frozen(kw_only=True)
 class Recovered(ServerEvent):
-    """A degraded server is ``ready`` again. Users see it as a `StateChanged`."""
+    """A degraded server is ``ready`` again. Internal: observers receive a `StateChanged`."""
 
 
 @frozen(kw_only=True)
 class HealthChanged(ServerEvent):
-    """The health of a connected server has changed. Users see it as a `StateChanged`."""
+    """The health of a connected server has changed. Internal: observers receive a `StateChanged`."""
 
 
 @frozen(kw_only=True)
 class ResourcesChanged(ServerEvent):
-    """The resources or resource templates of a server have changed, or may have.
+    """The resources or resource templates of a server changed, or may have changed.
 
-    They may have changed after a reconnect, or after an interruption of the stream of notifications. Several of these
-    events may come at once.
+    This event is also emitted after a reconnect or a gap in the notification stream, when changes may have been missed.
+    Several may be emitted at once.
     """
 
 
 @frozen(kw_only=True)
 class PromptsChanged(ServerEvent):
-    """The prompts of a server have changed, or may have, as for `ResourcesChanged`."""
+    """The prompts of a server changed, or may have changed; see `ResourcesChanged`."""
 
 
 @frozen(kw_only=True)
 class Flooded(ServerEvent):
-    """A server began to send more than ``limit`` notifications per second; callbacks get no more than that."""
+    """A server began to send more than ``limit`` notifications per second; the excess is dropped."""
 
     limit: int

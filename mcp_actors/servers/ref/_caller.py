@@ -1,9 +1,9 @@
 """Send a request: attempts, retries, and the caller's errors.
 
-All of this runs in the caller's task (except the first attempt of a caller without one, see ``_pending``). A request is
-one or more *attempts*; an attempt is one message to the server's actor, or, for an isolated retry, to an actor of its
-own. ``policy._breaker`` decides whether an attempt is made, ``policy._retry`` whether another one follows, and
-``policy._deadlines`` limits the time of all attempts together.
+All of this runs in the caller's task (except the first attempt of a caller outside any task, see ``_pending``). A
+request is one or more *attempts*; an attempt is one message to the server's actor, or, for an isolated retry, to an
+actor of its own. ``policy._breaker`` decides whether an attempt is made, ``policy._retry`` whether another one follows,
+and ``policy._deadlines`` limits the time of all attempts together.
 """
 
 from __future__ import annotations
@@ -67,11 +67,12 @@ class Caller:
     async def ask(self, request: Request[T], deadline: Deadline, failure: Exception | None = None) -> T:
         """Send a request, retry it as the policy allows, and return its result.
 
-        **Cancellation**: leaves at once and ends the attempts.
+        **Cancellation**: ends the attempts and returns at once; an isolated retry first closes its connection, within
+        the ``stop_timeout``.
 
         Args:
             request: the request.
-            deadline: its deadline; the caller of this method ends it.
+            deadline: its deadline; the caller of this method calls its `end`.
             failure: the translated failure of the first attempt, if that was already made.
 
         Raises:
@@ -86,6 +87,8 @@ class Caller:
                     try:
                         ticket = self._admit(deadline)
                         if retries is None or not self._is_isolated(request):
+                            # Between the admission and the send: a cancelled caller must not put a message into the
+                            # mailbox, and only the handlers below give a probe's ticket back.
                             await trio.lowlevel.checkpoint_if_cancelled()
                             result = await self.send(request, deadline).wait()
                         else:
@@ -145,7 +148,7 @@ class Caller:
             del failure  # breaks the reference cycle: its traceback refers to this frame
 
     async def _pause(self, seconds: float) -> None:
-        """Wait before the next attempt. Return early if the server is stopped; the attempt then raises that."""
+        """Wait before the next attempt. Return early if the server is stopped; the next attempt then raises."""
         with trio.move_on_after(seconds):
             await self._wait_unwanted()
 
@@ -183,10 +186,11 @@ class Caller:
         Raises:
             ActorError, ServerUnavailable, RequestTimedOut: the request was not accepted.
         """
-        if deadline.expired:  # before there was a message that could have been answered with the error
+        if deadline.expired:  # the keeper reports a timeout by answering the message; there is none yet
             raise deadline.keeper.failure(deadline)
         if self._life.state not in ACTIVE:
             self._fail_or_wake()
+        # No checkpoint since the test above: the deadline could expire without a message to answer.
         deadline.call = call = self._actor.send_request(request)
         return call
 
@@ -212,7 +216,7 @@ class Caller:
         return failure
 
     async def _send_isolated(self, request: Request[T], deadline: Deadline) -> T:
-        """Send a request on a connection of its own, and close that within the ``stop_timeout``.
+        """Send a request on its own connection, then close the connection within ``stop_timeout``.
 
         The caller also waits for the close. The attempt ends early when the server is stopped or its group is closed.
         """
@@ -229,9 +233,10 @@ class Caller:
                 async with open_background() as background:
                     background.start_soon(self._cancel_with_server, connecting, name=f"{name}:connect")
                     async with open_actor(ServerActor(record), name=name) as actor:
+                        # Ends `_cancel_with_server` only: `cancel` reaches the tasks started so far. From here on the
+                        # server's `Deadlines` enforce the deadline and answer the call, so the scope must not cut off
+                        # the close of the connection.
                         background.cancel("the isolated attempt is connected")
-                        # From here on the server's `Deadlines` enforce the deadline and answer the call, so the scope
-                        # must not cut off the close of the connection.
                         connecting.deadline = math.inf
                         deadline.call = call = actor.send_request(request)
                         background.start_soon(self._end_with_server, request, call, name=f"{name}:end")
@@ -283,7 +288,7 @@ class Caller:
             raise self.unavailable() from self._life.error
 
     def wake(self) -> None:
-        """Start to connect a lazy server, without waiting. Requests wait in the mailbox, as for any connect."""
+        """Start connecting a lazy server and return at once. Requests wait in the mailbox meanwhile."""
         self._life.wanted = True
         try:
             self._lifecycle.tell_nowait(Start((self._server,)))
@@ -299,7 +304,7 @@ class Caller:
         return self.unavailable() if gone and self._lifecycle.state == "running" else None
 
     def unavailable(self) -> ServerUnavailable:
-        """Return the error for a request to a server that does not serve."""
+        """Return the error for a request to a server that is not serving."""
         name, state, error = self._config.name, self._life.state, self._life.error
         if self._lifecycle.state != "running":
             # The block has ended and the servers are being stopped; `ServerRecord.leave` follows only after that.
@@ -358,9 +363,9 @@ class Caller:
     def _deadlock(self) -> LimitExceeded:
         name = self._config.name
         return LimitExceeded(
-            f"server {name!r}: this call would deadlock: every request in flight (max_in_flight="
-            f"{self._config.max_in_flight}) waits for it, for example in a callback that makes the call; raise "
-            "max_in_flight, or do not call the server from there",
+            f"server {name!r}: this call would deadlock: all {self._config.max_in_flight} requests in flight "
+            "(max_in_flight) wait for it, for example because their callbacks make it; raise max_in_flight, or do not "
+            "call the server from there",
             server=name,
         )
 
@@ -373,7 +378,7 @@ def _root_of(reason: BaseException | None) -> BaseException | None:
 
 
 def _unheard(event: object) -> None:
-    """Drop an event of an isolated connection, which only its caller knows."""
+    """Drop the events of an isolated connection; observers do not know about it."""
 
 
 def _verb(state: str) -> str:

@@ -64,8 +64,8 @@ def _lost_unsent(server: str, operation: str, *, again: bool) -> ConnectionLost:
             server=server,
         )
     return ConnectionLost(
-        f"server {server!r}: connection lost before {operation} was sent; let this error pass, and the call waits "
-        "for the next connection",
+        f"server {server!r}: connection lost before {operation} was sent; re-raise it in the middleware, and the "
+        "call waits for the next connection",
         server=server,
         outcome="not_sent",
     )

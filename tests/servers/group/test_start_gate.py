@@ -269,7 +269,7 @@ async def test_a_server_that_ends_its_group_does_so_as_without_a_gate(tmp_path: 
             go()
             await trio.sleep_forever()
 
-    with pytest.raises(ServerUnavailable, match=r"ended its group .*exited with code 3"):
+    with pytest.raises(ServerUnavailable, match=r"closed its group .*exited with code 3"):
         await run()
 
 

@@ -76,7 +76,7 @@ def _object(source: str, path: str, kind: type, settings: object) -> object:
                 source, child(path, key), "a file cannot hold the Python objects that this takes; set it in Python"
             )
         if key not in attributes:
-            raise bad(source, path, f"{shown_key(key)} is not one of its settings{did_you_mean(key, attributes)}")
+            raise bad(source, path, f"{shown_key(key)} is not a setting{did_you_mean(key, attributes)}; remove it")
         given[key] = _value(source, child(path, key), attributes[key], value)
     try:
         return kind(**given)

@@ -72,7 +72,7 @@ class Notifications:
             "server %r: sent more than %d notifications in a second (%s); %s",
             self._server,
             self._meter.limit,
-            "callbacks do not get the rest" if has_callbacks else "without a callback for them, but each takes time",
+            "callbacks do not get the rest" if has_callbacks else "no callback is set, but each one takes time",
             "raise limits=Limits(max_notifications=…) if that is expected"
             if has_callbacks
             else "make the server send fewer, or stop it",

@@ -273,8 +273,8 @@ class HttpFailures:
     def endpoint_elsewhere(self, endpoint: httpx2.URL) -> ServerError:
         """Return the error for an event stream that names an endpoint at another origin."""
         return ServerError(
-            f"server {self.server!r}: {self.url} asks for messages at another origin ({self._shown(endpoint)}), to "
-            "which the credentials must not go; correct the server's own base URL",
+            f"server {self.server!r}: {self.url} wants messages sent to another origin ({self._shown(endpoint)}), "
+            "which is refused to protect the credentials; correct the base URL that the server announces",
             server=self.server,
         )
 
