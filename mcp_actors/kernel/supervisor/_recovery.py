@@ -134,12 +134,13 @@ class Recovery:
         delay = self._decide(child, end)
         if delay is None:
             return
+        timer = child.timer
         if delay > 0:
             self._set_alarm(child, delay)
         await self._stop_group(child)
-        # The child may have been stopped while its group was stopping. It is not due with itself then, and only the
-        # rest of the group is started.
-        if delay == 0:
+        # While the group was stopping, the child may have been stopped, or restarted with another group. Its timer is
+        # another one then, and the code that set it starts the group.
+        if delay == 0 and child.timer is timer:
             await self._start_due(child)
 
     def _decide(self, child: Child, end: End) -> float | None:
