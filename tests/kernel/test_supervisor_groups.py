@@ -17,6 +17,7 @@ from mcp_actors.kernel import (
     GaveUp,
     Overdue,
     Restarting,
+    Starting,
     Stopped,
     Stopping,
     open_supervisor,
@@ -347,6 +348,31 @@ async def test_a_sibling_that_is_overdue_is_awaited_before_anything_of_the_group
         await supervisor.child("c").wait_state("running")
         assert trio.current_time() == 20
         assert yard.take_log() == ["b killed", "a up", "b up", "c up"]
+
+
+async def test_an_overdue_sibling_does_not_cut_a_later_back_off_short(autojump_clock: MockClock) -> None:
+    """The child is restarted while the sibling is overdue, and fails again: its new back-off counts."""
+    yard = Yard()
+    overdue = yard.spec("b", stop=lambda: shielded(100), shutdown=1)
+    async with open_supervisor(
+        yard.spec("a"),
+        overdue,
+        strategy="one_for_all",
+        max_restarts=9,
+        window=math.inf,
+        backoff=Backoff(first=60, initial=60, maximum=600),
+        observers=[yard.events.append],
+    ) as supervisor:
+        await crash(supervisor.child("a"))
+        await trio.sleep(65)
+        await supervisor.stop_child("a")
+        await supervisor.restart_child("a")
+        await trio.sleep_until(70)
+        await crash(supervisor.child("a"))
+        await trio.sleep_until(200)
+    [restart] = [event for event in yard.events if isinstance(event, Restarting) and event.time == 70]
+    assert ("b", 100.0) not in yard.of(Starting, "actor", "time")
+    assert ("a", 70 + restart.delay) in yard.of(Starting, "actor", "time")
 
 
 async def test_a_sibling_that_is_overdue_can_be_stopped_for_good(autojump_clock: MockClock) -> None:

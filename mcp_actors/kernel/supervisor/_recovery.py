@@ -180,8 +180,8 @@ class Recovery:
             await trio.sleep(delay)
             self._children.put_job(partial(self._elapsed, child, timer))
 
-    async def _elapsed(self, child: Child, timer: trio.CancelScope) -> None:
-        """Start the due children after a back-off, unless it was interrupted."""
+    async def _elapsed(self, child: Child, timer: trio.CancelScope | None) -> None:
+        """Start the due children after a wait, unless another failure or change has replaced it."""
         if child.timer is timer:
             await self._start_due(child)
 
@@ -210,7 +210,8 @@ class Recovery:
         # A member inside a foreign shield may still run. Started now, the group would meet an old incarnation of it.
         overdue = next((child.incarnation for child in due if child.incarnation is not None), None)
         if overdue is not None:
-            self._nursery.start_soon(self._start_after, overdue, cause, name=f"{cause.spec.id}:overdue")
+            name = f"{cause.spec.id}:overdue"
+            self._nursery.start_soon(self._start_after, overdue, cause, cause.timer, name=name)
             return
         cause.group = ()
         if self._policy.start_order == "parallel":
@@ -225,10 +226,12 @@ class Recovery:
                 return
 
     @trio.lowlevel.enable_ki_protection
-    async def _start_after(self, overdue: Incarnation, cause: Child) -> None:
+    async def _start_after(self, overdue: Incarnation, cause: Child, timer: trio.CancelScope | None) -> None:
         """Start the due children once an overdue one has ended: the whole group must have stopped first."""
         await overdue.wait_over()
-        self._children.put_job(partial(self._start_due, cause))
+        # The job checks the timer again: if the failed child has been restarted and has failed again meanwhile, its
+        # children are due after its new back-off, and a start now would cut that short.
+        self._children.put_job(partial(self._elapsed, cause, timer))
 
     @trio.lowlevel.enable_ki_protection
     async def _await_attempt(self, child: Child, incarnation: Incarnation) -> None:
