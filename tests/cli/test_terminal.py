@@ -137,7 +137,7 @@ def test_a_question_need_not_be_answered(tmp_path: Path, password: bool, keys: s
         shown.type(keys)
         assert shown.wait() == code
         said = "cancelled" if code == 130 else "a  invalid   .mcp.json: mcpServers.a: input 'key' was not answered"
-        assert shown.text.replace("^C", "").startswith(f"Your key: \n{said}\n")
+        assert shown.text.replace("^C", "").startswith(f"Your key: \n{said}")
 
 
 def test_only_inputs_of_the_named_server_are_asked_for_and_a_question_cannot_act_on_the_terminal(

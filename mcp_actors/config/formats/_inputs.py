@@ -82,7 +82,7 @@ class Inputs:
 def _checked(described: Input, answer: object) -> str | ConfigError:
     text = answer.reveal() if isinstance(answer, Secret) else described.default if answer is None else answer
     if text is None:
-        return ConfigError(f"input {described.id!r} was not answered; return an answer from ask, or add a default")
+        return ConfigError(f"input {described.id!r} was not answered; answer it, or give the input a default")
     if not isinstance(text, str):
         return ConfigError(f"the ask function returned {found(text)} for input {described.id!r}; return a str")
     if described.options and text not in described.options:
