@@ -312,7 +312,7 @@ def test_an_object_that_is_not_a_group_of_the_bridge_is_refused(make: Any) -> No
             with pytest.raises(TypeError, match=r"give the group that it belongs to, and servers=\['a'\]"):
                 await make(servers["a"])
             with pytest.raises(
-                TypeError, match=r"None is not the group.*give the group of 'async with mcp_actors.bridge"
+                TypeError, match=r"None is not an AsyncioServerGroup.*give the group of 'async with mcp_actors.bridge"
             ):
                 await make(None)
             with pytest.raises(TypeError, match=r"servers='a' is not a collection of names; give servers=\['a'\]"):

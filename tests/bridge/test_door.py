@@ -167,7 +167,7 @@ def test_a_server_that_ends_its_group(host: Host) -> None:
     config = server("a", on_failure="raise", restart=NEVER)
 
     async def main() -> None:
-        with leaving(ServerUnavailable, match="server 'a' failed for good"):
+        with leaving(ServerUnavailable, match="server 'a' has failed and closed"):
             async with open_servers(config, host=host) as servers:
                 pid = servers["a"].statistics().pid
                 assert pid is not None

@@ -110,5 +110,5 @@ async def test_endpoint_elsewhere(cell: Cell, server: FaultyServer) -> None:
             with cell.fails(ConnectFailed, phase="connect", within=STARTED, cause=ServerError) as caught:
                 await raise_failure_of(ref)
         assert other.requests == []
-    assert f"asks for messages at another origin ({other.url('/messages')})" in str(caught.value)
+    assert f"wants messages sent to another origin ({other.url('/messages')})" in str(caught.value)
     assert "t0ken" not in str(caught.value)
