@@ -237,12 +237,14 @@ class Run:
             self.due.append((act.id, trio.current_time()))
         if act.verb == "stop_child":
             self.told_to_stop.add(act.id)
-        if act.verb in ("stop_child", "keep_mailbox"):
+        is_stop = act.verb in ("stop_child", "keep_mailbox")
+        if is_stop:
             self.under_way.add(act.id)
             self.stopped_by_hand.add(act.id)
         with trio.move_on_after(min(act.patience, 100)), suppress(ActorError):
             await changes[act.verb]()
-            self.under_way.discard(act.id)
+            if is_stop:
+                self.under_way.discard(act.id)
 
     async def call(self, ref: ActorRef, message: Any, patience: float) -> None:
         outcome = "left"
