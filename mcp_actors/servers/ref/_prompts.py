@@ -47,14 +47,9 @@ class ListPrompts(Request[tuple[Prompt, ...]]):
 
     async def send(self, client: Client, record: ServerRecord) -> tuple[Prompt, ...]:
         """Request every page; return nothing for a server without the prompts capability."""
-        if client.server_capabilities.prompts is None:
-            return ()
-        meta = meta_for(client, record)
+        capability = client.server_capabilities.prompts
         return await all_pages(
-            lambda cursor: client.list_prompts(cursor=cursor, meta=meta, cache_mode="bypass"),
-            lambda page: page.prompts,
-            record=record,
-            what="prompts",
+            client, record, capability, client.list_prompts, lambda page: page.prompts, what="prompts"
         )
 
 

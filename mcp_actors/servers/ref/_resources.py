@@ -35,14 +35,9 @@ class ListResources(Request[tuple[Resource, ...]]):
 
     async def send(self, client: Client, record: ServerRecord) -> tuple[Resource, ...]:
         """Request every page; return nothing for a server without the resources capability."""
-        if client.server_capabilities.resources is None:
-            return ()
-        meta = meta_for(client, record)
+        capability = client.server_capabilities.resources
         return await all_pages(
-            lambda cursor: client.list_resources(cursor=cursor, meta=meta, cache_mode="bypass"),
-            lambda page: page.resources,
-            record=record,
-            what="resources",
+            client, record, capability, client.list_resources, lambda page: page.resources, what="resources"
         )
 
 
@@ -57,13 +52,13 @@ class ListResourceTemplates(Request[tuple[ResourceTemplate, ...]]):
 
     async def send(self, client: Client, record: ServerRecord) -> tuple[ResourceTemplate, ...]:
         """Request every page; return nothing for a server without the resources capability."""
-        if client.server_capabilities.resources is None:
-            return ()
-        meta = meta_for(client, record)
+        capability = client.server_capabilities.resources
         return await all_pages(
-            lambda cursor: client.list_resource_templates(cursor=cursor, meta=meta, cache_mode="bypass"),
+            client,
+            record,
+            capability,
+            client.list_resource_templates,
             lambda page: page.resource_templates,
-            record=record,
             what="resource templates",
         )
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar
 
 from ..._errors import LimitExceeded
 from ...config import ListMeter
 from ..basics import TimeSlice
+from ._request import meta_for
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
-    from mcp.types import PaginatedResult
+    from mcp import Client
+    from mcp.types import PaginatedResult, RequestParamsMeta
 
     from ..record import ServerRecord
 
@@ -20,33 +22,48 @@ if TYPE_CHECKING:
 __all__ = ["all_pages"]
 
 T = TypeVar("T")
+Page_co = TypeVar("Page_co", covariant=True)
 
 MAX_PAGES: Final = 1000
 """Pages of one list. The largest servers list some hundred tools; this only stops a list that never ends."""
 
 
+class Fetch(Protocol[Page_co]):
+    """A method of `mcp.Client` that lists one page; the cursor None is the first page."""
+
+    async def __call__(
+        self, *, cursor: str | None, meta: RequestParamsMeta | None, cache_mode: Literal["bypass"]
+    ) -> Page_co: ...
+
+
 async def all_pages(
-    fetch: Callable[[str | None], Awaitable[Page]],
+    client: Client,
+    record: ServerRecord,
+    capability: object | None,
+    fetch: Fetch[Page],
     items: Callable[[Page], Sequence[T]],
     *,
-    record: ServerRecord,
     what: str,
 ) -> tuple[T, ...]:
     """Fetch a list page by page; leave out items over a limit, and report them.
 
     Args:
-        fetch: requests the page of a cursor; None is the first page.
-        items: returns the items of a page.
+        client: the client of the connection.
         record: the server's record.
+        capability: the server's capability for this list; without it the list is empty, and nothing is sent.
+        fetch: requests a page.
+        items: returns the items of a page.
         what: the kind of items, in the plural, for messages.
 
     Raises:
         LimitExceeded: the list is too large, has too many pages, or repeats a cursor.
         mcp.MCPError: as for `Request.send`.
     """
+    if capability is None:
+        return ()
     meter = ListMeter(record.config.name, what, record.config.limits)
     try:
-        found = await _collected(fetch, items, meter)
+        found = await _collected(fetch, items, meta_for(client, record), meter)
     except LimitExceeded as exc:
         record.catalog.note_over_limit(what, [exc])
         raise
@@ -55,14 +72,14 @@ async def all_pages(
 
 
 async def _collected(
-    fetch: Callable[[str | None], Awaitable[Page]], items: Callable[[Page], Sequence[T]], meter: ListMeter
+    fetch: Fetch[Page], items: Callable[[Page], Sequence[T]], meta: RequestParamsMeta | None, meter: ListMeter
 ) -> tuple[T, ...]:
     found: list[T] = []
     cursor: str | None = None
     seen: set[str] = set()
     time_slice = TimeSlice()
     for _ in range(MAX_PAGES):
-        page = await fetch(cursor)
+        page = await fetch(cursor=cursor, meta=meta, cache_mode="bypass")
         meter.announce(len(items(page)))
         for item in items(page):
             if meter.admits(item):

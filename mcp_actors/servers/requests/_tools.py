@@ -200,13 +200,6 @@ async def list_all_tools(client: Client, record: ServerRecord) -> tuple[KnownToo
         LimitExceeded: the list has too many pages, or is too large altogether.
         mcp.MCPError: as for `Request.send`.
     """
-    if client.server_capabilities.tools is None:
-        return ()
-    meta = meta_for(client, record)
-    tools = await all_pages(
-        lambda cursor: client.list_tools(cursor=cursor, meta=meta, cache_mode="bypass"),
-        lambda page: page.tools,
-        record=record,
-        what="tools",
-    )
+    capability = client.server_capabilities.tools
+    tools = await all_pages(client, record, capability, client.list_tools, lambda page: page.tools, what="tools")
     return await known_tools(record.config.name, tools)
