@@ -313,6 +313,7 @@ class Caller:
             message = f"{self._life.overdue}; wait longer with wait_state('ready'), or raise connect_timeout"
             return ServerUnavailable(message, server=name, state=state, last_error=error)
         retry_at = self._life.retry_at
+        standing = "has failed" if state == "failed" else f"is {state}"
         if error is None:
             problem = f"is {state}; to connect it again, await servers[{name!r}].start()"
         elif state in ("pending", "connecting", "backoff"):
@@ -320,11 +321,11 @@ class Caller:
                 f"is down ({state}): {problem_of(error)}; it reconnects by itself; to wait for it, use when_down='wait'"
             )
         elif retry_at is None:
-            problem = f"{_verb(state)} {state}: {problem_of(error)}; fix that, then await servers[{name!r}].restart()"
+            problem = f"{standing}: {problem_of(error)}; fix that, then await servers[{name!r}].restart()"
         else:
             seconds = max(0.0, (retry_at - datetime.now(UTC)).total_seconds())
             problem = (
-                f"{_verb(state)} {state}: {problem_of(error)}; the next attempt is in {seconds:.0f} s; to retry now, "
+                f"{standing}: {problem_of(error)}; the next attempt is in {seconds:.0f} s; to retry now, "
                 f"await servers[{name!r}].restart()"
             )
         message = f"server {name!r} {problem}"
@@ -379,7 +380,3 @@ def _root_of(reason: BaseException | None) -> BaseException | None:
 
 def _unheard(event: object) -> None:
     """Drop the events of an isolated connection; observers do not know about it."""
-
-
-def _verb(state: str) -> str:
-    return "has" if state == "failed" else "is"
