@@ -140,8 +140,8 @@ class Recovery:
         await self._stop_group(child)
         # While the group was stopping, the child may have been stopped, or restarted with another group. Its timer is
         # another one then, and the code that set it starts the group.
-        if delay == 0 and child.timer is timer:
-            await self._start_due(child)
+        if delay == 0:
+            await self._elapsed(child, timer)
 
     def _decide(self, child: Child, end: End) -> float | None:
         """Decide on another attempt. Return its delay in seconds; None means that the child is not restarted."""
