@@ -27,7 +27,6 @@ from ._pace import (
 from ._server_requests import HELD_BYTES as HELD_BYTES, SHOWN as SHOWN, ServerRequests as ServerRequests
 from ._streams import MessageReader as MessageReader, OpenStreams as OpenStreams, Stream as Stream
 from ._unreadable import (
-    LONG as LONG,
     Excerpt as Excerpt,
     answer_over_limit as answer_over_limit,
     is_unreadable as is_unreadable,
@@ -47,7 +46,6 @@ __all__ = [
     "HELD_BYTES",
     "INITIALIZED",
     "LOGGED",
-    "LONG",
     "SHOWN",
     "SKIPPED",
     "Bucket",
