@@ -95,7 +95,10 @@ ROOMS: Final = {
     },
     # ---
     "kernel.mailbox": Room(needs=frozenset({"kernel._circles"}), known_to=None),
-    "kernel.actor": Room(needs=frozenset({"kernel._circles", "kernel._events", "kernel.mailbox"}), known_to=None),
+    "kernel.ref": Room(needs=frozenset({"kernel._circles", "kernel._events", "kernel.mailbox"}), known_to=None),
+    "kernel.actor": Room(
+        needs=frozenset({"kernel._circles", "kernel._events", "kernel.mailbox", "kernel.ref"}), known_to=None
+    ),
     "kernel.supervisor": Room(needs=None, known_to=frozenset({"kernel", "kernel._open"})),
     # ---
     "config.policies": Room(needs=frozenset({"config._validators"}), known_to=None),

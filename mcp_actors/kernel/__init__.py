@@ -41,25 +41,27 @@ from ._events import (
 from ._open import open_actor as open_actor, open_supervisor as open_supervisor
 from .actor import (
     Actor as Actor,
-    ActorRef as ActorRef,
-    ActorState as ActorState,
-    ActorStatistics as ActorStatistics,
     IgnoreStart as IgnoreStart,
     NotSent as NotSent,
-    PendingCall as PendingCall,
     Shutdown as Shutdown,
     StopActor as StopActor,
 )
 from .mailbox import Call as Call, Message as Message, OverflowPolicy as OverflowPolicy
-from .supervisor import (
-    AutoShutdown as AutoShutdown,
+from .ref import (
+    ActorRef as ActorRef,
+    ActorState as ActorState,
+    ActorStatistics as ActorStatistics,
     ChildInfo as ChildInfo,
     ChildrenCount as ChildrenCount,
-    ChildSpec as ChildSpec,
+    PendingCall as PendingCall,
     RestartType as RestartType,
+    SupervisorRef as SupervisorRef,
+)
+from .supervisor import (
+    AutoShutdown as AutoShutdown,
+    ChildSpec as ChildSpec,
     Strategy as Strategy,
     Supervisor as Supervisor,
-    SupervisorRef as SupervisorRef,
 )
 
 # For the layers above; not public.

@@ -19,16 +19,18 @@ from .._errors import ActorCrashed, ActorStopped
 from .._flavor import check_flavor
 from ._circles import current_sender, expect, is_bounded
 from ._events import EventHub
-from .actor import Incarnation, Record, check_actor, failure_of, not_started, stop
+from .actor import Incarnation, check_actor, stop
 from .mailbox import MAILBOX_SIZE, Mailbox, OverflowPolicy, check_mailbox
-from .supervisor import Supervisor, SupervisorRef, ref_to
+from .ref import Record, SupervisorRef, failure_of, not_started, ref_to
+from .supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from .._backoff import Backoff
     from ._events import Observer
-    from .actor import Actor, ActorRef, failure_of, not_started
+    from .actor import Actor
+    from .ref import ActorRef
     from .supervisor import AutoShutdown, ChildSpec, Strategy
 
 __all__ = ["open_actor", "open_supervisor"]

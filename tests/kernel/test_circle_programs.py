@@ -13,7 +13,7 @@ from attrs import frozen
 from hypothesis import given, settings, strategies as st
 
 from mcp_actors.kernel import Actor, ActorError, ActorRef, Call, open_actor
-from mcp_actors.kernel.actor import _ref
+from mcp_actors.kernel.ref import _ref
 
 ACTORS = 3
 

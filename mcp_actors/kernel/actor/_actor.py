@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from ..._checks import is_seconds, is_whole
 from ..._collapse import without_cancelled
 from .._circles import act_for, serving
-from ._ref import ActorRef
+from ..ref import ActorRef
 from ._unknown import may_answer_none, unknown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ..mailbox import Message
-    from ._end import EndReason
-    from ._record import Record
+    from ..ref import EndReason, Record
 
 __all__ = ["Actor", "IgnoreStart", "NotSent", "StopActor"]
 

@@ -34,9 +34,8 @@ from ..._collapse import EXITS, collapse, exit_in
 from ..._errors import ActorError, ActorStartError
 from .. import _events as events
 from .._circles import places, serving
+from ..ref import Change, End, interrupted
 from ._actor import IgnoreStart, check_actor
-from ._end import End, interrupted
-from ._record import Change
 from ._requests import Requests
 
 if TYPE_CHECKING:
@@ -44,9 +43,8 @@ if TYPE_CHECKING:
 
     from .._circles import Awaited, Node
     from ..mailbox import Envelope
+    from ..ref import EndReason, Record
     from ._actor import Actor
-    from ._end import EndReason
-    from ._record import Record
 
 logger = logging.getLogger("mcp_actors.kernel")
 

@@ -38,14 +38,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from ..._collapse import EXITS
-from ..actor import CUT_SHORT, Actor, Incarnation, stop_within
+from ..actor import Actor, Incarnation, stop_within
+from ..ref import CUT_SHORT
 from ._restart import restarts_after
 from ._table import Child, make_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..actor import End, Record
+    from ..ref import End, Record
     from ._restart import ChildSpec, SupervisorPolicy
     from ._table import After
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from ..._collapse import caused_by
 from ..._errors import ActorError, ActorStartError, ChildError
 from .._circles import explain
-from ..actor import failure_text
+from ..ref import failure_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..._errors import ChildProblem
-    from ..actor import End
+    from ..ref import End
     from ._table import Child
 
 

@@ -27,13 +27,14 @@ from ..._collapse import caused_by
 from ..._errors import RestartLimitReached
 from ..._suspend import sleep_through_suspend
 from .. import _events as events
-from ..actor import CUT_SHORT, failure_text
+from ..ref import CUT_SHORT, failure_text
 from ._restart import RestartBudget, affected, plan_restart, restarts_after, shuts_down
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..actor import End, Incarnation
+    from ..actor import Incarnation
+    from ..ref import End
     from ._children import Children
     from ._restart import SupervisorPolicy
     from ._table import Child

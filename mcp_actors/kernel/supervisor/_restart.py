@@ -13,17 +13,18 @@ from ..._backoff import Backoff
 from ..._checks import is_seconds, is_whole
 from ..actor import Shutdown
 from ..mailbox import MAILBOX_SIZE, OverflowPolicy, check_mailbox
+from ..ref import RestartType, Spec
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from attrs import Attribute
 
-    from ..actor import Actor, EndReason
+    from ..actor import Actor
+    from ..ref import EndReason
 
-__all__ = ["AutoShutdown", "ChildSpec", "RestartBudget", "RestartType", "Strategy"]
+__all__ = ["AutoShutdown", "ChildSpec", "RestartBudget", "Strategy"]
 
-RestartType = Literal["permanent", "transient", "temporary"]
 Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
 AutoShutdown = Literal["never", "any_significant", "all_significant"]
 
@@ -69,7 +70,7 @@ def _check_significant(spec: ChildSpec, _: Attribute[bool], value: object) -> No
 
 
 @frozen
-class ChildSpec:
+class ChildSpec(Spec):
     """A child, as its supervisor is configured to run it.
 
     Attributes:

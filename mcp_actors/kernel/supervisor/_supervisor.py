@@ -20,11 +20,10 @@ from ..._backoff import Backoff
 from ..._collapse import first_of
 from ..._errors import ActorStartError
 from .._circles import find_circle, serving
-from ..actor import CUT_SHORT, Actor
+from ..actor import Actor
 from ..mailbox import Envelope, Reply, error, value
-from ._children import Children
-from ._errors import change_deadlocks, change_refused, start_cut_short, start_failed, stopping_itself
-from ._messages import (
+from ..ref import (
+    CUT_SHORT,
     ChildChange,
     CountChildren,
     DeleteChild,
@@ -34,6 +33,8 @@ from ._messages import (
     WhichChildren,
     ref_to,
 )
+from ._children import Children
+from ._errors import change_deadlocks, change_refused, start_cut_short, start_failed, stopping_itself
 from ._recovery import Recovery
 from ._restart import SupervisorPolicy, check_specs
 from ._table import Child, count
@@ -41,7 +42,8 @@ from ._table import Child, count
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from ..actor import ActorRef, End, Incarnation
+    from ..actor import Incarnation
+    from ..ref import ActorRef, End
     from ._restart import AutoShutdown, ChildSpec, ParkRetry, Strategy
     from ._table import After
 
@@ -269,7 +271,7 @@ class Supervisor(Actor):
             case CountChildren():
                 return count(self._children.table.values())
             case StartChild(spec):
-                return await self._in_turn(partial(self._start_child, spec))
+                return await self._in_turn(partial(self._start_child, cast("ChildSpec", spec)))
             case StopChild(id, keep_mailbox):
                 return await self._stop_child(id, "open" if keep_mailbox else "closed")
             case RestartChild(id):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from attrs import define, field, frozen
+from attrs import define, field
 
-from ..actor import Record
 from ..mailbox import Mailbox
+from ..ref import ChildInfo, ChildrenCount, Record
 from ._restart import Row
 
 if TYPE_CHECKING:
@@ -16,51 +16,12 @@ if TYPE_CHECKING:
     import trio
 
     from .._events import EventHub
-    from ..actor import ActorState, Incarnation
-    from ._restart import ChildSpec, RestartType
-
-__all__ = ["ChildInfo", "ChildrenCount"]
-
+    from ..actor import Incarnation
+    from ._restart import ChildSpec
 
 After = Literal["closed", "open", "restarted", "removed"]
 """The fate of a child after its stop: its mailbox is closed; its mailbox stays open for a ``restart_child``; it is
 restarted with its group or its supervisor; or its row is removed."""
-
-
-@frozen(kw_only=True)
-class ChildInfo:
-    """One row of ``which_children``.
-
-    Attributes:
-        id: the child's id.
-        state: its state.
-        incarnation: the number of the incarnation, counted from 1; 0 before the first.
-        restart: its restart type.
-        kind: ``"worker"`` or ``"supervisor"``; a child that has never run counts as a worker.
-    """
-
-    id: str
-    state: ActorState
-    incarnation: int
-    restart: RestartType
-    kind: Literal["worker", "supervisor"]
-
-
-@frozen(kw_only=True)
-class ChildrenCount:
-    """The answer of ``count_children``.
-
-    Attributes:
-        specs: rows in the child table.
-        active: running children.
-        workers: children that are not supervisors.
-        supervisors: children that are supervisors.
-    """
-
-    specs: int
-    active: int
-    workers: int
-    supervisors: int
 
 
 @define(eq=False)

@@ -11,16 +11,16 @@ from attrs import frozen
 
 from ..._errors import ChildError
 from .._events import EVENT_BUFFER
-from ..actor import ActorRef
 from ..mailbox import Call
-from ._table import ChildInfo, ChildrenCount
+from ._child_info import ChildInfo, ChildrenCount
+from ._ref import ActorRef
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from .._events import EventStream
-    from ..actor import Record
-    from ._restart import ChildSpec
+    from ._child_info import Spec
+    from ._record import Record
 
 __all__ = ["SupervisorRef"]
 
@@ -30,7 +30,7 @@ class StartChild(Call[ActorRef]):
     """Add a child and start it."""
 
     control: ClassVar[bool] = True
-    spec: ChildSpec
+    spec: Spec
 
 
 @frozen
@@ -106,7 +106,7 @@ class SupervisorRef(ActorRef):
             )
         return ref_to(record)
 
-    async def start_child(self, spec: ChildSpec) -> ActorRef:
+    async def start_child(self, spec: Spec) -> ActorRef:
         """Add a child at the end of the table and start it.
 
         **Cancellation**: a change that has not begun is not made; one that has begun continues without its caller.
