@@ -11,7 +11,8 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import open_servers
-from mcp_actors.servers.requests._progress import MAX_CHARACTERS, MAX_WAITING, ProgressFeed
+from mcp_actors.servers.basics import MAX_WAITING
+from mcp_actors.servers.requests._progress import MAX_CHARACTERS, ProgressFeed
 
 from .groups import server
 from .links import text_of
@@ -97,12 +98,13 @@ async def test_of_more_notices_than_may_wait_the_oldest_are_dropped() -> None:
     feed = ProgressFeed("a", slow)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(feed.run)
-        await feed.put(0, None, None)
+        feed.notify(0, None, None)
         await wait_all_tasks_blocked()
         for number in range(1, MAX_WAITING + 11):
-            await feed.put(number, None, None)
+            feed.notify(number, None, None)
         gate.set()
-        await feed.finish()
+        await feed.wait_idle()
+        nursery.cancel_scope.cancel("all was delivered")
     assert seen == [0, *range(11, MAX_WAITING + 11)]
 
 
@@ -117,12 +119,13 @@ async def test_messages_of_notifications_that_wait_take_no_more_than_a_bound_of_
     feed = ProgressFeed("a", slow)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(feed.run)
-        await feed.put(0, None, None)
+        feed.notify(0, None, None)
         await wait_all_tasks_blocked()
         for number in range(1, 7):
-            await feed.put(number, None, "x" * (MAX_CHARACTERS // 2))
+            feed.notify(number, None, "x" * (MAX_CHARACTERS // 2))
         gate.set()
-        await feed.finish()
+        await feed.wait_idle()
+        nursery.cancel_scope.cancel("all was delivered")
     assert seen == [0, 5, 6]
 
 

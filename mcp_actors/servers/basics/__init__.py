@@ -1,4 +1,4 @@
-"""Helpers without knowledge of servers: background tasks, time slices, traces, error texts.
+"""Helpers without knowledge of servers: tasks, feeds, time slices, traces, texts.
 
 Every room may come in. This one imports nothing of `servers`.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ._background import Background as Background, open_background as open_background
 from ._closing import ClosingOrder as ClosingOrder
+from ._feed import MAX_WAITING as MAX_WAITING, Feed as Feed
 from ._problems import problem_of as problem_of
 from ._request_trace import (
     ConnectionOver as ConnectionOver,
@@ -17,9 +18,11 @@ from ._request_trace import (
 from ._time_slice import TimeSlice as TimeSlice
 
 __all__ = [
+    "MAX_WAITING",
     "Background",
     "ClosingOrder",
     "ConnectionOver",
+    "Feed",
     "RequestTrace",
     "TimeSlice",
     "current_trace",

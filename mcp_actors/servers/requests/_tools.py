@@ -124,7 +124,7 @@ class CallTool(Request[CallToolResult]):
             if self.deadline is not None:
                 self.deadline.renew()
             if feed is not None:
-                await feed.put(progress, total, message)
+                feed.notify(progress, total, message)
 
         if feed is None:
             return await call(progress_callback=notice)
@@ -134,7 +134,7 @@ class CallTool(Request[CallToolResult]):
             if self.deadline is not None:
                 self.deadline.suspend()  # the server has answered; a slow callback must not make it time out
             with trio.move_on_after(LAST_NOTICES):
-                await feed.finish()
+                await feed.wait_idle()
             return result
 
     def _needs_a_task(self, record: ServerRecord) -> bool:

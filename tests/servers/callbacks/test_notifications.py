@@ -15,7 +15,8 @@ from trio.testing import wait_all_tasks_blocked
 from mcp_actors import Callbacks, ConnectionLost, InProcess, ServerConfig, open_servers
 from mcp_actors.config import CallbackContext
 from mcp_actors.servers import ServerRef
-from mcp_actors.servers.connection.callbacks._feed import MAX_BYTES, MAX_WAITING, NotificationFeed
+from mcp_actors.servers.basics import MAX_WAITING
+from mcp_actors.servers.connection.callbacks._notifications import MAX_BYTES, NotificationFeed
 
 from ...messages import Said
 from ..asking import ERAS, Era, Heard, asking, call, log, until
@@ -158,17 +159,17 @@ async def test_the_oldest_notifications_for_a_slow_callback_are_dropped_and_that
     heard: list[int] = []
     gate = trio.Event()
 
-    async def slow(notice: int, context: object) -> None:
-        heard.append(notice)
+    async def slow(arrived: tuple[int, object]) -> None:
+        heard.append(arrived[0])
         await gate.wait()
 
     feed = NotificationFeed("a", "logging", slow)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(feed.run)
-        feed.put(0)
+        feed.hear(0)
         await wait_all_tasks_blocked()
         for number in range(1, MAX_WAITING + 11):
-            feed.put(number)
+            feed.hear(number)
         gate.set()
         await feed.wait_idle()
         nursery.cancel_scope.cancel("all was heard")
@@ -183,8 +184,8 @@ async def test_waiting_notifications_take_a_limited_amount_of_memory(caplog: pyt
     heard: list[int] = []
     gate = trio.Event()
 
-    async def slow(notification: LoggingMessageNotification, context: object) -> None:
-        heard.append(notification.params.data["number"])
+    async def slow(arrived: tuple[LoggingMessageNotification, object]) -> None:
+        heard.append(arrived[0].params.data["number"])
         await gate.wait()
 
     def told(number: int, size: int) -> LoggingMessageNotification:
@@ -194,12 +195,12 @@ async def test_waiting_notifications_take_a_limited_amount_of_memory(caplog: pyt
     feed = NotificationFeed("a", "logging", slow)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(feed.run)
-        feed.put(told(0, 1))
+        feed.hear(told(0, 1))
         await wait_all_tasks_blocked()
         for number in range(1, 11):
-            feed.put(told(number, MAX_BYTES // 4))
-        feed.put(told(11, MAX_BYTES))
-        feed.put(told(12, 1))
+            feed.hear(told(number, MAX_BYTES // 4))
+        feed.hear(told(11, MAX_BYTES))
+        feed.hear(told(12, 1))
         gate.set()
         await feed.wait_idle()
         nursery.cancel_scope.cancel("all was heard")

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import logging
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from mcp.types import LoggingMessageNotification
 
+from ...._json_walk import measured
 from ....config import CallbackContext
+from ...basics import MAX_WAITING, Feed
 from ...record import Flooded, NotificationsMissed
-from ._feed import NotificationFeed
 from ._meter import NotificationMeter
 from ._tasks import TookTooLong
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from contextvars import Context
-
-    from mcp.client.session import IncomingMessage
 
     from ...record import ServerRecord
     from ._tasks import CallbackTasks
@@ -29,6 +28,45 @@ logger = logging.getLogger("mcp_actors.servers")
 
 LAST_NOTIFICATIONS: Final = 1.0
 """Seconds to wait for the delivery of earlier notifications when a connection ends. They may say why a server died."""
+
+MAX_BYTES: Final = 8 * 1024 * 1024
+"""Approximate bytes of the notifications that may wait for a slow callback. Ordinary ones take a thousandth of it."""
+
+
+class NotificationFeed(Feed[tuple[Any, Context]]):
+    """Queues notifications, and delivers them in a task of its own.
+
+    Args:
+        server: the name of the server.
+        kind: the kind of the callback, for messages.
+        deliver: delivers a notification, in the context in which it arrived. It handles its own exceptions.
+
+    Attributes:
+        dropped: the number of dropped notifications.
+    """
+
+    def __init__(self, server: str, kind: str, deliver: Callable[[tuple[Any, Context]], Awaitable[None]]) -> None:
+        self.dropped = 0
+        self._server = server
+        self._kind = kind
+        super().__init__(deliver, max_size=MAX_BYTES, on_drop=self._drop)
+
+    def hear(self, notification: Any) -> None:
+        """Queue a notification."""
+        size, _, _ = measured(notification, MAX_BYTES)
+        self.put((notification, copy_context()), size)
+
+    def _drop(self) -> None:
+        self.dropped += 1
+        if self.dropped == 1:
+            logger.warning(
+                "server %r: the %s callback is too slow, so its oldest notifications are dropped (limit: %d waiting "
+                "notifications, %d bytes); make the callback faster",
+                self._server,
+                self._kind,
+                MAX_WAITING,
+                MAX_BYTES,
+            )
 
 
 class Notifications:
@@ -45,10 +83,24 @@ class Notifications:
         self._callbacks = record.callbacks
         self._tasks = tasks
         self._meter = NotificationMeter(record.config.limits.max_notifications)
-        self._logs = self._feed("logging", self._log) if self._callbacks.logging is not None else None
-        self._messages = self._feed("message", self._pass_on) if self._callbacks.message is not None else None
+        self._logs = self._feed("logging", self._callbacks.logging, lambda message: message.params)
+        self._messages = self._feed("message", self._callbacks.message, lambda message: message)
 
-    def _feed(self, kind: str, deliver: Callable[[Any, Context], Awaitable[None]]) -> NotificationFeed:
+    def _feed(
+        self,
+        kind: str,
+        fn: Callable[[CallbackContext, Any], Awaitable[None]] | None,
+        argument: Callable[[Any], Any],
+    ) -> NotificationFeed | None:
+        """Start the feed of a callback, whose second argument is made from the message; None without a callback."""
+        if fn is None:
+            return None
+
+        async def deliver(arrived: tuple[Any, Context]) -> None:
+            message, context = arrived
+            about = CallbackContext(server=self._server, meta=getattr(getattr(message, "params", None), "meta", None))
+            await self._call(kind, lambda: fn(about, argument(message)), context)
+
         feed = NotificationFeed(self._server, kind, deliver)
         self._tasks.background.start_soon(feed.run, name=f"{self._server}:{kind}")
         return feed
@@ -62,9 +114,9 @@ class Notifications:
                 self._flooded()
             return
         if self._logs is not None and isinstance(message, LoggingMessageNotification):
-            self._logs.put(message)
+            self._logs.hear(message)
         if self._messages is not None:
-            self._messages.put(message)
+            self._messages.hear(message)
 
     def _flooded(self) -> None:
         has_callbacks = self._logs is not None or self._messages is not None
@@ -86,28 +138,15 @@ class Notifications:
                 if feed is not None:
                     await feed.wait_idle()
 
-    async def _log(self, message: LoggingMessageNotification, context: Context) -> None:
-        fn = self._callbacks.logging
-        assert fn is not None
-        about = CallbackContext(server=self._server, meta=message.params.meta)
-        await self._call("logging", lambda: fn(about, message.params), context)
-
-    async def _pass_on(self, message: IncomingMessage, context: Context) -> None:
-        fn = self._callbacks.message
-        assert fn is not None
-        about = CallbackContext(server=self._server, meta=getattr(getattr(message, "params", None), "meta", None))
-        await self._call("message", lambda: fn(about, message), context)
-
     async def _call(self, kind: str, call: Callable[[], Awaitable[None]], context: Context) -> None:
         try:
             await self._tasks.call(kind, call, context)
         except TookTooLong:
-            seconds = self._callbacks.timeout
             logger.error(
                 "server %r: the %s callback timed out after %g s; raise Callbacks(timeout=…) if that is expected",
                 self._server,
                 kind,
-                seconds,
+                self._callbacks.timeout,
             )
         except Exception:
             logger.exception("server %r: the %s callback raised; the connection goes on", self._server, kind)
