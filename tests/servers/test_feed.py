@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors.servers.basics import Feed
 
@@ -22,6 +23,7 @@ async def running_feed() -> AsyncIterator[tuple[Feed[int], list[int]]]:
     feed = Feed(deliver, max_size=100)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(feed.run)
+        await wait_all_tasks_blocked()
         yield feed, delivered
         nursery.cancel_scope.cancel("the test is over")
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 from typing import TYPE_CHECKING, Final, TypedDict
 
 import trio
@@ -25,8 +24,9 @@ from mcp.types import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 from ...._backoff import Backoff
 from ...._errors import HttpStatusError
 from ...basics import ConnectionOver, open_trace, problem_of
-from ...policy import asked_to_wait, is_modern, is_transient
+from ...policy import is_modern, is_transient
 from ...record import Incoming, NotificationsMissed
+from ._retrying import keep_trying
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ RECONNECT_BACKOFF: Final = Backoff(first=0.1, initial=1.0, maximum=60.0, jitter=
 """Seconds from the end of a stream to the next."""
 
 LASTING: Final = 30.0
-"""Seconds after which a stream counts as stable: its end starts the back-off anew."""
+"""Seconds after which a stream counts as stable: the next one is opened at once, and the back-off starts anew."""
 
 REFUSALS: Final = (METHOD_NOT_FOUND, INVALID_REQUEST, INVALID_PARAMS)
 """Error codes of a server that does not support the stream."""
@@ -92,7 +92,6 @@ class ChangeStream:
     on_gone: Callable[[ConnectionOver], None]
     _opened: trio.Event = field(factory=trio.Event, init=False)
     _listed: bool = field(default=False, init=False)
-    _opened_at: float = field(default=math.inf, init=False)
 
     async def begin(self) -> None:
         """Start the task, and wait for the stream for at most `HEAD_START`."""
@@ -102,41 +101,35 @@ class ChangeStream:
         self._listed = True
 
     async def _run(self) -> None:
-        ends = 0
-        while True:
-            trace, self._opened_at = open_trace(), math.inf
-            error: Exception | None = None
-            try:
-                await self._consume()
-            except Exception as exc:
-                error = trace.failure or exc
-            self._opened.set()  # also if it was never opened: then `begin` has nothing to wait for
-            if isinstance(error, ConnectionOver):
-                self.on_gone(error)
-            if error is not None and _is_refusal(error):
-                logger.debug(
-                    "server %r: does not support a stream of notifications: %s", self.server, problem_of(error)
-                )
-                return
-            ends = 1 if trio.current_time() - self._opened_at >= LASTING else ends + 1
-            delay = max(RECONNECT_BACKOFF.delay(ends, random=random.random), asked_to_wait(error))
-            logger.debug(
-                "server %r: stream of notifications ended (%s); opening it again in %.3g s",
-                self.server,
-                problem_of(error) if error is not None else "closed by the server",
-                delay,
-            )
-            await trio.sleep(delay)
+        while await keep_trying(self._consume, RECONNECT_BACKOFF, self._describe, level=logging.DEBUG):
+            pass
 
     async def _consume(self) -> None:
-        """Open a stream and consume it until it ends."""
-        async with self.client.listen(**self.lists) as stream:
-            self._opened_at = trio.current_time()
-            if self._listed:
-                self.incoming.listeners.tell(NotificationsMissed())
-            self._opened.set()
-            async for _ in stream:
-                pass
+        """Open a stream and consume it until it ends; raise the reason unless it was stable."""
+        trace, opened_at = open_trace(), math.inf
+        error: Exception = SubscriptionLost("closed by the server")
+        try:
+            async with self.client.listen(**self.lists) as stream:
+                opened_at = trio.current_time()
+                if self._listed:
+                    self.incoming.listeners.tell(NotificationsMissed())
+                self._opened.set()
+                async for _ in stream:
+                    pass
+        except Exception as exc:
+            error = trace.failure or exc
+        self._opened.set()  # also if it was never opened: then `begin` has nothing to wait for
+        if isinstance(error, ConnectionOver):
+            self.on_gone(error)
+        if trio.current_time() - opened_at < LASTING:
+            raise error
+
+    def _describe(self, error: Exception, delay: float) -> str | None:
+        problem = problem_of(error)
+        if _is_refusal(error):
+            logger.debug("server %r: does not support a stream of notifications: %s", self.server, problem)
+            return None
+        return f"server {self.server!r}: stream of notifications ended ({problem}); opening it again in {delay:.3g} s"
 
 
 def _is_refusal(error: Exception) -> bool:

@@ -12,7 +12,6 @@ state of the server.
 from __future__ import annotations
 
 import logging
-import random
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVarTuple
@@ -29,7 +28,7 @@ from mcp.types import (
 )
 
 from ...._backoff import Backoff
-from ...._errors import ActorCrashed, ActorError, ActorStopped, LimitExceeded, MailboxFull, NotSupported
+from ...._errors import ActorError, LimitExceeded, MailboxFull, NotSupported
 from ....config import mask_url
 from ...basics import problem_of
 from ...policy import is_modern, is_transient
@@ -37,6 +36,7 @@ from ...record import require
 from ...requests import Request, request_internally
 from ._notifications import lists_that_change
 from ._resource_stream import ResourceStream
+from ._retrying import keep_trying
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -293,29 +293,23 @@ class Connection:
 
     async def _renew(self, subscription: Subscription, failures: int) -> None:
         """Subscribe again, until that succeeds or is refused for good."""
-        while subscription in self.record.subscriptions:
-            if failures:
-                await trio.sleep(RESUBSCRIBE_BACKOFF.delay(failures, random=random.random))
-            try:
+
+        async def attempt() -> None:
+            if subscription in self.record.subscriptions:
                 async with self._renewals:
                     await request_internally(self.record, self.actor, Subscribe(subscription))
-            except (ActorCrashed, ActorStopped):
-                return  # the connection has ended
-            except Exception as exc:
-                failures += 1
-                if subscription in self.record.subscriptions and self._is_final(exc):
-                    subscription.fail(exc)
-                    return
-            else:
-                return
 
-    def _is_final(self, error: Exception) -> bool:
-        """Log a failed renewal. Return True if the subscription cannot be renewed at all."""
-        final = isinstance(error, MCPError | NotSupported) and not is_transient(error)
-        then = "its subscriber gets this error" if final else "it will be tried again"
-        name, problem = self.record.config.name, problem_of(error)
-        logger.warning("server %r: a subscription was not renewed: %s; %s", name, problem, then)
-        return final
+        def describe(error: Exception, _: float) -> str | None:
+            if subscription not in self.record.subscriptions:
+                return None
+            message = f"server {self.record.config.name!r}: a subscription was not renewed: {problem_of(error)}"
+            if isinstance(error, MCPError | NotSupported) and not is_transient(error):
+                logger.warning("%s; its subscriber gets this error", message)
+                subscription.fail(error)
+                return None
+            return f"{message}; it will be tried again"
+
+        await keep_trying(attempt, RESUBSCRIBE_BACKOFF, describe, failures=failures)
 
     def _start(self, fn: Callable[[*Args], Awaitable[None]], *args: *Args) -> None:
         self.tasks.start_soon(fn, *args, name=f"{self.record.config.name}:subscription")

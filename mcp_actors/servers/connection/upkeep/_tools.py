@@ -15,27 +15,23 @@ The delay between a notification and the request (`Pace`) is the longest of thes
 
 from __future__ import annotations
 
-import logging
 import math
-import random
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
 from attrs import define, field
 
 from ...._backoff import Backoff
-from ...._errors import ActorCrashed, ActorStopped
 from ...basics import problem_of
-from ...policy import asked_to_wait
 from ...requests import ListTools, request_internally
+from ._retrying import keep_trying
 
 if TYPE_CHECKING:
     from ....kernel import ActorRef
     from ...record import ServerRecord
 
 __all__ = ["keep_refreshed"]
-
-logger = logging.getLogger("mcp_actors.servers")
 
 SETTLE: Final = Backoff(first=0.1, initial=0.2, maximum=2.0)
 """Seconds from a notification to the request. Servers send several at once, and a change seldom has one step only. Each
@@ -86,27 +82,31 @@ class Pace:
 
 async def keep_refreshed(record: ServerRecord, actor: ActorRef) -> None:
     """List the tools whenever they are stale, until the connection ends."""
-    catalog, pace, failures = record.catalog, Pace(), 0
-    while True:
-        await catalog.wait_stale()
-        await trio.sleep(pace.delay(trio.current_time()))
-        if not catalog.is_stale():
-            continue  # a caller has listed them meanwhile
+
+    def describe(error: Exception, delay: float) -> str:
+        return (
+            f"server {record.config.name!r}: its tools have changed, but tools/list failed: {problem_of(error)}; the "
+            f"catalogue keeps the last list, and the request is repeated in {delay:.3g} s"
+        )
+
+    refresh = partial(_refresh, record, actor, Pace())
+    while await keep_trying(refresh, AFTER_FAILURE, describe):
+        pass
+
+
+async def _refresh(record: ServerRecord, actor: ActorRef, pace: Pace) -> None:
+    """Wait until the tools are stale, and list them once."""
+    catalog = record.catalog
+    await catalog.wait_stale()
+    await trio.sleep(pace.delay(trio.current_time()))
+    if catalog.is_stale():  # else a caller has listed them meanwhile
         asked, known = trio.current_time(), catalog.answers
-        try:
-            await _refresh(record, actor)
-        except (ActorCrashed, ActorStopped):
-            return  # the connection has ended
-        except Exception as exc:
-            failures += 1
-            await trio.sleep(_log_failure(record, exc, failures))
-        else:
-            failures = 0
-            news = catalog.answers != known
-            pace.answered(asked, trio.current_time(), overtaken=catalog.is_stale(), news=news)
+        await _list(record, actor)
+        news = catalog.answers != known
+        pace.answered(asked, trio.current_time(), overtaken=catalog.is_stale(), news=news)
 
 
-async def _refresh(record: ServerRecord, actor: ActorRef) -> None:
+async def _list(record: ServerRecord, actor: ActorRef) -> None:
     """List the tools once, within ``request_timeout``, or within ``connect_timeout`` if that is unlimited."""
     config, bound = record.config, math.inf
     if config.request_timeout is None and config.connect_timeout is not None:
@@ -115,17 +115,3 @@ async def _refresh(record: ServerRecord, actor: ActorRef) -> None:
         await request_internally(record, actor, ListTools())
         return
     raise TimeoutError(f"tools/list timed out after {bound:g} s (connect_timeout)")
-
-
-def _log_failure(record: ServerRecord, error: Exception, failures: int) -> float:
-    """Log a failed refresh, and return the seconds to wait before the next."""
-    delay = max(AFTER_FAILURE.delay(failures, random=random.random), asked_to_wait(error))
-    logger.log(
-        logging.WARNING if failures == 1 else logging.DEBUG,
-        "server %r: its tools have changed, but tools/list failed: %s; the catalogue keeps the last list, and the "
-        "request is repeated in %.3g s",
-        record.config.name,
-        problem_of(error),
-        delay,
-    )
-    return delay
