@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["AsyncioActorRef", "AsyncioServerGroup", "AsyncioServerRef", "AsyncioSupervisorRef", "view_of"]
 
 T = TypeVar("T")
+R = TypeVar("R", bound="AsyncioActorRef")
 
 
 class AsyncioActorRef(View[ActorRef]):
@@ -47,6 +48,11 @@ class AsyncioActorRef(View[ActorRef]):
     def name(self) -> str:
         """The actor's name."""
         return self._target.name
+
+    @property
+    def path(self) -> str:
+        """Its name after those of the supervisors above it, like `mcp_actors.kernel.ActorRef.path`."""
+        return self._target.path
 
     @property
     def state(self) -> ActorState:
@@ -82,9 +88,27 @@ class AsyncioSupervisorRef(AsyncioActorRef):
 
     _target: SupervisorRef
 
-    def child(self, id: str) -> AsyncioActorRef:
-        """Return the reference to a child by its id, like `mcp_actors.kernel.SupervisorRef.child`."""
-        return view_of(self._bridge, self._target.child(id))
+    @overload
+    def child(self, id: str) -> AsyncioActorRef: ...
+    @overload
+    def child(self, id: str, kind: type[R]) -> R: ...
+    def child(self, id: str, kind: type[AsyncioActorRef] = AsyncioActorRef) -> AsyncioActorRef:
+        """Return the reference to a child, like `mcp_actors.kernel.SupervisorRef.child`.
+
+        Give `AsyncioSupervisorRef` as ``kind`` for a child that must be a supervisor.
+        """
+        return view_of(self._bridge, self._target.child(id, _on_trio(kind)))
+
+    @overload
+    def find(self, path: str) -> AsyncioActorRef: ...
+    @overload
+    def find(self, path: str, kind: type[R]) -> R: ...
+    def find(self, path: str, kind: type[AsyncioActorRef] = AsyncioActorRef) -> AsyncioActorRef:
+        """Return the reference to an actor below this supervisor, like `mcp_actors.kernel.SupervisorRef.find`.
+
+        For ``kind`` see `child`.
+        """
+        return view_of(self._bridge, self._target.find(path, _on_trio(kind)))
 
     async def start_child(self, spec: ChildSpec) -> AsyncioActorRef:
         """Add a child at the end of the table and start it, like `mcp_actors.kernel.SupervisorRef.start_child`."""
@@ -237,6 +261,10 @@ class AsyncioServerGroup(View[ServerGroup], Mapping[str, AsyncioServerRef]):
     reconnect: Final = async_view(ServerGroup.reconnect)
     wait_ready: Final = async_view(ServerGroup.wait_ready)
     watch_events: Final = stream_view(ServerGroup.watch_events)
+
+
+def _on_trio(kind: type[AsyncioActorRef]) -> type[ActorRef]:
+    return SupervisorRef if issubclass(kind, AsyncioSupervisorRef) else ActorRef
 
 
 @overload

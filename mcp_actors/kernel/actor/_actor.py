@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from ..._checks import is_seconds, is_whole
 from ..._collapse import without_cancelled
 from .._circles import act_for, serving
-from ..ref import ActorRef
+from ..ref import ActorRef, SupervisorRef
 from ._unknown import may_answer_none, unknown
 
 if TYPE_CHECKING:
@@ -144,6 +144,16 @@ class Actor(ABC):
     def ref(self) -> ActorRef:
         """The reference to this actor, for others."""
         return ActorRef(self._current.record)
+
+    @property
+    def supervisor(self) -> SupervisorRef | None:
+        """The reference to its supervisor, and so to its neighbors; None for the actor that `open_actor` runs.
+
+        While the supervisor starts or stops this actor, in ``running()``, it makes no changes; see
+        ``SupervisorRef.child`` and ``find`` for what needs no message.
+        """
+        parent = self._current.record.parent
+        return None if parent is None else SupervisorRef(parent)
 
     def stop(self, reason: Literal["normal", "shutdown"] = "normal") -> None:
         """End this incarnation without a failure. Any task of the actor's own tree may call this."""

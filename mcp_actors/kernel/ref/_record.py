@@ -67,6 +67,7 @@ class Record:
         reentrant: True if its handlers may call it; see `Actor.reentrant`. Set by each incarnation.
         in_flight: the envelopes that are being handled; empty between incarnations.
         children: for a supervisor, the records of its children by id, which outlive its incarnations too.
+        parent: the record of its supervisor; None for the actor that a block has opened.
     """
 
     __slots__ = (
@@ -80,11 +81,12 @@ class Record:
         "killed",
         "mailbox",
         "name",
+        "parent",
         "reentrant",
         "state",
     )
 
-    def __init__(self, name: str, mailbox: Mailbox, hub: EventHub) -> None:
+    def __init__(self, name: str, mailbox: Mailbox, hub: EventHub, parent: Record | None = None) -> None:
         self.name: str = name
         self.mailbox: Mailbox = mailbox
         self.hub: EventHub = hub
@@ -95,6 +97,7 @@ class Record:
         self.reentrant: bool = False
         self.in_flight: set[Envelope] = set()
         self.children: dict[str, Record] | None = None
+        self.parent: Record | None = parent
         self._run = trio.lowlevel.current_trio_token()
         self._change = Change()
 
@@ -105,6 +108,15 @@ class Record:
             return trio.lowlevel.current_trio_token() is self._run
         except RuntimeError:  # another thread, or asyncio
             return False
+
+    @property
+    def path(self) -> str:
+        """The names from the actor that a block has opened down to this one."""
+        names, above = [self.name], self.parent
+        while above is not None:
+            names.append(above.name)
+            above = above.parent
+        return "/".join(reversed(names))
 
     def become(self, state: ActorState) -> None:
         """Set the state, and wake the tasks that wait for a change."""

@@ -87,6 +87,15 @@ class ActorRef:
         return self._record.name
 
     @property
+    def path(self) -> str:
+        """Its name after those of the supervisors above it: ``"house/heating/pump"``.
+
+        It begins with the name given to `open_supervisor` or `open_actor`; the part after that is for
+        `SupervisorRef.find`.
+        """
+        return self._record.path
+
+    @property
     def state(self) -> ActorState:
         """``starting, running, backoff, stopping, stopped`` or ``failed``."""
         return self._record.state

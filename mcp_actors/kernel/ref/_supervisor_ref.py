@@ -5,7 +5,7 @@ All of them take the control lane, because a supervisor has no other work than i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar, overload
 
 from attrs import frozen
 
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from .._events import EventStream
-    from ._child_info import Spec
+    from ._child_info import Spec as ChildSpec  # what it always is
     from ._record import Record
 
 __all__ = ["SupervisorRef"]
+
+R = TypeVar("R", bound=ActorRef)
 
 
 @frozen
@@ -30,7 +32,7 @@ class StartChild(Call[ActorRef]):
     """Add a child and start it."""
 
     control: ClassVar[bool] = True
-    spec: Spec
+    spec: ChildSpec
 
 
 @frozen
@@ -87,13 +89,23 @@ class SupervisorRef(ActorRef):
 
     __slots__ = ()
 
-    def child(self, id: str) -> ActorRef:
+    @overload
+    def child(self, id: str) -> ActorRef: ...
+    @overload
+    def child(self, id: str, kind: type[R]) -> R: ...
+    def child(self, id: str, kind: type[ActorRef] = ActorRef) -> ActorRef:
         """Return the reference to a child. It stays valid across restarts.
 
-        Synchronous; no message is sent. For a child that is a supervisor itself this is a `SupervisorRef`.
+        Synchronous; no message is sent. For a child that is a supervisor itself this is a `SupervisorRef`, once the
+        child has been started for the first time.
+
+        Args:
+            id: the child's id.
+            kind: `SupervisorRef` for a child that must be a supervisor: its methods are known to a type checker then.
 
         Raises:
             ChildError: the child was not found (``reason="not_found"``).
+            TypeError: the child is not of this kind.
         """
         record = (self._record.children or {}).get(id)
         if record is None:
@@ -104,9 +116,38 @@ class SupervisorRef(ActorRef):
                 actor=self.name,
                 reason="not_found",
             )
-        return ref_to(record)
+        found = ref_to(record)
+        if not isinstance(found, kind):
+            raise TypeError(
+                f"supervisor {self.name!r}: child {id!r} is not a supervisor, or has never been started; check the id, "
+                "or wait until it has started"
+            )
+        return found
 
-    async def start_child(self, spec: Spec) -> ActorRef:
+    @overload
+    def find(self, path: str) -> ActorRef: ...
+    @overload
+    def find(self, path: str, kind: type[R]) -> R: ...
+    def find(self, path: str, kind: type[ActorRef] = ActorRef) -> ActorRef:
+        """Return the reference to an actor below this supervisor: ``find("heating/pump")``.
+
+        Synchronous; no message is sent. An id that contains a ``/`` is found by `child` only.
+
+        Args:
+            path: the ids on the way to it, from a child of this supervisor on, separated by ``/``.
+            kind: as for `child`.
+
+        Raises:
+            ChildError: an id on the way was not found (``reason="not_found"``).
+            TypeError: an actor on the way is not a supervisor, or the last one is not of this kind.
+        """
+        *way, last = path.split("/")
+        supervisor = self
+        for id in way:
+            supervisor = supervisor.child(id, SupervisorRef)
+        return supervisor.child(last, kind)
+
+    async def start_child(self, spec: ChildSpec) -> ActorRef:
         """Add a child at the end of the table and start it.
 
         **Cancellation**: a change that has not begun is not made; one that has begun continues without its caller.

@@ -97,7 +97,7 @@ class Children:
 
     def add(self, spec: ChildSpec, record: Record | None = None) -> Child:
         """Append a row, with a new record unless one is given."""
-        record = record or make_record(spec, self._life.record.hub)
+        record = record or make_record(spec, self._life.record)
         self._records[spec.id] = record
         child = self.table[spec.id] = Child(spec, record)
         return child

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     import trio
 
-    from .._events import EventHub
     from ..actor import Incarnation
     from ._restart import ChildSpec
 
@@ -129,9 +128,9 @@ def _close_tree(record: Record, why: str) -> None:
                 below.note_stopped()
 
 
-def make_record(spec: ChildSpec, hub: EventHub) -> Record:
+def make_record(spec: ChildSpec, parent: Record) -> Record:
     """Return the record of a new child."""
-    return Record(spec.id, Mailbox(spec.id, size=spec.mailbox_size, policy=spec.overflow), hub)
+    return Record(spec.id, Mailbox(spec.id, size=spec.mailbox_size, policy=spec.overflow), parent.hub, parent)
 
 
 def count(children: Iterable[Child]) -> ChildrenCount:

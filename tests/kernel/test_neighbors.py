@@ -1,0 +1,186 @@
+"""An actor finds its supervisor, its siblings, and any actor of its tree by a path."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+import pytest
+import trio
+
+from mcp_actors.kernel import (
+    ActorRef,
+    ActorStopped,
+    ChildError,
+    ChildSpec,
+    Supervisor,
+    SupervisorRef,
+    open_actor,
+    open_supervisor,
+)
+
+from ..messages import Said
+from .actors import Do, Get, Host, hook, open_child
+from .workers import Echo, Yard, crash, nest
+
+
+def supervisor_of(host: Host) -> SupervisorRef:
+    found = host.supervisor
+    assert found is not None
+    return found
+
+
+class Keeper(Host):
+    """A host that a test can look into.
+
+    Attributes:
+        last: the object of the latest incarnation.
+    """
+
+    last: Host
+
+    def __init__(self) -> None:
+        super().__init__()
+        Keeper.last = self
+
+
+async def test_an_actor_knows_its_supervisor_and_its_siblings() -> None:
+    async with open_supervisor(ChildSpec("a", Keeper), ChildSpec("b", Host)) as supervisor:
+
+        async def ask_sibling() -> int:
+            sibling = supervisor_of(Keeper.last).child("b")
+            return await sibling.call(Get(7))
+
+        assert await supervisor.child("a").call(Do(ask_sibling)) == 7
+        assert supervisor_of(Keeper.last) == supervisor
+
+
+async def test_an_actor_of_open_actor_and_the_outermost_supervisor_have_no_supervisor() -> None:
+    host = Host()
+    async with open_actor(host, name="alone") as ref:
+        assert assert_type(host.supervisor, SupervisorRef | None) is None
+        assert ref.path == "alone"
+    made: list[Supervisor] = []
+
+    def inner() -> Supervisor:
+        made.append(Supervisor())
+        return made[0]
+
+    async with open_supervisor(ChildSpec("inner", inner), name="outer") as outer:
+        assert made[0].supervisor == outer
+        assert outer.path == "outer"
+
+
+async def test_a_path_leads_through_nested_supervisors_and_back() -> None:
+    yard = Yard()
+    async with open_supervisor(
+        nest("heating", nest("cellar", yard.spec("pump"))), yard.spec("door"), name="house"
+    ) as house:
+        pump = house.find("heating/cellar/pump")
+        assert pump.path == "house/heating/cellar/pump"
+        assert house.find("door") == house.child("door")
+        assert house.find(pump.path.removeprefix("house/")) == pump
+        assert await pump.call(Echo(1)) == 1
+
+
+async def test_an_actor_without_supervisor_above_its_door_has_a_path_of_its_own() -> None:
+    """A block that an actor opens is a tree of its own: nothing restarts it with the actor, so no path leads there."""
+
+    async def open_another() -> str:
+        async with open_supervisor(ChildSpec("inside", Host), name="other") as other:
+            assert other.find("inside").path == "other/inside"
+            return other.path
+
+    async with open_child() as supervisor:
+        assert await supervisor.child("child").call(Do(open_another)) == "other"
+
+
+async def test_the_kind_of_a_child_is_checked_and_typed(said: Said) -> None:
+    yard = Yard()
+    async with open_supervisor(nest("inner", yard.spec("a")), yard.spec("b")) as supervisor:
+        assert_type(supervisor.child("inner"), ActorRef)
+        inner = assert_type(supervisor.child("inner", SupervisorRef), SupervisorRef)
+        assert inner.child("a") == assert_type(supervisor.find("inner/a", ActorRef), ActorRef)
+        assert assert_type(supervisor.find("inner", SupervisorRef), SupervisorRef) == inner
+        supervisor.child("inner").child("a")  # type: ignore[attr-defined]  # a plain reference has no children
+        with pytest.raises(TypeError) as refused:
+            supervisor.child("b", SupervisorRef)
+        said("child is not a supervisor", str(refused.value))
+        with pytest.raises(TypeError, match="child 'b' is not a supervisor"):
+            supervisor.find("b/a")
+        with pytest.raises(TypeError, match="supervisor 'inner': child 'a' is not a supervisor"):
+            supervisor.find("inner/a", SupervisorRef)
+
+
+async def test_a_supervisor_that_has_never_run_is_not_known_as_one_yet(autojump_clock: trio.testing.MockClock) -> None:
+    yard = Yard()
+    async with open_supervisor(
+        nest("slow", yard.spec("a", 5.0)), strict=False, start_order="parallel", max_restarts=0
+    ) as supervisor:
+        assert supervisor.find("slow/a").path == "supervisor/slow/a"
+    late = ChildSpec("late", lambda: Supervisor())
+    async with open_supervisor(strict=False) as supervisor, trio.open_nursery() as nursery:
+        nursery.start_soon(supervisor.start_child, late)
+        with pytest.raises(ChildError, match="child 'late' not found; it has no children"):
+            supervisor.child("late", SupervisorRef)
+
+
+@pytest.mark.parametrize("path", ["x", "inner/x", "x/a", "", "/inner", "inner/", "inner//a", "top/inner"])
+async def test_a_wrong_path_is_an_error_that_lists_what_can_be_chosen(path: str) -> None:
+    yard = Yard()
+    async with open_supervisor(nest("inner", yard.spec("a")), name="top") as supervisor:
+        with pytest.raises(ChildError, match=r"not found; choose one of: (inner|a)$") as refused:
+            supervisor.find(path)
+        assert refused.value.reason == "not_found"
+
+
+async def test_what_was_found_stays_valid_across_restarts_of_the_supervisor_above() -> None:
+    yard = Yard()
+    async with open_supervisor(nest("inner", yard.spec("a"), max_restarts=0)) as supervisor:
+        a = supervisor.find("inner/a")
+        await crash(a)  # and with it its supervisor, which is restarted
+        assert supervisor.find("inner/a") == a
+        assert await a.call(Echo(1)) == 1
+        assert a.path == "supervisor/inner/a"
+
+
+async def test_a_deleted_child_is_found_no_more_and_keeps_its_path() -> None:
+    yard = Yard()
+    async with open_supervisor(yard.spec("a")) as supervisor:
+        a = supervisor.child("a")
+        await supervisor.stop_child("a")
+        await supervisor.delete_child("a")
+        with pytest.raises(ChildError):
+            supervisor.find("a")
+        assert a.path == "supervisor/a"
+        with pytest.raises(ActorStopped):
+            await a.call(Echo(1))
+
+
+async def test_a_path_of_a_deep_tree_needs_no_recursion() -> None:
+    spec = ChildSpec("leaf", Host)
+    for _ in range(300):
+        spec = nest("n", spec)
+    async with open_supervisor(spec) as supervisor:
+        leaf = supervisor.find("n/" * 300 + "leaf")
+        assert leaf.path.count("/") == 301
+
+
+async def test_the_supervisor_is_known_while_the_actor_starts_and_stops() -> None:
+    seen: list[str] = []
+
+    async def look() -> None:
+        seen.append(supervisor_of(Keeper.last).path)
+
+    def host() -> Host:
+        made = Keeper()
+        made.start_hook = made.stop_hook = hook(look)
+        return made
+
+    async with open_supervisor(ChildSpec("a", host)):
+        pass
+    assert seen == ["supervisor", "supervisor"]
+
+
+async def test_an_actor_that_does_not_run_has_no_supervisor() -> None:
+    with pytest.raises(RuntimeError, match="Host is not running"):
+        _ = Host().supervisor
