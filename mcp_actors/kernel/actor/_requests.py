@@ -143,7 +143,7 @@ class Requests:
             interruption: returns a new exception for each caller.
         """
         self._interruption = interruption
-        self._record.mailbox.detach(self)
+        self._record.mailbox.detach()
         # A handler that decides the end itself is about to answer by itself, for example with `NotSent` after
         # `self.fail(...)`. If it does not, `_was_cancelled` answers. An answer from here would be the first and only.
         own_slot = trio.lowlevel.current_task().parent_nursery
@@ -196,7 +196,7 @@ class Requests:
             if not envelope.message.control:
                 self.free += 1
             if self._interruption is None:
-                self._record.mailbox.feed(self)
+                self._record.mailbox.feed()
 
     async def _handle_observed(self, message: Message) -> object:
         """Run the handler, with an event before and after."""
@@ -285,7 +285,7 @@ class Requests:
         """Return an envelope that was taken and not handled to the mailbox."""
         if envelope.is_call and not envelope.open:
             return
-        if not self._record.mailbox.put_back(envelope) and not envelope.is_call:
+        if not envelope.home.put_back(envelope) and not envelope.is_call:
             self._record.note(events.DeadLetter, message=type(envelope.message).__name__)
 
     def _unhandled(self, envelope: Envelope, exc: Exception) -> None:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextvars
 import math
 from collections import OrderedDict
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
 
 import trio
@@ -51,6 +50,7 @@ class Envelope(Reply[Any]):
         message: the message.
         is_call: True for a ``call``, False for a ``tell``.
         holder: the mailbox, or the incarnation that has taken it.
+        home: the mailbox that it was sent to, and returns to if its handling has not begun.
         number: its position in the order of arrival.
         context: the sender's `contextvars` context when it sent the message.
         scope: the cancel scope around its handler, once there is one.
@@ -58,13 +58,14 @@ class Envelope(Reply[Any]):
         prune_at: the number of calls at which the answered ones are dropped.
     """
 
-    __slots__ = ("calls", "context", "holder", "is_call", "message", "number", "prune_at", "scope")
+    __slots__ = ("calls", "context", "holder", "home", "is_call", "message", "number", "prune_at", "scope")
 
     needs_all: Final = False
 
     message: Message
     is_call: bool
     holder: Holder
+    home: Mailbox
     number: int
     context: contextvars.Context
     prune_at: int
@@ -149,7 +150,7 @@ class Taker(Holder, Protocol):
 
 
 class Mailbox:
-    """Lanes of envelopes, and the incarnations that take from them. See the top of the file."""
+    """Lanes of envelopes, and the incarnation that takes from them. See the top of the file."""
 
     __slots__ = (
         "_control",
@@ -157,7 +158,7 @@ class Mailbox:
         "_last_number",
         "_queue",
         "_refusal",
-        "_takers",
+        "_taker",
         "life",
         "name",
         "policy",
@@ -174,7 +175,7 @@ class Mailbox:
         self._control: OrderedDict[Envelope, None] = OrderedDict()
         self._queue: OrderedDict[Envelope, None] = OrderedDict()
         self._entrance: OrderedDict[Envelope, None] = OrderedDict()
-        self._takers: tuple[Taker, ...] = ()
+        self._taker: Taker | None = None
         self._last_number = 0
         self._refusal: Callable[[], ActorError] | None = None
         self.life: Node | None = None
@@ -186,14 +187,13 @@ class Mailbox:
 
     def is_worked_off(self, sender: Sender) -> bool:
         """Return True if a handler other than the sender has a slot and waits for nothing: a cheap first check."""
-        return any(taker.works(sender) for taker in self._takers)
+        return self._taker is not None and self._taker.works(sender)
 
     def blockers(self) -> Sequence[Node]:
         """Return the nodes that its envelopes wait for: slots, or an incarnation that starts or has to end first."""
-        if not self._takers:
-            return [] if self.life is None else [self.life]
-        slots = [taker.slots() for taker in self._takers]
-        return list(chain(*slots)) if all(slots) else []
+        if self._taker is not None:
+            return self._taker.slots()
+        return [] if self.life is None else [self.life]
 
     # --- senders ----------------------------------------------------------------------------------------------------
 
@@ -216,16 +216,16 @@ class Mailbox:
         self.check_open()
         if not isinstance(envelope.message, Message):
             raise TypeError(_no_message(self.name, envelope.message))
+        envelope.home = self
         self._last_number = envelope.number = self._last_number + 1
         envelope.context = contextvars.copy_context()
         if envelope.message.control:
             self._put_control(envelope)
             return True
-        if not self._queue:
-            for taker in self._takers:
-                if taker.free > 0:
-                    taker.take(envelope)
-                    return True
+        taker = self._taker
+        if taker is not None and taker.free > 0 and not self._queue:
+            taker.take(envelope)
+            return True
         full = len(self._queue) >= self.size
         if full and (self.policy == "fail" or not wait):
             raise self.full()
@@ -242,8 +242,8 @@ class Mailbox:
         )
 
     def _put_control(self, envelope: Envelope) -> None:
-        if self._takers:
-            self._takers[0].take(envelope)
+        if self._taker is not None:
+            self._taker.take(envelope)
         else:
             envelope.holder = self
             self._control[envelope] = None
@@ -259,21 +259,22 @@ class Mailbox:
 
     @trio.lowlevel.enable_ki_protection
     def attach(self, taker: Taker) -> None:
-        """Add an incarnation that begins to serve, and give it the waiting envelopes."""
-        self._takers = (*self._takers, taker)
+        """Give the waiting envelopes to an incarnation that begins to serve, and later ones as it has free slots."""
+        self._taker = taker
         while self._control:
             envelope, _ = self._control.popitem(last=False)
             _take_in_context(taker, envelope)
-        self.feed(taker)
+        self.feed()
 
-    def detach(self, taker: Taker) -> None:
-        """Remove an incarnation, which takes no more envelopes."""
-        self._takers = tuple(other for other in self._takers if other is not taker)
+    def detach(self) -> None:
+        """Give the incarnation, whose end was decided, no more envelopes."""
+        self._taker = None
 
     @trio.lowlevel.enable_ki_protection
-    def feed(self, taker: Taker) -> None:
-        """Fill the free slots of an attached incarnation from the queue."""
-        while taker.free > 0 and self._queue:
+    def feed(self) -> None:
+        """Fill the free slots from the queue."""
+        taker = self._taker
+        while self._queue and taker is not None and taker.free > 0:
             envelope, _ = self._queue.popitem(last=False)
             self._move_up()
             _take_in_context(taker, envelope)

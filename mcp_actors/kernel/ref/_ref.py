@@ -159,18 +159,11 @@ class ActorRef:
         record.mailbox.put(envelope)
         if is_bounded(sender):
             return
-        circle = self._circle(sender, envelope)
+        circle = _circle(sender, envelope)
         if circle:
             envelope.withdraw()
             raise self._deadlock(circle)
         expect(sender, envelope)
-
-    def _circle(self, sender: Sender, envelope: Envelope) -> list[str]:
-        """Return the circle that keeps an envelope in the mailbox forever, or an empty list."""
-        mailbox = self._record.mailbox
-        if envelope.holder is not mailbox or mailbox.is_worked_off(sender):
-            return []
-        return find_circle(sender, mailbox)
 
     @trio.lowlevel.enable_ki_protection
     async def tell(self, message: Message) -> None:
@@ -186,16 +179,15 @@ class ActorRef:
         """
         self._check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
-        record = self._record
         envelope = Envelope(message, is_call=False)
         sender = current_sender()
-        if record.mailbox.put(envelope):
+        if self._record.mailbox.put(envelope):
             await trio.lowlevel.cancel_shielded_checkpoint()
             return
         if sender is not None and sender.busy and not is_bounded(sender):
-            if self._circle(sender, envelope):
+            if _circle(sender, envelope):
                 envelope.withdraw()
-                raise record.mailbox.full()
+                raise envelope.home.full()
             expect(sender, envelope)
         await envelope.wait()
 
@@ -257,3 +249,11 @@ class ActorRef:
             "raise max_in_flight of an actor that is called back, or, if one is starting or stopping, call it later",
             actor=self.name,
         )
+
+
+def _circle(sender: Sender, envelope: Envelope) -> list[str]:
+    """Return the circle that keeps an envelope in its mailbox forever, or an empty list."""
+    mailbox = envelope.home
+    if envelope.holder is not mailbox or mailbox.is_worked_off(sender):
+        return []
+    return find_circle(sender, mailbox)
