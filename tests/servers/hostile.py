@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from pathlib import Path
 from time import thread_time
@@ -11,6 +10,8 @@ from typing import Any, Self
 import trio
 
 from mcp_actors import ServerConfig, Stdio
+
+from ..processor_time import freeze
 
 SCRIPT = Path(__file__).with_name("hostile_server.py")
 
@@ -39,16 +40,16 @@ class LongestStep(trio.abc.Instrument):
     def __init__(self) -> None:
         self.seconds = 0.0
         self.task = ""
-        self._began = thread_time()
+        self._began = 0.0
 
     def __enter__(self) -> Self:
-        gc.freeze()
+        freeze()
+        self._began = thread_time()
         trio.lowlevel.add_instrument(self)
         return self
 
     def __exit__(self, *_: object) -> None:
         trio.lowlevel.remove_instrument(self)
-        gc.unfreeze()
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         """A task goes on."""
