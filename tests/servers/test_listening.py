@@ -60,7 +60,25 @@ async def test_streams_that_end_at_once_are_not_asked_for_without_pause(autojump
         assert shown(group) == ["v1", "same"]
 
 
-async def test_a_server_that_lets_nobody_listen_is_done_without(
+async def test_a_stream_that_was_stable_is_opened_again_at_once(autojump_clock: MockClock) -> None:
+    """Proxies end idle streams after minutes; that is not a failure."""
+    here = Changing(MODERN)
+    listens: list[float] = []
+
+    async def listen(context: Any, params: Any) -> Any:
+        listens.append(trio.current_time())
+        return await here.listening(context, params)
+
+    here.server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listen)
+    async with open_servers(here.config()):
+        for end in range(1, 7):
+            await trio.sleep_until(60 * end)
+            here.listening.close()
+        await trio.sleep(60)
+    assert listens == [0, 60, 120, 180, 240, 300, 360]
+
+
+async def test_a_server_that_does_not_support_the_stream_is_used_without_it(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     here = Changing(MODERN)
@@ -71,7 +89,9 @@ async def test_a_server_that_lets_nobody_listen_is_done_without(
         raise MCPError(METHOD_NOT_FOUND, "Method not found")
 
     here.server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listen)
+    began = trio.current_time()
     async with open_servers(here.config()):
+        assert trio.current_time() == began  # the connect has not waited for a stream
         await trio.sleep(10_000)
     assert len(listens) == 1
     assert not [record for record in caplog.records if record.levelno > logging.INFO]
