@@ -1,0 +1,41 @@
+"""A request of the bridge is answered however its task on Trio's side ends."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from mcp_actors.bridge._bridge import Bridge, _TaskRequest
+from mcp_actors.bridge._lane import run_now
+
+
+class Pump:
+    _who = "actor 'pump'"
+
+    def _ended_error(self) -> Exception:
+        return LookupError("the pump has ended")
+
+
+@pytest.mark.parametrize("left", [False, True])
+async def test_a_request_that_is_cancelled_on_trios_side_is_answered(left: bool) -> None:
+    """On trio-asyncio nothing else would answer it, and its caller would wait for ever."""
+    loop = asyncio.new_event_loop()
+    bridge = Bridge(loop)
+    bridge.to_loop = bridge.to_trio = run_now
+    async with trio.open_nursery() as bridge.nursery:
+        bridge.serving = True
+        request = _TaskRequest(bridge, Pump(), trio.sleep_forever)
+        request.begin()
+        await wait_all_tasks_blocked()
+        if left:
+            request.withdraw()
+        else:
+            bridge.nursery.cancel_scope.cancel("the servers have closed")
+    loop.close()
+    assert request.answered
+    assert request.future.cancelled() is left
+    if not left:
+        assert str(request.future.exception()) == "the pump has ended"
