@@ -22,6 +22,7 @@ from mcp_actors import (
 )
 from mcp_actors.kernel import EventStream
 from mcp_actors.servers import ServerGroup, StateChanged
+from mcp_actors.servers.transports.stdio._link import EXIT_WAIT
 
 from .fleet import PROMPT, Outcome, calls, kill, pid_of, wait_calls
 from .groups import AT_ONCE, BOUND, NEVER, pids_in, server
@@ -183,7 +184,7 @@ async def test_a_server_that_closes_its_stdout_and_lives_is_lost_and_ended(tmp_p
         began = trio.current_time()
         with pytest.raises(ConnectionLost):
             await servers["a"].call_tool("echo", {"text": "x"})
-        assert trio.current_time() - began < PROMPT
+        assert trio.current_time() - began < EXIT_WAIT + PROMPT
         with trio.fail_after(BOUND):
             await servers["a"].wait_state("failed")
         assert "closed its stdout" in str(servers.errors["a"])

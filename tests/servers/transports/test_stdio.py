@@ -201,6 +201,17 @@ async def test_the_first_error_after_a_loss_says_how_the_process_ended(
     assert told == [7]
 
 
+async def test_a_process_that_exits_a_moment_after_its_stdout_ended_is_waited_for() -> None:
+    """On a loaded machine that moment is longer than 50 ms, also for a process that was killed."""
+    told: list[int | None] = []
+    config = shell("exec >&-; sleep 0.1; kill -KILL $$")
+    async with open_link(config, on_lost=lambda: told.append(link.obituary().exit_code)) as link:
+        reader, _ = await streams_of(link)
+        with pytest.raises(anyio.EndOfStream):
+            await reader.receive()
+    assert told == [-signal.SIGKILL]
+
+
 @asynccontextmanager
 async def deaf_server(on_lost: Callable[[], None]) -> AsyncIterator[tuple[Link, PipeWriter]]:
     """Open a link to a server that has closed its stdin and lives."""

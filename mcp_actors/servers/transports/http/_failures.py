@@ -252,7 +252,10 @@ class HttpFailures:
 
     def forgotten(self, cause: MCPError | None) -> ConnectionOver:
         """Return the error for a session that the server does not know."""
-        what = f"{self.url} no longer knows this session; the server was probably restarted"
+        what = (
+            f"{self.url} no longer knows this session; the server was restarted, or a load balancer has sent the "
+            "request to another instance; if this repeats, turn on sticky sessions there"
+        )
         return caused_by(ConnectionOver(what), self._kept(cause))
 
     def ended(self, cause: Exception | None = None) -> ConnectionOver:

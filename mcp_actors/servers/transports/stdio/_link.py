@@ -41,10 +41,10 @@ __all__ = ["StdioLink", "open_stdio_link"]
 
 logger = logging.getLogger("mcp_actors.servers")
 
-EXIT_WAIT: Final = 0.05
+EXIT_WAIT: Final = 0.5
 """Seconds for a process to exit after its stdout ended, before the connection counts as lost, so that the first error
-can say how it ended. A killed process needs microseconds; only a server that merely closed its stdout takes all of it.
-"""
+can say how it ended. A killed process needs microseconds, or many milliseconds on a loaded machine, because the kernel
+closes its pipes before it reports the exit. Only a server that merely closed its stdout takes all of it."""
 
 OBITUARY_WAIT: Final = 0.5
 """Seconds for it to exit and end its stderr, before the error of a failed connect is built. The error quotes its
