@@ -293,7 +293,9 @@ class Children:
             if did_something:
                 child.record.become("backoff")
             return
-        if child.record.state != "failed":
+        if child.record.state == "failed":
+            child.close_below("its supervisor was stopped")
+        else:
             if child.after != "open":
                 child.close("it was stopped")
             child.record.become("stopped")

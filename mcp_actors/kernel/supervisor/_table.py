@@ -103,29 +103,33 @@ class Child:
             timer, self.timer = self.timer, None
             timer.cancel("the back-off was interrupted")
 
-    def close_below(self, why: str) -> None:
-        """Answer the messages to all actors below it, which are not restarted. It may still be cleaning up."""
-        _close_below(self.record, why)
-
     def close(self, why: str) -> None:
         """Answer the messages to it and to all actors below it, none of which are restarted."""
-        _close_tree(self.record, why)
+        self.record.close(why)
+        self.close_below(why)
+
+    def close_below(self, why: str) -> None:
+        """Answer the messages to all actors below it, which are not restarted. It may still be cleaning up."""
+        found = [self.record]
+        for record in found:  # which grows: a tree may have more levels than Python allows calls
+            below = [each for each in (record.children or {}).values() if not _ended_for_good(each)]
+            for each in below:
+                each.close(why)
+            found += below
+        if self.incarnation is None or self.incarnation.final is not None:
+            for each in reversed(found[1:]):
+                if each.state == "backoff":
+                    each.become("failed" if each.gave_up else "stopped")
+                    if not each.gave_up:
+                        each.note_stopped()
 
 
-def _close_below(record: Record, why: str) -> None:
-    for below in (record.children or {}).values():
-        below.close(why)
-        _close_below(below, why)
+def _ended_for_good(record: Record) -> bool:
+    """Return True if an actor was closed after its end, and all actors below it with it.
 
-
-def _close_tree(record: Record, why: str) -> None:
-    record.close(why)
-    for below in (record.children or {}).values():
-        _close_tree(below, why)
-        if below.state == "backoff":
-            below.become("failed" if below.gave_up else "stopped")
-            if not below.gave_up:
-                below.note_stopped()
+    A tree stops from its leaves upward. Without this check, each level would close all levels below it again.
+    """
+    return record.mailbox.closed and record.state in ("stopped", "failed")
 
 
 def make_record(spec: ChildSpec, parent: Record) -> Record:

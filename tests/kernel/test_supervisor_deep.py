@@ -1,0 +1,56 @@
+"""Supervisors under supervisors under supervisors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from mcp_actors.kernel import ActorRef, ChildSpec, Stopped, Supervisor, SupervisorRef, open_supervisor
+from mcp_actors.kernel.ref import Record
+
+from .workers import Yard, nest, shielded, state
+
+
+async def test_a_deep_tree_stops_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: Counter[Record] = Counter()
+
+    def close(record: Record, why: str) -> None:
+        closed[record] += 1
+        really_close(record, why)
+
+    really_close = Record.close
+    refs: list[ActorRef] = []
+    yard = Yard()
+    async with open_supervisor(observers=[yard.events.append]) as supervisor:
+        below = supervisor
+        for level in range(1000):
+            ref = await below.start_child(ChildSpec(f"s{level}", Supervisor))
+            assert isinstance(ref, SupervisorRef)
+            below = ref
+            refs.append(ref)
+        monkeypatch.setattr(Record, "close", close)
+    assert {ref.state for ref in refs} == {"stopped"}
+    assert yard.of(Stopped) == [*(ref.name for ref in reversed(refs)), "supervisor"]
+    assert max(closed.values()) <= 2
+
+
+async def test_an_actor_below_an_overdue_supervisor_stops_once(autojump_clock: MockClock) -> None:
+    yard = Yard()
+    late = nest("n", yard.spec("a"), yard.spec("b", partial(shielded, 30)), child={"start_timeout": 1})
+    async with open_supervisor(
+        late, max_restarts=0, on_limit="park", strict=False, observers=[yard.events.append]
+    ) as supervisor:
+        nested = supervisor.child("n")
+        assert isinstance(nested, SupervisorRef)
+        a, b = nested.child("a"), nested.child("b")
+        assert state(nested) == "failed"
+        assert yard.running == ["b"]
+        assert yard.of(Stopped) == []
+        await trio.sleep(40)
+        assert yard.running == []
+        assert [state(a), state(b)] == ["stopped", "stopped"]
+        assert yard.of(Stopped) == ["b", "a", "n"]
