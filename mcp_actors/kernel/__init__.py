@@ -45,6 +45,7 @@ from .actor import (
     NotSent as NotSent,
     Shutdown as Shutdown,
     StopActor as StopActor,
+    Timer as Timer,
 )
 from .mailbox import Call as Call, Message as Message, OverflowPolicy as OverflowPolicy
 from .ref import (
@@ -115,6 +116,7 @@ __all__ = [
     "Strategy",
     "Supervisor",
     "SupervisorRef",
+    "Timer",
     "Unhandled",
     "open_actor",
     "open_supervisor",

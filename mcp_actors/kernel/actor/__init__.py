@@ -15,6 +15,7 @@ from ._actor import (
 from ._incarnation import Incarnation as Incarnation
 from ._requests import Requests as Requests
 from ._stop import Shutdown as Shutdown, stop as stop, stop_within as stop_within
+from ._timers import Timer as Timer
 
 __all__ = [
     "Actor",
@@ -24,6 +25,7 @@ __all__ = [
     "Requests",
     "Shutdown",
     "StopActor",
+    "Timer",
     "check_actor",
     "stop",
     "stop_within",

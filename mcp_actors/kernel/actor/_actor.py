@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ..mailbox import Message
     from ..ref import EndReason, Record
+    from ._timers import Timer, Timers
 
 __all__ = ["Actor", "IgnoreStart", "NotSent", "StopActor"]
 
@@ -61,6 +62,10 @@ class Life(Protocol):
     @property
     def record(self) -> Record:
         """The part that outlives it."""
+
+    @property
+    def timers(self) -> Timers:
+        """Its timers."""
 
     def end(self, reason: EndReason, exc: BaseException | None = None) -> None:
         """Decide the end. The first decision counts."""
@@ -175,6 +180,39 @@ class Actor(ABC):
         failure = without_cancelled(exc)
         if failure is not None:
             self._current.end("crashed", failure)
+
+    def after(self, seconds: float, message: Message) -> Timer:
+        """Send this actor a message once, after a delay. See `every` for what both have in common.
+
+        Args:
+            seconds: the delay on Trio's clock; 0 sends the message in the next step of the event loop.
+            message: a message that this actor handles. Its answer is dropped.
+
+        Raises:
+            ValueError, TypeError: the delay or the message is invalid.
+        """
+        return self._current.timers.set(seconds, message, repeats=False)
+
+    def every(self, seconds: float, message: Message) -> Timer:
+        """Send this actor a message again and again, the first time after one period.
+
+        The message waits its turn in the mailbox, and in front of a full one with any policy. While the last one
+        waits, no other is sent: that period is skipped, and `Timer.skipped` counts it. An exception of its handler is
+        handled as for a ``tell``. It runs in the context variables of `running`.
+
+        A timer belongs to the incarnation, not to the handler that has set it: it outlives a cancellation of the
+        handler, and ends with the incarnation. A message that is still queued then is removed. A timer may be set in
+        `running` before its yield; its messages are handled once the actor has started. Once the end has been decided,
+        a new timer has no effect.
+
+        Args:
+            seconds: the period on Trio's clock, at least 0.001.
+            message: as for `after`.
+
+        Raises:
+            ValueError, TypeError: the period or the message is invalid.
+        """
+        return self._current.timers.set(seconds, message, repeats=True)
 
     def join_handler(self) -> None:
         """Count what the running task does from now on, and the tasks it starts, as done by the running handler.

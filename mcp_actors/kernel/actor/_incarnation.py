@@ -28,7 +28,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 import trio
-from attrs import define, field
+from attrs import Factory, define, field
 
 from ..._collapse import EXITS, collapse, exit_in
 from ..._errors import ActorError, ActorStartError
@@ -36,7 +36,9 @@ from .. import _events as events
 from .._circles import places, serving
 from ..ref import Change, End, interrupted
 from ._actor import IgnoreStart, check_actor
+from ._own import OwnMessages
 from ._requests import Requests
+from ._timers import Timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +59,7 @@ class Incarnation:
         record: the part that outlives it, with the mailbox that it takes messages from.
         restarts_after: returns True if another incarnation follows after an end for this reason.
         on_end: called when it ends by itself, so that the caller of `run` bounds its clean-up with `stop_within`.
+        own: its messages to itself.
         started: True once it serves.
         started_at: the Trio time of its start.
         overdue: True once it was reported that it, or a child that it waits for, outlives its bound.
@@ -71,6 +74,7 @@ class Incarnation:
     record: Record
     _restarts_after: Callable[[EndReason], bool]
     _on_end: Callable[[], object]
+    own: OwnMessages = field(default=Factory(lambda self: OwnMessages(self.record), takes_self=True), init=False)
     started: bool = field(default=False, init=False)
     started_at: float = field(default=0.0, init=False)
     overdue: bool = field(default=False, init=False)
@@ -82,6 +86,7 @@ class Incarnation:
     prune_at: int = field(default=0, init=False)
     _actor: Actor | None = field(default=None, init=False)
     _requests: Requests | None = field(default=None, init=False)
+    _timers: Timers | None = field(default=None, init=False)
     _end: End | None = field(default=None, init=False)
     _scope: trio.CancelScope = field(factory=trio.CancelScope, init=False)
     _change: Change = field(factory=Change, init=False)
@@ -111,6 +116,7 @@ class Incarnation:
             # A cancellation from outside ends here: the task that waits for the start is cancelled by itself.
             late = collapse(exc)
         self.final = self._end = self._conclude(late)
+        self.own.close()
         self.record.mailbox.life = None
         self._change()
         return self.final
@@ -119,6 +125,7 @@ class Incarnation:
     async def _live(self, factory: Callable[[], Actor]) -> None:
         """Enter the resource, loop, and leave it."""
         async with trio.open_nursery() as nursery:
+            self.own.begin(nursery)
             try:
                 self._actor = actor = self._adopt(factory())
                 async with actor.running():
@@ -246,6 +253,7 @@ class Incarnation:
         fails = not self.started and exc is not None
         self.comes_back = self._restarts_after("crashed" if fails else reason) if comes_back is None else comes_back
         self.record.become("backoff" if self.comes_back else "stopping")
+        self.own.close()
         if self._requests is None:
             self._scope.cancel(f"its end was decided ({reason}) while it was starting")
             return
@@ -286,6 +294,13 @@ class Incarnation:
         """Mark it as overdue, which ends `wait_started` and `wait_bounded`."""
         self.overdue = True
         self._change()
+
+    @property
+    def timers(self) -> Timers:
+        """Its timers. Most actors have none, so they are made when they are first used."""
+        if self._timers is None:
+            self._timers = Timers(self.own)
+        return self._timers
 
     @property
     def actor(self) -> Actor | None:

@@ -169,7 +169,7 @@ class Requests:
         try:
             if self._interruption is not None:
                 self._return(envelope)
-            elif envelope.open or not envelope.is_call:
+            elif envelope.open or not envelope.withdrawn:
                 envelope.scope = slot.cancel_scope
                 self._in_flight.add(envelope)
                 serving.set(envelope)
@@ -283,7 +283,7 @@ class Requests:
 
     def _return(self, envelope: Envelope) -> None:
         """Return an envelope that was taken and not handled to the mailbox."""
-        if envelope.is_call and not envelope.open:
+        if envelope.withdrawn:
             return
         if not envelope.home.put_back(envelope) and not envelope.is_call:
             self._record.note(events.DeadLetter, message=type(envelope.message).__name__)

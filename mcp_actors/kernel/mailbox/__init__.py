@@ -11,6 +11,7 @@ from ._mailbox import (
     Mailbox as Mailbox,
     OverflowPolicy as OverflowPolicy,
     check_mailbox as check_mailbox,
+    no_message as no_message,
 )
 from ._messages import Call as Call, Message as Message
 from ._reply import Reply as Reply, error as error, value as value
@@ -25,5 +26,6 @@ __all__ = [
     "Reply",
     "check_mailbox",
     "error",
+    "no_message",
     "value",
 ]

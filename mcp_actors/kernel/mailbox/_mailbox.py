@@ -85,6 +85,11 @@ class Envelope(Reply[Any]):
         return self.scope is not None
 
     @property
+    def withdrawn(self) -> bool:
+        """True if it is not to be handled, because its caller has left. The sender of a ``tell`` never does."""
+        return self.is_call and not self.open
+
+    @property
     def busy(self) -> bool:
         """True while it has a handler, for which others may wait."""
         return self.scope is not None
@@ -198,24 +203,25 @@ class Mailbox:
     # --- senders ----------------------------------------------------------------------------------------------------
 
     @trio.lowlevel.enable_ki_protection
-    def put(self, envelope: Envelope, *, wait: bool = True) -> bool:
+    def put(self, envelope: Envelope, *, wait: bool | None = None) -> bool:
         """Give an envelope to an incarnation with a free slot, else put it into a lane.
 
         Args:
             envelope: a new envelope.
-            wait: False refuses an envelope that finds the queue full, whatever the policy.
+            wait: whether an envelope that finds the queue full waits in the entrance, or is refused. None means that
+                the policy decides.
 
         Returns:
             True if it was accepted, False if it waits in the entrance.
 
         Raises:
             ActorStopped: the mailbox is closed.
-            MailboxFull: the queue is full, and the policy or ``wait`` does not allow waiting.
+            MailboxFull: the queue is full, and ``wait`` or the policy does not allow waiting.
             TypeError: the message is not a `Message`.
         """
         self.check_open()
         if not isinstance(envelope.message, Message):
-            raise TypeError(_no_message(self.name, envelope.message))
+            raise TypeError(no_message(self.name, envelope.message))
         envelope.home = self
         self._last_number = envelope.number = self._last_number + 1
         envelope.context = contextvars.copy_context()
@@ -227,7 +233,7 @@ class Mailbox:
             taker.take(envelope)
             return True
         full = len(self._queue) >= self.size
-        if full and (self.policy == "fail" or not wait):
+        if full and not (self.policy == "wait" if wait is None else wait):
             raise self.full()
         envelope.holder = self
         (self._entrance if full else self._queue)[envelope] = None
@@ -345,7 +351,8 @@ def check_mailbox(owner: str, size: object, policy: object) -> None:
         raise ValueError(f"{owner}: overflow must be 'wait' or 'fail', not {policy!r}")
 
 
-def _no_message(name: str, given: object) -> str:
+def no_message(name: str, given: object) -> str:
+    """Return the text of the error for something that is not a message."""
     remedy = "send an instance of it" if isinstance(given, type) else "derive its class from Message or Call[...]"
     return f"actor {name!r}: {given!r} is not a message; {remedy}"
 

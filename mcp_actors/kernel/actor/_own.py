@@ -1,0 +1,111 @@
+"""Messages that an incarnation sends to itself: those of its timers and monitors.
+
+They wait in the mailbox like the messages of others, in their order of arrival, but do not survive their incarnation:
+the next one has set no timer and watches nobody yet. A full mailbox refuses none of them, whatever its policy: they
+wait in the entrance then. Each timer and each monitor has at most one message in the mailbox.
+
+They are sent in the context variables of ``running()``, not in those of the handler that has set the timer, nor of the
+task that has ended the watched actor. So a message every second does not belong to the trace of one request forever,
+and no chain of messages keeps the contexts of earlier ones alive.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ..mailbox import Envelope
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    import trio
+
+    from ..mailbox import Message
+    from ..ref import Record
+
+PRUNE_AT: Final = 8
+"""Envelopes that are remembered before those that were taken are dropped; later twice the queued ones more."""
+
+
+class Source(Protocol):
+    """A timer or a monitor."""
+
+    @property
+    def over(self) -> bool:
+        """True once its messages are not to be handled: it was canceled, or its incarnation ends."""
+
+
+class OwnEnvelope(Envelope):
+    """A message of an incarnation to itself. No sender waits for it, so it is never open."""
+
+    __slots__ = ("_source",)
+
+    def __init__(self, message: Message, source: Source) -> None:
+        super().__init__(message, is_call=False)
+        self.open = False
+        self._source = source
+
+    @property
+    def withdrawn(self) -> bool:
+        """True if it is not to be handled."""
+        return self._source.over
+
+
+class OwnMessages:
+    """Sends an incarnation its own messages, and removes them when it ends.
+
+    Attributes:
+        name: the name of the actor.
+        over: True once the end of the incarnation was decided.
+    """
+
+    __slots__ = ("_envelopes", "_mailbox", "_nursery", "_prune_at", "name", "over")
+
+    def __init__(self, record: Record) -> None:
+        self.name: str = record.name
+        self.over: bool = False
+        self._mailbox = record.mailbox
+        self._nursery: trio.Nursery
+        self._envelopes: list[OwnEnvelope] = []
+        self._prune_at = PRUNE_AT
+
+    def begin(self, nursery: trio.Nursery) -> None:
+        """Begin, with the nursery of the incarnation, before its actor is made."""
+        self._nursery = nursery
+
+    def start_soon(self, fn: Callable[[], Awaitable[Any]], name: str) -> None:
+        """Run a function in a task that ends with the incarnation."""
+        self._in_context(partial(self._nursery.start_soon, fn, name=f"{self.name}:{name}"))
+
+    def _in_context(self, fn: Callable[[], object]) -> None:
+        # A copy: the context itself may be in use, by the owner or, where an actor takes messages without a task, by
+        # another message to itself.
+        self._nursery.parent_task.context.copy().run(fn)
+
+    def send(self, message: Message, source: Source) -> OwnEnvelope | None:
+        """Send a message. Return None if the mailbox is closed, because nothing more is handled then."""
+        if self._mailbox.closed:
+            return None
+        if len(self._envelopes) >= self._prune_at:
+            self._envelopes = [envelope for envelope in self._envelopes if self.has_queued(envelope)]
+            self._prune_at = 2 * len(self._envelopes) + PRUNE_AT
+        envelope = OwnEnvelope(message, source)
+        self._envelopes.append(envelope)
+        self._in_context(partial(self._mailbox.put, envelope, wait=True))
+        return envelope
+
+    def has_queued(self, envelope: OwnEnvelope) -> bool:
+        """Return True while an envelope waits in the mailbox."""
+        return envelope.holder is self._mailbox and not envelope.withdrawn
+
+    def forget(self, envelope: OwnEnvelope) -> None:
+        """Remove an envelope from the mailbox if it waits there."""
+        if envelope.holder is self._mailbox:
+            self._mailbox.forget(envelope)
+
+    def close(self) -> None:
+        """Send nothing more, and remove all envelopes from the mailbox. None that was taken returns to it later."""
+        self.over = True
+        while self._envelopes:
+            self.forget(self._envelopes.pop())
