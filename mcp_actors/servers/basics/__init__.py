@@ -16,17 +16,3 @@ from ._request_trace import (
     open_trace as open_trace,
 )
 from ._time_slice import TimeSlice as TimeSlice
-
-__all__ = [
-    "MAX_WAITING",
-    "Background",
-    "ClosingOrder",
-    "ConnectionOver",
-    "Feed",
-    "RequestTrace",
-    "TimeSlice",
-    "current_trace",
-    "open_background",
-    "open_trace",
-    "problem_of",
-]

@@ -8,5 +8,3 @@ from __future__ import annotations
 
 from ._actor import ServerActor as ServerActor
 from .upkeep import Subscribe as Subscribe
-
-__all__ = ["ServerActor", "Subscribe"]

@@ -8,5 +8,3 @@ from __future__ import annotations
 from ._configs import Configured as Configured
 from ._group import ServerGroup as ServerGroup
 from ._open import open_servers as open_servers
-
-__all__ = ["Configured", "ServerGroup", "open_servers"]

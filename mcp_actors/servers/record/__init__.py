@@ -39,32 +39,3 @@ from ._status import (
     require as require,
 )
 from ._subscriptions import ResourceUpdated as ResourceUpdated, Subscription as Subscription
-
-__all__ = [
-    "ACTIVE",
-    "CONNECTED",
-    "FAILED",
-    "STATES",
-    "ClientCallbacks",
-    "Flooded",
-    "Incoming",
-    "LimitReached",
-    "NotificationsMissed",
-    "PromptsChanged",
-    "ResourceUpdated",
-    "ResourcesChanged",
-    "ServerEvent",
-    "ServerHealth",
-    "ServerInfo",
-    "ServerLife",
-    "ServerRecord",
-    "ServerState",
-    "ServerStatus",
-    "StateChanged",
-    "Subscription",
-    "Supported",
-    "ToolsChanged",
-    "ToolsDiffer",
-    "open_incoming",
-    "require",
-]

@@ -13,5 +13,3 @@ from ._lifecycle import (
 )
 from ._pending import PendingRequest as PendingRequest
 from ._ref import ServerRef as ServerRef
-
-__all__ = ["LifecycleActor", "PendingRequest", "Reconnect", "ServerEntry", "ServerRef", "change"]

@@ -13,23 +13,3 @@ from ._pages import all_pages as all_pages
 from ._request import Request as Request, meta_for as meta_for, request_internally as request_internally
 from ._roots import TellRootsChanged as TellRootsChanged
 from ._tools import CallTool as CallTool, ListTools as ListTools, list_all_tools as list_all_tools
-
-__all__ = [
-    "CallTool",
-    "ListTools",
-    "Request",
-    "SetLogLevel",
-    "TellRootsChanged",
-    "all_pages",
-    "check_health",
-    "given_level",
-    "given_text",
-    "given_texts",
-    "keep_checking",
-    "keep_log_level",
-    "list_all_tools",
-    "meta_for",
-    "refused",
-    "request_internally",
-    "send_through",
-]

@@ -9,5 +9,3 @@ from ._admission import ToolChanges as ToolChanges
 from ._catalog import Difference as Difference, ServerCatalog as ServerCatalog
 from ._identity import fingerprint as fingerprint
 from ._known import KnownTool as KnownTool, known_tools as known_tools
-
-__all__ = ["Difference", "KnownTool", "ServerCatalog", "ToolChanges", "fingerprint", "known_tools"]

@@ -12,15 +12,3 @@ from ._open import open_link as open_link
 from .credentials import Masker as Masker
 from .http import MAY_HAVE_ACTED as MAY_HAVE_ACTED
 from .wire import Stream as Stream, is_unreadable as is_unreadable, refuse_unreadable as refuse_unreadable
-
-__all__ = [
-    "MAY_HAVE_ACTED",
-    "ElsewhereServer",
-    "Link",
-    "Masker",
-    "Obituary",
-    "Stream",
-    "is_unreadable",
-    "open_link",
-    "refuse_unreadable",
-]

@@ -6,5 +6,3 @@ Only the actor uses it. It uses the record and the rooms below, but no requests 
 from __future__ import annotations
 
 from ._open import open_callbacks as open_callbacks
-
-__all__ = ["open_callbacks"]

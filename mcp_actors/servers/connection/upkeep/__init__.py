@@ -9,5 +9,3 @@ from __future__ import annotations
 from ._notifications import ChangeStream as ChangeStream, lists_that_change as lists_that_change
 from ._subscriptions import Subscribe as Subscribe, renew_subscriptions as renew_subscriptions
 from ._tools import keep_refreshed as keep_refreshed
-
-__all__ = ["ChangeStream", "Subscribe", "keep_refreshed", "lists_that_change", "renew_subscriptions"]

@@ -9,14 +9,3 @@ from ._discretion import discreet as discreet, install_filters as install_filter
 from ._masker import Masked as Masked, Masker as Masker
 from ._renewal import Credentials as Credentials, Renewal as Renewal, named_credentials as named_credentials
 from ._values import resolve_credentials as resolve_credentials
-
-__all__ = [
-    "Credentials",
-    "Masked",
-    "Masker",
-    "Renewal",
-    "discreet",
-    "install_filters",
-    "named_credentials",
-    "resolve_credentials",
-]

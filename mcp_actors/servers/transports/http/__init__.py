@@ -9,5 +9,3 @@ from ._failures import MAY_HAVE_ACTED as MAY_HAVE_ACTED
 from ._link import open_link_over_http as open_link_over_http
 from ._sse import SseLink as SseLink
 from .streamable import StreamableHttpLink as StreamableHttpLink
-
-__all__ = ["MAY_HAVE_ACTED", "SseLink", "StreamableHttpLink", "open_link_over_http"]

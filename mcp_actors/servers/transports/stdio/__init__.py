@@ -6,5 +6,3 @@ Only `transports` itself uses it. It uses the link, `wire` and `credentials`, bu
 from __future__ import annotations
 
 from ._link import open_stdio_link as open_stdio_link
-
-__all__ = ["open_stdio_link"]
