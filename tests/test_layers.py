@@ -70,11 +70,9 @@ ROOMS_OF_SERVERS: Final = {
     "basics": "",
     "transports.wire": "",
     "transports.credentials": "",
-    "transports.stdio": "basics transports._link transports._lifeline transports._obituary transports._shortage "
-    "transports.wire transports.credentials",
-    "transports.http": "basics transports._link transports._lifeline transports._shortage "
-    "transports.wire transports.credentials",
-    "transports.http.streamable": "basics transports._lifeline transports.wire transports.credentials transports.http",
+    "transports.stdio": "basics transports._link transports.wire transports.credentials",
+    "transports.http": "basics transports._link transports.wire transports.credentials",
+    "transports.http.streamable": "basics transports._link transports.wire transports.credentials transports.http",
     "transports": "basics",
     "policy": "basics",
     "tools": "basics",

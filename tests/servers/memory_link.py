@@ -20,7 +20,7 @@ from mcp.shared.message import SessionMessage
 
 from mcp_actors.config import ServerConfig
 from mcp_actors.servers.transports import Link
-from mcp_actors.servers.transports._lifeline import Lifeline
+from mcp_actors.servers.transports._link import Lifeline
 from mcp_actors.servers.transports.wire._streams import MessageReader, OpenStreams, Stream
 
 

@@ -1,13 +1,15 @@
-"""Describe an error within another message."""
+"""Describe an error within another message, and recognize temporary shortages."""
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import Final
 
 from ..._errors import ServerError
 from ..._plain_text import plain_text
 
-__all__ = ["problem_of"]
+__all__ = ["problem_of", "shortage_of"]
 
 PROBLEM: Final = 2000
 """Characters of an error within another message: more than our own errors have; it cuts those of servers."""
@@ -19,3 +21,11 @@ def problem_of(error: BaseException) -> str:
     if isinstance(error, ServerError):
         words = words.removeprefix(f"server {error.server!r}: ")
     return plain_text(words, limit=PROBLEM)
+
+
+_SHORTAGES: Final = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY, errno.EINTR, errno.EIO}
+
+
+def shortage_of(error: BaseException) -> str | None:
+    """Return the system's description of a shortage that a retry may not meet; None for any other error."""
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno in _SHORTAGES else None

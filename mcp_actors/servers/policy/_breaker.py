@@ -19,7 +19,7 @@ timeout of a call from before the breaker opened says nothing about a server tha
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 from attrs import define, field
 from mcp import MCPError
@@ -35,6 +35,7 @@ from ..._errors import (
     ServerUnavailable,
 )
 from ..basics import problem_of
+from ._statuses import meaning_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -46,9 +47,6 @@ __all__ = ["Breaker", "BreakerState", "Evidence", "Ticket", "evidence"]
 BreakerState = Literal["closed", "open", "half_open"]
 Evidence = Literal["success", "failure", "nothing"]
 Ticket = int
-
-_TROUBLED_4XX: Final = frozenset({408, 429})
-"""Request Timeout and Too Many Requests. Any other 4xx shows that the server works and has judged the request."""
 
 
 def evidence(error: BaseException | None, *, server: str) -> Evidence:
@@ -69,7 +67,7 @@ def evidence(error: BaseException | None, *, server: str) -> Evidence:
         case RequestTimedOut() | ConnectionLost() | ConnectFailed():
             return "failure"
         case HttpStatusError(status=status):
-            return "failure" if status in _TROUBLED_4XX or 500 <= status <= 599 else "success"
+            return "failure" if meaning_of(status).trouble else "success"
         case None | MCPError() | InvalidResult():
             return "success"
         case _:

@@ -29,6 +29,7 @@ from mcp import MCPError
 from mcp.types import INTERNAL_ERROR, REQUEST_TIMEOUT
 
 from ..._errors import ConnectFailed, ConnectionLost, HttpStatusError, LimitExceeded
+from ._statuses import meaning_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,12 +39,6 @@ if TYPE_CHECKING:
     from ...config import RetryBudget, RetryPolicy
 
 __all__ = ["NoRetry", "Retries", "Retry", "RetryTokens", "asked_to_wait", "is_repeatable_call", "is_transient"]
-
-_TRANSIENT_4XX: Final = frozenset({408, 425, 429})
-"""Request Timeout, Too Early, Too Many Requests: the 4xx that depend on the moment, not on the request."""
-
-_LASTING_5XX: Final = frozenset({501, 505})
-"""Not Implemented, HTTP Version Not Supported: the 5xx that the same request always gets."""
 
 _TRANSIENT_CODES: Final = frozenset({INTERNAL_ERROR, REQUEST_TIMEOUT})
 """MCP's counterparts of the HTTP statuses 500 and 504. All other codes are about the request."""
@@ -69,17 +64,13 @@ def is_transient(error: BaseException) -> bool:
             # An oversized answer would be oversized again, and take every other request of the connection along.
             return not isinstance(error.__cause__, LimitExceeded)
         case ConnectFailed(hopeless=hopeless, http_status=status):
-            return not hopeless and (status is None or _is_transient_status(status))
+            return not hopeless and (status is None or meaning_of(status).transient)
         case HttpStatusError(status=status):
-            return _is_transient_status(status)
+            return meaning_of(status).transient
         case MCPError():
             return error.code in _TRANSIENT_CODES
         case _:
             return False
-
-
-def _is_transient_status(status: int) -> bool:
-    return status in _TRANSIENT_4XX or (500 <= status <= 599 and status not in _LASTING_5XX)
 
 
 # --- 2. May the request be repeated? --------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from attrs import asdict, frozen
 
+from ..tools import Reporter
 from ._events import LimitReached, ToolsChanged, ToolsDiffer
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ logger = logging.getLogger("mcp_actors.servers")
 
 
 @frozen
-class CatalogReporter:
+class CatalogReporter(Reporter):
     """Reports changes of the catalogue of one server.
 
     Attributes:

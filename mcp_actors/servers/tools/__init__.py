@@ -6,6 +6,6 @@ The record owns one; requests and the group read it. It may touch `basics` alone
 from __future__ import annotations
 
 from ._admission import ToolChanges as ToolChanges
-from ._catalog import Difference as Difference, ServerCatalog as ServerCatalog
+from ._catalog import Difference as Difference, Reporter as Reporter, ServerCatalog as ServerCatalog
 from ._identity import fingerprint as fingerprint
 from ._known import KnownTool as KnownTool, known_tools as known_tools

@@ -6,7 +6,7 @@ one synchronous step: a new connection, a ``tools/list`` request, and the task t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import trio
 from attrs import frozen
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ._admission import ToolChanges
     from ._freshness import Ticket
 
-__all__ = ["Difference", "ServerCatalog"]
+__all__ = ["Difference", "Reporter", "ServerCatalog"]
 
 MAX_REPORTED: Final = 8
 """Items over a limit that are reported one by one. A server must not fill logs or push events out of a stream."""
@@ -41,8 +41,8 @@ class Difference:
     changed: tuple[str, ...]
 
 
-class Reporter(Protocol):
-    """Receives the changes of a catalogue, synchronously."""
+class Reporter:
+    """Receives the changes of a catalogue, synchronously. This one ignores them."""
 
     def changed(self, difference: Difference) -> None:
         """Report that the shown tools have changed."""
@@ -55,18 +55,6 @@ class Reporter(Protocol):
 
     def over_limit(self, error: LimitExceeded) -> None:
         """Report that an item exceeds a limit and is left out."""
-
-
-class _Silence:
-    """Reports nothing."""
-
-    def changed(self, difference: Difference) -> None: ...
-
-    def differs(self, verdict: PinVerdict) -> None: ...
-
-    def listed_again(self) -> None: ...
-
-    def over_limit(self, error: LimitExceeded) -> None: ...
 
 
 class ServerCatalog:
@@ -109,7 +97,7 @@ class ServerCatalog:
 
     def copy_for_isolated(self) -> ServerCatalog:
         """Return a copy for an isolated attempt, which has a connection of its own; its changes are not reported."""
-        other = ServerCatalog(self._config, _Silence())
+        other = ServerCatalog(self._config, Reporter())
         other.listed, other.checks = self.listed, self.checks
         other._set(self.tools)
         other.admission = self.admission.copy_for_isolated()

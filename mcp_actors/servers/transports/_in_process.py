@@ -16,8 +16,7 @@ from mcp.server.mcpserver import MCPServer
 
 from ..._errors import ConnectFailed
 from ...config import InProcess, ServerConfig
-from ._lifeline import Lifeline
-from ._link import Link
+from ._link import Lifeline, Link
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams

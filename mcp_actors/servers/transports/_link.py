@@ -11,18 +11,83 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import trio
+from attrs import define, field, frozen
 from mcp.client import Transport
 from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 
-from ._lifeline import Lifeline
-from ._obituary import Obituary
+from ..._plain_text import plain_text
 from .credentials import Masker
 
-__all__ = ["Link", "Target"]
+__all__ = ["Lifeline", "Link", "Obituary", "Target"]
 
 Target: TypeAlias = Transport | Server[Any] | MCPServer
 """The argument of `mcp.Client`."""
+
+
+def _ignore() -> None:
+    pass
+
+
+@define(eq=False)
+class Lifeline:
+    """The state of one connection, shared by all tasks that may notice its end first.
+
+    Attributes:
+        on_lost: called synchronously, at most once, when the other side turns out to be gone.
+        on_exit: called synchronously when the started process has exited.
+        on_gap: called synchronously when notifications of the server may have been missed.
+        lost: True if the other side ended the connection before this side began to close it.
+        exited: True if the started process has exited. The connection may go on through a child of it.
+        heard_at: `trio.current_time` of the last byte from the other side; initially, of the start.
+        closing: True if this side has begun to close, so a later end is not a loss.
+        failure: the exception that ended the connection; None if only its end is known.
+    """
+
+    on_lost: Callable[[], None]
+    on_gap: Callable[[], None] = _ignore
+    on_exit: Callable[[], None] = _ignore
+    heard_at: float = field(factory=trio.current_time, init=False)
+    exited: bool = field(default=False, init=False)
+    lost: bool = field(default=False, init=False)
+    closing: bool = field(default=False, init=False)
+    failure: Exception | None = field(default=None, init=False)
+
+    def exit(self) -> None:
+        """Note that the process has exited, unless this side is closing already."""
+        if not self.closing:
+            self.exited = True
+            self.on_exit()
+
+    def lose(self, failure: Exception | None = None) -> None:
+        """Note that the other side is gone. Does nothing if that is known, or if this side is closing already."""
+        if self.lost or self.closing:
+            return
+        self.lost = True
+        self.failure = failure
+        self.on_lost()
+
+
+@frozen
+class Obituary:
+    """The exit code and last words of a server, as far as they are known.
+
+    Attributes:
+        exit_code: the exit code of the process, negative for a signal. None if it is not a process, is still running,
+            or exited only because this side closed the connection or killed it.
+        stderr_tail: the end of its stderr, decoded leniently; empty if it wrote nothing.
+        unread: the number of bytes that were sent to it and never read; None if unknown.
+    """
+
+    exit_code: int | None = None
+    stderr_tail: str = ""
+    unread: int | None = field(default=None, eq=False)
+
+    @property
+    def last_line(self) -> str:
+        """The last line of its stderr, printable; empty if it wrote nothing."""
+        lines = self.stderr_tail.splitlines()
+        return plain_text(lines[-1]) if lines else ""
 
 
 class Link:

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from mcp_actors.config import Http, ServerConfig, Sse
 from mcp_actors.servers.transports import open_link
-from mcp_actors.servers.transports._lifeline import Lifeline
+from mcp_actors.servers.transports._link import Lifeline
 from mcp_actors.servers.transports.http._bodies import HeardBody
 
 from ..groups import server

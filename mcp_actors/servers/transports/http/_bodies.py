@@ -12,7 +12,7 @@ import trio
 from mcp import MCPError
 
 from ...basics import TimeSlice
-from .._lifeline import Lifeline
+from .._link import Lifeline
 from ..wire import TooManyValues, ValueCounter
 from ._failures import error_in
 

@@ -13,7 +13,7 @@ import trio
 
 from ...._errors import ConnectFailed
 from ....config import Http, Sse, is_auth_flow, is_loopback
-from .._shortage import shortage_of
+from ...basics import shortage_of
 from ..credentials import Credentials, Masker, Renewal
 from ._bodies import note_refusal
 

@@ -23,8 +23,7 @@ from ...._errors import LimitExceeded
 from ...._json_walk import measured
 from ....config import Http, Sse
 from ...basics import Background, open_background
-from .._lifeline import Lifeline
-from .._link import Link
+from .._link import Lifeline, Link
 from ..credentials import Masker, discreet, install_filters, named_credentials
 from ..wire import ANSWERS_A_SECOND, ANSWERS_AT_ONCE, HELD_BYTES, Bucket, ReadingPace, ServerRequests
 from ._bodies import HeardBody

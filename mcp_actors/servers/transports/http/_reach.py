@@ -15,7 +15,7 @@ import httpx2
 import trio
 
 from ...basics import Background
-from .._lifeline import Lifeline
+from .._link import Lifeline
 from ._bodies import is_unsent
 from ._failures import UNREACHED, HttpFailures, is_about
 

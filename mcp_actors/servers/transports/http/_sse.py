@@ -36,7 +36,7 @@ from mcp.types import (
 from ...._errors import ServerError
 from ....config import Sse
 from ...basics import ConnectionOver, RequestTrace, current_trace
-from .._lifeline import Lifeline
+from .._link import Lifeline
 from ..credentials import discreet
 from ..wire import (
     INITIALIZED,

@@ -14,7 +14,7 @@ from typing import Final
 
 from ...._errors import ConnectFailed
 from ....config.transports import INHERITED
-from .._shortage import shortage_of
+from ...basics import shortage_of
 
 __all__ = ["child_environment", "explain_spawn_error", "find_program"]
 

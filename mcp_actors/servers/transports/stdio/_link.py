@@ -24,9 +24,7 @@ import trio
 
 from ....config import resolve_env
 from ...basics import Background, open_background
-from .._lifeline import Lifeline
-from .._link import Link
-from .._obituary import Obituary
+from .._link import Lifeline, Link, Obituary
 from ..credentials import Masker, discreet, install_filters, resolve_credentials
 from ..wire import LOGGED, MessageLimits, OpenStreams, ReadingPace, ServerRequests
 from ._command import child_environment

@@ -47,7 +47,7 @@ from ..wire import (
 
 if TYPE_CHECKING:
     from ...basics import Background
-    from .._lifeline import Lifeline
+    from .._link import Lifeline
 
 __all__ = ["PipeReader", "PipeWriter", "read_pipe", "unread_bytes"]
 

@@ -32,7 +32,7 @@ from mcp.types import (
 
 from ....._errors import HttpStatusError, LimitExceeded
 from ....basics import Background, ConnectionOver, RequestTrace, current_trace
-from ..._lifeline import Lifeline
+from ..._link import Lifeline
 from ...wire import (
     INITIALIZED,
     Excerpt,

@@ -17,7 +17,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCMessage
 
 from .....config import Http
-from ..._lifeline import Lifeline
+from ..._link import Lifeline
 from ...credentials import discreet
 from ...wire import MessageLimits, MessageReader, OpenStreams, Stream, with_result_type
 from .._client import real_url

@@ -20,7 +20,7 @@ from mcp.types import JSONRPCMessage
 
 from ....._backoff import Backoff
 from ....basics import Background
-from ..._lifeline import Lifeline
+from ..._link import Lifeline
 from ...wire import MessageLimits, SkippedMessages, parse_message
 from .._events import Event
 
