@@ -1,7 +1,7 @@
-"""Messages that an incarnation sends to itself: those of its timers and monitors.
+"""Messages of an incarnation to itself, from its timers and monitors.
 
 They wait in the mailbox like the messages of others, in their order of arrival, but do not survive their incarnation:
-the next one has set no timer and watches nobody yet. A full mailbox refuses none of them, whatever its policy: they
+the next one has set no timers and watches no actor yet. A full mailbox refuses none of them, whatever its policy: they
 wait in the entrance then. Each timer and each monitor has at most one message in the mailbox.
 
 They are sent in the context variables of ``running()``, not in those of the handler that has set the timer, nor of the

@@ -1,4 +1,4 @@
-"""Messages that an actor sends itself later: ``self.after`` and ``self.every``.
+"""Timers: messages that an actor sends itself later.
 
 One task of the incarnation serves all of its timers. It runs while there are any, sleeps until the first of them is
 due, and sends their messages. The heap may hold canceled timers: removing one at once would cost a walk through all, so
