@@ -9,6 +9,5 @@ from __future__ import annotations
 from ._breaker import BreakerPolicy as BreakerPolicy
 from ._health import HealthPolicy as HealthPolicy
 from ._limits import Limits as Limits
-from ._list_meter import ListMeter as ListMeter
 from ._restart import RestartPolicy as RestartPolicy
 from ._retry import RetryBudget as RetryBudget, RetryPolicy as RetryPolicy

@@ -20,7 +20,7 @@ from mcp.types import (
 from ...catalog.schemas import kind_of
 from ...config import mask_url
 from ..record import require
-from ..requests import Request, all_pages, given_text, given_texts, meta_for, refused
+from ..requests import ListAll, Request, all_pages, given_text, given_texts, meta_for, refused
 from ._base import ServerRequests
 
 if TYPE_CHECKING:
@@ -30,27 +30,15 @@ if TYPE_CHECKING:
 
     from ..record import ServerRecord
 
-__all__ = ["Complete", "GetPrompt", "ListPrompts", "PromptFunctions"]
+__all__ = ["Complete", "GetPrompt", "PromptFunctions"]
 
 COMPLETIONS_SINCE: Final = "2025-03-26"
 """The protocol version that introduced the completions capability. Older servers may complete without declaring it."""
 
 
-@frozen
-class ListPrompts(Request[tuple[Prompt, ...]]):
-    """List all pages of the server's prompts."""
-
-    @property
-    def operation(self) -> str:
-        """``prompts/list``."""
-        return "prompts/list"
-
-    async def send(self, client: Client, record: ServerRecord) -> tuple[Prompt, ...]:
-        """Request every page; return nothing for a server without the prompts capability."""
-        capability = client.server_capabilities.prompts
-        return await all_pages(
-            client, record, capability, client.list_prompts, lambda page: page.prompts, what="prompts"
-        )
+async def _all_prompts(client: Client, record: ServerRecord) -> tuple[Prompt, ...]:
+    can, fetch = client.server_capabilities.prompts, client.list_prompts
+    return await all_pages(client, record, can, fetch, lambda page: page.prompts, what="prompts")
 
 
 @frozen
@@ -126,7 +114,7 @@ class PromptFunctions(ServerRequests):
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
                 mcp.MCPError: as for `call_tool`.
         """
-        return await self._ask(ListPrompts())
+        return await self._ask(ListAll("prompts/list", _all_prompts))
 
     async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> GetPromptResult:
         """Get a prompt, filled in with arguments.

@@ -11,7 +11,7 @@ from mcp.types import ReadResourceResult, Resource, ResourceTemplate
 from ...config import mask_url
 from ..connection import Subscribe
 from ..record import Subscription, require
-from ..requests import Request, all_pages, given_text, meta_for, refused
+from ..requests import ListAll, Request, all_pages, given_text, meta_for, refused
 from ._base import ServerRequests
 
 if TYPE_CHECKING:
@@ -21,46 +21,17 @@ if TYPE_CHECKING:
 
     from ..record import ServerRecord
 
-__all__ = ["ListResourceTemplates", "ListResources", "ReadResource", "ResourceFunctions"]
+__all__ = ["ReadResource", "ResourceFunctions"]
 
 
-@frozen
-class ListResources(Request[tuple[Resource, ...]]):
-    """List all pages of the server's resources."""
-
-    @property
-    def operation(self) -> str:
-        """``resources/list``."""
-        return "resources/list"
-
-    async def send(self, client: Client, record: ServerRecord) -> tuple[Resource, ...]:
-        """Request every page; return nothing for a server without the resources capability."""
-        capability = client.server_capabilities.resources
-        return await all_pages(
-            client, record, capability, client.list_resources, lambda page: page.resources, what="resources"
-        )
+async def _all_resources(client: Client, record: ServerRecord) -> tuple[Resource, ...]:
+    can, fetch = client.server_capabilities.resources, client.list_resources
+    return await all_pages(client, record, can, fetch, lambda page: page.resources, what="resources")
 
 
-@frozen
-class ListResourceTemplates(Request[tuple[ResourceTemplate, ...]]):
-    """List all pages of the server's resource templates."""
-
-    @property
-    def operation(self) -> str:
-        """``resources/templates/list``."""
-        return "resources/templates/list"
-
-    async def send(self, client: Client, record: ServerRecord) -> tuple[ResourceTemplate, ...]:
-        """Request every page; return nothing for a server without the resources capability."""
-        capability = client.server_capabilities.resources
-        return await all_pages(
-            client,
-            record,
-            capability,
-            client.list_resource_templates,
-            lambda page: page.resource_templates,
-            what="resource templates",
-        )
+async def _all_templates(client: Client, record: ServerRecord) -> tuple[ResourceTemplate, ...]:
+    can, fetch = client.server_capabilities.resources, client.list_resource_templates
+    return await all_pages(client, record, can, fetch, lambda page: page.resource_templates, what="resource templates")
 
 
 @frozen
@@ -100,7 +71,7 @@ class ResourceFunctions(ServerRequests):
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
                 mcp.MCPError: as for `call_tool`.
         """
-        return await self._ask(ListResources())
+        return await self._ask(ListAll("resources/list", _all_resources))
 
     async def list_resource_templates(self) -> tuple[ResourceTemplate, ...]:
         """Request all pages of the server's resource templates; otherwise like `list_resources`.
@@ -111,7 +82,7 @@ class ResourceFunctions(ServerRequests):
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
                 mcp.MCPError: as for `call_tool`.
         """
-        return await self._ask(ListResourceTemplates())
+        return await self._ask(ListAll("resources/templates/list", _all_templates))
 
     async def read_resource(self, uri: str) -> ReadResourceResult:
         """Read a resource from the server; results are not cached.

@@ -39,10 +39,7 @@ class Probe(Request[None]):
 
     control: ClassVar[bool] = True
 
-    @property
-    def operation(self) -> str:
-        """The method in the legacy era."""
-        return "ping"
+    operation: ClassVar[str] = "ping"
 
     async def send(self, client: Client, record: ServerRecord) -> None:
         """Send ``ping``, or ``server/discover`` since 2026-07-28.

@@ -7,7 +7,7 @@ has no such state, and every request carries the level in its ``_meta``.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, cast, get_args
+from typing import TYPE_CHECKING, ClassVar, Final, cast, get_args
 
 from attrs import frozen
 from mcp import MCPError
@@ -44,15 +44,9 @@ class SetLogLevel(Request[None]):
 
     level: LoggingLevel | None = None
 
-    @property
-    def operation(self) -> str:
-        """``logging/setLevel``."""
-        return "logging/setLevel"
+    operation: ClassVar[str] = "logging/setLevel"
 
-    @property
-    def of_the_session(self) -> bool:
-        """True: the level belongs to the shared session."""
-        return True
+    of_the_session: ClassVar[bool] = True
 
     async def send(self, client: Client, record: ServerRecord) -> None:
         """Remember the level, and send it to a server of the legacy era."""

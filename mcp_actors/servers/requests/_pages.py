@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar
 
+from attrs import frozen
+
 from ..._errors import LimitExceeded
-from ...config import ListMeter
 from ..basics import TimeSlice
-from ._request import meta_for
+from ._list_meter import ListMeter
+from ._request import Request, meta_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from mcp import Client
     from mcp.types import PaginatedResult, RequestParamsMeta
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     Page = TypeVar("Page", bound=PaginatedResult)
 
-__all__ = ["all_pages"]
+__all__ = ["ListAll", "all_pages"]
 
 T = TypeVar("T")
 Page_co = TypeVar("Page_co", covariant=True)
@@ -34,6 +36,23 @@ class Fetch(Protocol[Page_co]):
     async def __call__(
         self, *, cursor: str | None, meta: RequestParamsMeta | None, cache_mode: Literal["bypass"]
     ) -> Page_co: ...
+
+
+@frozen
+class ListAll(Request[tuple[T, ...]]):
+    """List all pages of one kind of item.
+
+    Attributes:
+        operation: the protocol's method.
+        pages: calls `all_pages`.
+    """
+
+    operation: str
+    pages: Callable[[Client, ServerRecord], Awaitable[tuple[T, ...]]]
+
+    async def send(self, client: Client, record: ServerRecord) -> tuple[T, ...]:
+        """Request every page."""
+        return await self.pages(client, record)
 
 
 async def all_pages(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from attrs import evolve, field, frozen
 from mcp.types import LOG_LEVEL_META_KEY, CallToolRequest, GetPromptRequest, ReadResourceRequest
@@ -38,6 +38,9 @@ class Request(Call[T], ABC):
         deadline: when the request times out. `Deadlines` enforces it; each progress notification renews it.
     """
 
+    of_the_session: ClassVar[bool] = False
+    """Whether the request is about the shared session, so that it needs that very connection."""
+
     deadline: Deadline | None = field(default=None, eq=False, repr=False)
 
     @property
@@ -48,11 +51,6 @@ class Request(Call[T], ABC):
     def repeatable(self, record: ServerRecord) -> bool:
         """Return whether the request may be sent again after the server may have acted on it. Lists and reads may."""
         return True
-
-    @property
-    def of_the_session(self) -> bool:
-        """Return whether the request is about the shared session, so that it needs that very connection."""
-        return False
 
     async def through(self, send: Callable[[Request[T]], Awaitable[T]], middleware: tuple[Middleware, ...]) -> T:
         """Send the request through the user's middleware, if there is any for its kind."""

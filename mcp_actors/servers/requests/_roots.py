@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from attrs import frozen
 from mcp.types import RootsListChangedNotification
@@ -23,15 +23,9 @@ __all__ = ["TellRootsChanged"]
 class TellRootsChanged(Request[None]):
     """Notify a server of the legacy era, which keeps the roots that it was given."""
 
-    @property
-    def operation(self) -> str:
-        """``notifications/roots/list_changed``."""
-        return "notifications/roots/list_changed"
+    operation: ClassVar[str] = "notifications/roots/list_changed"
 
-    @property
-    def of_the_session(self) -> bool:
-        """True: the notification belongs to the shared session."""
-        return True
+    of_the_session: ClassVar[bool] = True
 
     async def send(self, client: Client, record: ServerRecord) -> None:
         """Send the notification. Servers since 2026-07-28 need none: they ask whenever they need the roots.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import trio
 from attrs import evolve, field, frozen
@@ -168,10 +168,7 @@ def _gone(name: str, record: ServerRecord) -> ToolNotFound:
 class ListTools(Request[tuple[Tool, ...]]):
     """List all pages of the server's tools, and update the catalogue."""
 
-    @property
-    def operation(self) -> str:
-        """``tools/list``."""
-        return "tools/list"
+    operation: ClassVar[str] = "tools/list"
 
     async def send(self, client: Client, record: ServerRecord) -> tuple[Tool, ...]:
         """Request every page and offer the result to the catalogue."""

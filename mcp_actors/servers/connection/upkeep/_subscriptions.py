@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVarTuple
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVarTuple
 
 import trio
 from attrs import define, field, frozen
@@ -84,10 +84,7 @@ class Subscribe(Request[None]):
         """``resources/subscribe`` as in the legacy era, and the resources."""
         return f"resources/subscribe {', '.join(map(mask_url, self.subscription.uris))!r:.200}"
 
-    @property
-    def of_the_session(self) -> bool:
-        """True: a subscription belongs to the connection that all callers use."""
-        return True
+    of_the_session: ClassVar[bool] = True
 
     async def send(self, client: Client, record: ServerRecord) -> None:
         """Subscribe to each of the resources, or open a stream for all of them.
@@ -109,10 +106,7 @@ class Subscribe(Request[None]):
 class Unsubscribe(Request[None]):
     """Unsubscribe from some of the resources of a legacy server that have no subscription any more."""
 
-    @property
-    def operation(self) -> str:
-        """``resources/unsubscribe``."""
-        return "resources/unsubscribe"
+    operation: ClassVar[str] = "resources/unsubscribe"
 
     async def send(self, client: Client, record: ServerRecord) -> None:
         """Send ``resources/unsubscribe``; a failure has no consequences."""

@@ -13,7 +13,7 @@ import attrs
 from ..._errors import LimitExceeded
 from ..._json_walk import bytes_in, measured
 from ..._plain_text import plain_text
-from ._limits import Limits
+from ...config import Limits
 
 __all__ = ["ListMeter"]
 
