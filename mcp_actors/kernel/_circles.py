@@ -93,10 +93,21 @@ _joined: ContextVar[tuple[Sender | None, float]] = ContextVar("mcp_actors.kernel
 """The sender that a task elsewhere has joined explicitly, and the deadline around that task then."""
 
 
+def effective_deadline() -> float:
+    """Return the effective deadline of the running task, also below a thousand supervisors that are starting.
+
+    Trio asks each scope in turn, in one nested call per scope, unless the innermost one knows that it is cancelled.
+    """
+    try:
+        return trio.current_effective_deadline()
+    except RecursionError:
+        return math.inf
+
+
 def act_for(sender: Sender) -> None:
     """Count what the current task does from now on, and the tasks it starts, as done by a sender that waits for it."""
     serving.set(sender)
-    _joined.set((sender, trio.current_effective_deadline()))
+    _joined.set((sender, effective_deadline()))
 
 
 def act_for_caller() -> None:
@@ -133,7 +144,7 @@ def _acts_for(sender: Sender, task: trio.lowlevel.Task) -> bool:
 
 def is_bounded(sender: Sender) -> bool:
     """Return True if the running code, which acts for a sender, has set a deadline for what it does now."""
-    deadline = trio.current_effective_deadline()
+    deadline = effective_deadline()
     if deadline == math.inf:
         return False
     joined, outer_deadline = _joined.get()

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
+from typing import Final
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from mcp_actors.kernel import ActorRef, ChildSpec, Stopped, Supervisor, SupervisorRef, open_supervisor
+from mcp_actors.kernel import ActorRef, ActorStartError, ChildSpec, Stopped, Supervisor, SupervisorRef, open_supervisor
 from mcp_actors.kernel.ref import Record
 
-from .workers import Yard, nest, shielded, state
+from .workers import Boom, Echo, Yard, nest, shielded, state
 
 
 async def test_a_deep_tree_stops_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,3 +55,35 @@ async def test_an_actor_below_an_overdue_supervisor_stops_once(autojump_clock: M
         assert yard.running == []
         assert [state(a), state(b)] == ["stopped", "stopped"]
         assert yard.of(Stopped) == ["b", "a", "n"]
+
+
+NESTED: Final = 400
+"""While so many supervisors start, over a thousand cancel scopes are nested, and none of them is shielded."""
+
+
+def chain(bottom: ChildSpec) -> ChildSpec:
+    for _ in range(NESTED):
+        bottom = nest("n", bottom)
+    return bottom
+
+
+async def test_a_deep_tree_starts_as_one_and_serves(autojump_clock: MockClock) -> None:
+    yard = Yard()
+    with trio.fail_after(1):
+        async with open_supervisor(chain(yard.spec("a"))) as supervisor:
+            for _ in range(NESTED):
+                supervisor = supervisor.child("n", SupervisorRef)
+            assert await supervisor.child("a").call(Echo(1)) == 1
+    assert yard.log == ["a up", "a down"]
+
+
+async def test_a_failed_start_at_the_bottom_of_a_deep_tree_is_raised(autojump_clock: MockClock) -> None:
+    yard = Yard()
+    boom = Boom("no start")
+    with trio.fail_after(1), pytest.raises(ActorStartError) as raised:
+        async with open_supervisor(chain(yard.spec("a", boom))):
+            pytest.fail("it has started")
+    cause: BaseException | None = raised.value
+    while cause is not None and cause is not boom:
+        cause = cause.__cause__
+    assert cause is boom

@@ -33,7 +33,7 @@ from attrs import Factory, define, field
 from ..._collapse import EXITS, collapse, exit_in
 from ..._errors import ActorError, ActorStartError
 from .. import _events as events
-from .._circles import places, serving
+from .._circles import effective_deadline, places, serving
 from ..ref import Change, End, interrupted
 from ._actor import IgnoreStart, check_actor
 from ._own import OwnMessages
@@ -103,7 +103,9 @@ class Incarnation:
         late: BaseException | None = None
         serving.set(self)
         self._owner = trio.lowlevel.current_task()
-        self._outer_deadline = trio.current_effective_deadline()
+        # No scope with a deadline lies between a supervisor and its children. To ask Trio would take a step per scope.
+        above = self.record.parent and self.record.parent.mailbox.life
+        self._outer_deadline = above.outer_deadline if above else effective_deadline()
         self.record.mailbox.life = self
         try:
             self.record.incarnation += 1
@@ -367,7 +369,7 @@ class Incarnation:
         """Return the end of a start for which `end` was not called, and the exception not explained by it."""
         if isinstance(exc, IgnoreStart):
             return End("ignored", keeps_mailbox=exc.keep_mailbox), None
-        if trio.current_effective_deadline() == -math.inf:
+        if effective_deadline() == -math.inf:
             return End("shutdown"), exc
         return self._crash(exc), None
 

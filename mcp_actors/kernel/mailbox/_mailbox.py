@@ -183,7 +183,7 @@ class Mailbox:
         self._taker: Taker | None = None
         self._last_number = 0
         self._refusal: Callable[[], ActorError] | None = None
-        self.life: Node | None = None
+        self.life: Sender | None = None
 
     @property
     def queued(self) -> int:
