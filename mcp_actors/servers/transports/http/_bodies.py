@@ -9,6 +9,7 @@ from typing import Final, Self
 
 import httpx2
 import trio
+from attrs import define, field
 from mcp import MCPError
 
 from ...basics import TimeSlice
@@ -84,6 +85,7 @@ async def note_refusal(response: httpx2.Response) -> None:
         body.offered = False
 
 
+@define(eq=False, repr=False)
 class WatchedResponseBody(httpx2.AsyncByteStream):
     """The body of a response, whose end is reported.
 
@@ -93,16 +95,10 @@ class WatchedResponseBody(httpx2.AsyncByteStream):
         on_close: called when the body is closed, for any reason; possibly more than once.
     """
 
-    def __init__(
-        self,
-        inner: httpx2.AsyncByteStream,
-        *,
-        on_end: Callable[[Exception | None], None],
-        on_close: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._inner = inner
-        self._on_end = on_end
-        self._on_close = on_close
+    _inner: httpx2.AsyncByteStream
+    _on_end: Callable[[Exception | None], None] = field(kw_only=True)
+    _on_close: Callable[[], None] = field(default=lambda: None, kw_only=True)
+    _chunks: AsyncIterator[bytes] = field(init=False)
 
     def __aiter__(self) -> Self:
         self._chunks = aiter(self._inner)
@@ -124,12 +120,13 @@ class WatchedResponseBody(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
+@define(eq=False, repr=False)
 class HeardBody(httpx2.AsyncByteStream):
     """The body of a response; each piece updates ``Lifeline.heard_at``."""
 
-    def __init__(self, inner: httpx2.AsyncByteStream, lifeline: Lifeline) -> None:
-        self._inner = inner
-        self._lifeline = lifeline
+    _inner: httpx2.AsyncByteStream
+    _lifeline: Lifeline
+    _chunks: AsyncIterator[bytes] = field(init=False)
 
     def __aiter__(self) -> Self:
         self._chunks = aiter(self._inner)

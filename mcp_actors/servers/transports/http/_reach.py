@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import httpx2
 import trio
+from attrs import define, field
 
 from ...basics import Background
 from .._link import Lifeline
@@ -41,6 +42,7 @@ PROBE_TIMEOUT: Final = 10.0
 """Seconds for the response to a probe. A server without one is slow or frozen, but not known to be gone."""
 
 
+@define(eq=False, repr=False)
 class Reach:
     """Sends requests through a client, and knows which of them are in flight.
 
@@ -52,23 +54,15 @@ class Reach:
         background: runs the probe.
     """
 
-    def __init__(
-        self,
-        client: httpx2.AsyncClient,
-        url: str,
-        failures: HttpFailures,
-        lifeline: Lifeline,
-        background: Background,
-    ) -> None:
-        self._client = client
-        self._url = url
-        self._failures = failures
-        self._lifeline = lifeline
-        self._background = background
-        self._sent: set[httpx2.Request] = set()
-        self._refused: set[httpx2.Request] = set()
-        self._gone = trio.Event()
-        self._probing = False
+    _client: httpx2.AsyncClient
+    _url: str
+    _failures: HttpFailures
+    _lifeline: Lifeline
+    _background: Background
+    _sent: set[httpx2.Request] = field(factory=set, init=False)
+    _refused: set[httpx2.Request] = field(factory=set, init=False)
+    _gone: trio.Event = field(factory=trio.Event, init=False)
+    _probing: bool = field(default=False, init=False)
 
     @property
     def gone(self) -> bool:

@@ -20,6 +20,7 @@ from urllib.parse import urljoin
 import anyio
 import httpx2
 import trio
+from attrs import define
 from mcp.shared._httpx_utils import next_request_within_origin
 from mcp.shared.message import SessionMessage
 from mcp.types import (
@@ -74,13 +75,13 @@ Send: TypeAlias = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 CANCELLED: Final = "notifications/cancelled"
 
 
+@define(eq=False, repr=False)
 class _Reader(MessageReader):
     """The messages that have arrived."""
 
-    def __init__(self, inner: trio.MemoryReceiveChannel[SessionMessage], link: SseLink, lifeline: Lifeline) -> None:
-        self._inner = inner
-        self._link = link
-        self._lifeline = lifeline
+    _inner: trio.MemoryReceiveChannel[SessionMessage]
+    _link: SseLink
+    _lifeline: Lifeline
 
     async def receive(self) -> SessionMessage | Exception:
         """Return the next message."""
@@ -99,12 +100,12 @@ class _Reader(MessageReader):
         self._inner.close()
 
 
+@define(eq=False, repr=False)
 class _Writer(Stream):
     """Posts messages concurrently."""
 
-    def __init__(self, link: SseLink, lifeline: Lifeline) -> None:
-        self._link = link
-        self._lifeline = lifeline
+    _link: SseLink
+    _lifeline: Lifeline
 
     async def send(self, item: SessionMessage, /) -> None:
         """Post a message, usually in the background."""

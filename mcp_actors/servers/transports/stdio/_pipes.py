@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import anyio
 import trio
+from attrs import define, field
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCMessage, JSONRPCRequest
 
@@ -102,6 +103,7 @@ def unread_bytes(stream: trio.lowlevel.FdStream) -> int | None:
     return count[0]
 
 
+@define(eq=False, repr=False)
 class PipeReader(MessageReader):
     """The messages that a server writes to stdout. A single task reads them: the SDK's read loop.
 
@@ -110,36 +112,28 @@ class PipeReader(MessageReader):
         received: the number of bytes that arrived.
     """
 
-    def __init__(
-        self,
-        stream: trio.lowlevel.FdStream,
-        lifeline: Lifeline,
-        wait_exit: WaitExit,
-        *,
-        server: str,
-        masker: Masker,
-        requests: ServerRequests,
-        pace: ReadingPace,
-        limits: MessageLimits,
-    ) -> None:
-        self._stream = stream
-        self._requests = requests
-        self._pace = pace
-        self._lifeline = lifeline
-        self._wait_exit = wait_exit
-        self._server = server
-        self._masker = masker
-        self._limits = limits
-        self._lines = LineSplitter(limits.bytes, limits.values)
-        self._burst = 0
-        self._rest: float | None = None
-        self._spent = 0.0
-        self._paced = 0
-        self._ended = False
-        self._closed = False
-        self.crowded = False
-        self.received = 0
-        self._skipped_lines = SkippedMessages(server, logger)
+    _stream: trio.lowlevel.FdStream
+    _lifeline: Lifeline
+    _wait_exit: WaitExit
+    _server: str
+    _masker: Masker
+    _requests: ServerRequests
+    _pace: ReadingPace
+    _limits: MessageLimits
+    _lines: LineSplitter = field(init=False)
+    _burst: int = field(default=0, init=False)
+    _rest: float | None = field(default=None, init=False)
+    _spent: float = field(default=0.0, init=False)
+    _paced: int = field(default=0, init=False)
+    _ended: bool = field(default=False, init=False)
+    _closed: bool = field(default=False, init=False)
+    _skipped_lines: SkippedMessages = field(init=False)
+    crowded: bool = field(default=False, init=False)
+    received: int = field(default=0, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._lines = LineSplitter(self._limits.bytes, self._limits.values)
+        self._skipped_lines = SkippedMessages(self._server, logger)
 
     @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C could lose a message, or leave a lock of Trio held
     async def receive(self) -> SessionMessage:
@@ -271,33 +265,23 @@ class PipeReader(MessageReader):
         self._lifeline.closing = True
 
 
+@define(eq=False, repr=False)
 class PipeWriter(Stream):
     """The messages that a server reads from stdin. Any number of tasks may send."""
 
-    def __init__(
-        self,
-        stream: trio.lowlevel.FdStream,
-        reader: PipeReader,
-        lifeline: Lifeline,
-        wait_exit: WaitExit,
-        background: Background,
-        requests: ServerRequests,
-        *,
-        server: str,
-    ) -> None:
-        self._stream = stream
-        self._reader = reader
-        self._lifeline = lifeline
-        self._wait_exit = wait_exit
-        self._background = background
-        self._requests = requests
-        self._server = server
-        # Bytes that were collected, or did not fit into the pipe. While there are any, a single background task writes
-        # them and all senders append here. Otherwise messages would overtake each other, or split a line.
-        self._backlog = bytearray()
-        self._waiting = trio.lowlevel.ParkingLot()
-        self._begun = False
-        self._closed = False
+    _stream: trio.lowlevel.FdStream
+    _reader: PipeReader
+    _lifeline: Lifeline
+    _wait_exit: WaitExit
+    _background: Background
+    _requests: ServerRequests
+    _server: str
+    # Bytes that were collected, or did not fit into the pipe. While there are any, a single background task writes
+    # them and all senders append here. Otherwise messages would overtake each other, or split a line.
+    _backlog: bytearray = field(factory=bytearray, init=False)
+    _waiting: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot, init=False)
+    _begun: bool = field(default=False, init=False)
+    _closed: bool = field(default=False, init=False)
 
     @property
     def sent(self) -> bool:

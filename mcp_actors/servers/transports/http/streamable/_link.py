@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import httpx2
 import trio
+from attrs import define
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCMessage
@@ -37,20 +38,14 @@ CAUSE_WAIT: Final = 0.5
 """Seconds between the end of the stream and the end of the SDK's transport, which brings the cause. Usually none."""
 
 
+@define(eq=False, repr=False)
 class _WatchedReader(MessageReader):
     """The SDK's stream of messages: exchanges stubs for messages, and notes its end."""
 
-    def __init__(
-        self,
-        inner: ReadStream[SessionMessage | Exception],
-        lifeline: Lifeline,
-        admit: Callable[[JSONRPCMessage], None],
-        transport_ended: trio.Event,
-    ) -> None:
-        self._inner = inner
-        self._lifeline = lifeline
-        self._admit = admit
-        self._transport_ended = transport_ended
+    _inner: ReadStream[SessionMessage | Exception]
+    _lifeline: Lifeline
+    _admit: Callable[[JSONRPCMessage], None]
+    _transport_ended: trio.Event
 
     @property
     def last_context(self) -> contextvars.Context | None:
@@ -82,13 +77,13 @@ class _WatchedReader(MessageReader):
         await self._inner.aclose()
 
 
+@define(eq=False, repr=False)
 class _WatchedWriter(Stream):
     """The SDK's stream of outgoing messages, which notes when this side begins to close."""
 
-    def __init__(self, inner: WriteStream[SessionMessage], link: StreamableHttpLink, lifeline: Lifeline) -> None:
-        self._inner = inner
-        self._link = link
-        self._lifeline = lifeline
+    _inner: WriteStream[SessionMessage]
+    _link: StreamableHttpLink
+    _lifeline: Lifeline
 
     async def send(self, item: SessionMessage, /) -> None:
         """Pass one message to the SDK's transport. `posted` holds it in the context in which the SDK posts."""
@@ -126,9 +121,7 @@ class StreamableHttpLink(HttpLink[Http]):
         )
         # The limits on events are in the client.
         async with streamable_http_client(shown, http_client=contained, max_sse_event_size=None) as (reader, writer):
-            self.target = OpenStreams(self._watched(reader), _WatchedWriter(writer, self, self._lifeline))
+            watched = _WatchedReader(reader, self._lifeline, self.admit, self._ended)
+            self.target = OpenStreams(watched, _WatchedWriter(writer, self, self._lifeline))
             self._opened.set()
             await self._left.wait()
-
-    def _watched(self, reader: ReadStream[SessionMessage | Exception]) -> _WatchedReader:
-        return _WatchedReader(reader, self._lifeline, self.admit, self._ended)

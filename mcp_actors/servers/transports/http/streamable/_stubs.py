@@ -18,7 +18,7 @@ from typing import Final
 
 import httpx2
 import trio
-from attrs import evolve
+from attrs import define, evolve, field
 from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
 
 from ...wire import ReadingPace
@@ -57,22 +57,18 @@ def replace_stub(received: JSONRPCMessage, context: Context | None) -> JSONRPCMe
     return message
 
 
+@define(eq=False, repr=False)
 class _Written(httpx2.AsyncByteStream):
     """A body of stubs, one for each message in a stream of events."""
 
-    def __init__(
-        self,
-        response: httpx2.Response,
-        events: AsyncGenerator[Event, None],
-        read: Callable[[Event], JSONRPCMessage | None],
-        pace: ReadingPace,
-        answers: bool,
-    ) -> None:
-        self._response = response
-        self._events = events
-        self._read = read
-        self._pace = pace
-        self._answers = answers
+    _response: httpx2.Response
+    _events: AsyncGenerator[Event, None]
+    _read: Callable[[Event], JSONRPCMessage | None]
+    _pace: ReadingPace
+    _answers: bool
+    _pieces: AsyncGenerator[bytes, None] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
         self._pieces = self._write()
 
     def __aiter__(self) -> AsyncIterator[bytes]:
