@@ -42,6 +42,7 @@ from ._open import open_actor as open_actor, open_supervisor as open_supervisor
 from .actor import (
     Actor as Actor,
     IgnoreStart as IgnoreStart,
+    Later as Later,
     NotSent as NotSent,
     Shutdown as Shutdown,
     StopActor as StopActor,
@@ -93,6 +94,7 @@ __all__ = [
     "EventStream",
     "GaveUp",
     "IgnoreStart",
+    "Later",
     "MailboxFull",
     "Message",
     "NotSent",

@@ -27,7 +27,7 @@ class Taker:
         self.free = free
         self.taken: list[Envelope] = []
 
-    def take(self, envelope: Envelope) -> None:
+    def take(self, envelope: Envelope, *, here: bool = False) -> None:
         envelope.holder = self
         self.free -= not envelope.message.control
         self.taken.append(envelope)

@@ -13,6 +13,7 @@ from ._actor import (
     check_actor as check_actor,
 )
 from ._incarnation import Incarnation as Incarnation
+from ._later import Later as Later
 from ._requests import Requests as Requests
 from ._stop import Shutdown as Shutdown, stop as stop, stop_within as stop_within
 from ._timers import Timer as Timer
@@ -21,6 +22,7 @@ __all__ = [
     "Actor",
     "IgnoreStart",
     "Incarnation",
+    "Later",
     "NotSent",
     "Requests",
     "Shutdown",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 from ..._checks import is_seconds, is_whole
 from ..._collapse import without_cancelled
@@ -15,9 +15,12 @@ from ._unknown import may_answer_none, unknown
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ..mailbox import Message
+    from ..mailbox import Call, Message
     from ..ref import EndReason, Record
+    from ._later import Later
     from ._timers import Timer, Timers
+
+T = TypeVar("T")
 
 __all__ = ["Actor", "IgnoreStart", "NotSent", "StopActor"]
 
@@ -77,6 +80,16 @@ class Life(Protocol):
         """Wait until the end is decided."""
 
 
+class Defers(Protocol):
+    """The requests of an incarnation, as its actor sees them."""
+
+    def defer(self, message: Message, *, keep_slot: bool) -> Later[Any]:
+        """Make the `Later` of the message that the running handler serves."""
+
+    def take_again(self) -> None:
+        """Take messages again after a `NotSent`."""
+
+
 class Actor(ABC):
     """Owns a resource and answers messages, one incarnation at a time.
 
@@ -100,6 +113,7 @@ class Actor(ABC):
     kind: Literal["worker", "supervisor"] = "worker"
 
     _incarnation: Life | None = None
+    _requests: Defers | None = None
     _silent: ClassVar[dict[type[Message], bool]]
     """The messages that this class (not its subclasses) may answer with None, as far as they have been checked."""
 
@@ -133,6 +147,44 @@ class Actor(ABC):
         answered or has left, so a slow clean-up delays no caller, but it keeps the in-flight slot until it is done.
         """
         raise unknown(self.ref.name, type(self), message)
+
+    def take(self, later: Later[Any]) -> bool:
+        """Take a message without a task, if the actor can answer it later. Override it; the default returns False.
+
+        Each message for which there is a slot is offered here, in order, before `handle`; control messages are not.
+        It is called in a step of the sender, or of the task that has freed the slot, in the sender's context variables.
+        So it must be quick. While it runs, nothing else is offered.
+
+        Returns:
+            True if it has taken the message: any task of the actor answers with ``later.reply()`` or ``later.fail()``.
+            False if `handle` serves it.
+
+        Raises:
+            NotSent: nothing can be taken now. The message returns to its old place, and nothing is offered or handled
+                until `take_again`.
+            Exception: the answer, as from `handle`.
+        """
+        return False
+
+    def take_again(self) -> None:
+        """Take messages again after a `NotSent` from `take`, or from a `Later`. Else it does nothing."""
+        if self._requests is not None:
+            self._requests.take_again()
+
+    def defer(self, message: Call[T], *, keep_slot: bool = True) -> Later[T]:
+        """Return a `Later` for the message that is being handled. The handler returns it instead of an answer.
+
+        Args:
+            message: the argument of `handle`.
+            keep_slot: False frees the slot when the handler returns (OTP's ``noreply``). By default, unanswered
+                messages count for `max_in_flight`.
+
+        Raises:
+            RuntimeError: the message is not being handled by the running task, or has a `Later` already.
+        """
+        if self._requests is None:
+            raise RuntimeError(f"{type(self).__name__} is not running, so there is no message to defer")
+        return self._requests.defer(message, keep_slot=keep_slot)
 
     def is_fatal(self, exc: Exception) -> bool:
         """Return True if an exception from `handle` means that this incarnation is broken. The default is False."""

@@ -174,6 +174,7 @@ class Incarnation:
             # If the end is not decided here, the resource has died and its nursery has cancelled this loop. The cause
             # comes out of running() only after its clean-up, and callers must not wait for that: `_conclude` adds it.
             self.end("crashed")
+            requests.cancel_left()
 
     def wake(self) -> None:
         """Let the owner check again whether a caller left or the end was decided."""

@@ -10,6 +10,8 @@ actor opens as many slots as it ever had requests at the same time.
 
 *Handed over* means that the request task has made its first step, and that neither its caller has left nor the
 incarnation ends by then. Until that step an envelope can go back to the mailbox.
+
+``_taken`` serves messages without a task, and ``_answers`` decides how each message ends.
 """
 
 from __future__ import annotations
@@ -17,124 +19,72 @@ from __future__ import annotations
 import contextvars
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
-import outcome
 import trio
 
-from ..._collapse import collapse
 from ..._errors import ActorError
 from .. import _events as events
 from .._circles import serving
-from ..mailbox import error
-from ._actor import NotSent, StopActor
+from ._actor import Actor
+from ._later import Later
+from ._taken import Taken
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from .._circles import Sender
     from ..mailbox import Envelope, Message
-    from ._actor import Actor, Life
+    from ._actor import Life
 
 logger = logging.getLogger("mcp_actors.kernel")
 
-NOT_SENT_PATIENCE: Final = 1.0
-"""Seconds from a `NotSent` until the end of the incarnation must be decided. A task that reads from a connection
-notices its loss within milliseconds of the handler that writes to it."""
 
+class Requests(Taken):
+    """Takes envelopes from the mailbox (it is a `Taker`) and serves them. See the top of the file."""
 
-class Requests:
-    """Takes envelopes from the mailbox (it is a `Taker`) and serves them. See the top of the file.
-
-    Attributes:
-        free: the number of free in-flight slots.
-    """
-
-    __slots__ = (
-        "_actor",
-        "_handle",
-        "_idle_slots",
-        "_in_flight",
-        "_incarnation",
-        "_interruption",
-        "_left",
-        "_nursery",
-        "_record",
-        "_size",
-        "free",
-    )
-
-    needs_all: Final = False
-    label: Final = ""
+    __slots__ = ("_handle", "_idle_slots", "_nursery")
 
     def __init__(self, incarnation: Life, actor: Actor, nursery: trio.Nursery) -> None:
-        self.free = self._size = actor.max_in_flight
-        self._incarnation = incarnation
-        self._record = incarnation.record
+        super().__init__(incarnation, actor)
         self._record.reentrant = actor.reentrant
-        self._in_flight = incarnation.record.in_flight
-        self._actor = actor
         self._handle = actor.handle
         self._nursery = nursery
         self._idle_slots: list[trio.Nursery] = []
-        self._left: list[Envelope] = []
-        self._interruption: Callable[[Envelope], ActorError] | None = None
 
     # --- for the mailbox and the owner ------------------------------------------------------------------------------
 
-    def take(self, envelope: Envelope) -> None:
-        """Start a request task. Called in the envelope's context, which the task inherits."""
+    def take(self, envelope: Envelope, *, here: bool = False) -> None:
+        """Begin to serve a message: offer it to the actor, or start a request task for it."""
         envelope.holder = self
+        needs_slot = not envelope.message.control
+        if self._take is not None and needs_slot and self._is_taken(envelope, self._take):
+            return
         name = f"{self._record.name}:{type(envelope.message).__name__}"
-        if self._idle_slots:
-            slot = self._idle_slots.pop()
-            slot.start_soon(self._serve, slot, envelope, name=name)
-        else:
+        if not self._idle_slots:
             # A slot outlives its first request, so its task must not keep that sender's context alive.
             slot_name = f"{self._record.name}:slot"
             open_slot = partial(self._nursery.start_soon, self._open_slot, envelope, name, name=slot_name)
             contextvars.Context().run(open_slot)
+        elif here:
+            slot = self._idle_slots.pop()
+            slot.start_soon(self._serve, slot, envelope, name=name)
+        else:
+            slot = self._idle_slots.pop()
+            envelope.context.run(partial(slot.start_soon, self._serve, slot, envelope, name=name))
         # Only now: if start_soon raises (a closed nursery, another thread), no task would ever free the slot again.
-        if not envelope.message.control:
+        if needs_slot:
             self.free -= 1
 
-    def forget(self, envelope: Envelope) -> None:
-        """Wake the owner, which cancels the request of a caller that has left; see `Reply.abandoned`."""
-        self._left.append(envelope)
-        self._incarnation.wake()
-
-    @property
-    def name(self) -> str:
-        """The name of its actor."""
-        return self._record.name
-
-    def works(self, sender: Sender) -> bool:
-        """Return True if a handler with a slot, other than the sender, has made no calls."""
-        for envelope in self._in_flight:
-            if envelope.calls is None and envelope is not sender and envelope.holder is self:
-                return not envelope.message.control
-        return False
-
-    def slots(self) -> list[Envelope]:
-        """Return the handlers with the in-flight slots; empty if a slot is free or its envelope not handed over."""
-        held = [envelope for envelope in self.in_flight if not envelope.message.control]
-        return held if len(held) == self._size else []
-
-    @property
-    def in_flight(self) -> list[Envelope]:
-        """The envelopes that are being handled."""
-        return [envelope for envelope in self._in_flight if envelope.holder is self]
-
-    def blockers(self) -> tuple[()]:
-        """Return no nodes: it is about to hand an envelope over, and waits for none."""
-        return ()
-
     def cancel_left(self) -> None:
-        """Cancel the requests whose callers have left."""
+        """Cancel the requests whose callers have left. Called by the owner."""
         while self._left:
-            envelope = self._left.pop()
-            if envelope.scope is not None:
-                envelope.scope.cancel("its caller has left")
+            left, self._left = self._left, []
+            for envelope in left:
+                if isinstance(envelope.scope, Later):
+                    self._cancel_later(envelope, envelope.scope)
+                elif isinstance(envelope.scope, trio.CancelScope):
+                    envelope.scope.cancel("its caller has left")
 
     def close(self, interruption: Callable[[Envelope], ActorError]) -> None:
         """Take no more messages, answer all that are in flight, and cancel their handlers, in one synchronous step.
@@ -147,11 +97,14 @@ class Requests:
         # A handler that decides the end itself is about to answer by itself, for example with `NotSent` after
         # `self.fail(...)`. If it does not, `_was_cancelled` answers. An answer from here would be the first and only.
         own_slot = trio.lowlevel.current_task().parent_nursery
-        for envelope in tuple(self._in_flight):
-            assert envelope.scope is not None
-            if own_slot is None or envelope.scope is not own_slot.cancel_scope:
-                self._interrupt(envelope)
-            envelope.scope.cancel("the incarnation that handles it ends")
+        for envelope in sorted(self.in_flight, key=attrgetter("number")):
+            scope = envelope.scope
+            if isinstance(scope, trio.CancelScope):
+                if own_slot is None or scope is not own_slot.cancel_scope:
+                    self._interrupt(envelope)
+                scope.cancel("the incarnation that handles it ends")
+            elif envelope.later is not self._offered:  # else `take` decides the end, and answers by itself
+                self._abandon(envelope)
 
     # --- a request task ---------------------------------------------------------------------------------------------
 
@@ -173,36 +126,26 @@ class Requests:
                 envelope.scope = slot.cancel_scope
                 self._in_flight.add(envelope)
                 serving.set(envelope)
-                handle = self._handle_observed if self._record.hub.wants_requests else self._handle
+                handle = self._handle_observed if self._observed else self._handle
                 result = await interruptible(handle, envelope.message)
-                if result is None:
-                    self._actor._check_handled(envelope.message)
-                if envelope.is_call:
-                    envelope.settle(outcome.Value(result))
+                self._answer(envelope, result)
         except BaseException as exc:
             # A cancellation stops here too. It is that of the slot, whose own task raises it as well.
             self._in_flight.discard(envelope)
-            await self._raised(envelope, exc)
+            if self._raised(envelope, exc):
+                await self._not_sent(envelope)
         finally:
-            self._in_flight.discard(envelope)
-            envelope.scope = envelope.calls = None
-            if envelope.holder is self:
-                # Messages that its handler has sent refer to this envelope by their context. With its own context it
-                # would keep the one before alive, and so on: a chain of all messages, back to the first.
-                del envelope.context
             # In this order: `feed` may take the next envelope in this very step, and then uses the slot freed here.
             if not slot.cancel_scope.cancel_called:
                 self._idle_slots.append(slot)
-            if not envelope.message.control:
-                self.free += 1
-            if self._interruption is None:
-                self._record.mailbox.feed()
+            self._handler_ended(envelope)
 
     async def _handle_observed(self, message: Message) -> object:
         """Run the handler, with an event before and after."""
         kind, began = type(message).__name__, trio.current_time()
         self._record.note(events.RequestStarted, message=kind)
         failure: BaseException | None = None
+        result: object = None
         try:
             result = await self._handle(message)
             if result is None:
@@ -212,89 +155,10 @@ class Requests:
             failure = exc
             raise
         finally:
-            seconds = trio.current_time() - began
-            self._record.note(events.RequestFinished, message=kind, seconds=seconds, error=failure)
-
-    async def _raised(self, envelope: Envelope, exc: BaseException) -> None:
-        """Decide what an exception from ``handle`` means."""
-        verdict = collapse(exc)
-        if isinstance(verdict, StopActor):
-            self._incarnation.end(verdict.reason)
-            self._interrupt(envelope)
-        elif isinstance(verdict, NotSent):
-            await self._not_sent(envelope)
-        elif isinstance(exc, Exception):
-            self._failed(envelope, exc)
-        elif isinstance(verdict, Exception):  # raised while it was cancelled
-            self._failed(envelope, verdict)
-        elif isinstance(verdict, trio.Cancelled):
-            self._was_cancelled(envelope)
-        else:
-            # KeyboardInterrupt or SystemExit leaves the outermost block of the tree, after clean-up. Any other
-            # BaseException (such as asyncio's CancelledError) must not be raised in the caller's task and end that.
-            self._incarnation.end("crashed", verdict)
-            self._interrupt(envelope)
-
-    async def _not_sent(self, envelope: Envelope) -> None:
-        """Return an envelope to the mailbox for the next incarnation; fail it if this incarnation goes on."""
-        if self._interruption is None:
-            # If several handlers find the same connection lost, the last of them may be the one that decides the end,
-            # or a task that reads. This handler keeps its slot meanwhile: a free slot would take the envelope again.
-            with trio.move_on_after(NOT_SENT_PATIENCE):
-                await self._incarnation.wait_ending()
-        if self._interruption is not None:
-            self._return(envelope)
-            return
-        name, message = self._record.name, type(envelope.message).__name__
-        endless = ActorError(
-            f"actor {name!r}: handling {message} raised NotSent, but the actor keeps running and would handle it again "
-            "forever; end this incarnation with self.fail(exception) or self.stop() before raising NotSent",
-            actor=name,
-        )
-        self._failed(envelope, endless)
-
-    def _failed(self, envelope: Envelope, exc: Exception) -> None:
-        """Answer with an exception, and end the incarnation if it is fatal."""
-        if not (envelope.is_call and envelope.settle(error(exc))):
-            self._unhandled(envelope, exc)
-        try:
-            if self._actor.is_fatal(exc):
-                self._incarnation.end("crashed", exc)
-        except BaseException as broken:
-            self._incarnation.end("crashed", broken)
-
-    def _was_cancelled(self, envelope: Envelope) -> None:
-        """Answer for a cancelled handler. A `trio.Cancelled` from another task is an error, and stops here."""
-        assert envelope.scope is not None
-        if envelope.scope.cancel_called:
-            self._interrupt(envelope)
-            return
-        name = self._record.name
-        stray = ActorError(
-            f"actor {name!r}: handling {type(envelope.message).__name__} raised trio.Cancelled without having been "
-            "cancelled; look for a Cancelled that was caught in one task and raised in another",
-            actor=name,
-        )
-        self._failed(envelope, stray)
-
-    def _interrupt(self, envelope: Envelope) -> None:
-        if self._interruption is not None and envelope.is_call and envelope.open:
-            envelope.settle(error(self._interruption(envelope)))
-
-    def _return(self, envelope: Envelope) -> None:
-        """Return an envelope that was taken and not handled to the mailbox."""
-        if envelope.withdrawn:
-            return
-        if not envelope.home.put_back(envelope) and not envelope.is_call:
-            self._record.note(events.DeadLetter, message=type(envelope.message).__name__)
-
-    def _unhandled(self, envelope: Envelope, exc: Exception) -> None:
-        message = type(envelope.message).__name__
-        if self._interruption is None:
-            logger.error(
-                "actor %r: handling %s failed, and no caller gets the error", self._record.name, message, exc_info=exc
-            )
-        self._record.note(events.Unhandled, message=message, error=exc)
+            if isinstance(result, Later) and result.open:
+                result._began = began  # it finishes when it is settled
+            else:
+                self._note_finished(kind, began, failure)
 
 
 @trio.lowlevel.disable_ki_protection

@@ -53,12 +53,13 @@ class Envelope(Reply[Any]):
         home: the mailbox that it was sent to, and returns to if its handling has not begun.
         number: its position in the order of arrival.
         context: the sender's `contextvars` context when it sent the message.
-        scope: the cancel scope around its handler, once there is one.
+        scope: the cancel scope around its handler, once there is one; its `later` if no handler runs for it.
+        later: the `Later` that settles it; None if its handler does.
         calls: the calls that its handler has made; see ``_circles``.
         prune_at: the number of calls at which the answered ones are dropped.
     """
 
-    __slots__ = ("calls", "context", "holder", "home", "is_call", "message", "number", "prune_at", "scope")
+    __slots__ = ("calls", "context", "holder", "home", "is_call", "later", "message", "number", "prune_at", "scope")
 
     needs_all: Final = False
 
@@ -76,7 +77,8 @@ class Envelope(Reply[Any]):
         self._waiter = None
         self.message = message
         self.is_call = is_call
-        self.scope: trio.CancelScope | None = None
+        self.scope: object | None = None
+        self.later: object | None = None
         self.calls: list[Awaited] | None = None
 
     @property
@@ -144,8 +146,13 @@ class Taker(Holder, Protocol):
     def name(self) -> str:
         """The name of its actor."""
 
-    def take(self, envelope: Envelope) -> None:
-        """Become its holder and start a request task for it, in the context that it was sent in."""
+    def take(self, envelope: Envelope, *, here: bool = False) -> None:
+        """Become its holder and begin to serve it in the context that it was sent in; or put it back.
+
+        Args:
+            envelope: the envelope.
+            here: True if that is the running context.
+        """
 
     def works(self, sender: Sender) -> bool:
         """Return True if a handler with a slot, other than the sender, has made no calls."""
@@ -230,7 +237,9 @@ class Mailbox:
             return True
         taker = self._taker
         if taker is not None and taker.free > 0 and not self._queue:
-            taker.take(envelope)
+            taker.take(envelope, here=True)
+            if self._queue:  # the actor has refused it, or has sent messages while it took this one
+                self.feed()
             return True
         full = len(self._queue) >= self.size
         if full and not (self.policy == "wait" if wait is None else wait):
@@ -249,7 +258,7 @@ class Mailbox:
 
     def _put_control(self, envelope: Envelope) -> None:
         if self._taker is not None:
-            self._taker.take(envelope)
+            self._taker.take(envelope, here=True)
         else:
             envelope.holder = self
             self._control[envelope] = None
@@ -269,7 +278,7 @@ class Mailbox:
         self._taker = taker
         while self._control:
             envelope, _ = self._control.popitem(last=False)
-            _take_in_context(taker, envelope)
+            taker.take(envelope)
         self.feed()
 
     def detach(self) -> None:
@@ -279,11 +288,10 @@ class Mailbox:
     @trio.lowlevel.enable_ki_protection
     def feed(self) -> None:
         """Fill the free slots from the queue."""
-        taker = self._taker
-        while self._queue and taker is not None and taker.free > 0:
+        while self._queue and self._taker is not None and self._taker.free > 0:
             envelope, _ = self._queue.popitem(last=False)
             self._move_up()
-            _take_in_context(taker, envelope)
+            self._taker.take(envelope)
 
     @trio.lowlevel.enable_ki_protection
     def put_back(self, envelope: Envelope) -> bool:
@@ -359,7 +367,3 @@ def no_message(name: str, given: object) -> str:
 
 def _arrival(envelope: Envelope) -> int:
     return envelope.number
-
-
-def _take_in_context(taker: Taker, envelope: Envelope) -> None:
-    envelope.context.run(taker.take, envelope)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import get_ident
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import trio
@@ -72,7 +73,7 @@ class Record:
 
     __slots__ = (
         "_change",
-        "_run",
+        "_thread",
         "children",
         "gave_up",
         "hub",
@@ -98,16 +99,13 @@ class Record:
         self.in_flight: set[Envelope] = set()
         self.children: dict[str, Record] | None = None
         self.parent: Record | None = parent
-        self._run = trio.lowlevel.current_trio_token()
+        self._thread = get_ident()
         self._change = Change()
 
     @property
     def lives_here(self) -> bool:
-        """True if the caller is in the actor's Trio run."""
-        try:
-            return trio.lowlevel.current_trio_token() is self._run
-        except RuntimeError:  # another thread, or asyncio
-            return False
+        """True if the caller is in the thread of the actor's Trio run. When that ends, so does the actor."""
+        return get_ident() == self._thread
 
     @property
     def path(self) -> str:

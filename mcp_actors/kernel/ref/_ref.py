@@ -252,8 +252,9 @@ class ActorRef:
 
 
 def _circle(sender: Sender, envelope: Envelope) -> list[str]:
-    """Return the circle that keeps an envelope in its mailbox forever, or an empty list."""
+    """Return the circle that keeps an envelope from being answered, or an empty list."""
     mailbox = envelope.home
-    if envelope.holder is not mailbox or mailbox.is_worked_off(sender):
-        return []
-    return find_circle(sender, mailbox)
+    if envelope.holder is not mailbox:
+        # It may have been taken in this very step, and may have sent calls that wait for this sender.
+        return find_circle(sender, envelope) if envelope.calls else []
+    return [] if mailbox.is_worked_off(sender) else find_circle(sender, mailbox)

@@ -1,0 +1,296 @@
+"""Serve messages without a task: `Actor.take`, and handlers that return a `Later`.
+
+Theory of operation
+-------------------
+A handler is a task, which owns its message from beginning to end. Without one, these steps share the work:
+
+- A step of the *sender*, or of any task that frees a slot, calls `Actor.take` in a copy of the sender's context. By
+  then the message is in flight and has its slot, so `Actor.take` may do all that a handler may: send messages, answer,
+  end the incarnation. Until it returns, all slots count as taken. Otherwise another message could be offered meanwhile,
+  the younger of the two, which would overtake the older one if that is refused.
+- Any step of the *actor's tree* settles (`Taken.reply`, `Taken.fail`): it answers, frees the slot, and so has the next
+  message offered. A message has at most one valid `Later` (`Envelope.later`), so that of an earlier offer does nothing.
+- A *caller that leaves*, or a deadline, only marks the message and wakes the owner (`forget`): it may be the step in
+  which Trio delivers a cancellation, and another one from there would recurse through chains of actors.
+- The step that *ends the incarnation* answers for all (`_abandon`). They are not in flight any more.
+- The *owner* calls `Later.on_cancel` for all that were marked, in order, before ``running()`` is left, and frees their
+  slots, unless the actor does that.
+
+`NotSent` returns a message to its old place, and all slots count as taken until `Taken.take_again`, from that very step
+on. Otherwise the mailbox would offer the same message again, forever, or a younger one.
+
+While a handler runs, its `Later` is only an answer that comes early: the slot is the handler's (`Envelope.scope` is the
+scope around it). Once it has returned the `Later`, that has taken its place (`Envelope.scope` is the `Later`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+import outcome
+import trio
+
+from ..._errors import ActorError
+from .. import _events as events
+from .._circles import serving
+from ._actor import Actor
+from ._answers import Answers, logger
+from ._later import Later
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .._circles import Sender
+    from ..mailbox import Envelope, Message
+    from ._actor import Life
+
+T = TypeVar("T")
+
+
+class Taken(Answers):
+    """Messages in flight, some of them without a task. See the top of the file.
+
+    Attributes:
+        free: the number of free in-flight slots; not positive while nothing may be taken.
+    """
+
+    __slots__ = ("_offered", "_refuses", "_size", "_take", "free")
+
+    needs_all: Final = False
+    label: Final = ""
+
+    def __init__(self, incarnation: Life, actor: Actor) -> None:
+        super().__init__(incarnation, actor)
+        self.free = self._size = actor.max_in_flight
+        self._take = None if type(actor).take is Actor.take else actor.take
+        self._offered: Later[Any] | None = None
+        self._refuses = False
+        actor._requests = self
+
+    def works(self, sender: Sender) -> bool:
+        """Return True if a message with a slot, other than the sender, has made no calls."""
+        for envelope in self._in_flight:
+            if envelope.calls is None and envelope is not sender and envelope.holder is self and _has_slot(envelope):
+                return True
+        return False
+
+    def slots(self) -> list[Envelope]:
+        """Return the messages with the in-flight slots; empty if a slot is free or its envelope not handed over."""
+        held = [envelope for envelope in self.in_flight if _has_slot(envelope)]
+        return held if len(held) == self._size else []
+
+    @property
+    def in_flight(self) -> list[Envelope]:
+        """The envelopes that are being handled."""
+        return [envelope for envelope in self._in_flight if envelope.holder is self]
+
+    def blockers(self) -> tuple[()]:
+        """Return no nodes: it is about to hand an envelope over, and waits for none."""
+        return ()
+
+    # --- messages without a task ------------------------------------------------------------------------------------
+
+    def _is_taken(self, envelope: Envelope, take: Callable[[Later[Any]], bool]) -> bool:
+        """Offer a message to the actor. Return False if ``handle`` is to serve it."""
+        later: Later[Any] = Later(envelope, self)
+        envelope.scope = envelope.later = self._offered = later
+        self._in_flight.add(envelope)
+        self.free -= 1 + self._size
+        taken: object = True
+        try:
+            taken = envelope.context.run(_act_for, envelope, take, later)
+            if not isinstance(taken, bool):
+                raise TypeError(_no_bool(self._record.name, taken))
+        except BaseException as exc:
+            if not self._fails(later, exc):
+                self._raised(envelope, exc)  # it is logged, because the actor has answered before
+        self._offered = None
+        self.free += self._size
+        if envelope.later is not later:
+            return True
+        if taken:
+            if self._interruption is not None:
+                self._abandon(envelope)
+            elif self._record.hub.observers and self._observed:
+                self._note_started(later)
+            return True
+        envelope.scope = envelope.later = None
+        self._in_flight.discard(envelope)
+        self.free += 1
+        if self._interruption is not None:
+            self._return(envelope)
+            return True
+        return False
+
+    def defer(self, message: Message, *, keep_slot: bool) -> Later[Any]:
+        """Make the `Later` of the message that the running handler serves."""
+        envelope = cast("Envelope", serving.get())
+        if envelope not in self._in_flight or envelope.holder is not self or envelope.message is not message:
+            raise RuntimeError(f"actor {self.name!r}: call defer(message) in the handler of that message")
+        if envelope.later is not None:
+            raise RuntimeError(f"actor {self.name!r}: {type(message).__name__} has a Later already; use that")
+        later: Later[Any] = Later(envelope, self, keep_slot)
+        envelope.later = later
+        return later
+
+    def take_again(self) -> None:
+        """Take messages again after a `NotSent`."""
+        if self._refuses:
+            self._refuses = False
+            self.free += self._size
+            self._record.mailbox.feed()
+
+    @trio.lowlevel.enable_ki_protection
+    def reply(self, later: Later[Any], value: object) -> bool:
+        """Answer with a value; see `Later.reply`."""
+        if not self._record.lives_here:
+            raise RuntimeError(_elsewhere(self.name))
+        envelope = later._envelope
+        if envelope.later is not later:
+            return False
+        envelope.later = None
+        if envelope.scope is not later:  # its handler still runs, and frees the slot
+            return envelope.is_call and envelope.settle(outcome.Value(value))
+        if later._began is not None or later is self._offered:
+            self._note_settled(later, None)
+        heard = envelope.is_call and envelope.settle(outcome.Value(value))
+        self._finish(envelope)
+        return heard
+
+    @trio.lowlevel.enable_ki_protection
+    def fail(self, later: Later[Any], exc: BaseException) -> bool:
+        """Do what an exception from the actor's code means; see `Later.fail`."""
+        if not self._record.lives_here:
+            raise RuntimeError(_elsewhere(self.name))
+        if not isinstance(exc, BaseException):
+            raise TypeError(f"fail() takes an exception object, not {exc!r}")
+        heard = later.open and later._envelope.is_call
+        return self._fails(later, exc) and heard and not later._envelope.open
+
+    def _fails(self, later: Later[Any], exc: BaseException) -> bool:
+        """Return False, and do nothing, if the `Later` is no longer valid."""
+        envelope = later._envelope
+        if envelope.later is not later:
+            return False
+        envelope.later = None
+        if envelope.scope is not later:
+            if self._raised(envelope, exc):
+                self._failed(envelope, self._endless(envelope))
+            return True
+        self._note_settled(later, exc)
+        self._in_flight.discard(envelope)
+        if self._raised(envelope, exc):
+            if not self._refuses:
+                self._refuses = True
+                self.free -= self._size
+            # Its context refers to it since it was offered, and may be the running one. Both would be cyclic garbage if
+            # it is never served.
+            envelope.context = envelope.context.copy()
+            envelope.context.run(serving.set, None)
+            self._return(envelope)
+        self._finish(envelope)
+        return True
+
+    def _abandon(self, envelope: Envelope) -> None:
+        """Answer for a message without a task, because the incarnation ends. The owner calls `Later.on_cancel`."""
+        self._interrupt(envelope)
+        envelope.later = None
+        self._in_flight.discard(envelope)
+        self._left.append(envelope)
+
+    def _cancel_later(self, envelope: Envelope, later: Later[Any]) -> None:
+        """Tell the actor that a message without a task needs no answer, and free the slot unless the actor does it."""
+        on_cancel, later.on_cancel = later.on_cancel, None
+        if on_cancel is not None:
+            try:
+                envelope.context.run(_act_for, envelope, on_cancel, later)
+            except BaseException as exc:
+                if self._interruption is not None:
+                    logger.warning("actor %r: on_cancel() raised while stopping", self.name, exc_info=exc)
+                self._incarnation.end("crashed", exc)
+            if self._interruption is None:
+                return
+        if envelope.scope is later:
+            self._note_settled(later, None)
+            self._finish(envelope)
+
+    def _answer(self, envelope: Envelope, result: object) -> None:
+        """Answer with the result of a handler, unless that is a `Later`."""
+        if result is None:
+            self._actor._check_handled(envelope.message)
+        if isinstance(result, Later):
+            self._keep(envelope, result)
+        elif envelope.is_call:
+            envelope.settle(outcome.Value(result))
+
+    def _keep(self, envelope: Envelope, later: Later[Any]) -> None:
+        """Keep a message in flight whose handler has returned a `Later`."""
+        if later._envelope is not envelope:
+            name, message = self._record.name, type(envelope.message).__name__
+            raise TypeError(f"actor {name!r}: handling {message} returned the Later of another message")
+        # If the owner has not yet cancelled the handler of a caller that left, it finds the `Later` instead.
+        goes_on = self._interruption is None and (later.open or envelope in self._left)
+        if envelope.later is later and goes_on:
+            envelope.scope = later
+        else:
+            self._interrupt(envelope)
+            self._note_settled(later, None)
+
+    def _handler_ended(self, envelope: Envelope) -> None:
+        """Free the slot after a handler, unless the `Later` that it has returned keeps it."""
+        later = envelope.scope
+        if not isinstance(later, Later):
+            self._finish(envelope)
+        elif not later.keep_slot:
+            self.free += not envelope.message.control
+            self._record.mailbox.feed()
+
+    def _finish(self, envelope: Envelope) -> None:
+        """Free the slot of a message that was answered, put back or dropped, and take the next."""
+        scope = envelope.scope
+        if not envelope.message.control and (scope.__class__ is not Later or scope.keep_slot):
+            self.free += 1
+        self._in_flight.discard(envelope)
+        envelope.scope = envelope.later = envelope.calls = None
+        if envelope.holder is self:
+            # Messages that its handler has sent refer to this envelope by their context. With its own context it would
+            # keep the one before alive, and so on: a chain of all messages, back to the first.
+            del envelope.context
+        self._record.mailbox.feed()
+
+    def _note_started(self, later: Later[Any]) -> None:
+        later._began = trio.current_time()
+        self._record.note(events.RequestStarted, message=type(later.message).__name__)
+
+    def _note_settled(self, later: Later[Any], failure: BaseException | None) -> None:
+        if later is self._offered and self._observed:
+            self._note_started(later)
+        if later._began is None:
+            return
+        name, kind, envelope = self._record.name, type(later.message).__name__, later._envelope
+        if self._interruption is not None:
+            failure = failure or self._interruption(envelope)
+        elif envelope.withdrawn:
+            failure = failure or ActorError(f"actor {name!r}: the caller of {kind} has left", actor=name)
+        self._note_finished(kind, later._began, failure)
+
+
+def _has_slot(envelope: Envelope) -> bool:
+    """Return True if an envelope in flight has one of the slots."""
+    scope = envelope.scope
+    return not envelope.message.control and (not isinstance(scope, Later) or scope.keep_slot)
+
+
+def _act_for(envelope: Envelope, fn: Callable[[Later[Any]], T], later: Later[Any]) -> T:
+    """Call a synchronous function of the actor for a message, in the context of that message."""
+    serving.set(envelope)
+    return fn(later)
+
+
+def _elsewhere(name: str) -> str:
+    call = "trio.from_thread.run_sync(later.reply, value)"
+    return f"actor {name!r}: a Later was settled outside its Trio run; in a thread call {call}"
+
+
+def _no_bool(name: str, taken: object) -> str:
+    return f"actor {name!r}: take() returned {taken!r}; return True if it has taken the message, False for handle()"
