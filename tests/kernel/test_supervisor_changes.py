@@ -15,7 +15,9 @@ from mcp_actors.kernel import (
     ActorStopped,
     Backoff,
     Call,
+    RestartLimitReached,
     Stopped,
+    SupervisorRef,
     open_supervisor,
 )
 
@@ -71,6 +73,29 @@ async def test_stop_child_ends_a_restart_child_at_once(autojump_clock: MockClock
         await settle()
         await supervisor.stop_child("a")
         assert await states(supervisor) == ["stopped"]
+
+
+@pytest.mark.parametrize("_", range(10))  # for Trio's random order
+async def test_a_change_is_answered_even_if_the_supervisor_gives_up_in_its_next_step(
+    autojump_clock: MockClock, _: int
+) -> None:
+    yard = Yard()
+    answers: list[str] = []
+
+    async def start(supervisor: SupervisorRef) -> None:
+        answers.append((await supervisor.start_child(yard.spec("b", 1))).name)
+
+    async def give_up() -> None:
+        async with open_supervisor(yard.spec("a"), max_restarts=0) as supervisor:
+            with trio.CancelScope(shield=True):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(start, supervisor)
+                    await settle()
+                    await crash(supervisor.child("a"))
+
+    with pytest.raises(RestartLimitReached):
+        await give_up()
+    assert answers == ["b"]
 
 
 async def test_a_start_that_was_cut_short_is_stopped_even_if_its_caller_has_left(autojump_clock: MockClock) -> None:

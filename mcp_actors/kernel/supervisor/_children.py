@@ -321,11 +321,13 @@ class Children:
         """Run job after job, until the supervisor's end is decided."""
         async with trio.open_nursery() as self._changes:
             async for job in self._jobs:
+                # Since the last job, the channel has yielded once, and this yields again. So the handler of a change
+                # has run since its result was settled, and has answered: if this job ends the supervisor, that would
+                # answer instead. And the stop of the supervisor cancels this task: a job that begins after that could
+                # start a child that the stop, already under way, has passed over.
+                await trio.lowlevel.checkpoint()
                 if self._life.ending:
                     return
-                # The stop of the supervisor cancels this task. A job that begins after that could start a child that
-                # the stop, already under way, has passed over.
-                await trio.lowlevel.checkpoint_if_cancelled()
                 await job()
                 del job  # it refers to an incarnation, and the next job may be hours away
 
