@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -130,6 +131,15 @@ def conformance(session: nox.Session) -> None:
     """Play the client in all scenarios of MCP's conformance suite: ``nox -s conformance -- 2026-07-28 --asyncio``."""
     session.install("--editable", ".[test]")
     session.run("python", "-m", "tests.conformance", *session.posargs)
+
+
+@nox.session(python=OLDEST)
+def otp(session: nox.Session) -> None:
+    """Compare random programs on Erlang/OTP's supervisor and on ours: ``nox -s otp -- --programs 20000 --seed 1``."""
+    if shutil.which("erlc") is None:
+        session.skip("Erlang/OTP is not installed; `apt-get install erlang-base` installs it on Debian and Ubuntu")
+    session.install("--editable", ".[test]")
+    session.run("python", "-m", "tests.kernel.otp", *session.posargs)
 
 
 @nox.session(python=OLDEST)
