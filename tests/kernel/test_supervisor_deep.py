@@ -10,7 +10,16 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from mcp_actors.kernel import ActorRef, ActorStartError, ChildSpec, Stopped, Supervisor, SupervisorRef, open_supervisor
+from mcp_actors.kernel import (
+    ActorRef,
+    ActorStartError,
+    ChildSpec,
+    Starting,
+    Stopped,
+    Supervisor,
+    SupervisorRef,
+    open_supervisor,
+)
 from mcp_actors.kernel.ref import Record
 
 from .workers import Boom, Echo, Yard, nest, shielded, state
@@ -87,3 +96,16 @@ async def test_a_failed_start_at_the_bottom_of_a_deep_tree_is_raised(autojump_cl
     while cause is not None and cause is not boom:
         cause = cause.__cause__
     assert cause is boom
+
+
+async def test_an_actor_below_a_parked_supervisor_that_never_started_has_stopped(autojump_clock: MockClock) -> None:
+    yard = Yard()
+    nested = nest("n", yard.spec("a", Boom("start")), yard.spec("b"))
+    async with open_supervisor(
+        nested, max_restarts=0, on_limit="park", strict=False, observers=[yard.events.append]
+    ) as supervisor:
+        never_started = supervisor.child("n", SupervisorRef).child("b")
+        with trio.fail_after(1):
+            await never_started.wait_stopped()
+        assert yard.of(Starting) == ["supervisor", "n", "a"]
+        assert yard.of(Stopped) == ["a"]

@@ -4,8 +4,8 @@ These tasks run in the supervisor's nursery:
 
 - one *owner* per running child (`_own`), which runs that child's incarnation from start to end. It decides nothing; it
   puts the end into the job queue;
-- one task per stop without a waiting caller, which bounds that stop;
-- one *alarm* per child in back-off, which sleeps and then puts the restart into the job queue;
+- one task per stop, and per end of a child by itself, which bounds it. All others only wait for its end;
+- one *alarm* per group in back-off, which sleeps and then puts its start into the job queue;
 - one task per group that is due while a member is overdue, which waits for that member and then does the same;
 - in a nursery inside that one, so that it ends first: one *manager* (`manage`), which takes job after job. So changes
   never interleave, and a crash, a restart and a ``stop_child`` happen in the order in which they were noticed. One
@@ -21,19 +21,17 @@ waits only for the stops of a group that is restarted, each within its child's `
 start handles its result. A child may be stopped, or restarted with its group, while it is starting: after its wait,
 that task must check the state of the child again.
 
-``_recovery`` decides about failures.
-
-A child that was asked to stop has `Child.asked_at` set until `finish` has updated its row. A task that finds it set
-after a wait leaves the child alone: the stop in progress does the rest.
+``_table`` has the states of a child and their transitions; `Recovery` decides about failures.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -41,35 +39,25 @@ from ..._collapse import EXITS
 from ..actor import Actor, Incarnation, stop_within
 from ..ref import CUT_SHORT
 from ._restart import restarts_after
-from ._table import Child, make_record
+from ._table import Child, Run, make_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from ..actor import Shutdown
     from ..ref import End, Record
     from ._restart import ChildSpec, SupervisorPolicy
-    from ._table import After
+    from ._table import Fate, Group
 
 Job = Callable[[], Awaitable[None]]
 """A step of the manager."""
 
 
-class Judge(Protocol):
-    """Decides about children that have ended; see `Recovery`."""
-
-    async def ended(self, child: Child, incarnation: Incarnation) -> None:
-        """Answer the end of an incarnation that had started."""
-
-    def release(self, child: Child) -> None:
-        """Start what waits for a child that failed without it: that is not started after all."""
-
-
-class Children:
+class Children(ABC):
     """The children of one incarnation of a supervisor. See the top of the file.
 
     Attributes:
         table: the rows, in child-table order.
-        recovery: what is done about failures.
     """
 
     def __init__(self, life: Incarnation, policy: SupervisorPolicy, nursery: trio.Nursery) -> None:
@@ -78,10 +66,17 @@ class Children:
         self._policy = policy
         self._nursery = nursery
         self._static: frozenset[str] = frozenset()
-        self.recovery: Judge
         self._put_job, self._jobs = trio.open_memory_channel[Job](math.inf)
         self._changes: trio.Nursery
         self._records: dict[str, Record] = {}
+
+    @abstractmethod
+    async def ended(self, run: Run) -> None:
+        """Handle the end of an incarnation that has started, or that was overdue."""
+
+    @abstractmethod
+    async def start_due(self, group: Group) -> None:
+        """Start the members that are due with a group."""
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
@@ -109,11 +104,10 @@ class Children:
     def remove(self, child: Child, why: str = "it is no longer in the child table") -> None:
         """Remove a row as soon as its incarnation has ended, and answer its messages."""
         child.close(why)
-        child.clear_timer()
+        self.leave(child)
         if self.table.get(child.spec.id) is child and self.drop(child, "removed"):
             if child.record.state != "failed":
                 child.record.become("stopped")
-            child.due_with = None  # its group is restarted without it
             del self.table[child.spec.id]
             del self._records[child.spec.id]
 
@@ -128,33 +122,35 @@ class Children:
         if child.spec.restart == "temporary":
             self.remove(child)
 
+    def leave(self, child: Child) -> None:
+        """Let a child start neither with its group nor by itself. If it was the cause, its group starts without it."""
+        if child.probation is not None:
+            child.probation.cancel("it was stopped or started meanwhile")
+        group, child.group = child.group, None
+        if group is not None and group.cause is child:
+            group.delay.cancel("the child that failed is not started again")
+            self.put_job(partial(self.start_due, group))
+
     # --- start ------------------------------------------------------------------------------------------------------
 
-    async def start(self, child: Child) -> End | None:
-        """Make one start attempt, and wait for its outcome; see `outcome`."""
-        await trio.lowlevel.checkpoint_if_cancelled()
-        incarnation = self.begin(child)
-        with self._awaiting(child):
-            return await self.outcome(child, incarnation)
-
-    def begin(self, child: Child) -> Incarnation:
+    def begin(self, child: Child) -> Run:
         """Begin a start attempt. The caller must ensure that a task waits for its `outcome`."""
-        child.clear_timer()
-        child.due_with = None
+        child.group = None
         child.record.gave_up = False
         child.record.mailbox.reopen()
-        child.incarnation = incarnation = Incarnation(
+        incarnation = Incarnation(
             child.record,
             restarts_after=partial(restarts_after, child.spec.restart),
-            on_end=partial(self._bound, child),
+            on_end=lambda: self._bound_end(run),
         )
         # For a child that is a supervisor: if its start is interrupted, its end is not decided by `Incarnation.end`, so
         # this is how it knows, while it stops its own children, that it comes back.
         incarnation.comes_back = restarts_after(child.spec.restart, "crashed")
-        self._nursery.start_soon(self._own, child, incarnation, name=child.spec.id)
-        return incarnation
+        child.run = run = Run(child, incarnation)
+        self._nursery.start_soon(self._own, run, name=child.spec.id)
+        return run
 
-    async def outcome(self, child: Child, incarnation: Incarnation) -> End | None:
+    async def outcome(self, run: Run) -> End | None:
         """Wait for the outcome of a start attempt.
 
         Returns:
@@ -162,13 +158,13 @@ class Children:
             `CUT_SHORT` if the child was asked to stop meanwhile; the caller of that stop does the rest. Otherwise the
             end of the attempt, which may still be cleaning up.
         """
-        await self._wait_started(incarnation, child.spec)
-        if incarnation.started:
-            child.alone = False
+        await self._wait_started(run.incarnation, run.child.spec)
+        if run.incarnation.started:
+            run.child.alone = False
             return None
-        if child.asked_at is not None or child.incarnation is not incarnation:
-            return None if child.after == "restarted" else CUT_SHORT
-        return incarnation.verdict
+        if run.fate is not None:
+            return None if run.fate == "restarted" else CUT_SHORT
+        return run.incarnation.verdict
 
     @staticmethod
     async def _wait_started(incarnation: Incarnation, spec: ChildSpec) -> None:
@@ -180,13 +176,13 @@ class Children:
             await stop_within(incarnation, spec.shutdown, asked_at=patience.deadline)
 
     @trio.lowlevel.enable_ki_protection
-    async def _own(self, child: Child, incarnation: Incarnation) -> None:
+    async def _own(self, run: Run) -> None:
         """Run one incarnation of a child in this task, its owner."""
         try:
-            await incarnation.run(partial(self._make, child))
+            await run.incarnation.run(partial(self._make, run.child))
         finally:
-            if incarnation.started or incarnation.overdue:  # else a task waits for its `outcome`
-                self.put_job(partial(self.recovery.ended, child, incarnation))
+            if run.incarnation.started or run.incarnation.overdue:  # else a task waits for its `outcome`
+                self.put_job(partial(self.ended, run))
 
     def _make(self, child: Child) -> Actor:
         actor = child.spec.factory()
@@ -194,121 +190,114 @@ class Children:
             child.kind = actor.kind
         return actor
 
-    def _bound(self, child: Child) -> None:
-        """Bound the clean-up of a child that ends by itself; no task waits for it."""
-        assert child.incarnation is not None
-        # "brutal_kill" applies to a requested stop; a child that ends by itself may clean up.
-        shutdown = None if child.spec.shutdown == "brutal_kill" else child.spec.shutdown
-        bounded = partial(stop_within, child.incarnation, shutdown, asked_at=trio.current_time())
-        self._nursery.start_soon(bounded, name=f"{child.spec.id}:end")
-
     # --- stop -------------------------------------------------------------------------------------------------------
 
-    def ask(self, child: Child, after: After) -> None:
-        """Begin a stop, in one synchronous step: cancel the alarm, answer messages in flight, take no more.
+    def ask(self, child: Child, fate: Fate) -> Run | None:
+        """Begin a stop, in one synchronous step: leave the group, answer messages in flight, take no more.
 
         If two stops overlap, the later one decides what becomes of the child, with two exceptions: a decision to remove
         its row stays, and a restart of its group does not revive a child that was stopped for good.
+
+        Returns:
+            What is to be waited for; None if there is no incarnation, so the stop is done.
         """
-        child.clear_timer()
-        released = after == "restarted" and child.due_with is None
-        if child.asked_at is None or not (released or child.after == "removed"):
-            child.after = after
-        if after != "restarted":
-            self.recovery.release(child)
-        if child.asked_at is None:
-            child.asked_at = trio.current_time()
-        if after in ("closed", "removed"):
+        if fate != "restarted":
+            self.leave(child)
+        run = child.run
+        if run is None:
+            self._stopped(child, fate, noted=child.record.state == "backoff")
+            return None
+        if run.fate is None:
+            self._nursery.start_soon(self._bound, run, child.spec.shutdown, name=f"{child.spec.id}:stop")
+        if run.fate is None or not (run.fate == "removed" or (fate == "restarted" and child.group is None)):
+            run.fate = fate
+        if fate in ("closed", "removed"):
             if not child.record.mailbox.closed:  # else it was closed with a more exact reason
                 child.record.close("it was stopped")
-            if child.incarnation is None or child.incarnation.ending:  # else its own children may still serve
+            if run.incarnation.ending:  # else its own children may still serve
                 child.close_below("its supervisor was stopped")
-        if child.incarnation is not None:
-            child.incarnation.end("shutdown", comes_back=after in ("open", "restarted"))
+        run.incarnation.end("shutdown", comes_back=fate in ("open", "restarted"))
+        return run
 
-    def cut_short(self, child: Child, after: After) -> None:
-        """Stop a child that does not serve, without waiting for the manager. A task of its own bounds the stop."""
-        self.ask(child, after)
-        if child.incarnation is None:
-            self.finish(child)
-        else:
-            self._nursery.start_soon(self.wait_stopped, child, name=f"{child.spec.id}:stop")
+    def _bound_end(self, run: Run) -> None:
+        """Bound the clean-up of a child that ends by itself."""
+        # "brutal_kill" applies to a requested stop; a child that ends by itself may clean up.
+        shutdown = None if run.child.spec.shutdown == "brutal_kill" else run.child.spec.shutdown
+        self._nursery.start_soon(self._bound, run, shutdown, name=f"{run.child.spec.id}:end")
 
     @trio.lowlevel.enable_ki_protection
-    async def wait_stopped(self, child: Child) -> None:
-        """Wait until a stop is done, or until its child is overdue; `finish` is still due then.
+    async def _bound(self, run: Run, shutdown: Shutdown | None) -> None:
+        """Kill an incarnation after its time, in a task of its own, so that all others may leave while they wait."""
+        # The shield ends with the incarnation, or once that is overdue. A supervisor whose start is cancelled needs it:
+        # its children are asked to stop, and have their time for it.
+        with trio.CancelScope(shield=True):
+            await stop_within(run.incarnation, shutdown, asked_at=trio.current_time())
+        self.finish(run)
 
-        Several tasks may wait for the same stop.
-        """
-        if child.incarnation is not None and child.asked_at is not None:
-            await stop_within(child.incarnation, child.spec.shutdown, asked_at=child.asked_at)
-        self.finish(child)
+    async def wait_stopped(self, run: Run) -> Run:
+        """Wait until a stop is done, or until its child is overdue; `finish` is still due then."""
+        await run.incarnation.wait_bounded()
+        self.finish(run)
+        return run
 
-    async def wait_finished(self, child: Child) -> None:
-        """Wait until a child that was asked to stop has ended, however long that takes."""
-        if child.asked_at is not None and child.incarnation is not None:
-            await child.incarnation.wait_over()
-            self.finish(child)
+    async def wait_finished(self, run: Run) -> None:
+        """Wait until a stop is done, however long that takes."""
+        await run.incarnation.wait_over()
+        self.finish(run)
 
-    def drop(self, child: Child, after: After) -> bool:
-        """Drop an incarnation that has ended. If it is overdue, ask it to stop and return False; `finish` is due then.
+    async def stop_all(self, plan: Sequence[tuple[Child, Fate]]) -> None:
+        """Stop several children: one after the other, or all at once after asking them in this order."""
+        steps = [plan] if self._policy.stop_order == "concurrent" else [[each] for each in plan]
+        for step in steps:
+            runs = [run for run in [self.ask(child, fate) for child, fate in step] if run is not None]
+            with self._awaiting(*runs):
+                for run in runs:
+                    await self.wait_stopped(run)
+
+    def finish(self, run: Run) -> None:
+        """Update the row of a child that was asked to stop, once its incarnation has ended. Later calls do nothing."""
+        end = run.incarnation.final
+        if run.child.run is not run or run.fate is None or end is None:
+            return
+        self.pass_on_exit(end)
+        run.child.run = None
+        self._stopped(run.child, run.fate, noted=True)
+
+    def _stopped(self, child: Child, fate: Fate, *, noted: bool) -> None:
+        """Update the row of a child that has stopped.
 
         Args:
-            child: the child.
-            after: what becomes of an overdue child after its stop.
+            child: the child, which has no incarnation.
+            fate: what becomes of it.
+            noted: True if the stop has changed anything.
         """
-        if child.incarnation is not None and child.incarnation.final is None:
-            self.ask(child, after)
-            return False
-        child.incarnation = None
-        return True
-
-    async def end_all(self, plan: list[tuple[Child, After]]) -> None:
-        """Stop several children: one after the other, or all at once after asking them in this order."""
-        if self._policy.stop_order == "sequential" or len(plan) < 2:
-            for child, after in plan:
-                self.ask(child, after)
-                with self._awaiting(child):
-                    await self.wait_stopped(child)
-            return
-        for child, after in plan:
-            self.ask(child, after)
-        with self._awaiting(*(child for child, _ in plan)):
-            async with trio.open_nursery() as stops:
-                for child, _ in plan:
-                    stops.start_soon(self.wait_stopped, child, name=f"{child.spec.id}:stop")
-
-    def finish(self, child: Child) -> None:
-        """Update the row of a child that was asked to stop, if its incarnation has ended."""
-        if child.asked_at is None:  # another task has done it
-            return
-        end = child.incarnation.final if child.incarnation is not None else None
-        if child.incarnation is not None and end is None:  # overdue, and reported
-            return
-        did_something = end is not None or child.record.state == "backoff"
-        if end is not None:
-            self.pass_on_exit(end)
-        child.incarnation = child.asked_at = None
-        if child.after == "restarted":
-            if did_something:
+        if fate == "restarted":
+            if noted:
                 child.record.become("backoff")
             return
         if child.record.state == "failed":
             child.close_below("its supervisor was stopped")
         else:
-            if child.after != "open":
+            if fate != "open":
                 child.close("it was stopped")
             child.record.become("stopped")
-        if did_something:
+        if noted:
             child.record.note_stopped()
-        if child.spec.restart == "temporary" or child.after == "removed":
+        if child.spec.restart == "temporary" or fate == "removed":
             self.remove(child)
 
-    def kill(self, child: Child, after: After) -> None:
-        """Kill a child together with its supervisor, ignoring its own bound. `end_all` is still due."""
-        if child.incarnation is not None:
-            self.ask(child, after)
-            child.incarnation.kill("its supervisor was killed")
+    def drop(self, child: Child, fate: Fate) -> bool:
+        """Drop an incarnation that has ended. If it is overdue, ask it to stop and return False; `finish` is due then.
+
+        Args:
+            child: the child.
+            fate: what becomes of an overdue child after its stop.
+        """
+        if child.run is not None and child.run.incarnation.final is None:
+            self.ask(child, fate)
+            return False
+        child.run = None
+        return True
 
     # --- the manager ------------------------------------------------------------------------------------------------
 
@@ -331,18 +320,18 @@ class Children:
                 await job()
                 del job  # it refers to an incarnation, and the next job may be hours away
 
-    async def carry_out(self, fn: Callable[..., Awaitable[object]], child: Child, *args: object) -> None:
-        """Wait for a child as a part of a job. With parallel starts the manager continues meanwhile."""
+    async def carry_out(self, fn: Callable[..., Awaitable[object]], run: Run, *args: object) -> None:
+        """Wait for an incarnation as a part of a job. With parallel starts the manager continues meanwhile."""
         if self._policy.start_order == "parallel":
-            self._changes.start_soon(fn, child, *args, name=f"{child.spec.id}:change")
+            self._changes.start_soon(fn, run, *args, name=f"{run.child.spec.id}:change")
         else:
-            with self._awaiting(child):
-                await fn(child, *args)
+            with self._awaiting(run):
+                await fn(run, *args)
 
     @contextmanager
-    def _awaiting(self, *children: Child) -> Iterator[None]:
-        """Record, for the detection of deadlocks, that the supervisor waits for these children in the block."""
-        incarnations = {child.incarnation for child in children if child.incarnation is not None}
+    def _awaiting(self, *runs: Run) -> Iterator[None]:
+        """Record, for the detection of deadlocks, that the supervisor waits for these incarnations in the block."""
+        incarnations = {run.incarnation for run in runs}
         self._life.awaits |= incarnations
         try:
             yield

@@ -33,19 +33,18 @@ from ..ref import (
     WhichChildren,
     ref_to,
 )
-from ._children import Children
-from ._errors import change_deadlocks, change_refused, start_cut_short, start_failed, stopping_itself
+from ._errors import change_deadlocks, change_refused, start_cut_short, stopping_itself
 from ._recovery import Recovery
 from ._restart import SupervisorPolicy, check_specs
-from ._table import Child, count
+from ._table import count
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from ..actor import Incarnation
-    from ..ref import ActorRef, End
+    from ..ref import ActorRef
     from ._restart import AutoShutdown, ChildSpec, ParkRetry, Strategy
-    from ._table import After
+    from ._table import Child, Fate, Run
 
 __all__ = ["Supervisor"]
 
@@ -133,15 +132,14 @@ class Supervisor(Actor):
     async def running(self) -> AsyncIterator[None]:
         """Start the children, run their manager, and stop them."""
         async with trio.open_nursery() as nursery:
-            self._children = Children(self._life, self._policy, nursery)
-            self._children.recovery = self._recovery = Recovery(self._children, self._life, self._policy, nursery)
+            self._children = Recovery(self._life, self._policy, nursery)
             try:
                 children = self._children.add_all(self._specs)
                 async with trio.open_nursery() as managing:
                     # In parallel, a first start that hangs must not delay the restart of a child that has started.
                     if self._policy.start_order == "parallel":
                         self._manage_in(managing)
-                    await self._start_or_fail(children)
+                    await self._start(children)
                     if self._policy.start_order == "sequential":
                         self._manage_in(managing)
                     yield
@@ -157,108 +155,72 @@ class Supervisor(Actor):
     def _manage_in(self, managing: trio.Nursery) -> None:
         managing.start_soon(self._children.manage, name=f"{self._life.record.name}:manager")
 
-    async def _start_or_fail(self, children: list[Child]) -> None:
-        """Make the first starts, or leave them to the manager if they are not awaited.
-
-        A failure decides the supervisor's end at once, so that callers need not wait for the clean-up.
-        """
+    async def _start(self, children: list[Child]) -> None:
+        """Make the first starts, or leave them to the manager if they are not awaited."""
         if not self._policy.await_start:
             for child in children:
-                child.due_with = child  # so that it can be stopped before its turn
+                self._children.hold(child, [child])  # so that it can be stopped before its turn
             self._children.put_job(partial(self._start_unawaited, children))
             return
-        try:
-            if self._policy.start_order == "sequential":
-                for child in children:
-                    self._first_outcome(child, await self._children.start(child))
-            else:
-                await self._start_side_by_side(children)
-        except Exception as exc:
-            self._life.end("crashed", exc)
-            raise
-
-    async def _start_unawaited(self, children: list[Child]) -> None:
-        for child in children:
-            if child.due_with is child:  # else it was stopped
-                await self._children.carry_out(self._try_first, child, self._children.begin(child))
-
-    @trio.lowlevel.enable_ki_protection
-    async def _try_first(self, child: Child, incarnation: Incarnation) -> None:
-        self._first_outcome(child, await self._children.outcome(child, incarnation))
-
-    async def _start_side_by_side(self, children: list[Child]) -> None:
         failures: dict[Child, ActorStartError] = {}
         async with trio.open_nursery() as attempts:
             for child in children:
-                attempts.start_soon(self._start_one_of, child, failures, name=f"{child.spec.id}:start")
+                if self._policy.start_order == "parallel":
+                    attempts.start_soon(self._start_awaited, child, failures, name=f"{child.spec.id}:start")
+                elif not failures:
+                    await self._start_awaited(child, failures)
         if failures:
-            raise first_of(failures[child] for child in children if child in failures)
+            failure = first_of(failures[child] for child in children if child in failures)
+            self._life.end("crashed", failure)  # at once, so that callers need not wait for the clean-up
+            raise failure
+
+    async def _start_unawaited(self, children: list[Child]) -> None:
+        for child in children:
+            if child.group is not None:  # else it was stopped
+                await self._children.carry_out(self._children.start_first, self._children.begin(child))
 
     @trio.lowlevel.enable_ki_protection
-    async def _start_one_of(self, child: Child, failures: dict[Child, ActorStartError]) -> None:
-        """Make one of several parallel first starts. If it fails and the supervisor is strict, stop the later ones."""
+    async def _start_awaited(self, child: Child, failures: dict[Child, ActorStartError]) -> None:
+        """Make one first start. If it fails and the supervisor is strict, stop later ones that are under way."""
         try:
-            self._first_outcome(child, await self._children.start(child))
+            await self._children.start(child)
         except ActorStartError as exc:
             failures[child] = exc
             rows = list(self._children.table.values())
             for later in rows[rows.index(child) + 1 :]:
-                if later.starting and later.asked_at is None:
-                    self._children.cut_short(later, "closed")
-
-    def _first_outcome(self, child: Child, end: End | None) -> None:
-        """Handle the outcome of a start attempt that is not a restart.
-
-        Raises:
-            ActorStartError: the start failed, and the supervisor is strict.
-            KeyboardInterrupt, SystemExit: the start failed with it, and the supervisor ends.
-        """
-        if end is None or end is CUT_SHORT:
-            return
-        if self._children.pass_on_exit(end):
-            assert end.error is not None
-            raise end.error
-        if self._recovery.goes_along(child):
-            return
-        if end.error is None:
-            self._children.retire(child, "it had nothing to run", keep_mailbox=end.keeps_mailbox)
-        elif self._policy.strict:
-            raise start_failed(self._life.record.name, child, end)
-        else:
-            self._recovery.retry(child, end)
+                if later.run is not None and later.run.fate is None and not later.run.incarnation.started:
+                    self._children.ask(later, "closed")
 
     async def _stop_children(self) -> None:
         """Stop all running children, newest first, each within its own bound. Only a kill shortens that.
 
         A supervisor that is cancelled while it starts is not killed: its children are asked to stop.
         """
-        plan: list[tuple[Child, After]] = [
+        plan: list[tuple[Child, Fate]] = [
             (child, "restarted" if self._children.comes_back(child) else "closed")
             for child in reversed(self._children.table.values())
         ]
-        self._pass_on_a_kill(plan)
         # Shielded, because a cancelled supervisor must still ask its children to stop. The bound is that of each child;
         # a kill of the supervisor is passed on by a task, as nothing else can reach in here.
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._watch_for_a_kill, plan, name=f"{self._life.record.name}:kill")
-                await self._children.end_all(plan)
-                if any(child.incarnation is not None for child, _ in plan):
-                    self._life.let_go()  # they are overdue and have been reported
-                for child, _ in plan:
-                    await self._children.wait_finished(child)
+                nursery.start_soon(self._pass_on_a_kill, plan, name=f"{self._life.record.name}:kill")
+                await self._children.stop_all(plan)
+                overdue = [child.run for child, _ in plan if child.run is not None]
+                if overdue:
+                    self._life.let_go()  # they have been reported
+                for run in overdue:
+                    await self._children.wait_finished(run)
                 nursery.cancel_scope.cancel("all children have stopped")
 
     @trio.lowlevel.enable_ki_protection
-    async def _watch_for_a_kill(self, plan: list[tuple[Child, After]]) -> None:
+    async def _pass_on_a_kill(self, plan: list[tuple[Child, Fate]]) -> None:
+        """Kill all running children once the supervisor is killed."""
         await self._life.wait_killed()
-        self._pass_on_a_kill(plan)
-
-    def _pass_on_a_kill(self, plan: list[tuple[Child, After]]) -> None:
-        """Kill all running children if the supervisor was killed."""
-        if self._life.killed:
-            for child, after in plan:
-                self._children.kill(child, after)
+        for child, fate in plan:
+            if child.run is not None:
+                self._children.ask(child, fate)
+                child.run.incarnation.kill("its supervisor was killed")
 
     # --- messages ---------------------------------------------------------------------------------------------------
 
@@ -271,35 +233,38 @@ class Supervisor(Actor):
             case CountChildren():
                 return count(self._children.table.values())
             case StartChild(spec):
-                return await self._in_turn(partial(self._start_child, cast("ChildSpec", spec)))
+                start = partial(self._start_child, cast("ChildSpec", spec))
+                return await self._in_turn(start, partial(self._wait_started, self._undo_start))
             case StopChild(id, keep_mailbox):
                 return await self._stop_child(id, "open" if keep_mailbox else "closed")
             case RestartChild(id):
-                return await self._in_turn(partial(self._restart_child, id))
+                restart = partial(self._restart_child, id)
+                return await self._in_turn(restart, partial(self._wait_started, self._undo_restart))
             case DeleteChild(id):
-                return await self._in_turn(partial(self._delete_child, id))
+                return await self._in_turn(partial(self._delete_child, id), self._children.wait_finished)
         raise TypeError(
             f"supervisor {self._life.record.name!r}: does not understand {message!r}; use SupervisorRef's methods"
         )
 
-    async def _in_turn(self, begin: Callable[[], tuple[Child, Callable[[], Awaitable[T]]]]) -> T:
+    async def _in_turn(self, begin: Callable[[], Run | None], rest: Callable[[Run], Awaitable[T]]) -> T | None:
         """Let the manager make a change after its current jobs. If the caller leaves before that, it is not made.
 
         Args:
-            begin: begins the change, in one synchronous step. Returns the child, and a function that waits for the
-                result.
+            begin: begins the change, in one synchronous step. Returns the incarnation to wait for; None if there is
+                none, so the change is done.
+            rest: waits for it, and returns the result.
         """
         request = serving.get()
         assert request is not None
         circle = find_circle(request, self._children)
         if circle:
             raise change_deadlocks(self._life.record.name, circle)
-        reply: Reply[T] = Reply()
+        reply: Reply[T | None] = Reply()
 
         @trio.lowlevel.enable_ki_protection
-        async def conclude(_: Child, rest: Callable[[], Awaitable[T]]) -> None:
+        async def conclude(run: Run) -> None:
             try:
-                result = await rest()
+                result = await rest(run)
             except Exception as exc:
                 reply.settle(error(exc))
             else:
@@ -309,11 +274,14 @@ class Supervisor(Actor):
             if not reply.open:
                 return
             try:
-                child, rest = begin()
+                run = begin()
             except Exception as exc:
                 reply.settle(error(exc))
             else:
-                await self._children.carry_out(conclude, child, rest)
+                if run is None:
+                    reply.settle(value(None))
+                else:
+                    await self._children.carry_out(conclude, run)
 
         self._children.put_job(job)
         return await reply.wait()
@@ -326,46 +294,54 @@ class Supervisor(Actor):
 
     def _find_idle(self, id: str) -> Child:
         child = self._find(id)
-        if child.due_with is not None:
+        if child.group is not None:
             raise change_refused(self._life.record.name, id, "restarting")
-        if child.incarnation is not None:
+        if child.run is not None:
             raise change_refused(self._life.record.name, id, "running")
         return child
 
-    def _start_child(self, spec: ChildSpec) -> tuple[Child, Callable[[], Awaitable[ActorRef]]]:
+    def _start_child(self, spec: ChildSpec) -> Run:
         check_specs((spec,), self._policy.auto_shutdown)
         known = self._children.table.get(spec.id)
         if known is not None:
-            runs = known.incarnation is not None and not known.waiting
+            runs = known.run is not None and (known.group is None or known.run.fate is None)
             raise change_refused(self._life.record.name, spec.id, "already_started" if runs else "already_present")
-        child = self._children.add(spec)
-        return child, partial(self._start_outcome, child, self._children.begin(child), self._undo_start)
+        return self._children.begin(self._children.add(spec))
 
-    async def _start_outcome(
-        self, child: Child, incarnation: Incarnation, undo: Callable[[Child, ActorStartError], None]
-    ) -> ActorRef:
-        end = await self._children.outcome(child, incarnation)
-        if end is CUT_SHORT:
-            raise start_cut_short(self._life.record.name, child)
+    def _restart_child(self, id: str) -> Run:
+        child = self._find_idle(id)
+        self._children.revive(child)
+        return self._children.begin(child)
+
+    def _delete_child(self, id: str) -> None:
+        self._children.remove(self._find_idle(id))
+
+    async def _wait_started(self, undo: Callable[[Child, ActorStartError], None], run: Run) -> ActorRef:
         try:
-            self._first_outcome(child, end)
+            end = await self._children.start_first(run)
         except ActorStartError as exc:
-            undo(child, exc)
+            undo(run.child, exc)
             raise
-        return ref_to(child.record)
+        if end is CUT_SHORT:
+            raise start_cut_short(self._life.record.name, run.child)
+        return ref_to(run.child.record)
 
     def _undo_start(self, child: Child, exc: ActorStartError) -> None:
         self._children.remove(child, str(exc))
 
-    async def _stop_child(self, id: str, after: After) -> None:
+    def _undo_restart(self, child: Child, exc: ActorStartError) -> None:
+        self._children.give_up(child, exc.__cause__, str(exc))
+
+    async def _stop_child(self, id: str, fate: Fate) -> None:
         child = self._children.table.get(id)
         if child is not None and self._asks(child):
             raise stopping_itself(self._life.record.name, id)
         if child is not None and child.in_between:
-            self._children.cut_short(child, after)
+            run = self._children.ask(child, fate)
         else:
-            child = await self._in_turn(partial(self._stop_in_turn, id, after))
-        await self._children.wait_finished(child)  # for an overdue child this caller waits, the manager does not
+            run = await self._in_turn(lambda: self._children.ask(self._find(id), fate), self._children.wait_stopped)
+        if run is not None:
+            await self._children.wait_finished(run)  # for an overdue child this caller waits, the manager does not
 
     @staticmethod
     def _asks(child: Child) -> bool:
@@ -373,26 +349,5 @@ class Supervisor(Actor):
         request = serving.get()
         assert isinstance(request, Envelope)
         sender = request.context.get(serving)
-        return sender is not None and (sender in child.record.in_flight or sender is child.incarnation)
-
-    def _stop_in_turn(self, id: str, after: After) -> tuple[Child, Callable[[], Awaitable[Child]]]:
-        child = self._find(id)
-        self._children.ask(child, after)
-        return child, partial(self._stopped, child)
-
-    async def _stopped(self, child: Child) -> Child:
-        await self._children.wait_stopped(child)
-        return child
-
-    def _restart_child(self, id: str) -> tuple[Child, Callable[[], Awaitable[ActorRef]]]:
-        child = self._find_idle(id)
-        self._recovery.revive(child)
-        return child, partial(self._start_outcome, child, self._children.begin(child), self._undo_restart)
-
-    def _undo_restart(self, child: Child, exc: ActorStartError) -> None:
-        self._recovery.give_up(child, exc.__cause__, str(exc))
-
-    def _delete_child(self, id: str) -> tuple[Child, Callable[[], Awaitable[None]]]:
-        child = self._find_idle(id)
-        self._children.remove(child)
-        return child, partial(self._children.wait_finished, child)
+        own = child.run.incarnation if child.run is not None else None
+        return sender is not None and (sender in child.record.in_flight or sender is own)

@@ -1,9 +1,31 @@
-"""The child table of a supervisor, as plain data without tasks."""
+"""The child table of a supervisor, as plain data without tasks.
+
+The state of a child has two independent parts::
+
+    Child.run      which incarnation it has
+                            begin                  ask                    finish
+                   None ──────────────► live ──────────────► stopping ──────────────► None
+                     ▲                    │ it has ended by itself
+                     └────────────────────┘
+
+    Child.group    the group that it is started again with, or None
+                            hold
+                   None ──────────────► due   again with another group, if another child fails
+                     ▲                    │ begin, or leave (it is stopped, or given up)
+                     └────────────────────┘
+
+Any two of them may come together. A member of a group is *live and due* until it is its turn to stop, *stopping and
+due* until it has, then only *due*, and *live* again when the group is started. Neither live nor due, it is *idle*.
+
+A child is in one group at most, and whoever starts a group starts the members that still point to it. So a group whose
+members have gone elsewhere does nothing, however late its alarm goes off.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+import trio
 from attrs import define, field
 
 from ..mailbox import Mailbox
@@ -13,71 +35,88 @@ from ._restart import Row
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import trio
-
     from ..actor import Incarnation
     from ._restart import ChildSpec
 
-After = Literal["closed", "open", "restarted", "removed"]
-"""The fate of a child after its stop: its mailbox is closed; its mailbox stays open for a ``restart_child``; it is
+Fate = Literal["closed", "open", "restarted", "removed"]
+"""What becomes of a child after its stop: its mailbox is closed; its mailbox stays open for a ``restart_child``; it is
 restarted with its group or its supervisor; or its row is removed."""
 
 
 @define(eq=False)
+class Run:
+    """One incarnation of a child.
+
+    Attributes:
+        child: the child.
+        incarnation: the incarnation, which may be cleaning up.
+        fate: what becomes of the child when it has stopped; None while it is live.
+    """
+
+    child: Child
+    incarnation: Incarnation
+    fate: Fate | None = None
+
+    @property
+    def between(self) -> bool:
+        """True while it starts or ends."""
+        return not self.incarnation.started or self.incarnation.ending
+
+
+@define(eq=False)
+class Group:
+    """Children that are started again together.
+
+    Attributes:
+        cause: the child that failed.
+        members: in child-table order; those count whose `Child.group` this is.
+        delay: around the back-off of the cause.
+    """
+
+    cause: Child
+    members: Sequence[Child]
+    delay: trio.CancelScope = field(factory=trio.CancelScope, init=False)
+
+    @property
+    def due(self) -> list[Child]:
+        """The members that are due with it."""
+        return [child for child in self.members if child.group is self]
+
+
+@define(eq=False)
 class Child:
-    """One row of the child table.
+    """One row of the child table. See the top of the file.
 
     Attributes:
         spec: how to run it.
         record: the part that outlives its incarnations.
-        incarnation: the current one, which may be cleaning up; None between two incarnations.
+        run: its incarnation; None between two of them.
+        group: the group that it is due to start again with.
         failures: restart attempts since the last reset, which the back-off grows with.
-        timer: the cancel scope of its back-off, while it waits for its next start after a failure of its own. A task
-            may start it only while it holds this very object, so a late alarm has no effect.
-        on_probation: True from the time it is parked until it has run for ``reset_after`` or ``restart_child`` starts
-            it. Meanwhile any failure parks it again, whatever the budget.
-        asked_at: the time of the request to stop; None unless it is stopping.
-        after: its fate after the stop.
-        due_with: the failed child with which it is started again; itself if it is the one that failed.
-        group: the children that are started again with it, in child-table order.
-        alone: True while a failed first start is retried, which does not affect its group.
+        alone: True from a failed first start until it has started. Meanwhile its failures affect no other child.
+        probation: set from the time it is parked until it has run for ``reset_after`` or ``restart_child`` starts it:
+            meanwhile any failure parks it again, whatever the budget. Cancelled, it is not tried again by itself.
         kind: known once its factory has been called.
     """
 
     spec: ChildSpec
     record: Record
-    incarnation: Incarnation | None = None
+    run: Run | None = None
+    group: Group | None = None
     failures: int = 0
-    timer: trio.CancelScope | None = None
-    on_probation: bool = False
-    asked_at: float | None = None
-    after: After = "closed"
-    due_with: Child | None = None
-    group: Sequence[Child] = ()
     alone: bool = False
+    probation: trio.CancelScope | None = None
     kind: Literal["worker", "supervisor"] = field(default="worker")
 
     @property
     def idle(self) -> bool:
         """True if it is not running and not about to start."""
-        return self.incarnation is None and self.due_with is None
-
-    @property
-    def waiting(self) -> bool:
-        """True while it is about to be started and does not serve; an overdue incarnation may still run."""
-        return self.due_with is not None and (self.incarnation is None or self.asked_at is not None)
-
-    @property
-    def starting(self) -> bool:
-        """True during a start attempt."""
-        return self.incarnation is not None and not self.incarnation.started
+        return self.run is None and self.group is None
 
     @property
     def in_between(self) -> bool:
         """True while it starts, ends, or waits for its next start."""
-        if self.incarnation is None:
-            return self.due_with is not None
-        return not self.incarnation.started or self.incarnation.ending
+        return self.group is not None if self.run is None else self.run.between
 
     def row(self, *, parks: bool) -> Row:
         """Return the data that `plan_restart` needs.
@@ -97,12 +136,6 @@ class Child:
             kind=self.kind,
         )
 
-    def clear_timer(self) -> None:
-        """End its back-off; an alarm that has gone off already has no effect then."""
-        if self.timer is not None:
-            timer, self.timer = self.timer, None
-            timer.cancel("the back-off was interrupted")
-
     def close(self, why: str) -> None:
         """Answer the messages to it and to all actors below it, none of which are restarted."""
         self.record.close(why)
@@ -116,12 +149,12 @@ class Child:
             for each in below:
                 each.close(why)
             found += below
-        if self.incarnation is None or self.incarnation.final is not None:
+        if self.run is None or self.run.incarnation.final is not None:
             for each in reversed(found[1:]):
-                if each.state == "backoff":
-                    each.become("failed" if each.gave_up else "stopped")
-                    if not each.gave_up:
-                        each.note_stopped()
+                has_run = each.state == "backoff"
+                each.become("failed" if each.gave_up else "stopped")
+                if has_run and not each.gave_up:
+                    each.note_stopped()
 
 
 def _ended_for_good(record: Record) -> bool:
