@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[2]
-TIMEOUT: Final = 300.0
+TIMEOUT: Final = 900.0
 """Seconds for one fresh process."""
 
 

@@ -8,6 +8,7 @@ import sys
 from typing import Final
 
 import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors.kernel import ChildSpec, open_supervisor
 
@@ -18,11 +19,16 @@ from .measuring import in_fresh_process, rss
 KIB_PER_ACTOR: Final = 10.0
 """Bound. A task of Trio alone is about half of it."""
 
+KIB_AFTER_A_MINUTE: Final = 8.0
+"""Bound for an actor that has served a call a minute ago, and nothing since."""
+
+MINUTE: Final = 60
+
 ACTORS: Final = 10_000
 
 
-async def weigh(actors: int) -> tuple[float, float]:
-    """Return the bytes per actor, first idle since ever, then after one call each."""
+async def weigh(actors: int, clock: MockClock) -> tuple[float, float, float]:
+    """Return the bytes per actor: idle since ever, after one call each, and a minute later by this clock."""
     async with open_supervisor(ChildSpec("warm-up", Echo)) as supervisor:
         await supervisor.child("warm-up").call(Ask(0))
     gc.collect()
@@ -35,18 +41,25 @@ async def weigh(actors: int) -> tuple[float, float]:
             await supervisor.child(spec.id).call(Ask(0))
         gc.collect()
         served = rss() - before
-    return idle / actors, served / actors
+        for _ in range(MINUTE + 1):
+            clock.jump(1)
+            await wait_all_tasks_blocked()
+        gc.collect()
+        rested = rss() - before
+    return idle / actors, served / actors, rested / actors
 
 
 def figures() -> list[Figure]:
     """Measure the memory of an idle actor."""
-    idle, served = in_fresh_process(__name__, ACTORS)
+    idle, served, rested = in_fresh_process(__name__, ACTORS)
     each = f"of {ACTORS} supervised actors, each"
     return [
         Figure(f"memory {each}", idle / 1024, "KiB", bound=KIB_PER_ACTOR),
         Figure(f"memory {each}, once it has served a call", served / 1024, "KiB"),
+        Figure(f"memory {each}, a minute later", rested / 1024, "KiB", bound=KIB_AFTER_A_MINUTE),
     ]
 
 
 if __name__ == "__main__":
-    print(json.dumps(trio.run(weigh, int(sys.argv[1]))))
+    mock_clock = MockClock()
+    print(json.dumps(trio.run(weigh, int(sys.argv[1]), mock_clock, clock=mock_clock)))

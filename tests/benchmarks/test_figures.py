@@ -37,4 +37,4 @@ def test_the_exit_code_says_whether_all_bounds_are_kept(
 def test_a_benchmark_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         benchmarks.main(["speed"])
-    assert "there is no benchmark 'speed'; there are calls, memory, imports" in capsys.readouterr().err
+    assert "there is no benchmark 'speed'; there are calls, hops, ticks" in capsys.readouterr().err
