@@ -11,6 +11,7 @@ from ._open import open_servers as open_servers, open_supervisor as open_supervi
 from .block import Host as Host
 from .views import (
     AsyncioActorRef as AsyncioActorRef,
+    AsyncioMonitor as AsyncioMonitor,
     AsyncioServerGroup as AsyncioServerGroup,
     AsyncioServerRef as AsyncioServerRef,
     AsyncioStream as AsyncioStream,
@@ -20,6 +21,7 @@ from .views import (
 __all__ = [
     "AsyncioActorRef",
     "AsyncioLoop",
+    "AsyncioMonitor",
     "AsyncioServerGroup",
     "AsyncioServerRef",
     "AsyncioStream",

@@ -107,6 +107,20 @@ async def errors_arrive_as_themselves(program: Program) -> None:
         assert await again.call(Echo(2)) == 2
 
 
+async def a_monitor_reports_the_end_of_an_incarnation(program: Program) -> None:
+    async with program.open_supervisor(spec(), name="house", max_restarts=5) as supervisor:
+        worker = supervisor.find("worker")
+        assert (worker, worker.path) == (supervisor.child("worker"), "house/worker")
+        async with worker.watch() as monitor:
+            await expect(Fatal, worker.call, Fail(Fatal("that was it")))
+            down = await monitor.wait()
+            assert (down.reason, str(down.error), down.incarnation) == ("crashed", "that was it", 1)
+            assert monitor.ref == worker
+        await supervisor.stop_child("worker")
+        async with worker.watch() as monitor:
+            assert (await monitor.wait()).reason == "not_running"
+
+
 async def a_traceback_shows_the_caller_and_the_handler(program: Program) -> None:
     async with program.open_supervisor(spec()) as supervisor:
         boom = await expect(Boom, supervisor.child("worker").call, Fail(Boom()))

@@ -17,7 +17,7 @@ from mcp_actors import ServerGroup, ServerRef, bridge, kernel, open_servers
 from mcp_actors.adapters import McpClient
 from mcp_actors.bridge import AsyncioActorRef, AsyncioServerGroup, AsyncioServerRef, AsyncioSupervisorRef
 from mcp_actors.bridge.views import view_of
-from mcp_actors.kernel import ActorRef, ChildSpec, SupervisorRef
+from mcp_actors.kernel import ActorRef, ActorStopped, ChildSpec, SupervisorRef
 from tests.servers.groups import server
 
 from .actors import Echo, Worker
@@ -76,6 +76,25 @@ def parameters(fn: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 def shown(found: dict[str, inspect.Parameter]) -> list[str]:
     """Return parameters as text, in which a class of asyncio's side has the name of that on Trio's side."""
     return [re.sub(r"mcp_actors\.\w+\.|Asyncio", "", str(each)) for each in found.values()]
+
+
+def test_a_monitor_can_be_canceled_and_fails_once_the_block_has_exited() -> None:
+    async def main() -> None:
+        async with bridge.open_supervisor(ChildSpec("worker", Worker)) as supervisor:
+            inside = supervisor.child("worker", AsyncioActorRef)
+            with pytest.raises(TypeError, match="child 'worker' is not a supervisor"):
+                supervisor.find("worker", AsyncioSupervisorRef)
+            async with inside.watch() as canceled:
+                await canceled.cancel()
+                with pytest.raises(RuntimeError, match="monitor of actor 'worker': was canceled"):
+                    await canceled.wait()
+            outlives = inside.watch()
+            late = await outlives.__aenter__()
+        with pytest.raises(ActorStopped, match="actor 'worker' has stopped"):
+            await late.wait()
+        await outlives.__aexit__(None, None, None)
+
+    asyncio.run(main())
 
 
 def test_views_of_one_object_are_equal() -> None:

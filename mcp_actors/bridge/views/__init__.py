@@ -9,6 +9,7 @@ from __future__ import annotations
 from ._streams import AsyncioStream as AsyncioStream
 from ._views import (
     AsyncioActorRef as AsyncioActorRef,
+    AsyncioMonitor as AsyncioMonitor,
     AsyncioServerGroup as AsyncioServerGroup,
     AsyncioServerRef as AsyncioServerRef,
     AsyncioSupervisorRef as AsyncioSupervisorRef,
@@ -17,6 +18,7 @@ from ._views import (
 
 __all__ = [
     "AsyncioActorRef",
+    "AsyncioMonitor",
     "AsyncioServerGroup",
     "AsyncioServerRef",
     "AsyncioStream",

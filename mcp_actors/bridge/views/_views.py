@@ -5,15 +5,15 @@ Each method mirrors the one of the same name on Trio's side, by the rules of ``_
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 import trio
 
 from ..._errors import ActorStopped, ServerUnavailable
 from ...config import permitted
-from ...kernel import ActorRef, SupervisorRef
+from ...kernel import ActorRef, Monitor, SupervisorRef
 from ...servers import ServerGroup, ServerRef
 from ..callbacks import ServerAsker
 from ._rules import View, async_view, request_view, step_view, stream_view, sync_view
@@ -25,10 +25,19 @@ if TYPE_CHECKING:
     from ...servers import ServerInfo, ServerState, ToolChanges
     from .._bridge import Bridge
 
-__all__ = ["AsyncioActorRef", "AsyncioServerGroup", "AsyncioServerRef", "AsyncioSupervisorRef", "view_of"]
+__all__ = [
+    "AsyncioActorRef",
+    "AsyncioMonitor",
+    "AsyncioServerGroup",
+    "AsyncioServerRef",
+    "AsyncioSupervisorRef",
+    "view_of",
+]
 
 T = TypeVar("T")
 R = TypeVar("R", bound="AsyncioActorRef")
+
+_BEGIN: Final = step_view(Monitor.begin)
 
 
 class AsyncioActorRef(View[ActorRef]):
@@ -75,10 +84,43 @@ class AsyncioActorRef(View[ActorRef]):
         with suppress(ActorStopped):  # because Trio's side has ended, and all actors with it
             await self._bridge.call(self, self._target.wait_stopped)
 
+    @asynccontextmanager
+    async def watch(self) -> AsyncIterator[AsyncioMonitor]:
+        """Watch this actor in a block, like `mcp_actors.kernel.ActorRef.watch`."""
+        monitor = Monitor(self._target)
+        view = AsyncioMonitor(self._bridge, monitor)
+        await _BEGIN(view)
+        try:
+            yield view
+        finally:
+            with suppress(RuntimeError):  # Trio's side has ended, and the monitor with it
+                self._bridge.to_trio(monitor.cancel)
+
     tell: Final = async_view(ActorRef.tell)
     tell_nowait: Final = step_view(ActorRef.tell_nowait)
     wait_state: Final = async_view(ActorRef.wait_state)
     statistics: Final = sync_view(ActorRef.statistics)
+
+
+class AsyncioMonitor(View[Monitor]):
+    """A `mcp_actors.kernel.Monitor` for asyncio programs."""
+
+    __slots__ = ()
+
+    @property
+    def _who(self) -> str:
+        return f"monitor of actor {self._target.ref.name!r}"
+
+    def _ended_error(self) -> Exception:
+        return self.ref._ended_error()
+
+    @property
+    def ref(self) -> AsyncioActorRef:
+        """The actor that is watched."""
+        return view_of(self._bridge, self._target.ref)
+
+    wait: Final = async_view(Monitor.wait)
+    cancel: Final = step_view(Monitor.cancel)
 
 
 class AsyncioSupervisorRef(AsyncioActorRef):

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ..mailbox import Call, Message
-    from ..ref import EndReason, Record
+    from ..ref import EndReason, Monitor, Record
     from ._later import Later
+    from ._own import OwnMessages
     from ._timers import Timer, Timers
 
 T = TypeVar("T")
@@ -65,6 +66,10 @@ class Life(Protocol):
     @property
     def record(self) -> Record:
         """The part that outlives it."""
+
+    @property
+    def own(self) -> OwnMessages:
+        """Its messages to itself."""
 
     @property
     def timers(self) -> Timers:
@@ -265,6 +270,27 @@ class Actor(ABC):
             ValueError, TypeError: the period or the message is invalid.
         """
         return self._current.timers.set(seconds, message, repeats=True)
+
+    def watch(self, ref: ActorRef) -> Monitor:
+        """Send this actor one `Down` when the current incarnation of another actor has ended.
+
+        It has released everything by then. If that actor has stopped already, the `Down` comes at once, with the reason
+        ``"not_running"``. Between two incarnations, the next one is watched; if none comes after all, the reason is
+        ``"not_running"`` too. A monitor reports once: to see the next end, watch again.
+
+        As with a timer, the `Down` waits its turn in the mailbox, is not refused by a full one, and runs in the context
+        variables of `running`. When this incarnation ends, its monitors end; a `Down` that is still queued is removed.
+
+        Raises:
+            ActorError: this is the actor itself.
+            TypeError: this is not an `ActorRef`.
+            RuntimeError: the actor belongs to another Trio run.
+        """
+        return self._current.own.watch(ref)
+
+    def unwatch(self, monitor: Monitor) -> None:
+        """Watch no longer: the same as ``monitor.cancel()``."""
+        monitor.cancel()
 
     def join_handler(self) -> None:
         """Count what the running task does from now on, and the tasks it starts, as done by the running handler.

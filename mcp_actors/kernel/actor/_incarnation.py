@@ -64,6 +64,7 @@ class Incarnation:
         started_at: the Trio time of its start.
         overdue: True once it was reported that it, or a child that it waits for, outlives its bound.
         killed: True once it was killed. A start that is interrupted does not count.
+        retried: True if another attempt follows should its start fail.
         comes_back: True if another incarnation follows; until the end is decided, what its supervisor expects.
         final: its end; None while the owner task runs.
         awaits: for a supervisor, the children whose start or end it or its manager waits for.
@@ -80,6 +81,7 @@ class Incarnation:
     overdue: bool = field(default=False, init=False)
     killed: bool = field(default=False, init=False)
     comes_back: bool = field(default=False, init=False)
+    retried: bool = field(default=False, init=False)
     final: End | None = field(default=None, init=False)
     awaits: set[Incarnation] = field(factory=set, init=False)
     calls: list[Awaited] | None = field(default=None, init=False)
@@ -109,6 +111,7 @@ class Incarnation:
         self.record.mailbox.life = self
         try:
             self.record.incarnation += 1
+            self.record.runs = True
             self.record.killed = False
             self.record.become("starting")
             self.record.note(events.Starting)
@@ -121,6 +124,7 @@ class Incarnation:
         self.own.close()
         self.record.mailbox.life = None
         self._change()
+        self.record.end_run(self.final, comes_back=self.comes_back and (self.started or self.retried))
         return self.final
 
     @trio.lowlevel.enable_ki_protection  # a Ctrl-C between acquiring a resource and its block could leak it
@@ -255,6 +259,7 @@ class Incarnation:
         # For its supervisor, a start that ends with an exception is a failure, even with the reason "shutdown".
         fails = not self.started and exc is not None
         self.comes_back = self._restarts_after("crashed" if fails else reason) if comes_back is None else comes_back
+        self.retried = self.retried or comes_back is True
         self.record.become("backoff" if self.comes_back else "stopping")
         self.own.close()
         if self._requests is None:

@@ -14,7 +14,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ..._errors import ActorError
 from ..mailbox import Envelope
+from ..ref import ActorRef, Monitor
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     import trio
 
     from ..mailbox import Message
-    from ..ref import Record
+    from ..ref import Down, Record
 
 PRUNE_AT: Final = 8
 """Envelopes that are remembered before those that were taken are dropped; later twice the queued ones more."""
@@ -52,23 +54,55 @@ class OwnEnvelope(Envelope):
         return self._source.over
 
 
+class OwnMonitor(Monitor):
+    """A monitor of an actor, whose report is a message to that actor."""
+
+    __slots__ = ("_envelope", "_own")
+
+    def __init__(self, ref: ActorRef, own: OwnMessages) -> None:
+        super().__init__(ref)
+        self._own = own
+        self._envelope: OwnEnvelope | None = None
+
+    @property
+    def over(self) -> bool:
+        """True once its report is not to be handled."""
+        return self.canceled or self._own.over
+
+    def cancel(self) -> None:
+        """Watch no longer."""
+        super().cancel()
+        self._own.monitors.pop(self, None)
+        if self._envelope is not None:
+            self._own.forget(self._envelope)
+
+    def _deliver(self, down: Down) -> None:
+        self._own.monitors.pop(self, None)
+        self._envelope = self._own.send(down, self)
+
+
 class OwnMessages:
     """Sends an incarnation its own messages, and removes them when it ends.
 
     Attributes:
-        name: the name of the actor.
+        monitors: those that have not reported yet.
         over: True once the end of the incarnation was decided.
     """
 
-    __slots__ = ("_envelopes", "_mailbox", "_nursery", "_prune_at", "name", "over")
+    __slots__ = ("_envelopes", "_nursery", "_prune_at", "_record", "monitors", "over")
 
     def __init__(self, record: Record) -> None:
-        self.name: str = record.name
         self.over: bool = False
-        self._mailbox = record.mailbox
+        self.monitors: dict[OwnMonitor, None] = {}
+        self._record = record
         self._nursery: trio.Nursery
         self._envelopes: list[OwnEnvelope] = []
         self._prune_at = PRUNE_AT
+
+    @property
+    def name(self) -> str:
+        """The name of the actor."""
+        return self._record.name
 
     def begin(self, nursery: trio.Nursery) -> None:
         """Begin, with the nursery of the incarnation, before its actor is made."""
@@ -85,27 +119,45 @@ class OwnMessages:
 
     def send(self, message: Message, source: Source) -> OwnEnvelope | None:
         """Send a message. Return None if the mailbox is closed, because nothing more is handled then."""
-        if self._mailbox.closed:
+        if self._record.mailbox.closed:
             return None
         if len(self._envelopes) >= self._prune_at:
             self._envelopes = [envelope for envelope in self._envelopes if self.has_queued(envelope)]
             self._prune_at = 2 * len(self._envelopes) + PRUNE_AT
         envelope = OwnEnvelope(message, source)
         self._envelopes.append(envelope)
-        self._in_context(partial(self._mailbox.put, envelope, wait=True))
+        self._in_context(partial(self._record.mailbox.put, envelope, wait=True))
         return envelope
+
+    def watch(self, ref: ActorRef) -> OwnMonitor:
+        """Watch an actor, unless the end of the incarnation was decided."""
+        if not isinstance(ref, ActorRef):  # type: ignore[redundant-expr,unused-ignore]  # users may get it wrong
+            raise TypeError(f"actor {self.name!r}: watch() takes an ActorRef, not {ref!r}")
+        if ref._record is self._record:
+            raise ActorError(
+                f"actor {self.name!r}: cannot watch itself, because it has ended by then; clean up after the yield of "
+                "running()",
+                actor=self.name,
+            )
+        monitor = OwnMonitor(ref, self)
+        if not self.over:
+            self.monitors[monitor] = None
+            monitor.begin()
+        return monitor
 
     def has_queued(self, envelope: OwnEnvelope) -> bool:
         """Return True while an envelope waits in the mailbox."""
-        return envelope.holder is self._mailbox and not envelope.withdrawn
+        return envelope.holder is self._record.mailbox and not envelope.withdrawn
 
     def forget(self, envelope: OwnEnvelope) -> None:
         """Remove an envelope from the mailbox if it waits there."""
-        if envelope.holder is self._mailbox:
-            self._mailbox.forget(envelope)
+        if envelope.holder is self._record.mailbox:
+            self._record.mailbox.forget(envelope)
 
     def close(self) -> None:
         """Send nothing more, and remove all envelopes from the mailbox. None that was taken returns to it later."""
         self.over = True
+        for monitor in tuple(self.monitors):
+            monitor.cancel()
         while self._envelopes:
             self.forget(self._envelopes.pop())

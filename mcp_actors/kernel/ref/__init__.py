@@ -20,13 +20,15 @@ from ._end import (
     interrupted as interrupted,
     not_started as not_started,
 )
+from ._pending import PendingCall as PendingCall
 from ._record import (
     ActorState as ActorState,
     ActorStatistics as ActorStatistics,
     Change as Change,
+    DownReason as DownReason,
     Record as Record,
 )
-from ._ref import ActorRef as ActorRef, PendingCall as PendingCall
+from ._ref import ActorRef as ActorRef, Down as Down, Monitor as Monitor
 from ._supervisor_ref import (
     ChildChange as ChildChange,
     CountChildren as CountChildren,
@@ -50,8 +52,11 @@ __all__ = [
     "ChildrenCount",
     "CountChildren",
     "DeleteChild",
+    "Down",
+    "DownReason",
     "End",
     "EndReason",
+    "Monitor",
     "PendingCall",
     "Record",
     "RestartChild",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from threading import get_ident
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args
 
 import trio
 from attrs import frozen
@@ -15,8 +15,11 @@ from ._end import stopped
 if TYPE_CHECKING:
     from .._events import Event, EventHub
     from ..mailbox import Envelope, Mailbox
+    from ._end import End
 
 ActorState = Literal["starting", "running", "backoff", "stopping", "stopped", "failed"]
+
+DownReason = Literal["normal", "shutdown", "crashed", "killed", "ignored", "not_running"]
 
 STATES: Final[tuple[ActorState, ...]] = get_args(ActorState)
 
@@ -59,6 +62,17 @@ class Change:
         await self._event.wait()
 
 
+class Watcher(Protocol):
+    """A monitor, as the record of the actor that it watches sees it."""
+
+    @property
+    def canceled(self) -> bool:
+        """True once it wants no report."""
+
+    def report(self, reason: DownReason, error: BaseException | None, *, comes_back: bool) -> None:
+        """Take the report."""
+
+
 class Record:
     """The lasting part of one actor. Refs only read it; its supervisor and its incarnations write it.
 
@@ -69,11 +83,13 @@ class Record:
         in_flight: the envelopes that are being handled; empty between incarnations.
         children: for a supervisor, the records of its children by id, which outlive its incarnations too.
         parent: the record of its supervisor; None for the actor that a block has opened.
+        runs: True from the start of an incarnation until it has released everything.
     """
 
     __slots__ = (
         "_change",
         "_thread",
+        "_watchers",
         "children",
         "gave_up",
         "hub",
@@ -84,6 +100,7 @@ class Record:
         "name",
         "parent",
         "reentrant",
+        "runs",
         "state",
     )
 
@@ -99,7 +116,9 @@ class Record:
         self.in_flight: set[Envelope] = set()
         self.children: dict[str, Record] | None = None
         self.parent: Record | None = parent
+        self.runs: bool = False
         self._thread = get_ident()
+        self._watchers: dict[Watcher, None] = {}
         self._change = Change()
 
     @property
@@ -120,10 +139,46 @@ class Record:
         """Set the state, and wake the tasks that wait for a change."""
         self.state = state
         self._change()
+        if self._watchers and self._stays_down:
+            self._report("not_running")
 
     async def wait_change(self) -> None:
         """Wait until the state is set anew."""
         await self._change.wait()
+
+    # --- monitors ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _stays_down(self) -> bool:
+        """True if it has stopped. An incarnation inside a foreign shield still runs in a final state."""
+        return not self.runs and self.state in ("stopped", "failed")
+
+    def watch(self, watcher: Watcher) -> None:
+        """Report the end of the incarnation that runs, else of the next one; or, as soon as it is known, that none."""
+        if self._stays_down:
+            watcher.report("not_running", None, comes_back=False)
+        else:
+            self._watchers[watcher] = None
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Report nothing to a watcher."""
+        self._watchers.pop(watcher, None)
+
+    def end_run(self, end: End, *, comes_back: bool) -> None:
+        """Report to all watchers that an incarnation has ended and released everything."""
+        self.runs = False
+        reason: DownReason = "killed" if self.killed and not end.crashed else end.reason
+        # The supervisor may have decided already, if the end was overdue.
+        comes_back = comes_back and end.reason != "ignored" and self.state in ("starting", "backoff")
+        self._report(reason, end.error, comes_back=comes_back)
+
+    def _report(self, reason: DownReason, error: BaseException | None = None, *, comes_back: bool = False) -> None:
+        watchers, self._watchers = self._watchers, {}
+        for watcher in watchers:
+            if not watcher.canceled:  # the report to one may run code that cancels another
+                watcher.report(reason, error, comes_back=comes_back)
+
+    # --- events -----------------------------------------------------------------------------------------------------
 
     def note(self, kind: type[Event], **details: object) -> None:
         """Emit an event about this actor, if there are observers."""

@@ -1,60 +1,110 @@
-"""References to actors, valid across restarts."""
+"""References to actors, and monitors that report their ends."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import trio
+from attrs import field, frozen
 
 from ..._errors import ActorError
 from ..._states import check_states
 from .._circles import current_sender, expect, explain, find_circle, is_bounded
-from ..mailbox import Envelope
-from ._record import STATES, elsewhere
+from ..mailbox import Envelope, Message
+from ._record import STATES, Change, elsewhere
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import outcome
+    from collections.abc import AsyncIterator
 
     from .._circles import Sender
-    from ..mailbox import Call, Message
-    from ._record import ActorState, ActorStatistics, Record
+    from ..mailbox import Call
+    from ._pending import PendingCall
+    from ._record import ActorState, ActorStatistics, DownReason, Record
 
-__all__ = ["ActorRef", "PendingCall"]
+__all__ = ["ActorRef", "Down", "Monitor"]
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 
-class PendingCall(Protocol[T_co]):
-    """A message that was sent with `ActorRef.send_request`; its sender waits for the answer."""
+@frozen(kw_only=True)
+class Down(Message):
+    """An incarnation of a watched actor has ended, and has released everything; see `Actor.watch`.
 
-    @property
-    def handed_over(self) -> bool:
-        """True while the actor handles the message; False while it waits in the mailbox, and once it was handled."""
+    Attributes:
+        ref: the actor that was watched.
+        reason: ``"normal"`` (it ended itself), ``"shutdown"`` (it was stopped, or its supervisor gave up on a child),
+            ``"crashed"`` (also: it failed to start), ``"killed"`` (it did not stop in time), ``"ignored"`` (there was
+            nothing to run); or ``"not_running"``: it had stopped before it was watched, or is not started after all.
+        error: the failure, for reading: the exception of a crash, or a supervisor's `RestartLimitReached`.
+        incarnation: the number of the incarnation that has ended.
+        comes_back: True if another incarnation is expected. Its supervisor may still give up, so watch it again.
+    """
 
-    async def wait(self) -> T_co:
-        """Wait for the answer, as `ActorRef.call` does. Exactly one task may, once.
+    ref: ActorRef
+    reason: DownReason
+    error: BaseException | None = field(eq=False)
+    incarnation: int
+    comes_back: bool
 
-        **Cancellation**: as for `ActorRef.call`.
+
+class Monitor:
+    """Watches an actor until its incarnation ends, once; see `ActorRef.watch` and `Actor.watch`.
+
+    Attributes:
+        ref: the actor that is watched.
+        canceled: True once `cancel` was called.
+    """
+
+    __slots__ = ("_change", "_down", "canceled", "ref")
+
+    def __init__(self, ref: ActorRef) -> None:
+        self.ref: ActorRef = ref
+        self.canceled: bool = False
+        self._down: Down | None = None
+        self._change = Change()
+
+    def __repr__(self) -> str:
+        return f"<Monitor of {self.ref.name!r}>"
+
+    def begin(self) -> None:
+        """Begin to watch. If the actor has stopped, this reports it at once."""
+        record = self.ref._record
+        if not record.lives_here:
+            raise elsewhere(record.name)
+        record.watch(self)
+
+    def cancel(self) -> None:
+        """Watch no longer. A `Down` that is still queued is removed. Synchronous, and possible in any state."""
+        self.canceled = True
+        self.ref._record.unwatch(self)
+        self._change()
+
+    def report(self, reason: DownReason, error: BaseException | None, *, comes_back: bool) -> None:
+        """Take the report of the actor's record."""
+        number = self.ref._record.incarnation
+        down = Down(ref=self.ref, reason=reason, error=error, incarnation=number, comes_back=comes_back)
+        self._down = down
+        self._change()
+        self._deliver(down)
+
+    def _deliver(self, down: Down) -> None:
+        """Pass the report on. A hook for the monitors of actors."""
+
+    async def wait(self) -> Down:
+        """Wait until the incarnation has ended, and return the report. Several tasks may wait.
+
+        **Cancellation**: only ends the waiting.
+
+        Raises:
+            RuntimeError: the monitor was canceled.
         """
-
-    def on_answer(self, fn: Callable[[outcome.Value[Any] | outcome.Error], object]) -> None:
-        """Call a function with the answer, in the step in which it is given, instead of waiting for it.
-
-        For callers outside any Trio task. The function must not raise; it is called at once if there is an answer.
-        """
-
-    def withdraw(self) -> None:
-        """Leave without the answer, like a task that is cancelled while it waits. The function is not called then."""
-
-    def expire(self, exc: BaseException) -> bool:
-        """Answer in the actor's place: the waiting caller gets this exception at once.
-
-        If the message is still queued it is not served; if it was handed over its handler is cancelled. Any task may
-        call this, in any state. Return False, and do nothing, if there is an answer or the caller has left.
-        """
+        await trio.lowlevel.checkpoint()
+        while self._down is None:
+            if self.canceled:
+                raise RuntimeError(f"monitor of actor {self.ref.name!r}: was canceled; watch the actor again")
+            await self._change.wait()
+        return self._down
 
 
 class ActorRef:
@@ -211,6 +261,24 @@ class ActorRef:
             RuntimeError: as for `call`.
         """
         await self.wait_state("stopped", "failed")
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncIterator[Monitor]:
+        """Watch this actor in a block, from a task that is not an actor's: ``async with ref.watch() as monitor:``.
+
+        ``await monitor.wait()`` returns a `Down` when the current incarnation has ended and has released everything;
+        at once if the actor has stopped (``"not_running"``). Between two incarnations the next one is watched. A
+        monitor reports once: to see the next end, watch again. An actor watches others with `Actor.watch`.
+
+        Raises:
+            RuntimeError: as for `call`.
+        """
+        monitor = Monitor(self)
+        monitor.begin()
+        try:
+            yield monitor
+        finally:
+            monitor.cancel()
 
     async def wait_state(self, *states: ActorState) -> ActorState:
         """Wait until the state is one of these, and return it. A state that lasts only for a moment may be missed.

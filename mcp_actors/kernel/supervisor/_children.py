@@ -135,6 +135,8 @@ class Children(ABC):
 
     def begin(self, child: Child) -> Run:
         """Begin a start attempt. The caller must ensure that a task waits for its `outcome`."""
+        # Only the failure of a first start can be an error instead of a reason for the next attempt.
+        retried = child.group is not None or not self._policy.strict
         child.group = None
         child.record.gave_up = False
         child.record.mailbox.reopen()
@@ -146,6 +148,7 @@ class Children(ABC):
         # For a child that is a supervisor: if its start is interrupted, its end is not decided by `Incarnation.end`, so
         # this is how it knows, while it stops its own children, that it comes back.
         incarnation.comes_back = restarts_after(child.spec.restart, "crashed")
+        incarnation.retried = retried
         child.run = run = Run(child, incarnation)
         self._nursery.start_soon(self._own, run, name=child.spec.id)
         return run
