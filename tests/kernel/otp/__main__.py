@@ -12,9 +12,10 @@ from typing import Final
 from attrs import evolve
 
 from .compare import Difference, compare, shrink
-from .erlang import Otp, missing, open_otp
+from .erlang import PATIENCE, Otp, missing, open_otp
 from .generate import draw_program
-from .terms import Program, Recording, parse_recordings, parse_term
+from .ours import run_program
+from .terms import Program, parse_recordings, parse_term
 
 HERE: Final = Path(__file__).parent
 SIDE_BY_SIDE: Final = 200
@@ -68,13 +69,14 @@ def show(otp: Otp, found: list[Difference]) -> int:
 
 
 def record(otp: Otp, file: Path) -> None:
-    """Replace the events of all recordings in a file by those of the Erlang/OTP that is installed."""
+    """Replace the events of all recordings in a file by those of the Erlang/OTP that is installed, or of ours."""
     text = file.read_text(encoding="utf-8")
     head = text[: text.index('\n{"')]
     old = parse_recordings(text)
-    programs = [recording.program for recording in old]
-    new: list[Recording] = [
-        evolve(recording, events=events) for recording, events in zip(old, otp.run(programs), strict=True)
+    begun = [None if recording.name.endswith("(here)") else otp.submit(recording.program) for recording in old]
+    new = [
+        evolve(recording, events=run_program(recording.program) if future is None else future.result(PATIENCE))
+        for recording, future in zip(old, begun, strict=True)
     ]
     file.write_text("\n\n".join([head.rstrip("\n"), *map(str, new)]) + "\n", encoding="utf-8")
     changed = [recording.name for recording, before in zip(new, old, strict=True) if recording != before]

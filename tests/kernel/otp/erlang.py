@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,10 +43,6 @@ class Otp:
         self._process.stdin.write(render_term((self._number, program)) + ".\n")
         self._process.stdin.flush()
         return future
-
-    def run(self, programs: Iterable[Program]) -> list[list[Term]]:
-        """Run programs and return their recordings."""
-        return [future.result(PATIENCE) for future in list(map(self.submit, programs))]
 
     def read(self) -> None:
         """Read recordings until the process ends."""

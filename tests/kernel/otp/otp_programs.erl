@@ -13,7 +13,7 @@
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
 -record(world, {driver, log, count, state}).
--record(worker, {world, spec, told = false}).
+-record(worker, {world, spec, recorded = false}).
 
 main() ->
     case io:get_line("") of
@@ -123,12 +123,12 @@ init({worker, W, Home, #{id := Id} = Spec, Plan}) ->
 
 handle_info({finish, Reason}, {Home, #worker{world = W, spec = #{id := Id}} = Worker}) ->
     record(W, {died, Id, Reason}),
-    {stop, Reason, {Home, Worker#worker{told = true}}}.
+    {stop, Reason, {Home, Worker#worker{recorded = true}}}.
 
 handle_call(_, _, State) -> {noreply, State}.
 handle_cast(_, State) -> {noreply, State}.
 
-terminate(_, {_, #worker{told = true}}) ->
+terminate(_, {_, #worker{recorded = true}}) ->
     ok;
 terminate(Reason, {Home, #worker{world = W, spec = #{id := Id} = Spec}}) ->
     case maps:get(stop, Spec, ok) of
@@ -359,7 +359,7 @@ resume(W, Id, Pid) ->
         _ -> ok
     end.
 
-%% Actions beside another one are those on the same supervisor, and not on the child that is held.
+%% Actions during another one are those on the same supervisor, and not on the child that is held.
 touches(W, {on, Sup, _} = Action, _, Home) -> Sup =:= Home orelse refuse(W, Action);
 touches(W, {Verb, _} = Action, _, Home) when Verb =/= kill -> Home =:= root orelse refuse(W, Action);
 touches(W, Death, Held, Home) ->
