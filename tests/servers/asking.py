@@ -1,4 +1,4 @@
-"""What the tests of callbacks share: servers that ask and tell, in both eras, and questions to bid them ask."""
+"""Servers that ask questions and send notifications, in both eras, for the tests of callbacks."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Heard(list[Any]):
 
 
 async def until(condition: Any) -> None:
-    """Wait until something is so, which takes messages of a process."""
+    """Wait until a condition holds that depends on messages of a process."""
     with trio.fail_after(BOUND):
         while not condition():
             await wait_all_tasks_blocked(0.001)

@@ -1,4 +1,4 @@
-"""What holds for every test of servers: no event finds a server in a state in which it could not happen."""
+"""Check in every test of servers that no event arrives in a state in which it cannot happen."""
 
 from __future__ import annotations
 

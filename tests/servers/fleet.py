@@ -1,4 +1,4 @@
-"""What the tests of requests and of sudden ends share: killing, and watching how many calls end."""
+"""Kill servers, and observe the outcomes of many calls."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Outcome:
 
 @asynccontextmanager
 async def calls(number: int, fn: Callable[..., Awaitable[Any]], *args: Any) -> AsyncIterator[list[Outcome]]:
-    """Make the same call from several tasks beside a block, which then waits for all of them."""
+    """Make the same call from several tasks while a block runs, and wait for all of them at its end."""
     outcomes = [Outcome() for _ in range(number)]
     async with trio.open_nursery() as nursery:
         for outcome in outcomes:

@@ -1,7 +1,7 @@
-"""A server that repeats what it was given, in every way that there is: run as a process, in the standard library only.
+"""A server that repeats its credentials in every possible way; a process without dependencies.
 
 ``--exit`` ends it before it serves, and so does ``--long``, after long last words. Else its tools do what they are
-called: ``error`` is answered with an error, ``misfit`` with what is no result, ``data`` with a result, ``end`` ends it;
+called: ``error`` is answered with an error, ``misfit`` with an invalid result, ``data`` with a result, ``end`` ends it;
 and ``noise`` writes to stderr and to stdout. The environment variable ``GOSSIP`` is what it repeats, and ``FORM`` how:
 ``plain``, ``upper``, ``json`` or ``url``.
 """

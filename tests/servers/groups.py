@@ -1,4 +1,4 @@
-"""What the tests of groups share: scripted servers under names of their own, gates, and a record of what happened."""
+"""Scripted servers, gates and a record of events, for the tests of groups."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def has_lines(path: Path, number: int = 1) -> bool:
 
 
 async def expire_once(scope: trio.CancelScope, condition: Callable[[], bool]) -> None:
-    """Let the deadline of a scope come as soon as something is so in other processes."""
+    """Expire a scope as soon as a condition holds that depends on other processes."""
     await eventually(condition)
     scope.deadline = trio.current_time()
 
@@ -167,7 +167,7 @@ def absent(path: Path) -> Iterator[None]:
 
 
 class Fault:
-    """An in-process server that fails when told to: on being entered, while it serves, on being left."""
+    """An in-process server that fails on request: when it is entered, while it serves, or when it is left."""
 
     def __init__(self) -> None:
         self.on_enter: Exception | None = None

@@ -1,4 +1,4 @@
-"""What the tests of hostile servers share: how to configure one, and how long it holds up the event loop."""
+"""Configure hostile servers, and measure how long they block the event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of hostile servers over HTTP share."""
+"""Configure hostile servers over HTTP."""
 
 from __future__ import annotations
 

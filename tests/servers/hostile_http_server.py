@@ -1,7 +1,7 @@
-"""A real MCP server over HTTP that is up to no good, in the standard library only.
+"""A hostile MCP server over HTTP, in the standard library only.
 
 It speaks the legacy era, over streamable HTTP at ``/mcp`` and HTTP with SSE at ``/sse``. Its tool ``answer`` answers
-with what is hard to read; ``flood`` sends one thing after the other, as fast as it can, until somebody hangs up.
+with what is hard to read; ``flood`` sends one thing after the other, as fast as it can, until the client hangs up.
 
 Run as ``python hostile_http_server.py``; it prints its port. `hostile_http` configures it for a test.
 """
@@ -80,7 +80,7 @@ def flood(what: str) -> Iterator[bytes]:
 
 
 class Server(ThreadingHTTPServer):
-    """What all connections share."""
+    """The state that all connections share."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -93,7 +93,7 @@ class Server(ThreadingHTTPServer):
         self.writing = Lock()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: whoever asked has gone."""
+        """Log nothing: the client has gone."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -194,7 +194,7 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def pour(self) -> None:
-        """Send until nobody is there."""
+        """Send until the client has gone."""
         with suppress(OSError):
             for data in flood(self.server.flooding):
                 with self.server.writing:

@@ -94,7 +94,7 @@ class HostileServer:
         return [(n, {key: [1] * IN_ONE_TOOL}) for n in range(self.flags.values // IN_ONE_TOOL)]
 
     def cursor(self) -> Json:
-        """What leads to the next page."""
+        """The cursor to the next page."""
         self.pages += 1
         cursors = {"endless": f"page {self.pages}", "empty": "", "long": "x" * 100_000}
         return {} if self.flags.pages is None else {"nextCursor": cursors[self.flags.pages]}
@@ -112,7 +112,7 @@ class HostileServer:
         self.reply(request, text("done"))
 
     def call_strangers(self, request: object, arguments: Json) -> None:
-        """Answer what nobody asked, report the progress of nothing, cancel what is not there; then answer twice."""
+        """Answer, report progress of and cancel requests that do not exist; then answer twice."""
         for stranger in (10**6, "mine", None, True, -1, 1.5):
             self.reply(stranger, text("for nobody"))
             self.notify("notifications/progress", progressToken=stranger, progress=1)
@@ -127,7 +127,7 @@ class HostileServer:
         self.reply(request, text("done"))
 
     def call_flood(self, request: object, arguments: Json) -> None:
-        """Ask something without end; read no more, but say so, or answer as before beside it."""
+        """Ask questions without end; stop reading after a notice, or keep answering meanwhile."""
         if arguments.get("reads"):
             threading.Thread(target=self.flood, args=(arguments,), daemon=True).start()
             self.reply(request, text("done"))

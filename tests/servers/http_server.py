@@ -44,13 +44,13 @@ class Running:
 
 @contextmanager
 def run_server(*flags: str) -> Iterator[Running]:
-    """Run this server with `flags` beside a block."""
+    """Run this server with `flags` while a block runs."""
     with serve_python("-m", __name__, *flags) as (process, port):
         yield Running(process, port)
 
 
 def unused_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -106,7 +106,7 @@ def make_server() -> MCPServer:
 
 
 class Name(BaseModel):
-    """What a tool wants to know."""
+    """The question that a tool asks."""
 
     name: str
 
@@ -117,7 +117,7 @@ def ask_for_name() -> Elicit[Name]:
 
 
 async def greet(who: Annotated[Name, Resolve(ask_for_name)], ctx: Context[Any, Any]) -> str:
-    """Ask who somebody is, and say so in a log too."""
+    """Ask for a name, and log the answer too."""
     await ctx.info(who.name)
     return f"hello {who.name}"
 

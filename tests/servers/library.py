@@ -125,7 +125,7 @@ class Library:
             "on_unsubscribe_resource": self.unsubscribe,
             "on_subscriptions_listen": self.listen,
         }
-        with warnings.catch_warnings():  # the SDK warns whoever makes a server that can log
+        with warnings.catch_warnings():  # the SDK warns about a server that can log
             warnings.simplefilter("ignore")
             self.server: Server[Any] = Server(
                 "library", version="1.0", instructions=instructions, **{**everything, **handlers}
@@ -161,7 +161,7 @@ class Library:
         return list(items[start:end]), str(end) if end < len(items) else None
 
     async def change(self, uri: str) -> None:
-        """Tell whoever has subscribed that a resource has changed; a part of one is told in the legacy era only."""
+        """Notify subscribers that a resource has changed; of a part of one in the legacy era only."""
         for each, session in self.subscribed.items():
             if uri.startswith(each):
                 await session.send_resource_updated(uri)

@@ -1,4 +1,4 @@
-"""What the tests of the transports share: links to the scripted server, and a session on top of one."""
+"""Open links to the scripted server and sessions over them, for the tests of transports."""
 
 from __future__ import annotations
 

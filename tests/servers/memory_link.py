@@ -25,7 +25,7 @@ from mcp_actors.servers.transports.wire._streams import MessageReader, OpenStrea
 
 
 class Reader(MessageReader):
-    """What comes from the server, and the end of it."""
+    """The messages from the server, and their end."""
 
     def __init__(self, inner: ReadStream[SessionMessage | Exception], lifeline: Lifeline) -> None:
         self._inner = inner
@@ -53,7 +53,7 @@ class Reader(MessageReader):
 
 
 class Writer(Stream):
-    """What goes to the server."""
+    """The messages to the server."""
 
     def __init__(self, inner: WriteStream[SessionMessage], lifeline: Lifeline) -> None:
         self._inner = inner

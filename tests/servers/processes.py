@@ -1,4 +1,4 @@
-"""What the operating system says about processes: the tests believe it, and not the code under test."""
+"""Ask the operating system about processes, independently of the code under test."""
 
 from __future__ import annotations
 

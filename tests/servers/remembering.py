@@ -1,4 +1,4 @@
-"""What the tests of remembered catalogues share: a server that changes between two runs of a program."""
+"""A server that changes between two runs of a program, for the tests of remembered catalogues."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Server:
         self.behave()
 
     def file(self) -> Path:
-        """What is remembered of it."""
+        """The remembered data of the server."""
         [path] = self.store.iterdir()
         return path
 

@@ -1,6 +1,6 @@
-"""A real MCP server in a real process, in the standard library only, that misbehaves as its arguments say.
+"""A real MCP server in the standard library only, which misbehaves as its arguments say.
 
-It speaks newline-delimited JSON-RPC, if not told otherwise in the legacy era: ``server/discover`` is an unknown method
+It speaks newline-delimited JSON-RPC, by default in the legacy era: ``server/discover`` is an unknown method
 to it, as it is to most servers there are. A call of the tool `sleep` runs in a thread of its own and so holds up
 nothing.
 
@@ -146,7 +146,7 @@ class ScriptedServer:
     # --- The wire ---------------------------------------------------------------------------------------------------
 
     def write_line(self, line: bytes) -> None:
-        """Write one whole line to stdout; what cannot be written because nobody reads is dropped."""
+        """Write one whole line to stdout; drop it if nothing reads it."""
         with self.writing:
             try:
                 sys.stdout.buffer.write(line + b"\n")
@@ -245,7 +245,7 @@ class ScriptedServer:
         return {} if self.flags.no_tools_capability else {"tools": {"listChanged": True} if self.flags.notices else {}}
 
     def discover(self) -> Json:
-        """Say what there is to know, as of 2026-07-28."""
+        """Answer server/discover, as of 2026-07-28."""
         if self.flags.speaks:
             raise RpcError(UNSUPPORTED_PROTOCOL_VERSION, "Unsupported", {"supported": [self.flags.speaks]})
         identity = {"name": self.flags.name, "version": "1.0"}
@@ -342,7 +342,7 @@ class ScriptedServer:
         return result
 
     def stray(self, request_id: object) -> str:
-        """Answer a request that nobody made, and the one that is being answered."""
+        """Answer a request that does not exist, and the current one."""
         self.send(answer_to(987654321, content("stray")))
         self.send(answer_to(request_id, content("first")))
         return "second"
@@ -380,7 +380,7 @@ def wait_for(path: Path) -> None:
 
 
 def start_grandchild(flags: argparse.Namespace) -> Iterator[int]:
-    """Start a process that outlives this one unless somebody ends it; give its pid."""
+    """Start a process that outlives this one unless it is killed; return its pid."""
     if flags.spawn_grandchild or flags.grandchild_keeps_stdout:
         stdout = None if flags.grandchild_keeps_stdout else subprocess.DEVNULL
         yield subprocess.Popen(["sleep", "1000"], stdin=subprocess.DEVNULL, stdout=stdout, stderr=stdout).pid

@@ -1,4 +1,4 @@
-"""Which of the tools that a server lists are shown and may be called: filters, pins, limits."""
+"""The tools that are shown and may be called: filters, pins, limits."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_a_middleware_cannot_reach_past_the_filter() -> None:
     assert here.called == []
 
 
-async def test_a_change_of_what_is_hidden_is_told_to_nobody(autojump_clock: MockClock) -> None:
+async def test_a_change_of_hidden_tools_emits_no_event(autojump_clock: MockClock) -> None:
     """S1-23: another list with the same filter leaves what is shown as it is."""
     here, events = Changing(), Events()
     async with open_servers(here.config(tools=ToolFilter(allow=["same"])), observers=[events]) as group:
@@ -79,7 +79,7 @@ async def test_a_change_of_what_is_hidden_is_told_to_nobody(autojump_clock: Mock
 
 
 async def test_tools_are_listed_for_an_agent_and_its_run(caplog: pytest.LogCaptureFixture) -> None:
-    """S1-22, S1-24: by a predicate on what nobody can change; the catalogue stays what it is."""
+    """S1-22, S1-24: a predicate on immutable tools decides; the catalogue stays as it is."""
 
     def only(tool: CatalogTool, context: ToolContext) -> bool:
         if tool.name == "pid":
@@ -102,7 +102,7 @@ async def test_tools_are_listed_for_an_agent_and_its_run(caplog: pytest.LogCaptu
     ] * 2
 
 
-async def test_without_a_predicate_nobody_need_say_who_he_is() -> None:
+async def test_without_a_predicate_no_context_is_needed() -> None:
     async with open_servers(server("a")) as group:
         assert await group.list_tools() == tuple(group.tools)
 
@@ -146,7 +146,7 @@ async def test_added_and_changed_tools_are_hidden_until_approved(said: Said) -> 
         assert [event.added for event in events.of(ToolsChanged)[1:]] == [(), ("read",), ("evil",)]
 
 
-async def test_what_has_changed_again_since_it_was_looked_at_stays_hidden() -> None:
+async def test_a_tool_that_changed_again_after_its_review_stays_hidden() -> None:
     here = Changing()
     async with open_servers(here.config(on_tool_change="block")) as group:
         ref = group["here"]
@@ -164,7 +164,7 @@ async def test_what_has_changed_again_since_it_was_looked_at_stays_hidden() -> N
 
 
 @pytest.mark.parametrize("how", ["notice", "restart"])
-async def test_pins_are_looked_at_whenever_the_list_is_new(how: str, autojump_clock: MockClock) -> None:
+async def test_pins_are_compared_whenever_the_list_is_new(how: str, autojump_clock: MockClock) -> None:
     """Also after a reconnect, and also if the tool is what it was for a while."""
     here, events = Changing(), Events()
     async with open_servers(here.config(on_tool_change="block"), observers=[events]) as group:
@@ -182,7 +182,7 @@ async def test_pins_are_looked_at_whenever_the_list_is_new(how: str, autojump_cl
         assert shown(group) == ["v1", "same"]
 
 
-async def test_a_second_definition_of_an_accepted_tool_is_seen_by_nobody() -> None:
+async def test_a_second_definition_of_an_accepted_tool_is_not_shown() -> None:
     """Of several tools of one name the first counts: it alone is judged, so it alone is shown."""
     here, events = Changing(), Events()
     real = here.list_tools
@@ -215,7 +215,7 @@ async def test_changes_of_one_server_cannot_be_approved_for_another() -> None:
         assert shown(group) == ["v1", "same", "v1", "same", "new"]
 
 
-async def test_a_warning_shows_what_has_changed_and_tells(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_warning_names_the_changed_tools(caplog: pytest.LogCaptureFixture) -> None:
     here, events = Changing(), Events()
     async with open_servers(here.config(on_tool_change="warn"), observers=[events]) as group:
         here.descriptions = {"same": "Other.", "new": "New."}
@@ -258,7 +258,7 @@ async def test_a_call_that_waited_while_its_tool_was_replaced_is_not_made(autoju
     assert here.called == ["v1"]
 
 
-async def test_what_changed_between_two_runs_is_hidden_until_it_is_approved(tmp_path: Path) -> None:
+async def test_tools_that_changed_between_two_runs_are_hidden_until_approved(tmp_path: Path) -> None:
     """The pins are remembered with the tools: what was not approved is not trusted because it was there before."""
     there = Server(tmp_path / "there")
     config = there.config(required=True, on_tool_change="block")
@@ -280,7 +280,7 @@ async def test_what_changed_between_two_runs_is_hidden_until_it_is_approved(tmp_
 # --- limits ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_tool_that_is_too_large_is_left_out_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_tool_that_is_too_large_is_left_out_and_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     here, events = Changing(), Events()
     here.descriptions = {"huge": "x" * 1000}
     async with open_servers(here.config(limits=Limits(max_text_chars=100)), observers=[events]) as group:

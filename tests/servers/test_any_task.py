@@ -1,4 +1,4 @@
-"""Any task may do anything to a server, in any order and any number of times; whoever is killed meanwhile."""
+"""Any task may do anything to a server, in any order and any number of times, even if servers are killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server asks back before it answers (``InputRequiredResult``): rounds, their end, and who cannot answer."""
+"""Requests for input before an answer (``InputRequiredResult``): rounds, their end, and clients without a callback."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_the_rounds_have_the_time_of_one_request(autojump_clock: MockClock
         assert servers["library"].statistics().in_flight == 0
 
 
-async def test_who_leaves_between_two_rounds_leaves_at_once(autojump_clock: MockClock) -> None:
+async def test_a_caller_cancelled_between_two_rounds_leaves_at_once(autojump_clock: MockClock) -> None:
     library = ServerRequests(MAX_ROUNDS)
     async with open_servers(modern(library)) as servers:
         with trio.move_on_after(0.3) as scope:
@@ -136,7 +136,7 @@ async def test_who_leaves_between_two_rounds_leaves_at_once(autojump_clock: Mock
 
 
 @each_kind
-async def test_while_somebody_thinks_nobody_waits_for_progress(operation: str, autojump_clock: MockClock) -> None:
+async def test_progress_timeout_is_suspended_while_a_person_answers(operation: str, autojump_clock: MockClock) -> None:
     """The time without progress is the server's; what is asked of a person is not counted."""
     asked = 0
 
@@ -154,7 +154,7 @@ async def test_while_somebody_thinks_nobody_waits_for_progress(operation: str, a
     assert len(library.answers) == 2
 
 
-async def test_a_server_that_says_nothing_after_it_was_told_has_no_progress(autojump_clock: MockClock) -> None:
+async def test_progress_timeout_runs_again_after_the_answer(autojump_clock: MockClock) -> None:
     async def answer(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
         await trio.sleep(20)
         return ElicitResult(action="accept", content={})

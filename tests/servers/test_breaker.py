@@ -95,10 +95,10 @@ class TestEvidence:
         ],
         ids=lambda error: type(error).__name__,
     )
-    def test_what_does_not_come_from_the_server_says_nothing(self, error: BaseException) -> None:
+    def test_a_failure_that_is_not_the_servers_is_not_evidence(self, error: BaseException) -> None:
         assert evidence(error, server="s") == "nothing"
 
-    def test_what_a_middleware_says_about_another_server_says_nothing(self) -> None:
+    def test_a_middlewares_error_about_another_server_is_not_evidence(self) -> None:
         assert evidence(LOST, server="other") == "nothing"
 
 
@@ -119,7 +119,7 @@ class TestOpening:
             breaker.settle(let_through(breaker, 0.0), 0.0, error)
         assert (breaker.state, breaker.failures) == ("closed", 1)
 
-    def test_what_says_nothing_neither_counts_nor_starts_it_afresh(self) -> None:
+    def test_an_outcome_without_evidence_does_not_change_the_count(self) -> None:
         breaker = Breaker("s", BreakerPolicy(failures=2))
         for error in (LOST, OWN, OWN, OWN):
             breaker.settle(let_through(breaker, 0.0), 0.0, error)
@@ -134,7 +134,7 @@ class TestOpening:
             breaker.settle(ticket, 1.0, LOST)
         assert breaker.state == "open"
 
-    def test_what_was_sent_before_it_opened_changes_nothing_afterwards(self) -> None:
+    def test_an_outcome_from_before_it_opened_is_ignored(self) -> None:
         breaker = Breaker("s", BreakerPolicy(failures=2, reset_after=30))
         tickets = [let_through(breaker, 0.0) for _ in range(4)]
         breaker.settle(tickets[0], 1.0, LOST)
@@ -145,7 +145,7 @@ class TestOpening:
 
 
 class TestHalfOpen:
-    def test_nothing_is_let_through_before_its_time_and_one_at_its_time(self) -> None:
+    def test_requests_are_refused_until_retry_at_and_then_one_is_admitted(self) -> None:
         breaker = opened(reset_after=30, at=10.0)
         assert breaker.admit(10.0) is None
         assert breaker.admit(math.nextafter(40.0, 0.0)) is None
@@ -197,7 +197,7 @@ class TestHalfOpen:
         breaker.settle(first, 32.0)
         assert breaker.state == "half_open"
 
-    def test_what_was_sent_before_it_opened_does_not_speak_for_the_probe(self) -> None:
+    def test_an_outcome_from_before_it_opened_does_not_settle_the_probe(self) -> None:
         breaker = Breaker("s", BreakerPolicy(failures=1, reset_after=30))
         old = [let_through(breaker, 0.0) for _ in range(3)]
         breaker.settle(old[0], 0.0, LOST)
@@ -210,14 +210,14 @@ class TestHalfOpen:
 
 
 class TestRefusal:
-    def test_it_says_what_failed_and_when_the_next_request_is_sent(self, said: Said) -> None:
+    def test_a_refusal_names_the_failure_and_the_time_of_the_next_request(self, said: Said) -> None:
         breaker = opened(failures=2, reset_after=30, at=100.0)
         error = breaker.refusal("ready", 117.5, NOON)
         said("breaker open", str(error))
         assert (error.server, error.state, error.retry_at) == ("s", "ready", NOON + timedelta(seconds=12.5))
         assert error.last_error is error.__cause__ is LOST
 
-    def test_it_says_that_a_probe_is_under_way(self) -> None:
+    def test_a_refusal_says_that_a_probe_is_under_way(self) -> None:
         breaker = opened(failures=1)
         let_through(breaker, 30.0)
         error = breaker.refusal("ready", 30.0, NOON)
@@ -228,14 +228,14 @@ class TestRefusal:
     def test_a_refused_retry_is_not_called_unsent(self) -> None:
         assert "so this one was not retried; the next" in str(opened(at=0.0).refusal("ready", 1.0, NOON, again=True))
 
-    def test_a_moment_is_not_shown_as_nothing(self) -> None:
+    def test_a_short_wait_is_not_shown_as_zero(self) -> None:
         assert "in 0.1 s" in str(opened(at=0.0).refusal("ready", 29.999, NOON))
 
     def test_every_caller_gets_an_error_of_its_own(self) -> None:
         breaker = opened()
         assert breaker.refusal("ready", 1.0, NOON) is not breaker.refusal("ready", 1.0, NOON)
 
-    def test_other_unavailable_servers_have_no_such_time(self) -> None:
+    def test_only_the_errors_of_a_breaker_have_a_time_to_retry(self) -> None:
         assert ServerUnavailable("server 's': stopped", server="s", state="stopped").retry_at is None
 
 
@@ -252,7 +252,7 @@ class Sent:
 
 
 class BreakerMachine(RuleBasedStateMachine):
-    """Requests that overlap, beside a model that keeps the outcomes of each round between two changes."""
+    """Overlapping requests, compared with a model that keeps the outcomes between two changes of state."""
 
     @initialize(failures=st.integers(1, 4), reset_after=st.sampled_from([1.0, 2.5, 10.0]))
     def make(self, failures: int, reset_after: float) -> None:

@@ -93,7 +93,7 @@ async def test_middleware_may_add_what_is_required() -> None:
     assert [call.arguments for call in library.calls] == [{"query": "a"}]
 
 
-async def test_what_middleware_has_made_of_the_arguments_is_checked() -> None:
+async def test_arguments_that_middleware_has_changed_are_checked() -> None:
     async def spoil(request: ToolRequest, call_next: CallNext) -> CallToolResult:
         return await call_next(attrs.evolve(request, arguments={}))
 
@@ -123,7 +123,7 @@ async def test_with_schema_the_offending_argument_is_named_and_nothing_is_sent()
 
 
 @pytest.mark.parametrize(("validate", "arguments"), [("required", {"query": 7}), ("off", None), ("off", {"x": 1})])
-async def test_what_is_not_to_be_checked_is_left_to_the_server(validate: Any, arguments: Any) -> None:
+async def test_without_validation_wrong_arguments_are_sent(validate: Any, arguments: Any) -> None:
     library = Library()
     async with open_servers(library.config(validate=validate)) as servers:
         await servers["library"].call_tool("find", arguments)
@@ -162,7 +162,7 @@ def test_how_to_validate_is_one_of_three_words() -> None:
 
 
 async def test_half_a_character_is_refused_before_it_is_sent() -> None:
-    """It is what ``json.loads`` makes of an escape; nothing of it is sent, and nobody else is hurt."""
+    """``json.loads`` makes it of an escape; nothing of it is sent, and other calls are not affected."""
     async with open_servers(server("a")) as servers:
         for bad in ("\ud800", 10**5000):
             with pytest.raises(InvalidArguments, match=r"arguments\.text"):
@@ -179,7 +179,7 @@ async def test_a_number_that_json_does_not_have_is_refused_and_not_sent_as_null(
             await servers["a"].call_tool("add", {"a": 1, "b": [0, {"c": bad}]})
 
 
-async def test_an_answer_that_is_none_is_told_as_ours_and_hurts_nobody_else() -> None:
+async def test_an_invalid_answer_is_an_error_of_its_own_request_only() -> None:
     answer = '{"jsonrpc": "2.0", "id": %d, "result": {"content": 5}}'
     async with open_servers(server("a")) as servers, trio.open_nursery() as nursery:
         outcome = Outcome()

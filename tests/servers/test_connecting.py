@@ -42,7 +42,7 @@ def starts(log: Path) -> int:
 async def test_a_late_server_is_started_once_and_spoken_to_in_its_era(
     tmp_path: Path, how: str, era: str, version: str
 ) -> None:
-    """B-01: at its first attempt; nobody waits for it longer than ``connect_timeout``."""
+    """B-01: at its first attempt; no caller waits longer than ``connect_timeout``."""
     log, go = tmp_path / "log", tmp_path / "go"
     async with open_servers(late(log, how, "--era", era, "--handshake", when=until(go), restart=NEVER)) as servers:
         ref = servers["a"]
@@ -58,7 +58,7 @@ async def test_a_late_server_is_started_once_and_spoken_to_in_its_era(
     assert starts(log) == 1
 
 
-async def test_whoever_waits_for_a_late_server_hears_what_it_does(
+async def test_callers_that_wait_for_a_late_server_see_its_last_line_of_stderr(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """B-01: its last line of stderr is the reason of its state, of the warning, and of the error."""
@@ -80,7 +80,7 @@ async def test_whoever_waits_for_a_late_server_hears_what_it_does(
     assert warning.endswith("unpacking")
 
 
-async def test_a_process_that_has_exited_while_its_server_is_late_is_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_exit_of_a_late_servers_process_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     """B-05: it may be a wrapper, or it may have failed and left something that holds its pipes."""
     async with open_servers(shell("a", "exec 3<&0; sleep 60 <&3 & exit 0", **TIMES)) as servers:
         assert servers["a"].state == "connecting"
@@ -99,8 +99,8 @@ async def test_a_process_that_exits_and_leaves_no_reader_behind_fails_at_once(sc
     assert str(error).endswith("no key")
 
 
-async def test_whoever_restarts_or_starts_a_late_server_does_not_wait_for_it_either(tmp_path: Path) -> None:
-    """B-01: nobody waits longer than ``connect_timeout`` for a server that is not required."""
+async def test_restarting_or_starting_a_late_server_does_not_wait_for_it(tmp_path: Path) -> None:
+    """B-01: no caller waits longer than ``connect_timeout`` for a server that is not required."""
     go = tmp_path / "go"
     go.write_text("now")
     async with open_servers(late(tmp_path / "log", "reads late", when=until(go))) as servers:
@@ -139,7 +139,7 @@ async def test_a_slow_machine_makes_no_legacy_server_of_a_modern_one(tmp_path: P
     assert negotiations(log) == [PROBED, []]
 
 
-async def test_an_era_for_want_of_an_answer_is_told_and_not_remembered(
+async def test_an_era_chosen_without_an_answer_is_logged_and_not_remembered(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """B-02: it may only have been slow, so the next connect asks again."""
@@ -161,7 +161,7 @@ async def test_an_era_for_want_of_an_answer_is_told_and_not_remembered(
 # --- What is remembered from run to run -----------------------------------------------------------------------------
 
 
-async def test_a_server_that_the_question_ends_pays_for_it_once_and_not_at_every_start(tmp_path: Path) -> None:
+async def test_a_server_that_exits_at_discover_does_so_once_and_not_at_every_start(tmp_path: Path) -> None:
     """B-01: what was found out is kept with its catalogue."""
     log, store = tmp_path / "log", tmp_path / "store"
     config = auto(log, "--handshake", "--on-discover", "die", connect_timeout=BOUND, required=True)
@@ -187,7 +187,7 @@ async def test_another_version_of_such_a_server_is_asked_again(tmp_path: Path) -
     assert negotiations(log) == [["server/discover"], ["initialize"], ["initialize"], ["server/discover"]]
 
 
-async def test_an_era_for_want_of_an_answer_is_not_kept_with_the_catalogue(tmp_path: Path) -> None:
+async def test_an_era_chosen_without_an_answer_is_not_kept_with_the_catalogue(tmp_path: Path) -> None:
     """B-02: it counts for that connection only."""
     log, store = tmp_path / "log", tmp_path / "store"
     config = auto(log, "--on-discover", "ignore", **TIMES, required=True)

@@ -13,7 +13,7 @@ from .groups import server, state
 RESTARTS = 25
 CALLS = 50
 GENEROUS = 0.05
-"""Seconds. A call takes about a millisecond; starting a process beside it on a busy machine may cost a few more."""
+"""Seconds. A call takes about a millisecond; starting a process at the same time may cost a few more."""
 
 
 async def latency(servers: ServerGroup) -> float:

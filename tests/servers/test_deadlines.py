@@ -1,4 +1,4 @@
-"""Deadlines and cancellations around starting, serving and stopping: when they fire, as what, and what is left."""
+"""Deadlines and cancellations around starting, serving and stopping."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def stubborn(name: str, pids: Path, *flags: str, stop_timeout: float = STOP, req
 
 
 def gone(pids: Path, number: int = 1) -> bool:
-    """Whether so many processes were started, and none of them is left."""
+    """Return True if so many processes were started and none of them is left."""
     started = pids_in(pids)
     return len(started) == number and {state_of(pid) for pid in started} == {"gone"}
 
@@ -147,7 +147,7 @@ async def test_a_connect_timeout_is_an_error_that_says_what_was_waited_for(
     assert f"while {doing}" in str(caught.value)
 
 
-async def test_a_program_that_is_no_server_is_told_by_what_it_writes() -> None:
+async def test_a_program_that_is_not_a_server_is_recognized_by_its_output() -> None:
     """S2-11: what was skipped is counted, and that is said when the connect fails."""
     config = shell(
         "a", "echo usage: frobnicate FILE; exec sleep 600", connect_timeout=0.6, stop_timeout=0.3, restart=NEVER
@@ -162,7 +162,7 @@ async def slow_start(_: object) -> AsyncIterator[None]:
     yield
 
 
-async def test_a_slow_start_within_its_time_is_no_failure(autojump_clock: MockClock) -> None:
+async def test_a_slow_start_within_its_time_succeeds(autojump_clock: MockClock) -> None:
     """S1-05: the timer of a connect has no effect on what comes after it."""
     here = MCPServer("here", lifespan=slow_start)
 
@@ -177,7 +177,7 @@ async def test_a_slow_start_within_its_time_is_no_failure(autojump_clock: MockCl
         assert servers["a"].statistics().incarnation == 1
 
 
-async def test_a_cancellation_from_outside_is_no_timeout_of_the_connect(tmp_path: Path) -> None:
+async def test_a_cancellation_from_outside_is_not_reported_as_a_timeout(tmp_path: Path) -> None:
     """S1-05, S1-07: it leaves as what it is, and nothing is recorded as a failed connect."""
     log, events = tmp_path / "log", Events()
 
@@ -196,7 +196,7 @@ async def test_a_cancellation_from_outside_is_no_timeout_of_the_connect(tmp_path
 
 
 @pytest.mark.parametrize("required", [True, False])
-async def test_what_is_neither_an_exception_nor_an_exit_is_a_failed_connect(required: bool) -> None:
+async def test_a_base_exception_that_is_not_an_exit_is_a_failed_connect(required: bool) -> None:
     """B-34: of that server alone."""
     fault, error = Fault(), asyncio.CancelledError("from the depth")
     fault.on_enter = error  # type: ignore[assignment]  # worse than what the fault is made for
@@ -214,7 +214,7 @@ async def test_what_is_neither_an_exception_nor_an_exit_is_a_failed_connect(requ
 
 @pytest.mark.parametrize("required", [True, False])
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-async def test_what_ends_the_program_never_becomes_a_failed_connect(
+async def test_an_exit_never_becomes_a_failed_connect(
     kind: type[BaseException], required: bool, tmp_path: Path
 ) -> None:
     """S1-07: it ends the start of the group, as itself, and after a complete clean-up."""

@@ -1,4 +1,4 @@
-"""The end of a connection that is of no more use: in what order, and who is answered how."""
+"""Draining a connection: the order, and the outcomes of its requests."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Connection(Actor):
 
 
 class World:
-    """What outlives connections."""
+    """The part of a server that outlives connections."""
 
     def __init__(self) -> None:
         self.connections = 0
@@ -70,7 +70,9 @@ async def connected(world: World) -> AsyncIterator[Any]:
         yield supervisor.child("it")
 
 
-async def test_all_go_back_once_what_is_under_way_is_answered(autojump_clock: trio.testing.MockClock) -> None:
+async def test_unsent_requests_are_requeued_once_those_in_flight_are_answered(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     """A-06: whether they were found out to be unsent, came later, or still waited in the mailbox."""
     world, names = World(), [f"{number}" for number in range(20)]
     async with connected(world) as it, calls(1, it.call, Ask("under way")) as [under_way]:
@@ -91,7 +93,7 @@ async def test_all_go_back_once_what_is_under_way_is_answered(autojump_clock: tr
         assert (world.served[0], sorted(world.served[1:])) == ("under way", sorted(names))
 
 
-async def test_what_is_never_answered_holds_up_the_others_for_a_while_only(
+async def test_a_request_without_an_answer_delays_the_others_for_a_bounded_time(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     world = World()
@@ -107,7 +109,7 @@ async def test_what_is_never_answered_holds_up_the_others_for_a_while_only(
         assert crashed.value.__cause__ is GONE
 
 
-async def test_one_that_leaves_while_it_waits_is_not_waited_for(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_cancelled_request_does_not_delay_the_drain(autojump_clock: trio.testing.MockClock) -> None:
     world = World()
     async with connected(world) as it, calls(1, it.call, Ask("under way")):
         await wait_all_tasks_blocked()

@@ -1,4 +1,4 @@
-"""Which protocol era is spoken with a server: how that is found out, remembered, and found out anew."""
+"""The protocol era of a server: how it is negotiated, remembered, and negotiated again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROBED = ["server/discover", "initialize"]
 
 
 def auto(log: Path, *flags: str, **options: Any) -> ServerConfig:
-    """Configure a scripted server of which nobody knows the era."""
+    """Configure a scripted server of an unknown era."""
     program, args = command("--log-file", str(log), *flags)
     return ServerConfig("a", Stdio(program, args), **{"restart": AT_ONCE, "stop_timeout": 0.5, **options})
 
@@ -71,7 +71,7 @@ async def test_a_server_is_asked_for_its_era_once(
     assert negotiations(log) == [first, later, later]
 
 
-async def test_a_process_that_the_question_is_too_much_for_is_started_once_more_in_legacy(tmp_path: Path) -> None:
+async def test_a_process_that_exits_at_discover_is_started_once_more_in_legacy(tmp_path: Path) -> None:
     """Within one connect; and the next one does not ask."""
     log = tmp_path / "log"
     config = auto(log, "--handshake", "--on-discover", "die", connect_timeout=6.0, restart=NEVER)
@@ -236,7 +236,7 @@ async def test_an_era_that_does_not_fit_any_more_is_found_out_anew_over_http_too
         assert asked(web) == ["server/discover", *PROBED]
 
 
-async def test_an_era_for_want_of_an_answer_is_told_and_not_remembered_over_http_too(
+async def test_an_era_chosen_without_an_answer_is_logged_and_not_remembered_over_http_too(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """B-02: the SDK waits for an answer, and then begins a legacy session."""
@@ -258,7 +258,7 @@ async def test_an_era_for_want_of_an_answer_is_told_and_not_remembered_over_http
 
 
 @pytest.mark.parametrize("able", [False, True])
-async def test_a_process_is_told_what_the_sdk_would_tell_it(
+async def test_a_process_is_sent_the_same_initialize_as_the_sdk_sends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, able: bool
 ) -> None:
     """B-01: ``initialize`` is written here, so that it can be sent while another question is open."""
@@ -298,8 +298,8 @@ async def test_a_process_is_told_what_the_sdk_would_tell_it(
         (Era(MODERN), Era(MODERN), False, None),
     ],
 )
-def test_what_the_next_connect_begins_with_after_a_failure(
+def test_the_era_that_the_next_connect_begins_with_after_a_failure(
     remembered: Era | None, era: Era, answered: bool, next_time: Era | None
 ) -> None:
-    """What was remembered and failed is forgotten; a legacy that was left to be tried is tried once more."""
+    """A remembered era that failed is forgotten; a legacy attempt that was due is made once more."""
     assert era_after_failure(era, remembered=remembered, answered=answered) == next_time

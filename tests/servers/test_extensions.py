@@ -20,14 +20,14 @@ CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 
 
 class JobResult(Result):
-    """What a server of this extension may answer instead of a result."""
+    """The answer of a server with this extension in place of a result."""
 
     result_type: Literal["job"] = "job"
     job: str
 
 
 class Mood(NotificationParams):
-    """What a server of this extension tells unasked."""
+    """The notification of a server with this extension."""
 
     mood: str
 
@@ -68,7 +68,7 @@ async def answer_with_a_job(ctx: Any, call_next: Callable[[Any], Awaitable[Any]]
     return {"resultType": "job", "job": extensions["com.example/jobs"]["patience"]}
 
 
-async def test_an_extension_is_told_to_the_server_and_given_what_comes_in_its_terms() -> None:
+async def test_an_extension_is_advertised_and_gets_its_results_and_notifications() -> None:
     library, jobs = Library(), Jobs()
     library.server.middleware.append(answer_with_a_job)
     async with open_servers(library.config(protocol="2026-07-28", extensions=[jobs])) as servers:
@@ -82,7 +82,7 @@ async def test_an_extension_is_told_to_the_server_and_given_what_comes_in_its_te
     assert jobs.moods == ["busy", "busy"]
 
 
-async def test_none_is_told_of_by_itself() -> None:
+async def test_no_extension_is_advertised_by_default() -> None:
     seen: list[Any] = []
 
     async def look(ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
@@ -125,7 +125,7 @@ async def test_none_is_told_of_by_itself() -> None:
         ),
     ],
 )
-def test_what_are_no_extensions_that_go_together_is_refused(given: Any, problem: str) -> None:
+def test_invalid_or_conflicting_extensions_are_refused(given: Any, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         ServerConfig("a", InProcess(object()), extensions=given)
     assert str(caught.value) == f"server 'a': {problem}"

@@ -1,4 +1,4 @@
-"""Which answer to the question for the tools counts: pure rules."""
+"""The rules that decide which tools/list response is shown."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_patience_begins_anew_with_what_is_shown_although_it_was_overtaken() -> 
 
 
 def test_answers_that_have_crossed_do_not_replace_each_other() -> None:
-    """A-20: whichever was asked for first, nobody knows which was read first."""
+    """A-20: it is unknown which of the two the server read first."""
     for first, second in ((0, 1), (1, 0)):
         freshness = Freshness()
         tickets = [freshness.begin(), freshness.begin()]

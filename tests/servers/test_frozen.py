@@ -1,4 +1,4 @@
-"""Servers that neither answer nor die: who has to wait for them, and for how long."""
+"""Servers that neither answer nor die: how long callers wait for them."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ async def test_a_stop_overtakes_a_reconnect_that_hangs_and_the_last_wish_counts(
         assert servers["b"].state == "stopped"
 
 
-async def test_a_frozen_http_server_holds_up_nobody() -> None:
-    """S4-21: the end of a session that cannot be told to the server is bounded too."""
+async def test_a_frozen_http_server_delays_no_caller() -> None:
+    """S4-21: ending a session takes a bounded time if the server does not react."""
     with http_server() as (port, process):
         async with open_servers(http_config(port, stop_timeout=STOP, protocol="legacy")) as servers:
             await servers["web"].call_tool("echo", {"text": "x"})

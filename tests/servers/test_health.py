@@ -39,7 +39,7 @@ def test_an_answer_resets_it() -> None:
 
 
 def test_ten_failures_without_an_answer_in_between_are_the_end_although_it_was_restarted() -> None:
-    """S2-25: a reconnect is no answer, but it is given the benefit of the doubt."""
+    """S2-25: a reconnect does not reset the count, but the new connection is checked first."""
     ladder = climbed(Ladder(), 5).reconnected(POLICY)
     assert (ladder.failures, ladder.condition(POLICY)) == (5, "healthy")
     assert climbed(ladder, 1).condition(POLICY) == "unhealthy"

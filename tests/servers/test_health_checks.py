@@ -1,4 +1,4 @@
-"""Health checks in virtual time, with a server in the same process that answers when it is told to."""
+"""Health checks in virtual time, with a server in the same process that answers on request."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ async def expect_loss(servers: ServerGroup) -> None:
         await servers["a"].call_tool("hold")
 
 
-async def test_a_slow_tool_is_no_evidence_against_a_server_that_answers(autojump_clock: MockClock) -> None:
+async def test_a_slow_tool_is_not_evidence_against_a_server_that_answers(autojump_clock: MockClock) -> None:
     """A-13: what is asked after the first time-out is answered."""
     async with moody(request_timeout=5) as (_, servers, events):
         for _ in range(10):
@@ -333,7 +333,7 @@ async def test_a_failing_check_does_not_stop_the_checks(autojump_clock: MockCloc
         assert len(server.pings) == 2
 
 
-async def test_what_is_noticed_is_logged_as_a_warning_with_its_reason(
+async def test_a_failing_server_is_logged_as_a_warning_with_the_reason(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """S2-24: both steps, and the recovery as an information."""

@@ -1,4 +1,4 @@
-"""Servers over HTTP that send what is hard to read: what they cost those beside them, and themselves."""
+"""Servers over HTTP that send messages which are expensive to read: the cost for them and for others."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ async def test_values_are_counted_in_bodies_and_events(what: str, kind: dict[str
 
 
 @pytest.mark.parametrize(("over", "kind"), [("http", {}), ("http", EVENT), ("sse", {})], ids=["body", "event", "sse"])
-async def test_what_is_nested_too_deeply_for_a_parser_is_refused(over: Over, kind: dict[str, str]) -> None:
+async def test_a_message_that_is_nested_too_deeply_is_refused(over: Over, kind: dict[str, str]) -> None:
     """B-12: with fewer values than it may have."""
     await refuse(over, ConnectionLost, what="deep", size=MEGABYTE // 4, **kind)
 
 
 @pytest.mark.parametrize("kind", [{}, EVENT], ids=["body", "event"])
 @pytest.mark.parametrize("codings", ["gzip", "deflate"])
-async def test_what_was_compressed_is_read_in_short_steps(codings: str, kind: dict[str, str]) -> None:
+async def test_a_compressed_body_is_read_in_short_steps(codings: str, kind: dict[str, str]) -> None:
     """B-13: some kilobytes that come to 20 MB."""
     words = await refuse("http", LimitExceeded, what="nested", size=20 * MEGABYTE, codings=codings, **kind)
     assert "JSON values" in words
 
 
 @pytest.mark.parametrize("kind", [{}, EVENT], ids=["body", "event"])
-async def test_what_was_compressed_twice_is_not_read(kind: dict[str, str]) -> None:
+async def test_a_body_that_was_compressed_twice_is_refused(kind: dict[str, str]) -> None:
     """B-13."""
     words = await refuse("http", ConnectionLost, what="nested", size=20 * MEGABYTE, codings="gzip, gzip", **kind)
     assert "encoded more than once: gzip, gzip" in words
@@ -117,7 +117,7 @@ UNASKED = ("notifications/message", "ping", "tiny", "unknown", "malformed")
         *product(UNASKED[:-1], ["http"], ["answer"]),  # a malformed event is an answer there, and ends the request
     ],
 )
-async def test_a_reader_of_events_rests_after_what_nobody_asked_for(
+async def test_a_reader_of_events_pauses_after_unsolicited_messages(
     what: str, over: Over, on: str, rests: list[int]
 ) -> None:
     """B-13: over streamable HTTP nothing but that stream has to wait."""

@@ -1,4 +1,4 @@
-"""Servers whose lists are a burden: what they cost others, what is told, and what their own users get."""
+"""Servers with huge lists: the cost for others, the reports, and the results for their own users."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ MANY = Limits(max_message_values=10_000_000)
 """So that a message may hold more values than a list."""
 
 
-async def test_a_list_that_is_just_within_the_limits_holds_up_nobody() -> None:
-    """It is measured, copied and hashed tool by tool, and nothing of that is done again when somebody asks."""
+async def test_a_list_that_is_just_within_the_limits_delays_no_task() -> None:
+    """It is measured, copied and hashed tool by tool, and not again when a task asks for the tools."""
     config = hostile("--values", "400000", on_tool_change="warn", limits=MANY)
     with LongestStep() as longest:
         async with open_servers(config, server("good")) as group:
@@ -27,7 +27,7 @@ async def test_a_list_that_is_just_within_the_limits_holds_up_nobody() -> None:
     assert longest.seconds < STEP, longest.task
 
 
-async def test_a_list_that_is_too_much_as_a_whole_is_an_event_and_an_error_and_holds_up_nobody() -> None:
+async def test_a_list_that_is_too_large_as_a_whole_is_an_event_and_an_error_and_delays_no_task() -> None:
     events, config = Events(), hostile("--values", "2000000", restart=LATER, limits=MANY)
     with LongestStep() as longest:
         async with open_servers(config, server("good"), observers=[events]) as group:

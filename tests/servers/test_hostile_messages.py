@@ -1,4 +1,4 @@
-"""Servers whose messages are a burden, or are meant for nobody: what they cost others, and what comes of them."""
+"""Servers with expensive or unsolicited messages: the cost for others, and the consequences."""
 
 from __future__ import annotations
 
@@ -55,27 +55,27 @@ async def goes_on_beside(group: ServerGroup, tool: str, **arguments: Any) -> Non
 
 
 @pytest.mark.parametrize("method", NOTIFICATIONS)
-async def test_a_burst_of_notifications_holds_up_nobody(method: str) -> None:
+async def test_a_burst_of_notifications_delays_no_task(method: str) -> None:
     callbacks = Callbacks(logging=nothing, message=nothing)
     async with open_servers(hostile(callbacks=callbacks), server("good")) as group:
         await goes_on_beside(group, "burst", number=1000, method=method)
 
 
 @pytest.mark.parametrize("method", QUESTIONS)
-async def test_a_burst_of_questions_holds_up_nobody(method: str) -> None:
-    """Those beyond what may be asked at a time are answered with an error, as are those for which there is nobody."""
+async def test_a_burst_of_questions_delays_no_task(method: str) -> None:
+    """Questions over the limit are answered with an error, and so are those without a callback."""
     callbacks = Callbacks(sampling=no, elicitation=no)
     async with open_servers(hostile(callbacks=callbacks), server("good")) as group:
         await goes_on_beside(group, "questions", number=500, method=method)
 
 
-async def test_answers_to_nobody_change_nothing() -> None:
+async def test_answers_without_a_request_are_ignored() -> None:
     async with open_servers(hostile(), server("good")) as group:
         await goes_on_beside(group, "strangers")
 
 
 async def test_numbers_that_json_does_not_have_come_as_they_are() -> None:
-    """The parser of the SDK takes them; whoever asked for checks hears of them."""
+    """The parser of the SDK accepts them; validate="schema" reports them."""
     async with open_servers(hostile()) as group:
         result = await group["evil"].call_tool("nan")
         content = result.structured_content
@@ -105,7 +105,7 @@ async def test_an_answer_over_a_limit_fails_its_request_and_nothing_else(part: s
         assert evil.statistics().state == "ready"
 
 
-async def test_a_long_message_that_is_no_answer_ends_the_connection() -> None:
+async def test_a_long_message_that_is_not_an_answer_ends_the_connection() -> None:
     config = hostile(restart=LATER, max_line_bytes=1_000_000)
     async with open_servers(config, server("good")) as group:
         with pytest.raises(ConnectionLost) as caught:
@@ -124,7 +124,7 @@ async def test_an_answer_without_a_line_end_reaches_its_caller_before_the_connec
             await reach(group, "evil", "ready")
 
 
-async def test_a_message_may_have_as_many_values_as_is_said() -> None:
+async def test_a_message_may_have_as_many_values_as_the_limit_says() -> None:
     async with open_servers(hostile(limits=Limits(max_message_values=400_000))) as group:
         result = await group["evil"].call_tool("crowd", {"number": 399_000})
         assert result.structured_content is not None

@@ -1,4 +1,4 @@
-"""What servers cost that nobody uses, and what is left of those that are gone: next to nothing, and nothing."""
+"""Idle servers cost next to nothing, and closed ones leave nothing behind."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def idle_share(group: ServerGroup, name: str) -> float:
     return shares[-1]
 
 
-async def test_a_group_that_nobody_uses_costs_nothing(tmp_path: Path) -> None:
+async def test_an_idle_group_costs_nothing(tmp_path: Path) -> None:
     """A-02: over pipes and over HTTP, connected or in back-off, with a flooded log and with a full pipe."""
     configs = [
         server("used"),
@@ -58,7 +58,7 @@ async def test_a_group_that_nobody_uses_costs_nothing(tmp_path: Path) -> None:
 
 
 async def test_nothing_spins_after_a_close_that_was_cancelled_half_way() -> None:
-    """A-02: of a whole group, and of one server whose restart or stop nobody waits for any more."""
+    """A-02: of a whole group, and of one server whose restart or stop has no caller any more."""
     stubborn = ("--ignore-eof", "--ignore-sigterm")
     async with open_servers(server("used"), server("a", *stubborn, stop_timeout=0.5)) as group:
         with trio.CancelScope() as cut:

@@ -1,4 +1,4 @@
-"""What an old connection can do to the new one, and what becomes of the requests that it had: nothing, and an error."""
+"""An old connection cannot affect the new one, and its requests end in an error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONG = {"seconds": 600}
 
 @pytest.fixture
 def losses(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
-    """What each connection calls when it finds that the other side is gone."""
+    """The functions that each connection calls when the other side is gone."""
     losses: list[Callable[[], None]] = []
 
     @asynccontextmanager
@@ -36,7 +36,7 @@ def losses(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
     return losses
 
 
-async def test_an_old_connection_that_reports_its_end_late_disturbs_nobody(losses: list[Callable[[], None]]) -> None:
+async def test_an_old_connection_that_reports_its_end_late_has_no_effect(losses: list[Callable[[], None]]) -> None:
     """A-22: neither the connection that has taken its place nor the calls on it."""
     events = Events()
     async with open_servers(server("a"), observers=[events]) as servers:
@@ -81,7 +81,7 @@ async def test_under_load_no_answer_and_no_event_is_of_an_earlier_connection() -
 
 
 async def test_a_request_whose_session_is_torn_down_is_not_sent_again(tmp_path: Path) -> None:
-    """S1-18: nobody has said that doing it twice would do no harm."""
+    """S1-18: neither the caller nor the server says that doing it twice would do no harm."""
     log = tmp_path / "log"
     async with open_servers(server("a", "--log-file", str(log))) as servers:
         ref = servers["a"]

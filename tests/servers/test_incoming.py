@@ -1,4 +1,4 @@
-"""What servers send unasked: it reaches those who listen, and nothing of an old connection reaches anybody."""
+"""Notifications reach the listeners, and those of an old connection reach none."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def telling() -> MCPServer:
     return here
 
 
-async def test_who_listens_hears_what_the_server_sends_until_he_leaves() -> None:
+async def test_a_listener_gets_messages_until_it_is_removed() -> None:
     heard: list[object] = []
     async with open_servers(ServerConfig("here", InProcess(telling()), protocol="legacy")) as group:
         with listeners_of(group).added(ToolListChangedNotification, heard.append):
@@ -53,7 +53,7 @@ async def test_who_listens_hears_what_the_server_sends_until_he_leaves() -> None
         assert len(heard) == 3
 
 
-async def test_who_listens_still_does_after_a_reconnect() -> None:
+async def test_a_listener_stays_after_a_reconnect() -> None:
     heard: list[object] = []
     async with open_servers(ServerConfig("here", InProcess(telling()), protocol="legacy")) as group:
         listeners_of(group).add(ToolListChangedNotification, heard.append)
@@ -123,8 +123,8 @@ def kept() -> Iterator[list[Incoming]]:
         yield opened
 
 
-async def test_what_comes_late_over_an_old_connection_reaches_nobody() -> None:
-    """A-22: also while the new connection stands."""
+async def test_a_late_message_of_an_old_connection_reaches_no_listener() -> None:
+    """A-22: also while the new connection is open."""
     heard: list[ServerNotification] = []
     with kept() as opened:
         async with open_servers(ServerConfig("here", InProcess(telling()), protocol="legacy")) as group:
@@ -139,7 +139,7 @@ async def test_what_comes_late_over_an_old_connection_reaches_nobody() -> None:
         assert len(heard) == 1
 
 
-async def test_its_tasks_end_when_the_connection_is_left_and_not_before() -> None:
+async def test_the_tasks_of_a_connection_end_when_it_is_left_and_not_before() -> None:
     over: list[str] = []
 
     async def stay() -> None:

@@ -108,7 +108,7 @@ async def test_ctrl_c_while_sixteen_tasks_call_a_server(tmp_path: Path) -> None:
 
 
 async def test_ctrl_c_during_a_call(tmp_path: Path) -> None:
-    """A-08: the server is told and ended."""
+    """A-08: the request is cancelled at the server, and the server is stopped."""
     async with program(tmp_path, "call") as it:
         await wait_calls(it.log, 1)
         it.interrupt()

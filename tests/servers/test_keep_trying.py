@@ -1,4 +1,4 @@
-"""What a connection does by itself is repeated with growing delays, and logged once."""
+"""The tasks of a connection are repeated with growing delays, and logged once."""
 
 from __future__ import annotations
 

@@ -95,17 +95,17 @@ def test_so_are_the_bounds_of_a_bucket(bucket: int) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 5e-324, 1e-9, 1e-6, -1.0])
-def test_what_is_shorter_counts_as_a_microsecond(seconds: float) -> None:
+def test_a_shorter_time_counts_as_a_microsecond(seconds: float) -> None:
     assert counted(seconds).p50 == 1e-6
 
 
 @pytest.mark.parametrize("seconds", [DAY, 1e9, 1.7e308, math.inf])
-def test_what_is_longer_counts_as_a_day(seconds: float) -> None:
+def test_a_longer_time_counts_as_a_day(seconds: float) -> None:
     assert counted(seconds).p50 == pytest.approx(DAY, rel=2 * ERROR)
     assert counted(seconds) == counted(DAY)
 
 
-def test_longer_is_never_told_as_shorter() -> None:
+def test_a_longer_time_is_never_reported_as_shorter() -> None:
     told = [counted(1e-7 * 1.01**step).p50 or 0.0 for step in range(3000)]
     assert told == sorted(told)
 
@@ -130,7 +130,7 @@ def test_a_snapshot_is_frozen_and_stays_what_it_was() -> None:
 
 
 class LatencyMachine(RuleBasedStateMachine):
-    """The counts beside all the durations there were."""
+    """The counts, compared with the list of all durations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ TestLatencyModel = LatencyMachine.TestCase
 TestLatencyModel.settings = settings(max_examples=60, stateful_step_count=20)
 
 
-def test_what_is_being_counted_in_another_thread_is_counted_or_not() -> None:
+def test_a_snapshot_during_a_count_in_another_thread_is_consistent() -> None:
     counts, seen = LatencyCounts(), []
 
     class Slow(dict[int, int]):

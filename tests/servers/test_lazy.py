@@ -108,7 +108,7 @@ async def test_a_lazy_server_whose_first_connect_fails_is_tried_again(tmp_path: 
 
 
 @pytest.mark.parametrize("how", ["start", "wait_ready", "restart", "list_tools", "reconnect"])
-async def test_whatever_needs_a_lazy_server_connects_it(how: str) -> None:
+async def test_every_request_connects_a_lazy_server(how: str) -> None:
     async with open_servers(server("a", connect="lazy")) as servers:
         ref = servers["a"]
         ways: dict[str, Callable[[], Awaitable[object]]] = {
@@ -123,7 +123,7 @@ async def test_whatever_needs_a_lazy_server_connects_it(how: str) -> None:
             await ref.wait_state("ready")
 
 
-async def test_a_lazy_server_that_was_stopped_by_hand_is_not_woken_by_a_call() -> None:
+async def test_a_lazy_server_that_was_stopped_is_not_woken_by_a_call() -> None:
     async with open_servers(server("a", connect="lazy")) as servers:
         await servers["a"].start()
         await servers["a"].stop()

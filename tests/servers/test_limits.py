@@ -1,4 +1,4 @@
-"""How much a server may send, and what becomes of what is more than that."""
+"""Limits on lists, and the items that exceed them."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_list_of_very_many_tiny_values_is_too_much() -> None:
         ),
     ],
 )
-def test_whatever_is_listed_is_measured(what: str, item: Any, told: str) -> None:
+def test_items_of_every_list_are_measured(what: str, item: Any, told: str) -> None:
     meter = ListMeter("docs", what, Limits())
     assert not meter.admits(item)
     [error] = meter.left_out

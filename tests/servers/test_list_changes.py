@@ -40,8 +40,8 @@ async def test_a_notice_of_the_server_is_an_event(era: Protocol) -> None:
 
 
 @both_eras
-async def test_after_a_reconnect_there_may_have_been_one(era: Protocol) -> None:
-    """S3-18: whoever keeps a list asks for it again."""
+async def test_a_reconnect_counts_as_a_change_of_the_lists(era: Protocol) -> None:
+    """S3-18: so a program that keeps a list requests it again."""
     library, events = Library(), Events()
     poor = Library(on_list_resources=None, on_list_prompts=None).config("poor", protocol=era)
     async with open_servers(library.config(protocol=era), poor, observers=[events]) as servers:
@@ -52,7 +52,7 @@ async def test_after_a_reconnect_there_may_have_been_one(era: Protocol) -> None:
 
 
 @both_eras
-async def test_whoever_hears_of_it_may_ask_at_once(era: Protocol) -> None:
+async def test_a_reader_of_the_event_may_send_requests_at_once(era: Protocol) -> None:
     """A-19: a reader of events calls the same server."""
     library = Library()
     async with open_servers(library.config(protocol=era, max_in_flight=1)) as servers, servers.watch_events() as stream:

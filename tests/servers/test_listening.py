@@ -1,4 +1,4 @@
-"""Since 2026-07-28 notices of changes come over a stream that is asked for, and that may end at any time."""
+"""Since 2026-07-28 changes are announced over a stream that the client opens, and that may end at any time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PATIENCE: Final = 30.0
 
 
 async def test_a_stream_that_ended_is_opened_anew_and_what_was_missed_is_found(autojump_clock: MockClock) -> None:
-    """A-20: nothing is sent again that was sent while nobody listened."""
+    """A-20: the server repeats no notification that it sent while there was no stream."""
     here = Changing(MODERN)
     async with open_servers(here.config()) as group:
         here.version = 2
@@ -45,7 +45,7 @@ async def test_a_stream_that_ended_is_opened_anew_and_what_was_missed_is_found(a
         assert group["here"].statistics().restarts == 0
 
 
-async def test_streams_that_end_at_once_are_not_asked_for_without_pause(autojump_clock: MockClock) -> None:
+async def test_streams_that_end_at_once_are_opened_again_with_pauses(autojump_clock: MockClock) -> None:
     here = Changing(MODERN)
     listens: list[float] = []
 
@@ -109,7 +109,7 @@ async def test_a_server_that_is_slow_to_listen_is_connected_without_waiting_for_
     began = trio.current_time()
     async with open_servers(here.config()) as group:
         assert trio.current_time() - began == pytest.approx(HEAD_START)
-        await here.change()  # nobody hears
+        await here.change()  # without a listener
         await trio.sleep(5)
         assert (shown(group), here.asked) == (["v1", "same"], 1)
         await wait_shown(group, "v2", "same")
@@ -134,7 +134,7 @@ async def test_a_process_that_changes_is_followed(era: str, tmp_path: Path) -> N
         assert len(lines_of(log, "subscriptions/listen")) == (era == "modern")
 
 
-async def test_a_process_that_does_not_say_that_its_tools_change_is_not_listened_to(tmp_path: Path) -> None:
+async def test_no_stream_is_opened_to_a_process_whose_tools_cannot_change(tmp_path: Path) -> None:
     log = tmp_path / "log"
     program, args = command("--era", "modern", "--log-file", str(log))
     async with open_servers(ServerConfig("a", Stdio(program, args), protocol=MODERN)):
@@ -142,7 +142,7 @@ async def test_a_process_that_does_not_say_that_its_tools_change_is_not_listened
     assert lines_of(log, "subscriptions/listen", "tools/list") == ["tools/list"]
 
 
-async def test_to_listen_does_not_make_the_end_longer(tmp_path: Path) -> None:
+async def test_an_open_stream_does_not_delay_the_end(tmp_path: Path) -> None:
     """The server reads nothing any more, and the pipe to it is full."""
     program, args = command("--era", "modern", "--notices", "1", "--ignore-eof")
     config = ServerConfig("a", Stdio(program, args), protocol=MODERN, stop_timeout=0.5)
@@ -183,7 +183,7 @@ async def test_the_death_of_an_idle_http_server_is_noticed_by_the_end_of_its_not
 
 
 async def test_a_server_that_shuts_down_and_waits_for_its_listeners_is_not_waited_for() -> None:
-    """The stream of notices is no request under way: those that are refused do not wait for its end."""
+    """The stream does not count as a request in flight: refused requests do not wait for its end."""
     with http_server() as (port, process):
         async with open_servers(web(port, MODERN, restart=NEVER)) as group:
             process.send_signal(signal.SIGTERM)

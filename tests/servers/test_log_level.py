@@ -1,4 +1,4 @@
-"""From which level on a server logs: one wish, said in the way of either era."""
+"""The log level of a server, requested in the way of either era."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from .test_resources import PROMPT
 
 
 def told(library: Library) -> list[object]:
-    """The levels that a server of the legacy era was told."""
+    """The levels that a server of the legacy era received."""
     return [level for method, level in library.asked if method == "logging/setLevel"]
 
 
-async def test_a_server_of_the_legacy_era_is_told_at_every_connect() -> None:
-    """S4-23: the level is a wish about the server, whichever connection it has."""
+async def test_a_server_of_the_legacy_era_gets_the_level_at_every_connect() -> None:
+    """S4-23: the level belongs to the server, not to one connection."""
     library = Library()
     async with open_servers(library.config(protocol="legacy")) as servers:
         ref = servers["library"]
@@ -45,7 +45,7 @@ async def test_a_server_of_the_legacy_era_is_told_at_every_connect() -> None:
     assert set(library.levels) == {None}
 
 
-async def test_since_2026_every_request_says_it() -> None:
+async def test_since_2026_every_request_has_the_level() -> None:
     """S4-23: on all connections, and nothing is sent for the wish itself."""
     library = Library()
     async with open_servers(library.config(protocol="2026-07-28")) as servers:
@@ -88,7 +88,7 @@ async def test_a_level_that_was_set_is_what_the_server_keeps_to() -> None:
     assert heard == ["error"]
 
 
-async def test_a_server_that_does_not_log_is_not_told() -> None:
+async def test_a_server_without_logging_gets_no_level() -> None:
     library = Library(on_set_logging_level=None)
     async with open_servers(library.config(protocol="legacy")) as servers:
         with pytest.raises(
@@ -128,8 +128,8 @@ async def test_a_level_that_cannot_be_set_again_is_logged_and_changes_no_state(
     said("log level not set again", warning)
 
 
-async def test_a_wish_that_is_refused_takes_back_no_other() -> None:
-    """The server refuses one while it is told another: that one holds, also for the next connection."""
+async def test_a_refused_level_does_not_revert_another_one() -> None:
+    """The server refuses one level while it accepts another; the accepted one stays, also for the next connection."""
     refuse = trio.Event()
 
     class Slow(Library):

@@ -1,4 +1,4 @@
-"""Code of the user's around tool calls."""
+"""The user's middleware around tool calls."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_middleware_is_around_every_tool_call_the_first_outermost() -> Non
     assert seen == ["outer a add {'a': 1, 'b': 2}", "inner", "outer 3"]
 
 
-async def test_it_can_add_metadata_and_change_arguments() -> None:
+async def test_middleware_can_add_metadata_and_change_arguments() -> None:
     """S4-16: what it lets go on is what the server gets."""
 
     async def add(request: ToolRequest, call_next: CallNext) -> CallToolResult:
@@ -61,7 +61,7 @@ async def test_it_can_add_metadata_and_change_arguments() -> None:
         assert text_of(await servers["a"].call_tool("plus", {"a": 2, "b": 0})) == "42 for acme"
 
 
-async def test_it_can_answer_itself() -> None:
+async def test_middleware_can_answer_a_call_itself() -> None:
     """S4-16: then the server hears nothing."""
 
     async def refuse(request: ToolRequest, call_next: CallNext) -> CallToolResult:
@@ -74,7 +74,7 @@ async def test_it_can_answer_itself() -> None:
         assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2})) == "3"
 
 
-async def test_what_it_raises_is_its_callers() -> None:
+async def test_an_exception_of_middleware_reaches_the_caller() -> None:
     async def raising(request: ToolRequest, call_next: CallNext) -> CallToolResult:
         raise PermissionError(f"{request.name} needs an approval")
 
@@ -84,7 +84,7 @@ async def test_what_it_raises_is_its_callers() -> None:
         assert servers["a"].state == "ready"
 
 
-async def test_when_the_process_dies_under_it_it_is_told_so_or_cancelled() -> None:
+async def test_when_the_process_dies_middleware_gets_an_error_or_is_cancelled() -> None:
     seen: list[BaseException] = []
 
     async def watch(request: ToolRequest, call_next: CallNext) -> CallToolResult:
@@ -101,7 +101,7 @@ async def test_when_the_process_dies_under_it_it_is_told_so_or_cancelled() -> No
     assert isinstance(seen[0], (ConnectionLost, trio.Cancelled))
 
 
-async def test_it_runs_within_the_time_of_the_request(autojump_clock: trio.testing.MockClock) -> None:
+async def test_middleware_runs_within_the_time_of_the_request(autojump_clock: trio.testing.MockClock) -> None:
     left: list[str] = []
 
     async def ask_somebody(request: ToolRequest, call_next: CallNext) -> CallToolResult:
@@ -119,7 +119,7 @@ async def test_it_runs_within_the_time_of_the_request(autojump_clock: trio.testi
     assert here.begun == []
 
 
-async def test_while_it_waits_no_progress_is_expected(autojump_clock: trio.testing.MockClock) -> None:
+async def test_progress_timeout_is_suspended_while_middleware_waits(autojump_clock: trio.testing.MockClock) -> None:
     async def ask_somebody(request: ToolRequest, call_next: CallNext) -> CallToolResult:
         await trio.sleep(100)
         return await call_next(request)
@@ -132,7 +132,7 @@ async def test_while_it_waits_no_progress_is_expected(autojump_clock: trio.testi
     ("given", "shown"),
     [(print, "<builtin_function_or_method>"), ([print, 3], "<a tuple with an int in it>"), (3, "<int>")],
 )
-def test_what_is_no_middleware_is_refused(given: object, shown: str) -> None:
+def test_an_invalid_middleware_is_refused(given: object, shown: str) -> None:
     with pytest.raises(ConfigError) as caught:
         ServerConfig("a", Stdio("x"), middleware=given)  # type: ignore[arg-type]  # a mistake
     assert str(caught.value) == (
@@ -166,7 +166,7 @@ async def test_middleware_sees_an_unsent_call_as_an_error_and_the_call_is_requeu
     said("call not sent, as middleware sees it", str(error))
 
 
-async def test_what_it_makes_of_that_counts() -> None:
+async def test_the_outcome_of_middleware_for_an_unsent_call_counts() -> None:
     with faulty_server() as http:
 
         async def instead(request: ToolRequest, call_next: CallNext) -> CallToolResult:
@@ -181,7 +181,7 @@ async def test_what_it_makes_of_that_counts() -> None:
             assert text_of(await servers["web"].call_tool("sleep", {"seconds": 0})) == "from the cache"
 
 
-async def test_a_call_of_which_it_has_sent_a_part_does_not_go_back() -> None:
+async def test_a_call_that_middleware_has_partly_sent_is_not_requeued() -> None:
     """A-09: all of it would be done again."""
     with faulty_server() as http:
 

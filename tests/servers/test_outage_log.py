@@ -1,4 +1,4 @@
-"""What is logged of an outage by default: enough to tell its story, and no more."""
+"""The log records of an outage by default: enough to understand it, and no more."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POLICY = RestartPolicy(max_restarts=1, backoff=Backoff(), reset_after=1000, park
 
 @pytest.fixture
 def told(caplog: pytest.LogCaptureFixture) -> Callable[..., list[str]]:
-    """What was logged about servers, each with the first letter of its level; by default what a program shows."""
+    """The log records about servers, each with the first letter of its level; by default those that a program shows."""
     caplog.set_level(logging.DEBUG, "mcp_actors.servers")
 
     def tell(lowest: int = logging.WARNING) -> list[str]:
@@ -95,7 +95,7 @@ async def test_a_server_that_will_not_be_tried_again_says_what_to_do(told: Calla
     assert "command 'no-such-command' not found" in told()[0]
 
 
-async def test_what_each_attempt_would_repeat_is_a_warning_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_warning_that_each_attempt_would_repeat_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """B-22: that a process ends at the first question, attempt after attempt, for as long as its outage lasts."""
     config = ServerConfig("a", Stdio("/bin/sh", ("-c", "read question; exit 3")), restart=POLICY)
     async with open_servers(config) as group:
@@ -107,7 +107,9 @@ async def test_what_each_attempt_would_repeat_is_a_warning_once(caplog: pytest.L
 
 
 @pytest.mark.parametrize("options", [{"required": True}, {"restart": NEVER, "on_failure": "raise"}], ids=str)
-async def test_what_is_raised_is_not_logged_too(options: dict[str, Any], told: Callable[..., list[str]]) -> None:
+async def test_a_failure_that_is_raised_is_not_logged_too(
+    options: dict[str, Any], told: Callable[..., list[str]]
+) -> None:
     """B-22: one report of one failure."""
     with pytest.raises(ConnectFailed):
         async with open_servers(server("a", "--exit-at-start", "3", **options)):
@@ -115,7 +117,7 @@ async def test_what_is_raised_is_not_logged_too(options: dict[str, Any], told: C
     assert told() == []
 
 
-async def test_what_led_to_an_exception_later_is_logged(told: Callable[..., list[str]]) -> None:
+async def test_a_failure_that_leads_to_an_exception_later_is_logged(told: Callable[..., list[str]]) -> None:
     async def lose() -> None:
         async with open_servers(server("a", restart=NEVER, on_failure="raise")) as group:
             await crash(group, "a")
@@ -160,7 +162,7 @@ async def test_a_server_that_flaps_is_one_outage(mock_clock: MockClock, told: Ca
 
 
 async def test_a_server_cannot_forge_a_line(told: Callable[..., list[str]]) -> None:
-    """B-22: what it wrote to stderr stands in one line, and controls no terminal."""
+    """B-22: its stderr is shown in one line, and controls no terminal."""
     script = r"printf 'away\nserver \'\''b\'\'': connected, 3 tools\033[2J\n' >&2; exit 3"
     async with open_servers(shell("a", script, restart=NEVER)):
         pass

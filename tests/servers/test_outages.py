@@ -119,7 +119,7 @@ async def test_a_server_that_exits_at_its_start_comes_back_when_it_does_not(tmp_
     assert len(events.of(Restarting, "a")) == 1, "one attempt at a time, without a fresh budget"
 
 
-async def test_one_that_comes_up_and_dies_is_not_restarted_as_if_it_were_new() -> None:
+async def test_a_server_that_starts_and_dies_keeps_its_back_off() -> None:
     """B-08: five quick restarts are earned by serving for ``reset_after``."""
     events = Events()
     async with open_servers(server("a", restart=QUICK), observers=[events]) as group:
@@ -130,7 +130,7 @@ async def test_one_that_comes_up_and_dies_is_not_restarted_as_if_it_were_new() -
     assert len(events.of(GaveUp, "a")) == 4
 
 
-async def test_it_says_when_it_is_tried_again(autojump_clock: MockClock) -> None:
+async def test_the_status_of_a_parked_server_has_the_time_of_the_next_attempt(autojump_clock: MockClock) -> None:
     """B-08: ``retry_at``, in ``status()`` and in the error of a call, is a time of the wall clock."""
     fault = Fault()
     fault.on_enter = RuntimeError("the database is away")
@@ -149,7 +149,7 @@ async def test_it_says_when_it_is_tried_again(autojump_clock: MockClock) -> None
         assert group.status()["here"].retry_at is None
 
 
-async def test_after_an_hour_it_is_back_within_a_minute(autojump_clock: MockClock) -> None:
+async def test_after_an_hour_a_server_is_back_within_a_minute(autojump_clock: MockClock) -> None:
     """B-08: with the default policy, and no more than one attempt a minute meanwhile."""
     fault, events = Fault(), Events()
     fault.on_enter = RuntimeError("the database is away")
@@ -165,7 +165,7 @@ async def test_after_an_hour_it_is_back_within_a_minute(autojump_clock: MockCloc
     assert len(events.of(Restarting, "here")) == 5
 
 
-async def test_many_do_not_come_back_in_the_same_instant(autojump_clock: MockClock) -> None:
+async def test_many_servers_are_not_retried_in_the_same_instant(autojump_clock: MockClock) -> None:
     """B-08: jitter."""
     fault, events = Fault(), Events()
     fault.on_enter = RuntimeError("the network is away")
@@ -191,7 +191,7 @@ async def test_many_do_not_come_back_in_the_same_instant(autojump_clock: MockClo
     ],
     ids=["max_restarts=0", "park_retry=None"],
 )
-async def test_it_can_be_disabled(options: dict[str, Any], autojump_clock: MockClock) -> None:
+async def test_retrying_parked_servers_can_be_disabled(options: dict[str, Any], autojump_clock: MockClock) -> None:
     """S2-36: with ``max_restarts=0`` nothing is restarted, as with ``park_retry=None`` nothing that is parked."""
     fault, events = Fault(), Events()
     fault.on_enter = RuntimeError("no")
@@ -213,7 +213,7 @@ async def test_a_command_that_does_not_exist_is_not_tried_again(mock_clock: Mock
 
 
 async def test_a_server_that_refuses_the_credentials_is_not_tried_again() -> None:
-    """B-08: each attempt with a wrong token is one more in somebody's log of break-ins."""
+    """B-08: each attempt with a wrong token looks like a break-in to the server's operator."""
     with run_server("--require-header", "Authorization=Bearer right") as web:
         config = ServerConfig("web", Http(web.url, auth="wrong"), restart=QUICK)
         async with open_servers(config) as group:
@@ -223,8 +223,8 @@ async def test_a_server_that_refuses_the_credentials_is_not_tried_again() -> Non
             assert group.status()["web"].retry_at is None
 
 
-async def test_one_that_is_stopped_stays_so(autojump_clock: MockClock) -> None:
-    """B-08: ``stop()`` is somebody's wish."""
+async def test_a_stopped_server_is_not_retried(autojump_clock: MockClock) -> None:
+    """B-08: ``stop()`` was called explicitly."""
     fault, events = Fault(), Events()
     fault.on_enter = RuntimeError("no")
     async with open_servers(fault.config(), observers=[events]) as group:
@@ -240,7 +240,7 @@ async def test_one_that_is_stopped_stays_so(autojump_clock: MockClock) -> None:
 
 @pytest.mark.parametrize("park_retry", [60.0, None])
 async def test_a_failed_server_that_is_stopped_is_stopped(park_retry: float | None, autojump_clock: MockClock) -> None:
-    """B-08: nothing is wrong with a server that nobody wants to run."""
+    """B-08: a server that is not supposed to run has no problem."""
     fault, events = Fault(), Events()
     fault.on_enter = RuntimeError("no")
     config = fault.config(restart=RestartPolicy(park_retry=park_retry))
@@ -260,7 +260,7 @@ async def test_a_failed_server_that_is_stopped_is_stopped(park_retry: float | No
         assert state(group, "here") == "ready"
 
 
-async def test_its_tools_do_not_come_and_go_with_each_attempt() -> None:
+async def test_the_tools_of_a_parked_server_do_not_come_and_go_with_each_attempt() -> None:
     """B-08: a model that is offered a tool every minute, for the time of a connect, would call it in vain."""
     shown = set[bool]()
 
@@ -280,7 +280,7 @@ async def test_its_tools_do_not_come_and_go_with_each_attempt() -> None:
     assert shown == {False}
 
 
-async def test_one_that_reconnects_counts_as_failed(tmp_path: Path) -> None:
+async def test_a_server_that_reconnects_counts_as_failed(tmp_path: Path) -> None:
     """B-10: from the loss to the connection that serves again, whatever state it is in."""
     gate, seen = tmp_path / "gate", list[tuple[str, bool, bool]]()
     gate.write_text("x")

@@ -1,4 +1,4 @@
-"""Which task enters and leaves the two halves of a connection: the link to a server and the session on it."""
+"""The task that enters and leaves the link to a server and the session over it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .links import text_of
 
 @define
 class Visits:
-    """Who entered and left what, in order."""
+    """The task that entered or left each resource, in order."""
 
     seen: list[tuple[str, trio.lowlevel.Task]] = field(factory=list)
 
@@ -86,7 +86,7 @@ async def in_another_task(step: Callable[[], Any]) -> None:
 async def test_one_task_owns_a_connection_from_the_first_step_to_the_last(visits: Visits) -> None:
     """S1-01: link and session are entered and left by one owner, the session inside the link.
 
-    S1-03: connect and clean-up run in the same task, whoever asks for them, and however the connection ends.
+    S1-03: connect and clean-up run in the same task, whichever task asks for them, and however the connection ends.
     """
     async with open_servers(server("a", restart=AT_ONCE)) as group:
         await in_another_task(group["a"].restart)
@@ -131,7 +131,7 @@ async def test_servers_that_are_started_one_after_the_other_have_an_owner_each(v
 async def test_a_connect_that_fails_leaves_what_it_had_entered(visits: Visits, flags: tuple[str, ...]) -> None:
     """S1-02: in reverse order and in the task that had entered it, wherever the connect failed.
 
-    S1-03: a failed connect is no exception to that.
+    S1-03: a failed connect too.
     """
     with pytest.raises(ConnectFailed):
         async with open_servers(server("a", *flags, connect_timeout=1.5), strict=True):

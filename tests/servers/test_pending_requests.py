@@ -1,4 +1,4 @@
-"""Calls whose result is told rather than waited for: they end as any other, and take a task only if they have to."""
+"""Calls whose result goes to a function instead of a waiting task."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SOON = RetryPolicy(backoff=Backoff())
 
 
 class Call:
-    """A call that was sent, and what is told of it: its result, or that it has to be finished."""
+    """A call that was sent, and its notification: the result, or that it has to be finished."""
 
     def __init__(self, pending: PendingRequest[CallToolResult]) -> None:
         self.answers: list[CallToolResult | None] = []
@@ -75,7 +75,7 @@ class Napping:
         return "slept"
 
 
-async def test_a_result_is_told_and_the_call_is_over() -> None:
+async def test_a_result_is_delivered_and_the_call_is_over() -> None:
     async with open_servers(server("a")) as servers:
         arguments = {"text": "x"}
         for pending in (
@@ -91,7 +91,7 @@ async def test_a_result_is_told_and_the_call_is_over() -> None:
         assert not servers["a"]._record.calls.deadlines._requests
 
 
-async def test_what_may_not_be_called_is_refused_at_once() -> None:
+async def test_a_tool_that_may_not_be_called_is_refused_at_once() -> None:
     async with open_servers(server("a", tools=ToolFilter(deny=["echo"]))) as servers:
         with pytest.raises(ToolNotFound, match="is hidden by its ToolFilter"):
             servers["a"].send_tool_call("echo", {"text": "x"})
@@ -99,7 +99,7 @@ async def test_what_may_not_be_called_is_refused_at_once() -> None:
             servers.send_tool_call("echo", {"text": "x"})
 
 
-async def test_the_error_of_a_server_is_raised_by_what_finishes_the_call() -> None:
+async def test_the_error_of_a_server_is_raised_by_finish() -> None:
     async with open_servers(server("a", "--error-on-call", "-32000", "not today")) as servers:
         with pytest.raises(MCPError, match="not today"):
             await Call(servers["a"].send_tool_call("echo", {"text": "x"})).finish()
@@ -107,7 +107,7 @@ async def test_the_error_of_a_server_is_raised_by_what_finishes_the_call() -> No
 
 
 @pytest.mark.parametrize(("idempotent", "sent"), [(True, 3), (None, 1)])
-async def test_what_finishes_a_call_sends_it_again_only_if_that_does_no_harm(
+async def test_finish_sends_a_call_again_only_if_that_does_no_harm(
     tmp_path: Path, idempotent: bool | None, sent: int
 ) -> None:
     """A-09: the attempt that was made without a task counts too."""
@@ -122,7 +122,7 @@ async def test_what_finishes_a_call_sends_it_again_only_if_that_does_no_harm(
 
 
 async def test_a_call_has_its_time_from_when_it_was_prepared(autojump_clock: MockClock) -> None:
-    """S2-12: whoever makes it."""
+    """S2-12: also without a task."""
     here = Napping()
     async with open_servers(ServerConfig("here", InProcess(here.mcp), request_timeout=3)) as servers:
         call = Call(servers["here"].send_tool_call("nap"))
@@ -149,7 +149,7 @@ async def test_a_call_whose_time_is_over_before_it_is_sent_is_not_sent(
         assert trio.current_time() == 5
 
 
-async def test_a_call_that_is_withdrawn_is_told_to_the_server_and_to_nobody_else(autojump_clock: MockClock) -> None:
+async def test_a_withdrawn_call_is_cancelled_at_the_server_and_nothing_is_delivered(autojump_clock: MockClock) -> None:
     """A-18."""
     here = Napping()
     async with open_servers(ServerConfig("here", InProcess(here.mcp), request_timeout=3)) as servers:

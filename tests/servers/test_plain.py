@@ -1,4 +1,4 @@
-"""What servers say never acts on a terminal or forges a line of a log; and programs get it as it came."""
+"""Text of servers cannot control a terminal or forge a log line, and programs get it unchanged."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def texts(*errors: BaseException | None) -> list[str]:
 
 
 async def failing_to_list() -> list[str]:
-    """Its tool list is an error at the start, and again when it is told to have changed."""
+    """Its tool list is an error at the start, and again after a notification of a change."""
     library, events = Library(), Events()
     library.failing["tools/list"] = [MCPError(INTERNAL_ERROR, HOSTILE)]
     async with open_servers(library.config(restart=NEVER, protocol="legacy"), observers=[events]) as servers:
@@ -145,7 +145,7 @@ async def through_a_callback() -> list[str]:
     ],
     ids=lambda way: way.__name__,
 )
-async def test_what_a_server_says_is_shown_as_plain_text(way: Shown, caplog: pytest.LogCaptureFixture) -> None:
+async def test_text_of_a_server_is_shown_as_plain_text(way: Shown, caplog: pytest.LogCaptureFixture) -> None:
     """B-21: in errors, reasons and logs, tracebacks included; and it begins no line."""
     with caplog.at_level(logging.DEBUG, "mcp_actors"):
         shown = await way()
@@ -159,7 +159,7 @@ async def test_what_a_server_says_is_shown_as_plain_text(way: Shown, caplog: pyt
         assert "\nWARNING forged" not in caplog.handler.format(record)
 
 
-async def test_programs_get_what_a_server_says_as_it_came() -> None:
+async def test_programs_get_text_of_a_server_unchanged() -> None:
     """Results, definitions and errors of MCP: what is shown of them is for the program to say."""
     library = Library(on_call_tool=odd_result)
     library.tools = [Tool(name="tool", description=HOSTILE, input_schema={"type": "object"})]
@@ -190,7 +190,7 @@ def test_a_record_that_is_plain_is_left_as_it_is(caplog: pytest.LogCaptureFixtur
     assert odd.getMessage() == "it says this"
 
 
-def test_what_has_no_width_is_not_plain_although_it_is_printable(caplog: pytest.LogCaptureFixture) -> None:
+def test_characters_without_width_are_not_plain_although_they_are_printable(caplog: pytest.LogCaptureFixture) -> None:
     keep_logs_plain()
     hidden = "s\ufe0fa\U000e0148\u3164fe\u115f"
     assert hidden.isprintable()

@@ -1,4 +1,4 @@
-"""Progress notices on their way to the caller: in order, beside everything else, and harmless."""
+"""Progress notifications reach their caller in order, and delay nothing else."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .test_request_timeouts import patient
 STEPS = 50
 
 
-async def test_notices_of_one_burst_come_in_order_and_before_the_answer() -> None:
-    """The tasks in which the SDK hands them on run in any order."""
+async def test_notifications_of_one_burst_are_delivered_in_order_and_before_the_answer() -> None:
+    """The SDK passes them on in tasks that run in any order."""
     for _ in range(5):
         seen: list[float] = []
 
@@ -36,7 +36,7 @@ async def test_notices_of_one_burst_come_in_order_and_before_the_answer() -> Non
         assert seen == sorted(seen)
 
 
-async def test_a_callback_that_raises_is_logged_and_hurts_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_callback_that_raises_is_logged_and_has_no_effect(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[float] = []
 
     async def fail(progress: float, total: float | None, message: str | None) -> None:
@@ -52,7 +52,7 @@ async def test_a_callback_that_raises_is_logged_and_hurts_nothing(caplog: pytest
     assert "the progress bar is broken" in caplog.text
 
 
-async def test_a_callback_that_hangs_holds_up_no_other_request_and_ends_with_its_own() -> None:
+async def test_a_callback_that_hangs_delays_no_other_request_and_ends_with_its_own() -> None:
     ended: list[str] = []
 
     async def hang(progress: float, total: float | None, message: str | None) -> None:
@@ -87,7 +87,7 @@ async def test_a_callback_runs_in_its_callers_context() -> None:
     assert seen == {"mary"}
 
 
-async def test_of_more_notices_than_may_wait_the_oldest_are_dropped() -> None:
+async def test_the_oldest_of_too_many_waiting_notifications_are_dropped() -> None:
     seen: list[float] = []
     gate = trio.Event()
 
@@ -108,7 +108,7 @@ async def test_of_more_notices_than_may_wait_the_oldest_are_dropped() -> None:
     assert seen == [0, *range(11, MAX_WAITING + 11)]
 
 
-async def test_messages_of_notifications_that_wait_take_no_more_than_a_bound_of_memory() -> None:
+async def test_messages_of_waiting_notifications_take_a_limited_amount_of_memory() -> None:
     seen: list[float] = []
     gate = trio.Event()
 
@@ -130,7 +130,7 @@ async def test_messages_of_notifications_that_wait_take_no_more_than_a_bound_of_
 
 
 async def test_an_answer_that_has_come_does_not_wait_long_for_a_callback(autojump_clock: MockClock) -> None:
-    """Nor is the server said to make no progress because of it."""
+    """And the progress_timeout does not expire because of it."""
 
     async def hang(progress: float, total: float | None, message: str | None) -> None:
         await trio.sleep_forever()

@@ -1,4 +1,4 @@
-"""Whatever happens between a server and its catalogue, in whatever order: what is shown never goes back.
+"""The shown tools never go back to an older list, whatever happens in whatever order.
 
 And when things have calmed down it is the newest. The programs are drawn at random, and run under a mock clock against
 a real server in this process, whose list has a version. See `run_programs`.
@@ -39,7 +39,7 @@ class Act:
 
 @frozen
 class Program:
-    """What is to happen, and how the server answers: after so many seconds, counted from when it has read its list."""
+    """The acts, and the delay of each answer in seconds after the server has read its list."""
 
     slots: int
     answers: list[float | str]
@@ -119,6 +119,6 @@ class Run:
         assert self.newest == [f"v{self.here.version}", "same"]
 
 
-def test_what_is_shown_never_goes_back_and_ends_with_the_newest(record_property: Callable[[str, object], None]) -> None:
+def test_the_shown_tools_never_go_back_and_end_with_the_newest(record_property: Callable[[str, object], None]) -> None:
     """A-20, S1-23: through notices, crossing answers, failures and reconnects."""
     run_programs(programs(), Run, record_property, number=100, full=1_000)

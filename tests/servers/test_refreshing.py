@@ -27,7 +27,7 @@ def era(request: pytest.FixtureRequest) -> Era:
 
 
 async def test_a_change_appears_by_itself(era: Era, autojump_clock: MockClock) -> None:
-    """A-20: after a notice the list is asked for, and whoever watches is told what is new and what is gone."""
+    """A-20: after a notification the list is requested, and an event has the added and removed tools."""
     here, events = Changing(era), Events()
     async with open_servers(here.config(), observers=[events]) as group:
         before = group.tools
@@ -78,10 +78,10 @@ async def test_a_list_that_a_notice_has_overtaken_is_not_shown(era: Era, autojum
         assert here.asked == 3
 
 
-async def test_a_list_that_was_asked_for_by_hand_is_not_shown_either_if_it_was_overtaken(
+async def test_a_list_requested_by_a_caller_is_not_shown_either_if_it_was_overtaken(
     era: Era, autojump_clock: MockClock
 ) -> None:
-    """A-20: who asked gets his answer nevertheless."""
+    """A-20: the caller gets the answer nevertheless."""
     here, events, slow = Changing(era), Events(), trio.Event()
     async with open_servers(here.config(), observers=[events]) as group, trio.open_nursery() as nursery:
         here.answers = [slow]
@@ -185,7 +185,7 @@ async def test_a_refresh_that_is_never_answered_is_given_up_although_requests_ha
         assert 20 < trio.current_time() < 25
 
 
-async def test_a_list_by_hand_is_asked_of_the_server_each_time(era: Era, autojump_clock: MockClock) -> None:
+async def test_a_list_requested_by_a_caller_is_never_cached(era: Era, autojump_clock: MockClock) -> None:
     """S4-10: whatever the server says about how long an answer may be kept."""
     here = Changing(era)
     async with open_servers(here.config()) as group:
@@ -200,7 +200,7 @@ async def test_a_list_by_hand_is_asked_of_the_server_each_time(era: Era, autojum
 async def test_a_refresh_waits_for_its_turn_on_a_session_that_is_serialized(
     era: Era, autojump_clock: MockClock
 ) -> None:
-    """S1-17: what the catalogue asks counts as everybody's requests do."""
+    """S1-17: a request of the catalogue counts as any other."""
     here, events = Changing(era), Events()
     free = trio.Event()
     async with (
@@ -218,7 +218,7 @@ async def test_a_refresh_waits_for_its_turn_on_a_session_that_is_serialized(
 
 
 @pytest.mark.parametrize("slots", [1, 64])
-async def test_who_hears_of_a_change_may_call_the_server(era: Era, slots: int, autojump_clock: MockClock) -> None:
+async def test_a_listener_to_a_change_may_call_the_server(era: Era, slots: int, autojump_clock: MockClock) -> None:
     """A-19: a reader of events, and a task that an observer starts, both while the refresh has just ended."""
     here = Changing(era)
     called: list[str] = []
@@ -234,7 +234,7 @@ async def test_who_hears_of_a_change_may_call_the_server(era: Era, slots: int, a
         async with open_servers(here.config(max_in_flight=slots), observers=[observe]) as group:
             async with group.watch_events() as events:
                 await here.change()
-                with trio.fail_after(600):  # nobody hears of the change
+                with trio.fail_after(600):  # no notification of the change
                     while not isinstance(await anext(events), ToolsChanged):
                         pass
                 await call(group, "mcp__here__same")

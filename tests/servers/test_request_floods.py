@@ -1,4 +1,4 @@
-"""Servers that ask without end: what they hold of ours, what they cost others, and how that ends."""
+"""Servers that send requests without end: the resources they hold, the cost for others, and the end."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> list[JSONRPCMessage]:
 
 
 @pytest.mark.parametrize("over", ["http", "sse"])
-async def test_what_a_server_was_answered_does_not_count_any_more(over: Over, answered: list[JSONRPCMessage]) -> None:
+async def test_answered_requests_do_not_count_any_more(over: Over, answered: list[JSONRPCMessage]) -> None:
     """B-11: a server may ping as long as it likes, but not as fast."""
     with hostile_http(over, limits=Limits(max_requests=5)) as config:
         async with open_servers(config) as group, trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""Whatever is done to a server and to its callers, in whatever order: every request has exactly one outcome.
+"""Every request has exactly one outcome, whatever happens in whatever order.
 
 The programs are drawn at random, and run under a mock clock against a real server in this process that counts what it
 carries out. See `run_programs`.
@@ -43,7 +43,7 @@ from .memory_link import Machine
 
 @frozen
 class Act:
-    """One thing that is done, by somebody who leaves after ``patience`` seconds."""
+    """One act, by a task that leaves after ``patience`` seconds."""
 
     verb: str
     seconds: float
@@ -52,17 +52,17 @@ class Act:
 
 @frozen
 class Program:
-    """What is done, to which server.
+    """A program: acts on one server.
 
     Attributes:
         options: the server's.
-        told: whether callers are told their results, as those are who are no tasks of Trio's, or wait for them.
+        by_function: True if results go to functions, as for callers outside Trio; False if tasks wait for them.
         connects: what becomes of its first connects.
         acts: what is done, one after the other.
     """
 
     options: dict[str, Any]
-    told: bool
+    by_function: bool
     connects: list[float | str | None]
     acts: list[Act]
 
@@ -102,13 +102,16 @@ def programs(draw: st.DrawFn) -> Program:
     )
     connects = draw(st.lists(st.sampled_from([None, None, 1.0, 100.0, "refused"]), max_size=4))
     return Program(
-        options=options, told=draw(st.booleans()), connects=connects, acts=draw(st.lists(act, min_size=3, max_size=25))
+        options=options,
+        by_function=draw(st.booleans()),
+        connects=connects,
+        acts=draw(st.lists(act, min_size=3, max_size=25)),
     )
 
 
 @define
-class Told:
-    """What a caller was told, and when."""
+class CallEnd:
+    """The outcome of a caller, and its time."""
 
     asked: float
     at: float
@@ -122,7 +125,7 @@ class Run:
 
     program: Program
     began: list[int] = field(factory=list)
-    told: dict[int, Told] = field(factory=dict)
+    ends: dict[int, CallEnd] = field(factory=dict)
     calls: int = 0
     repeatable: set[int] = field(factory=set)
     machine: Machine = field(init=False)
@@ -180,28 +183,28 @@ class Run:
                 try:
                     again = True if id in self.repeatable else None
                     arguments = {"id": id, "seconds": act.seconds}
-                    ask = self.ask_to_be_told if self.program.told else ServerRef.call_tool
+                    ask = self.ask_by_function if self.program.by_function else ServerRef.call_tool
                     assert text_of(await ask(ref, "work", arguments, idempotent=again)) == str(id)
                     how = "answered"
                 except ServerError as exc:
                     how, error = type(exc).__name__, exc
         finally:
-            assert id not in self.told
-            self.told[id] = Told(asked, trio.current_time(), how, error)
+            assert id not in self.ends
+            self.ends[id] = CallEnd(asked, trio.current_time(), how, error)
 
-    async def ask_to_be_told(self, ref: ServerRef, *args: Any, **options: Any) -> CallToolResult:
-        """Do what `ServerRef.call_tool` does, as the bridge does it for callers that are no tasks of Trio's."""
-        told = trio.Event()
+    async def ask_by_function(self, ref: ServerRef, *args: Any, **options: Any) -> CallToolResult:
+        """Do what `ServerRef.call_tool` does, as the bridge does it for callers outside Trio."""
+        answered = trio.Event()
         answers: list[outcome.Value[CallToolResult] | None] = []
 
         def take(answer: outcome.Value[CallToolResult] | None) -> None:
             answers.append(answer)
-            told.set()
+            answered.set()
 
         pending = ref.send_tool_call(*args, **options)
         pending.send(take)
         try:
-            await told.wait()
+            await answered.wait()
         except trio.Cancelled:
             pending.withdraw()
             raise
@@ -211,31 +214,37 @@ class Run:
     # --- checks -----------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        assert len(self.told) == self.calls
+        assert len(self.ends) == self.calls
         for id, times in Counter(self.began).items():
             assert times <= (ATTEMPTS if id in self.repeatable else 1)
-        for id, told in self.told.items():
-            assert told.outcome in ("left", "answered", "RequestTimedOut", "ConnectionLost", "ServerUnavailable"), told
-            self.check_one(id, told)
+        for id, end in self.ends.items():
+            assert end.outcome in (
+                "left",
+                "answered",
+                "RequestTimedOut",
+                "ConnectionLost",
+                "ServerUnavailable",
+            ), end
+            self.check_one(id, end)
         if self.program.options["max_in_flight"] == 1:
             once = [id for id in self.began if id not in self.repeatable]
             assert once == sorted(once)
 
-    def check_one(self, id: int, told: Told) -> None:
-        if told.outcome in ("answered", "ConnectionLost"):
+    def check_one(self, id: int, end: CallEnd) -> None:
+        if end.outcome in ("answered", "ConnectionLost"):
             # The connection may be lost between the sending and the first step of the server.
-            assert id in self.began or told.outcome == "ConnectionLost"
-        if isinstance(told.error, ServerUnavailable) and told.error.outcome == "not_sent":
+            assert id in self.began or end.outcome == "ConnectionLost"
+        if isinstance(end.error, ServerUnavailable) and end.error.outcome == "not_sent":
             assert id not in self.began
-        if isinstance(told.error, RequestTimedOut):
-            if told.error.limit == "request_timeout":
-                assert told.at - told.asked == pytest.approx(self.program.options["request_timeout"])
+        if isinstance(end.error, RequestTimedOut):
+            if end.error.limit == "request_timeout":
+                assert end.at - end.asked == pytest.approx(self.program.options["request_timeout"])
             else:
                 assert id in self.began
-            if "it was not sent" in str(told.error):
+            if "it was not sent" in str(end.error):
                 assert id not in self.began
         if (timeout := self.program.options["request_timeout"]) is not None:
-            assert told.at - told.asked <= timeout + 1e-6
+            assert end.at - end.asked <= timeout + 1e-6
 
 
 def test_every_request_has_one_outcome_whatever_happens(record_property: Callable[[str, object], None]) -> None:

@@ -1,4 +1,4 @@
-"""The time that a request has: what it counts, what it does not wait for, and what its caller and the server see."""
+"""The timeouts of requests: what counts, and what the caller and the server see."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .processes import eventually
 
 
 class Patient:
-    """A server in this process whose tools take as long as they are told to, and that notes what it was asked."""
+    """A server in this process whose tools take a requested time, and that notes its requests."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -66,7 +66,7 @@ async def expire(ref: ServerRef, tool: str, arguments: dict[str, Any], into: lis
 # --- request_timeout --------------------------------------------------------------------------------------------------
 
 
-async def test_a_request_has_sixty_seconds_unless_told_otherwise(autojump_clock: MockClock) -> None:
+async def test_a_request_has_sixty_seconds_by_default(autojump_clock: MockClock) -> None:
     """S2-12: there is a default."""
     async with patient() as (ref, _):
         began = trio.current_time()
@@ -89,7 +89,9 @@ async def test_the_error_names_server_operation_seconds_and_limit(autojump_clock
     said("request timed out", str(error))
 
 
-async def test_a_request_that_expires_is_cancelled_at_the_server_and_hurts_no_other(autojump_clock: MockClock) -> None:
+async def test_a_request_that_expires_is_cancelled_at_the_server_and_affects_no_other(
+    autojump_clock: MockClock,
+) -> None:
     """A-14: the server hears of it."""
     async with patient(request_timeout=10) as (ref, here), trio.open_nursery() as nursery:
         expired: list[RequestTimedOut] = []
@@ -102,7 +104,7 @@ async def test_a_request_that_expires_is_cancelled_at_the_server_and_hurts_no_ot
         assert (ref.state, ref.statistics().in_flight) == ("ready", 0)
 
 
-async def test_a_server_process_is_told_of_a_request_that_expires(tmp_path: Path) -> None:
+async def test_a_request_that_expires_is_cancelled_at_a_server_process(tmp_path: Path) -> None:
     """A-14, S2-12: over a pipe."""
     log = tmp_path / "log"
     async with open_servers(server("a", "--log-file", str(log), request_timeout=0.5)) as servers:
@@ -127,8 +129,8 @@ async def test_the_time_in_the_queue_counts_and_what_waited_is_not_sent(autojump
     assert here.begun == ["first", "second"]
 
 
-async def test_it_holds_while_the_server_is_down() -> None:
-    """The queue is no place to wait for ever: the server is in back-off for an hour."""
+async def test_a_request_expires_while_the_server_is_down() -> None:
+    """The wait in the queue is bounded too: the server is in back-off for an hour."""
     async with open_servers(server("a", request_timeout=0.2, restart=LATER)) as servers:
         await crash(servers, "a")
         began = trio.current_time()
@@ -137,8 +139,8 @@ async def test_it_holds_while_the_server_is_down() -> None:
         assert trio.current_time() - began < 0.2 + MARGIN
 
 
-async def test_it_holds_though_the_pipe_is_full() -> None:
-    """A wedged pipe delays nobody's deadline, neither of who filled it nor of who comes later."""
+async def test_a_request_expires_although_the_pipe_is_full() -> None:
+    """A full pipe delays no deadline, neither of the request that filled it nor of later ones."""
     async with open_servers(server("a", request_timeout=0.6, stop_timeout=0.5)) as servers:
         await servers["a"].call_tool("deaf")
         began = trio.current_time()
@@ -172,7 +174,7 @@ async def test_an_answer_in_the_last_moment_counts(autojump_clock: MockClock) ->
 
 
 async def test_a_long_request_that_reports_progress_lives_on(autojump_clock: MockClock) -> None:
-    """A-18: also if its caller did not ask to be told."""
+    """A-18: also if its caller has no progress callback."""
     async with patient(progress_timeout=5, request_timeout=1000) as (ref, _):
         began = trio.current_time()
         assert text_of(await ref.call_tool("work", {"steps": 30, "seconds": 4, "pause": 0})) == "done"
@@ -199,7 +201,7 @@ async def test_progress_does_not_lift_the_absolute_limit(autojump_clock: MockClo
     assert caught.value.limit == "request_timeout"
 
 
-async def test_who_waits_for_a_turn_is_not_expected_to_report_progress(autojump_clock: MockClock) -> None:
+async def test_a_queued_request_is_not_expected_to_report_progress(autojump_clock: MockClock) -> None:
     async with (
         patient(progress_timeout=5, request_timeout=1000, max_in_flight=1) as (ref, _),
         trio.open_nursery() as nursery,

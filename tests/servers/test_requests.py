@@ -117,8 +117,8 @@ async def test_a_full_mailbox_that_may_not_wait_says_so(tmp_path: Path) -> None:
 # --- callers that leave ---------------------------------------------------------------------------------------------
 
 
-async def test_a_caller_that_is_cancelled_leaves_at_once_and_the_server_hears_of_it(tmp_path: Path) -> None:
-    """A-14: nobody else notices, and the slot is free again."""
+async def test_a_cancelled_caller_leaves_at_once_and_the_server_is_notified(tmp_path: Path) -> None:
+    """A-14: other callers are not affected, and the slot is free again."""
     log = tmp_path / "log"
     async with open_servers(server("a", "--log-file", str(log), max_in_flight=2)) as servers:
         ref, sibling = servers["a"], Outcome()
@@ -138,7 +138,7 @@ async def test_a_caller_that_is_cancelled_leaves_at_once_and_the_server_hears_of
     assert sum(line.startswith("notifications/cancelled") for line in lines(log)) == 1
 
 
-async def test_a_caller_that_is_cancelled_while_it_waits_was_never_heard_of(tmp_path: Path) -> None:
+async def test_the_server_never_sees_a_request_that_was_cancelled_in_the_queue(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with open_servers(server("a", "--log-file", str(log), max_in_flight=1)) as servers:
         ref = servers["a"]
@@ -193,7 +193,7 @@ async def test_an_error_of_the_server_passes_through_unchanged() -> None:
 
 @pytest.mark.parametrize("text", ["try again later", "Connection closed"])
 async def test_a_server_may_use_the_code_of_a_closed_connection(text: str) -> None:
-    """An answer, whatever its code and words, is no loss of the connection while the connection stands."""
+    """An answer with any code and text does not end an open connection."""
     async with open_servers(server("a", "--error-on-call", str(CONNECTION_CLOSED), text, restart=NEVER)) as servers:
         for _ in range(2):
             with pytest.raises(MCPError) as caught:
@@ -249,7 +249,7 @@ async def test_a_progress_callback_may_call_the_same_server() -> None:
     assert answers == ["from a callback"]
 
 
-async def test_a_progress_callback_that_raises_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_progress_callback_that_raises_has_no_effect(caplog: pytest.LogCaptureFixture) -> None:
     async def hear(progress: float, total: float | None, message: str | None) -> None:
         raise ValueError("a mistake in the callback")
 
@@ -264,7 +264,7 @@ async def test_a_progress_callback_that_raises_hurts_nobody(caplog: pytest.LogCa
 async def test_code_that_runs_inside_a_call_may_call_the_same_server_if_there_is_room(max_in_flight: int) -> None:
     """A tool of an in-process server, and its progress callback, run within the very call they belong to.
 
-    Where they would wait for themselves they are told so at once, in terms of servers.
+    Where they would wait for themselves, an error about the server is raised at once.
     """
     here, heard = MCPServer("here"), Outcome()
 

@@ -69,7 +69,7 @@ async def test_lists_come_whole_with_all_their_pages(era: Protocol) -> None:
 
 
 @both_eras
-async def test_nothing_is_asked_of_a_server_that_does_not_have_it(era: Protocol) -> None:
+async def test_no_list_is_requested_from_a_server_without_the_capability(era: Protocol) -> None:
     """S4-10: without the capability there is an empty list, and no request."""
     library = Library(
         on_list_resources=None, on_list_resource_templates=None, on_read_resource=None, on_list_prompts=None
@@ -196,7 +196,7 @@ async def test_an_argument_is_completed_in_its_context(era: Protocol) -> None:
 
 
 @both_eras
-async def test_what_a_server_does_not_have_is_not_asked_for(era: Protocol) -> None:
+async def test_a_request_for_an_unsupported_feature_is_not_sent(era: Protocol) -> None:
     """S4-02: the error names the capability."""
     library = Library(on_list_resources=None, on_list_prompts=None, on_completion=None)
     async with open_servers(library.config(protocol=era)) as servers:
@@ -221,8 +221,8 @@ async def test_what_a_server_does_not_have_is_not_asked_for(era: Protocol) -> No
 
 
 @both_eras
-async def test_what_can_be_done_is_told_in_booleans(era: Protocol) -> None:
-    """S4-02: beside what the SDK has of it."""
+async def test_supported_features_are_shown_as_booleans(era: Protocol) -> None:
+    """S4-02: in addition to the SDK's capabilities."""
     poor = Library(on_completion=None, on_subscribe_resource=None, on_subscriptions_listen=None)
     async with open_servers(Library().config(protocol=era), poor.config("poor", protocol=era)) as servers:
         can = servers["library"].info.supports
@@ -290,7 +290,7 @@ async def test_a_failure_to_load_something_changes_no_state(caplog: pytest.LogCa
         assert (await ref.call_tool("search")).structured_content == {"found": 1}
 
 
-async def test_all_of_it_waits_for_its_turn() -> None:
+async def test_all_kinds_of_requests_take_turns() -> None:
     """S1-17: with ``max_in_flight=1`` prompts, resources, lists and completions take turns with tool calls."""
     busy = 0
 

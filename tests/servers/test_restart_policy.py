@@ -54,7 +54,7 @@ async def test_a_delay_grows_no_longer_than_a_minute(autojump_clock: MockClock) 
     assert [event.delay for event in events.of(Restarting)] == [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
-async def test_what_an_attempt_left_is_gone_before_the_next_one_begins(tmp_path: Path) -> None:
+async def test_resources_of_an_attempt_are_gone_before_the_next_one_begins(tmp_path: Path) -> None:
     """S2-34: old resources are closed before each attempt."""
     pids, still_there = tmp_path / "pids", list[str]()
 
@@ -183,7 +183,7 @@ async def test_a_process_that_must_be_killed_does_not_keep_its_server_from_being
 
 
 async def test_the_exit_code_of_a_server_that_dies_while_it_serves_is_in_the_errors(tmp_path: Path) -> None:
-    """S2-10: whatever it was that the server said last is told when it is given up."""
+    """S2-10: the error of a server that is given up has its last words."""
     once = tmp_path / "once"
     config = shell(
         "a",

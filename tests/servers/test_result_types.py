@@ -1,4 +1,4 @@
-"""A result that does not say of which type it is, is complete: so the specification says for all servers."""
+"""A result without a type is complete, as the specification says for all servers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .links import text_of
 from .test_eras import auto
 
 
-async def test_it_is_over_pipes(tmp_path: Path) -> None:
+async def test_a_result_without_a_type_is_complete_over_pipes(tmp_path: Path) -> None:
     async with open_servers(auto(tmp_path / "log", "--era", "modern", "--untyped"), strict=True) as servers:
         assert servers["a"].info.protocol_version == MODERN
         assert text_of(await servers["a"].call_tool("echo", {"text": "hi"})) == "hi"
 
 
-async def test_it_is_over_http() -> None:
+async def test_a_result_without_a_type_is_complete_over_http() -> None:
     result = {"content": [{"type": "text", "text": "hi"}]}
     answer = json.dumps({"jsonrpc": "2.0", "id": "{id}", "result": result}).replace('"{id}"', "{id}")
     with faulty_server("modern") as web:

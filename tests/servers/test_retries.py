@@ -44,7 +44,7 @@ SOON = RetryPolicy(backoff=Backoff())
 
 
 class Moody:
-    """A server in this process, whose tools fail as often as they are told to."""
+    """A server in this process whose tools fail a requested number of times."""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
@@ -120,7 +120,7 @@ async def test_when_all_attempts_have_failed_the_last_failure_is_raised_alone(au
     assert caught.value.__context__ is None
 
 
-async def test_what_will_be_the_same_again_is_not_tried_again(autojump_clock: MockClock) -> None:
+async def test_a_failure_that_would_be_the_same_again_is_not_retried(autojump_clock: MockClock) -> None:
     """S1-20: neither what the server says of the request, nor what is seen here."""
     here = Moody(MCPError(INVALID_PARAMS, "no"), MCPError(INVALID_PARAMS, "no"))
     async with open_servers(moody(here, retry=SOON)) as servers:
@@ -161,7 +161,7 @@ async def test_no_retry_begins_after_the_time_of_the_request(autojump_clock: Moc
 
 
 async def test_a_caller_that_leaves_between_two_attempts_ends_them(autojump_clock: MockClock) -> None:
-    """S1-18: its own cancellation is no failure."""
+    """S1-18: its own cancellation does not count as a failure."""
     here = Moody(*trouble(9))
     policy = RetryPolicy(attempts=9, backoff=Backoff(first=5.0, initial=5.0))
     async with open_servers(moody(here, retry=policy)) as servers:
@@ -176,7 +176,7 @@ async def test_a_caller_that_leaves_between_two_attempts_ends_them(autojump_cloc
 
 
 async def test_a_connection_that_is_lost_under_a_read_is_made_again_and_the_read_sent_again(tmp_path: Path) -> None:
-    """S3-13: one reconnect, one retry; a tool call beside it is not sent again."""
+    """S3-13: one reconnect, one retry; a concurrent tool call is not sent again."""
     pids, log = tmp_path / "pids", tmp_path / "log"
     config = server(
         "a", "--pid-file", str(pids), "--log-file", str(log), "--die-in", "add", restart=AT_ONCE, retry=SOON
@@ -256,7 +256,7 @@ async def test_a_busy_http_server_is_asked_again_after_the_time_it_asked_for(htt
         assert trio.current_time() - began >= 2
 
 
-async def test_what_a_client_did_wrong_is_not_asked_again(http: FaultyServer) -> None:
+async def test_a_client_error_is_not_retried(http: FaultyServer) -> None:
     """S1-19, S1-20: 4xx other than 408, 425 and 429."""
     async with open_servers(ServerConfig("web", Http(http.url()), retry=SOON)) as servers:
         for status in (400, 401, 403, 405, 422):
@@ -322,7 +322,7 @@ async def test_the_status_of_a_server_has_its_requests_and_their_latency(autojum
 @pytest.mark.parametrize("how", ["stop", "leave"])
 @pytest.mark.parametrize("when", ["during the attempt", "before it"])
 async def test_an_isolated_attempt_ends_with_its_server(how: str, when: str, tmp_path: Path) -> None:
-    """And none is begun after that: no process is started that nobody would end."""
+    """And none begins after that, because nothing would end its process."""
     pids, calls_file = tmp_path / "pids", tmp_path / "log"
     flags = ("--pid-file", str(pids), "--log-file", str(calls_file), "--die-in", "echo")
     delay = 0.0 if when == "during the attempt" else 0.3
@@ -375,7 +375,7 @@ async def test_an_isolated_attempt_that_still_connects_ends_with_its_server(how:
 
 
 @pytest.mark.parametrize("how", ["stop", "leave"])
-async def test_nobody_waits_to_try_a_server_again_that_was_stopped(how: str, autojump_clock: MockClock) -> None:
+async def test_a_retry_does_not_wait_for_a_stopped_server(how: str, autojump_clock: MockClock) -> None:
     here, outcome = Moody(*trouble()), Outcome()
     policy = RetryPolicy(backoff=Backoff(first=50, initial=50))
     async with trio.open_nursery() as nursery, open_servers(moody(here, retry=policy)) as servers:

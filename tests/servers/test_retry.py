@@ -1,4 +1,4 @@
-"""Which failed requests are sent again, after how long, and when a server has had enough: pure decisions."""
+"""The pure rules of retries: which failures, after how long, and how many per server."""
 
 from __future__ import annotations
 
@@ -64,35 +64,35 @@ def retries(
 
 class TestWhatMayPass:
     @pytest.mark.parametrize("code", [408, 425, 429, 500, 502, 503, 504, 507, 520, 599])
-    def test_these_statuses_may(self, code: int) -> None:
+    def test_transient_statuses_may_be_retried(self, code: int) -> None:
         assert is_transient(status(code))
 
-    def test_no_other_status_may(self) -> None:
+    def test_no_other_status_may_be_retried(self) -> None:
         passing = {code for code in range(100, 700) if is_transient(status(code))}
         assert passing == {408, 425, 429, *range(500, 600)} - {501, 505}
 
     @pytest.mark.parametrize("cause", [None, OSError("reset"), MCPError(-32000, "Connection closed")])
-    def test_a_lost_connection_may(self, cause: BaseException | None) -> None:
+    def test_a_lost_connection_may_be_retried(self, cause: BaseException | None) -> None:
         assert is_transient(lost(cause))
 
-    def test_a_connection_that_was_lost_to_a_message_too_long_may_not(self) -> None:
+    def test_a_connection_lost_to_a_message_over_the_limit_may_not_be_retried(self) -> None:
         assert not is_transient(lost(too_long()))
 
-    def test_a_connection_that_could_not_be_made_may_unless_that_is_hopeless_or_the_status_lasts(self) -> None:
+    def test_a_failed_connect_may_be_retried_unless_it_is_hopeless_or_its_status_is_lasting(self) -> None:
         assert is_transient(not_connected())
         assert is_transient(not_connected(http_status=503))
         assert not is_transient(not_connected(hopeless=True))
         assert not is_transient(not_connected(http_status=401))
         assert not is_transient(not_connected(http_status=503, hopeless=True))
 
-    def test_of_the_errors_of_mcp_only_internal_errors_and_time_outs_may(self) -> None:
+    def test_only_internal_errors_and_timeouts_of_mcp_may_be_retried(self) -> None:
         names = [name for name in dir(mcp.types) if name.isupper() and isinstance(getattr(mcp.types, name), int)]
         passing = {name for name in names if is_transient(MCPError(getattr(mcp.types, name), "no"))}
         assert passing == {"INTERNAL_ERROR", "REQUEST_TIMEOUT"}
         assert {"INVALID_PARAMS", "METHOD_NOT_FOUND", "INVALID_REQUEST", "CONNECTION_CLOSED"} <= {*names}
 
     @pytest.mark.parametrize("code", [-32700, -32602, -32601, -32600, -32042, -32029, -32002, -32000, 0, 1, 503])
-    def test_an_unknown_tool_a_wrong_argument_and_codes_of_the_servers_own_may_not(self, code: int) -> None:
+    def test_errors_about_the_request_and_codes_of_the_server_may_not_be_retried(self, code: int) -> None:
         assert not is_transient(MCPError(code, "no"))
 
     @pytest.mark.parametrize(
@@ -113,11 +113,11 @@ class TestWhatMayPass:
         ],
         ids=lambda error: type(error).__name__,
     )
-    def test_nothing_else_may(self, error: BaseException) -> None:
+    def test_no_other_failure_may_be_retried(self, error: BaseException) -> None:
         assert not is_transient(error)
         assert retries()[0].failed(error, 0.0) == NoRetry("final")
 
-    async def test_the_cancellation_of_the_caller_may_not(self) -> None:
+    async def test_the_cancellation_of_the_caller_may_not_be_retried(self) -> None:
         with trio.CancelScope() as scope:
             scope.cancel("the caller leaves")
             with pytest.raises(trio.Cancelled) as caught:
@@ -126,7 +126,7 @@ class TestWhatMayPass:
 
 
 class TestWhatMayBeRepeated:
-    def test_what_the_caller_said_counts_for_more_than_annotations(self) -> None:
+    def test_the_callers_statement_wins_over_annotations(self) -> None:
         for trusted in (False, True):
             for hint in (None, False, True):
                 annotations = ToolAnnotations(read_only_hint=hint, idempotent_hint=hint)
@@ -174,7 +174,7 @@ class TestWhatMayBeRepeated:
         its, _ = retries(repeatable=False)
         assert its.failed(not_connected(), 0.0) == NoRetry("unsafe")
 
-    def test_what_will_be_the_same_again_is_final_even_if_nothing_was_sent(self) -> None:
+    def test_a_failure_that_would_be_the_same_is_final_even_if_nothing_was_sent(self) -> None:
         its, _ = retries(repeatable=False)
         assert its.failed(not_connected(hopeless=True), 0.0, sent=False) == NoRetry("final")
 
@@ -186,18 +186,18 @@ class TestAttempts:
         assert verdicts == [Retry(0.1), Retry(0.5), NoRetry("attempts")]
         assert its.attempts == 3
 
-    def test_with_one_attempt_there_is_none(self) -> None:
+    def test_with_one_attempt_there_is_no_retry(self) -> None:
         its, _ = retries(RetryPolicy(attempts=1))
         assert its.failed(lost(), 0.0) == NoRetry("attempts")
 
-    def test_all_pages_and_connections_share_them(self) -> None:
+    def test_all_pages_and_connections_share_the_attempts(self) -> None:
         its, _ = retries()
         on_page_1 = its.failed(lost(), 0.0)
         on_page_2 = its.failed(not_connected(), 5.0)
         on_page_3 = its.failed(status(503), 9.0)
         assert [on_page_1, on_page_2, on_page_3] == [Retry(0.1), Retry(0.5), NoRetry("attempts")]
 
-    def test_a_failure_that_is_final_ends_it_whatever_is_left(self) -> None:
+    def test_a_final_failure_ends_the_request_however_many_attempts_are_left(self) -> None:
         its, _ = retries()
         assert its.failed(lost(), 0.0) == Retry(0.1)
         assert its.failed(MCPError(-32602, "unknown tool"), 1.0) == NoRetry("final")
@@ -225,18 +225,18 @@ class TestDelays:
         for deadline, verdict in ((11.0, NoRetry("deadline")), (math.nextafter(11.0, 12.0), Retry(1.0))):
             assert retries(policy, deadline=deadline)[0].failed(lost(), 10.0) == verdict
 
-    def test_what_the_server_asks_for_does_not_outlast_the_deadline_either(self) -> None:
+    def test_a_retry_after_beyond_the_deadline_ends_the_request(self) -> None:
         assert retries(deadline=60.0)[0].failed(status(429, 60.0), 0.0) == NoRetry("deadline")
         assert retries(deadline=60.0)[0].failed(status(429, 59.9), 0.0) == Retry(59.9)
 
-    def test_one_that_was_too_late_is_no_attempt(self) -> None:
+    def test_a_retry_that_was_too_late_does_not_count_as_an_attempt(self) -> None:
         its, _ = retries(deadline=1.0)
         assert its.failed(status(503, 1.0), 0.0) == NoRetry("deadline")
         assert its.attempts == 1
 
 
 class TestTokens:
-    def test_more_than_half_must_be_left(self) -> None:
+    def test_more_than_half_of_the_tokens_must_be_left(self) -> None:
         tokens = RetryTokens(RetryBudget(max_tokens=10, token_ratio=0.1))
         allowed = []
         for _ in range(6):
@@ -270,7 +270,7 @@ class TestTokens:
             change()
         assert tokens.left == 9.001
 
-    def test_it_never_holds_more_than_it_did_nor_less_than_nothing(self) -> None:
+    def test_the_bucket_never_exceeds_its_size_or_drops_below_zero(self) -> None:
         tokens = RetryTokens(RetryBudget(max_tokens=2, token_ratio=1000))
         tokens.succeeded()
         assert tokens.left == 2
@@ -280,13 +280,13 @@ class TestTokens:
         tokens.succeeded()
         assert tokens.left == 2
 
-    def test_all_requests_to_a_server_share_it(self) -> None:
+    def test_all_requests_to_a_server_share_the_bucket(self) -> None:
         policy = RetryPolicy(budget=RetryBudget(max_tokens=6, token_ratio=0.1))
         tokens = RetryTokens(policy.budget)
         verdicts = [Retries(policy, tokens, repeatable=True).failed(status(503), 0.0) for _ in range(4)]
         assert verdicts == [Retry(0.1), Retry(0.1), NoRetry("budget"), NoRetry("budget")]
 
-    def test_failures_that_are_final_take_nothing_out(self) -> None:
+    def test_final_failures_take_no_tokens(self) -> None:
         its, tokens = retries()
         its.failed(status(404), 0.0)
         its.failed(MCPError(-32602, "wrong argument"), 0.0)
@@ -316,7 +316,7 @@ ratios = st.integers(1, 2000).map(lambda thousandths: thousandths / 1000)
 
 
 class TokensMachine(RuleBasedStateMachine):
-    """The bucket beside the words of the proposal, in fractions."""
+    """The bucket, compared with the rule of the proposal, in fractions."""
 
     @initialize(most=st.integers(1, 12), ratio=ratios)
     def make(self, most: int, ratio: float) -> None:

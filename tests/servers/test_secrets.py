@@ -1,4 +1,4 @@
-"""What was resolved for a server is in nothing that is told about it, however the server repeats it."""
+"""Resolved credentials appear in no message about a server, however the server repeats them."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_a_tail_that_begins_in_the_middle_of_a_token_begins_with_its_name(
 
 
 @pytest.mark.parametrize("form", ["plain", "upper", "json", "url"])
-async def test_what_a_process_repeats_while_it_serves_is_masked(form: str, log: pytest.LogCaptureFixture) -> None:
+async def test_credentials_that_a_serving_process_repeats_are_masked(form: str, log: pytest.LogCaptureFixture) -> None:
     """B-18: in errors, in events and in logs. The result of a tool is data, and stays."""
     events = Events()
     config = gossip(env={"GOSSIP": lambda: TOKEN, "FORM": form})
@@ -163,7 +163,7 @@ async def test_every_value_of_the_environment_counts(
         assert TOKEN not in told_by(group, events) + log.text
 
 
-async def test_what_every_program_knows_is_not_masked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_common_values_are_not_masked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """B-18: nor is what is too short to be a secret."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for value in (str(tmp_path), "8080"):
@@ -310,7 +310,7 @@ async def test_a_call_that_fails_on_its_way_keeps_no_request(log: pytest.LogCapt
     assert [each for each in (BEARER, "a-secret-key") if each in shown] == []
 
 
-async def test_what_was_resolved_is_not_kept_beyond_the_connection() -> None:
+async def test_resolved_values_are_not_kept_beyond_the_connection() -> None:
     """B-18, B-19: nothing refers to it any more, although the error is kept."""
 
     def maskers() -> int:

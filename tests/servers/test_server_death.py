@@ -1,4 +1,4 @@
-"""A server that dies, or stops to answer: who notices, when, and what is left."""
+"""Servers that die or cannot answer: how that is noticed, and what is left."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def test_a_call_in_flight_at_the_kill_is_lost_at_once_and_a_queued_one_is_
         assert log.read_text().count("tools/call sleep") == log.read_text().count("tools/call pid") == 1
 
 
-async def test_whoever_waits_at_the_kill_is_served_by_the_next_process(tmp_path: Path) -> None:
+async def test_requests_that_wait_at_the_kill_are_served_by_the_next_process(tmp_path: Path) -> None:
     """A-03: in the mailbox or, as it is full, before it; of fifty-one requests only the one in flight is lost."""
     log, lost = tmp_path / "log", Outcome()
     config = server("a", "--log-file", str(log), restart=AT_ONCE, max_in_flight=1, mailbox_size=2)
@@ -156,7 +156,7 @@ async def test_fifty_calls_in_flight_end_in_fifty_losses(tmp_path: Path) -> None
 
 
 async def test_the_tools_of_the_others_stay_when_a_server_fails() -> None:
-    """S3-20: one server's failure removes nobody else's tools."""
+    """S3-20: the failure of one server removes only its own tools."""
     async with open_servers(server("a", restart=NEVER), server("b", restart=NEVER)) as servers:
         number, pid = len(servers.tools), pid_of(servers["b"])
         kill(servers["a"])
@@ -167,7 +167,7 @@ async def test_the_tools_of_the_others_stay_when_a_server_fails() -> None:
 
 
 async def test_the_calls_of_the_others_go_on_when_a_server_dies(tmp_path: Path) -> None:
-    """A-04: a server's death looks like a cancellation to nobody."""
+    """A-04: no caller takes the death of a server for a cancellation."""
     log = tmp_path / "log"
     async with open_servers(server("a", restart=AT_ONCE), server("b", "--log-file", str(log))) as servers:
         async with calls(5, servers["b"].call_tool, "sleep", {"seconds": 0.3}) as outcomes:
@@ -177,7 +177,7 @@ async def test_the_calls_of_the_others_go_on_when_a_server_dies(tmp_path: Path) 
 
 
 async def test_a_server_that_closes_its_stdout_and_lives_is_lost_and_ended(tmp_path: Path) -> None:
-    """A-07: alive means that it can answer, and what cannot is not left running."""
+    """A-07: a server that cannot answer is lost, and its process is stopped."""
     pids = tmp_path / "pids"
     flags = ("--close-stdout", "--ignore-eof", "--pid-file", str(pids))
     async with open_servers(server("a", *flags, restart=NEVER, stop_timeout=0.5)) as servers:
@@ -191,7 +191,7 @@ async def test_a_server_that_closes_its_stdout_and_lives_is_lost_and_ended(tmp_p
         await wait_ended(pids_in(pids))
 
 
-async def test_what_a_killed_server_had_started_goes_with_it(tmp_path: Path) -> None:
+async def test_children_of_a_killed_server_are_killed_too(tmp_path: Path) -> None:
     """A-08: a server that is killed leaves no grandchild."""
     pids = tmp_path / "pids"
     async with open_servers(server("a", "--spawn-grandchild", "--pid-file", str(pids), restart=NEVER)) as servers:
@@ -203,7 +203,7 @@ async def test_what_a_killed_server_had_started_goes_with_it(tmp_path: Path) -> 
         await wait_ended([leader, grandchild])
 
 
-async def test_what_a_server_had_started_goes_when_the_group_is_left(tmp_path: Path) -> None:
+async def test_children_of_a_server_are_killed_when_the_group_is_left(tmp_path: Path) -> None:
     """A-08: neither does one that was stopped."""
     pids = tmp_path / "pids"
     async with open_servers(server("a", "--spawn-grandchild", "--pid-file", str(pids))):

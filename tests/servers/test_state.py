@@ -1,4 +1,4 @@
-"""The states of a server as pure data: what may follow what, and what each event of its actor means."""
+"""The states of a server as pure data: the allowed transitions, and the meaning of each event."""
 
 from __future__ import annotations
 

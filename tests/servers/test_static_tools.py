@@ -100,7 +100,7 @@ async def test_declared_tools_do_not_take_the_place_of_what_the_server_listed_be
 
 
 async def test_a_server_that_blocks_is_called_for_declared_tools_only_while_it_lists_none() -> None:
-    """Nobody knows what the others are."""
+    """Other tools are unknown."""
     here = Changing()
     here.answers = [LOST]
     async with open_servers(here.config(static_tools=[DECLARED], on_tool_change="block")) as group:
@@ -113,7 +113,7 @@ async def test_a_server_that_blocks_is_called_for_declared_tools_only_while_it_l
     assert here.called == ["same", "v1"]
 
 
-async def test_over_http_too() -> None:
+async def test_declared_tools_are_served_over_http_too() -> None:
     """S2-23: the server answers, but not with its list."""
     with faulty_server() as web:
         web.scripts["tools/list"] = Raw(response(503, "", "Retry-After: 1"), "keep")
@@ -158,7 +158,7 @@ async def test_a_degraded_server_that_dies_is_known_to_be_dead() -> None:
         ([{}], "static_tools: tool number 1: name: Field required"),
     ],
 )
-def test_what_is_no_tool_is_refused(value: Any, problem: str) -> None:
+def test_a_static_tool_of_another_type_is_refused(value: Any, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         ServerConfig("a", Stdio("a"), static_tools=value)
     assert problem in str(caught.value)

@@ -1,4 +1,4 @@
-"""Subscriptions under any order of coming, leaving, changes and restarts: who is there hears, and nothing is left."""
+"""Subscriptions with any order of subscribing, leaving, changes and restarts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def come_and_go(ref: ServerRef, library: Library, random: Random) -> None:
             async with ref.subscribe(*uris) as changes:
                 await trio.sleep(random.choice([0, 0, 0.3]))
                 await library.change(uris[0])
-                # A restart may come between any two of these steps; then the change is told as one that was missed.
+                # A restart may come between any two of these steps; then the change is reported as missed.
                 while (await next_of(changes)).uri != uris[0]:
                     pass
 
@@ -41,7 +41,9 @@ async def restart_now_and_then(ref: ServerRef, random: Random) -> None:
 
 @both_eras
 @pytest.mark.parametrize("seed", range(3))
-async def test_whoever_is_there_hears_and_nothing_is_left(era: Protocol, seed: int, autojump_clock: MockClock) -> None:
+async def test_every_subscriber_gets_its_changes_and_nothing_is_left(
+    era: Protocol, seed: int, autojump_clock: MockClock
+) -> None:
     """Also with one request at a time; and the server takes its time, so that messages overtake each other."""
     random, library = Random(seed), Library()
 

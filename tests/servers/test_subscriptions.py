@@ -58,11 +58,11 @@ async def next_of(changes: Subscription) -> ResourceUpdated:
         return await anext(changes)
 
 
-# --- what is told ---------------------------------------------------------------------------------------------------
+# --- changes -------------------------------------------------------------------------------------------------------
 
 
 @both_eras
-async def test_changes_are_told_to_who_has_subscribed(era: Protocol) -> None:
+async def test_changes_reach_the_subscribers(era: Protocol) -> None:
     library = Library()
     async with open_servers(library.config(protocol=era)) as servers, servers["library"].subscribe(A, B) as changes:
         assert changes.uris == (A, B)
@@ -90,7 +90,7 @@ async def test_several_changes_that_were_not_taken_are_one(era: Protocol) -> Non
         assert await next_of(changes) == ResourceUpdated(B)
 
 
-async def test_a_part_of_a_resource_is_told_to_who_has_subscribed_to_the_whole() -> None:
+async def test_a_change_of_a_part_reaches_the_subscribers_of_the_whole() -> None:
     library = Library()
     config = library.config(protocol="legacy")
     async with open_servers(config) as servers, servers["library"].subscribe("file:///a") as changes:
@@ -126,8 +126,8 @@ async def test_each_subscription_hears_of_its_own(era: Protocol) -> None:
             assert await next_of(first) == await next_of(second) == ResourceUpdated(A)
 
 
-async def test_the_server_is_told_when_the_last_one_leaves() -> None:
-    """In the legacy era; who still wants to hear, hears."""
+async def test_the_last_subscriber_that_leaves_unsubscribes() -> None:
+    """In the legacy era; other subscribers still get changes."""
     library = Library()
     async with open_servers(library.config(protocol="legacy")) as servers:
         ref = servers["library"]
@@ -143,8 +143,8 @@ async def test_the_server_is_told_when_the_last_one_leaves() -> None:
         assert library.subscribed == {}
 
 
-async def test_one_who_comes_while_the_last_one_leaves_still_hears() -> None:
-    """No order of the two messages leaves the server thinking that nobody wants to hear."""
+async def test_a_subscriber_that_comes_while_the_last_one_leaves_gets_changes() -> None:
+    """The server stays subscribed in any order of the two messages."""
     library = Library()
     async with open_servers(library.config(protocol="legacy")) as servers:
         ref = servers["library"]
@@ -157,7 +157,7 @@ async def test_one_who_comes_while_the_last_one_leaves_still_hears() -> None:
                 assert await next_of(changes) == ResourceUpdated(A)
 
 
-async def test_who_comes_while_the_server_forgets_is_not_forgotten() -> None:
+async def test_a_subscriber_that_comes_during_the_unsubscription_is_subscribed() -> None:
     """Of two messages about one resource the second waits for the answer to the first."""
     forgetting, forget = trio.Event(), trio.Event()
 
@@ -185,8 +185,8 @@ async def test_who_comes_while_the_server_forgets_is_not_forgotten() -> None:
         await library.change(A)
 
 
-async def test_a_server_that_was_asked_by_somebody_who_left_before_its_answer_is_told_to_stop() -> None:
-    """It may have taken in what it was asked, and would tell of changes for ever."""
+async def test_a_subscriber_that_leaves_before_the_answer_unsubscribes() -> None:
+    """It may have subscribed, and would announce changes for ever."""
 
     class Slow(Library):
         async def subscribe(self, ctx: Any, params: SubscribeRequestParams) -> EmptyResult:
@@ -208,7 +208,7 @@ async def test_a_server_that_was_asked_by_somebody_who_left_before_its_answer_is
 
 @pytest.mark.parametrize("overflow", ["wait", "fail"])
 @pytest.mark.parametrize("max_in_flight", [1, 64])
-async def test_all_that_end_together_are_ended_at_the_server(
+async def test_subscriptions_that_end_together_are_all_unsubscribed(
     overflow: Literal["wait", "fail"], max_in_flight: int, autojump_clock: MockClock
 ) -> None:
     """B-16: also if there are more of them than places in the mailbox; requests go on in between."""
@@ -229,7 +229,7 @@ async def test_all_that_end_together_are_ended_at_the_server(
         assert await next_of(kept) == ResourceUpdated("file:///7")
 
 
-async def test_a_mailbox_that_is_full_of_requests_loses_no_end(autojump_clock: MockClock) -> None:
+async def test_a_full_mailbox_loses_no_unsubscription(autojump_clock: MockClock) -> None:
     """B-16."""
     release = trio.Event()
 
@@ -251,7 +251,7 @@ async def test_a_mailbox_that_is_full_of_requests_loses_no_end(autojump_clock: M
         assert library.subscribed == {}
 
 
-async def test_a_server_that_does_not_answer_the_last_words_holds_up_requests_once_and_not_for_long(
+async def test_an_unanswered_unsubscription_delays_requests_once_and_briefly(
     autojump_clock: MockClock,
 ) -> None:
     """The message takes its turn as any other, and after one without an answer there are no others."""
@@ -297,7 +297,7 @@ async def test_a_stream_is_closed_with_its_block() -> None:
 
 
 @both_eras
-async def test_it_takes_none_of_the_places_of_requests(era: Protocol) -> None:
+async def test_a_subscription_takes_no_slot_of_a_request(era: Protocol) -> None:
     library = Library()
     async with open_servers(library.config(protocol=era, max_in_flight=1)) as servers:
         ref = servers["library"]
@@ -320,7 +320,7 @@ async def test_an_exception_of_the_block_is_raised_unchanged(era: Protocol) -> N
 
 
 @both_eras
-async def test_it_goes_on_across_restarts_and_says_that_changes_may_have_been_missed(era: Protocol) -> None:
+async def test_a_subscription_survives_restarts_and_reports_missed_changes(era: Protocol) -> None:
     """S3-06: subscriptions are part of what a connect brings back."""
     library = Library()
     async with open_servers(library.config(protocol=era, max_in_flight=1)) as servers:
@@ -339,8 +339,8 @@ async def test_it_goes_on_across_restarts_and_says_that_changes_may_have_been_mi
 
 
 @both_eras
-async def test_one_that_was_left_before_it_was_its_turn_is_not_renewed(era: Protocol) -> None:
-    """What waits in the mailbox for that finds out, and nothing is left with the server."""
+async def test_a_subscription_that_ended_before_its_renewal_is_not_renewed(era: Protocol) -> None:
+    """The renewal that waits in the mailbox does nothing, and nothing is left at the server."""
     release = trio.Event()
 
     async def wait(ctx: Any, params: Any) -> CallToolResult:
@@ -367,7 +367,7 @@ async def test_one_that_was_left_before_it_was_its_turn_is_not_renewed(era: Prot
 
 
 @both_eras
-async def test_hundreds_are_renewed_and_leave_the_places_in_the_mailbox_to_requests(
+async def test_hundreds_of_renewals_leave_room_in_the_mailbox_for_requests(
     era: Protocol, caplog: pytest.LogCaptureFixture
 ) -> None:
     library = Library()
@@ -385,8 +385,8 @@ async def test_hundreds_are_renewed_and_leave_the_places_in_the_mailbox_to_reque
 
 
 @both_eras
-async def test_a_missed_change_is_told_only_once_it_is_subscribed_again(era: Protocol) -> None:
-    """Whoever reads on being told reads what is true then, or is told again."""
+async def test_a_missed_change_is_reported_only_after_the_renewal(era: Protocol) -> None:
+    """A subscriber that reads the resource after a change gets the new state, or another change follows."""
     library = Library()
     async with open_servers(library.config(protocol=era)) as servers:
         ref = servers["library"]
@@ -421,7 +421,7 @@ async def test_a_subscription_that_cannot_be_renewed_changes_no_state(
 
 
 @both_eras
-async def test_who_has_subscribed_is_told_that_the_server_refuses_it_now(
+async def test_a_subscriber_gets_the_error_of_a_refused_renewal(
     era: Protocol, caplog: pytest.LogCaptureFixture
 ) -> None:
     library = Library()
@@ -457,7 +457,7 @@ async def test_a_stream_that_the_server_ends_is_opened_again(autojump_clock: Moc
 
 
 @both_eras
-async def test_a_server_that_is_down_for_good_is_told_to_who_waits(era: Protocol) -> None:
+async def test_a_server_that_stays_down_is_an_error_for_the_subscriber(era: Protocol) -> None:
     """And when it is started again, so is the subscription."""
     library = Library()
     async with open_servers(library.config(protocol=era)) as servers:
@@ -476,7 +476,7 @@ async def test_a_server_that_is_down_for_good_is_told_to_who_waits(era: Protocol
 
 
 @both_eras
-async def test_it_ends_with_its_group(era: Protocol) -> None:
+async def test_a_subscription_ends_with_its_group(era: Protocol) -> None:
     heard: list[ResourceUpdated] = []
 
     async def listen(ref: ServerRef, *, task_status: trio.TaskStatus[None]) -> None:
@@ -490,7 +490,7 @@ async def test_it_ends_with_its_group(era: Protocol) -> None:
     assert heard == []
 
 
-async def test_what_has_come_before_the_end_is_still_given() -> None:
+async def test_changes_from_before_the_end_are_still_yielded() -> None:
     library = Library()
     async with open_servers(library.config()) as servers:
         async with servers["library"].subscribe(A) as changes:
@@ -503,7 +503,7 @@ async def test_what_has_come_before_the_end_is_still_given() -> None:
 
 
 @both_eras
-async def test_a_server_that_does_not_tell_of_changes_is_not_asked_to(era: Protocol) -> None:
+async def test_a_server_without_subscriptions_is_not_subscribed_to(era: Protocol) -> None:
     library = Library(on_subscribe_resource=None, on_subscriptions_listen=None)
     async with open_servers(library.config(protocol=era)) as servers:
         with pytest.raises(NotSupported) as caught:
@@ -528,7 +528,7 @@ async def less(ctx: Any, params: Any) -> SubscriptionsListenResult:
     raise AssertionError
 
 
-async def test_a_server_that_agrees_to_less_is_told_of() -> None:
+async def test_a_server_that_accepts_only_some_resources_is_an_error() -> None:
     library = Library(on_subscriptions_listen=less)
     async with open_servers(library.config(protocol="2026-07-28")) as servers:
         with pytest.raises(NotSupported, match="changes of 'file:///b' are not supported"):
@@ -537,7 +537,7 @@ async def test_a_server_that_agrees_to_less_is_told_of() -> None:
 
 
 @both_eras
-async def test_a_refusal_passes_as_it_is(era: Protocol) -> None:
+async def test_a_refusal_is_raised_unchanged(era: Protocol) -> None:
     library = Library()
     method = "resources/subscribe" if era == "legacy" else "subscriptions/listen"
     library.failing[method] = [MCPError(INVALID_PARAMS, "no such resource", {"uri": A})]
@@ -549,7 +549,7 @@ async def test_a_refusal_passes_as_it_is(era: Protocol) -> None:
 
 
 @both_eras
-async def test_a_failure_that_may_pass_is_tried_again(era: Protocol) -> None:
+async def test_a_transient_failure_is_retried(era: Protocol) -> None:
     library = Library()
     method = "resources/subscribe" if era == "legacy" else "subscriptions/listen"
     library.failing[method] = [MCPError(INTERNAL_ERROR, "not yet")]
@@ -564,7 +564,7 @@ async def never(ctx: Any, params: Any) -> Any:
 
 
 @both_eras
-async def test_it_has_the_time_of_a_request(era: Protocol, autojump_clock: MockClock) -> None:
+async def test_a_subscription_has_the_timeout_of_a_request(era: Protocol, autojump_clock: MockClock) -> None:
     library = Library(on_subscribe_resource=never, on_subscriptions_listen=never)
     async with open_servers(library.config(protocol=era, request_timeout=7)) as servers:
         with pytest.raises(RequestTimedOut, match="resources/subscribe 'file:///a' timed out after 7 s"):
@@ -584,7 +584,7 @@ async def test_no_uri_is_refused() -> None:
                 pass
 
 
-async def test_a_lazy_server_is_connected_for_it() -> None:
+async def test_a_subscription_connects_a_lazy_server() -> None:
     library = Library()
     async with open_servers(library.config(connect="lazy")) as servers, servers["library"].subscribe(A) as changes:
         await library.change(A)
@@ -595,8 +595,8 @@ async def test_a_lazy_server_is_connected_for_it() -> None:
 
 
 @both_eras
-async def test_over_stdio_it_survives_the_death_of_the_process(era: Protocol) -> None:
-    """S3-06: the next process is asked to tell of changes too."""
+async def test_a_subscription_survives_the_death_of_the_process(era: Protocol) -> None:
+    """S3-06: the next process is subscribed to too."""
     program, args = command()
     config = ServerConfig("library", Stdio(program, args, env_from=("PYTHONPATH",)), protocol=era, restart=AT_ONCE)
     async with open_servers(config) as servers:
@@ -621,7 +621,7 @@ def library_over_http(port: int = 0) -> Iterator[int]:
 
 
 @both_eras
-async def test_over_http_it_survives_the_death_of_the_server(era: Protocol) -> None:
+async def test_a_subscription_survives_the_death_of_an_http_server(era: Protocol) -> None:
     """S3-06: the stream of the old connection ends with it, and the new one is asked for another."""
     again = RestartPolicy(max_restarts=100, backoff=Backoff(initial=0.05, maximum=0.05))
 

@@ -1,4 +1,4 @@
-"""Tools that can only be run as tasks: listed with that fact, and told what to do when they are called."""
+"""Tools that can only be run as tasks: how they are listed, and the error of a call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INDEX = Tool(name="index", input_schema={"type": "object"}, execution=ToolExecut
 
 
 async def strict(ctx: Any, params: Any) -> CallToolResult:
-    """Answer as the specification wants it: a tool that requires a task is no method without one."""
+    """Answer as the specification requires: without a task, the method of such a tool is not found."""
     if params.name == "render":
         raise MCPError(METHOD_NOT_FOUND, "Tool render requires task augmentation")
     if params.name == "index":
@@ -36,7 +36,7 @@ def library(**handlers: Any) -> Library:
     return made
 
 
-async def test_they_are_listed_with_that_fact() -> None:
+async def test_tools_that_require_a_task_are_listed_as_such() -> None:
     """S4-34: by the server, and in the catalogue."""
     async with open_servers(library().config(protocol="legacy")) as servers:
         listed = await servers["library"].list_tools()
@@ -60,7 +60,7 @@ async def test_calling_a_tool_that_requires_a_task_is_not_supported(said: Said) 
     assert isinstance(caught.value.__cause__, MCPError)
 
 
-async def test_one_that_works_all_the_same_works() -> None:
+async def test_a_tool_that_works_without_a_task_after_all_works() -> None:
     """S4-34: the server is what knows."""
     async with open_servers(library().config(protocol="legacy")) as servers:
         assert text_of(await servers["library"].call_tool("render")) == "found"

@@ -1,4 +1,4 @@
-"""What a tool returned reaches its caller, whatever its output schema says of it."""
+"""The result of a tool reaches its caller, whatever its output schema says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real servers that are connected and do not answer: how soon that is noticed, and what is not mistaken for it."""
+"""Real servers that are connected and do not answer, and servers that only seem so."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_a_server_that_was_killed_is_noticed_although_its_child_holds_its_
         assert state_of(pid) == "gone"
 
 
-async def test_calls_to_it_do_not_wait_for_their_time() -> None:
+async def test_calls_to_a_killed_server_fail_before_their_timeout() -> None:
     """B-05: not idle. What is with it is lost, as nothing is left that could answer."""
     config = shell("a", leaving_a_child(), health=PATIENT, restart=AT_ONCE, stop_timeout=STOP)
     async with open_servers(config) as servers:
@@ -86,7 +86,7 @@ async def test_a_wrapper_that_exits_while_its_server_serves_on_is_not_mistaken()
         assert check is not None
         assert check.status == "healthy"
         assert events.states("a") == ["connecting", "ready"]
-    # It is no child of ours, so its end after the signal cannot be waited for by the stop.
+    # It is not a child of this process, so stopping cannot wait for its end.
     await eventually(lambda: state_of(serving) != "running", within=BOUND)
 
 
@@ -214,8 +214,8 @@ async def test_calls_that_time_out_over_http_are_evidence() -> None:
             await reach(servers, "a", "ready")
 
 
-async def test_a_request_that_times_out_is_no_evidence_if_anything_was_heard_meanwhile() -> None:
-    """A-13: the server told of its progress, so it is slow and not frozen."""
+async def test_a_request_that_times_out_is_not_evidence_if_the_server_sent_anything_meanwhile() -> None:
+    """A-13: the server reported progress, so it is slow and not frozen."""
 
     async def ignore(progress: float, total: float | None, message: str | None) -> None:
         pass
@@ -228,7 +228,7 @@ async def test_a_request_that_times_out_is_no_evidence_if_anything_was_heard_mea
 
 
 @pytest.mark.parametrize(("era", "asked"), [("legacy", "ping"), ("modern", "server/discover")])
-async def test_a_server_is_asked_what_its_era_knows(era: str, asked: str, tmp_path: Path) -> None:
+async def test_a_check_uses_the_method_of_the_servers_era(era: str, asked: str, tmp_path: Path) -> None:
     """B-06: a ping is gone since 2026-07-28."""
     program, args = command("--era", era, "--log-file", str(tmp_path / "log"))
     async with open_servers(ServerConfig("a", Stdio(program, args), health=PATIENT)) as servers:

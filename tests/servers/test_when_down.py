@@ -1,4 +1,4 @@
-"""What a request does while its server is down."""
+"""Requests while their server is down."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_with_fail_a_lazy_server_is_connected_all_the_same() -> None:
 
 
 async def test_a_change_of_one_server_does_not_wait_for_a_connect_of_another_that_hangs() -> None:
-    """Each server has its own turn: one that hangs while it connects holds up nobody else's restart."""
+    """Each server has its own turn: a connect that hangs does not delay the restart of another server."""
     hanging = server("hangs", "--start-delay", "600", connect="lazy", stop_timeout=0.5)
     async with open_servers(hanging, server("fine")) as servers, trio.open_nursery() as nursery:
         connecting = trio.Event()

@@ -1,4 +1,4 @@
-"""What a test is given to prove its cell: a group with a faulty server in it, and eyes for everything around."""
+"""Give a test of the fault matrix a group with a faulty server, and observe everything around it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Cell:
 
     @asynccontextmanager
     async def open(self, config: ServerConfig, **options: Any) -> AsyncIterator[ServerRef]:
-        """Connect to a faulty server beside a sibling, which is called all the time; then look that nothing is left.
+        """Connect to a faulty server while a sibling is called all the time; then check that nothing is left.
 
         `options` are those of `open_servers`. What the faulty server needs around it must be there before this.
         """
@@ -103,7 +103,7 @@ class Cell:
 
     @contextmanager
     def works(self, *, phase: Phase, within: float) -> Iterator[None]:
-        """Prove that the fault harms nobody: the block raises nothing. `within` is as for `fails`."""
+        """Prove that the fault does no harm: the block raises nothing. `within` is as for `fails`."""
         with self._timed(phase, within):
             yield
         self._row.error = named()

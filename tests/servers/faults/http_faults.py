@@ -1,4 +1,4 @@
-"""An HTTP server that misbehaves as it is told, made of sockets and threads of the standard library.
+"""An HTTP server that misbehaves on request, made of sockets and threads.
 
 It speaks MCP in three dialects: streamable HTTP in the legacy era (with sessions) or the modern one, at ``/mcp``; and
 HTTP with SSE of 2024-11-05 at ``/sse``. Its tools: ``sleep`` does what it says; ``hold`` answers when the test lets it
@@ -140,7 +140,7 @@ class FaultyServer:
         self._generation += 1
 
     def methods(self) -> list[str]:
-        """What was asked for, in order: the methods of the messages, or of the requests that had none."""
+        """The methods of the received messages in order, or those of the requests without a message."""
         return [request.message.get("method", request.method) for request in self.requests]
 
     def close(self) -> None:
@@ -189,7 +189,7 @@ class FaultyServer:
                     if not silent and self._answer(connection, request) != "keep":
                         break
         except OSError:
-            pass  # whoever asked has gone
+            pass  # the client has gone
         finally:
             connection.close()
             self._connections.discard(raw)

@@ -82,7 +82,7 @@ async def test_refused_at_start(cell: Cell, server: FaultyServer) -> None:
 
 @fault("hangs at start", "http", "sse")
 async def test_hangs_at_start(cell: Cell, server: FaultyServer) -> None:
-    """S1-05: the time-out of the connect is the only one there is."""
+    """S1-05: the timeout of the connect is the only one."""
     server.frozen = True
     async with cell.open(config(cell, server, connect_timeout=STOP)) as ref:
         with cell.fails(ConnectFailed, phase="connect", within=STOP + MARGIN) as caught:
@@ -93,7 +93,7 @@ async def test_hangs_at_start(cell: Cell, server: FaultyServer) -> None:
 
 @fault("refused in a call", "http", "sse")
 async def test_refused_in_a_call(cell: Cell, server: FaultyServer, caplog: pytest.LogCaptureFixture) -> None:
-    """A-15: it was not sent, so it waits; what is with the server is answered, and no reconnect is needed."""
+    """A-15: an unsent request waits; those at the server are answered, and no reconnect is needed."""
     caplog.set_level(logging.DEBUG, "mcp_actors.servers.http")
     async with cell.open(config(cell, server)) as ref, calls(2, ref.call_tool, "hold") as held:
         await server.held()
@@ -112,7 +112,7 @@ async def test_refused_in_a_call(cell: Cell, server: FaultyServer, caplog: pytes
 
 @fault("killed in a call", "http", "sse")
 async def test_killed_in_a_call(cell: Cell, server: FaultyServer) -> None:
-    """A-03, A-15: what was with the server is lost at once; what was not waits for it to come back."""
+    """A-03, A-15: requests at the server are lost at once; the others wait until it is back."""
     async with cell.open(config(cell, server, restart=AT_ONCE)) as ref, calls(2, ref.call_tool, "hold") as held:
         await server.held()
         await server.held()
@@ -123,7 +123,7 @@ async def test_killed_in_a_call(cell: Cell, server: FaultyServer) -> None:
         assert caught.value.outcome == "unknown"
         with pytest.raises(ConnectionLost):
             await held[1].result()
-        await ref.wait_state("backoff", "connecting")  # nobody had to call for that
+        await ref.wait_state("backoff", "connecting")  # without any call
         async with calls(5, ref.call_tool, "sleep", {"seconds": 0}) as waiting:
             server.listen()
         assert [text_of(await call.result()) for call in waiting] == ["slept 0"] * 5
@@ -173,7 +173,7 @@ async def test_restarted_legacy(cell: Cell) -> None:
 
 @fault("session forgotten", "http", "sse")
 async def test_session_forgotten(cell: Cell) -> None:
-    """A-06, A-15: what is under way comes to its end first; nothing is lost, and nothing is sent twice."""
+    """A-06, A-15: requests in flight end first; none is lost, and none is sent twice."""
     with faulty_server("legacy") as server:
         async with cell.open(config(cell, server, restart=AT_ONCE)) as ref, calls(1, ref.call_tool, "hold") as [held]:
             await server.held()
@@ -191,7 +191,7 @@ async def test_session_forgotten(cell: Cell) -> None:
 
 @fault("frozen at close", "http", "sse")
 async def test_frozen_at_close(cell: Cell) -> None:
-    """S4-21: the end of a session that cannot be told to the server is bounded."""
+    """S4-21: ending a session takes a bounded time if the server does not accept that."""
     with faulty_server("legacy") as server:
         async with cell.open(config(cell, server, stop_timeout=STOP)) as ref:
             server.frozen = True
@@ -202,7 +202,7 @@ async def test_frozen_at_close(cell: Cell) -> None:
 
 @fault("hanging notice", "http", "sse")
 async def test_hanging_notice(cell: Cell) -> None:
-    """A message that has no answer holds up no request, however long the server takes to accept it."""
+    """A message without an answer delays no request, however long the server takes to accept it."""
     with faulty_server("legacy") as server:
         server.mute.add("notifications/cancelled")
         async with cell.open(config(cell, server)) as ref:
@@ -221,7 +221,7 @@ async def test_hanging_notice(cell: Cell) -> None:
 
 
 async def lose(cell: Cell, server: FaultyServer, raw: Raw, cause: type[BaseException] | None = None) -> str:
-    """Prove that a request is lost alone; returns what its caller is told."""
+    """Prove that a request is lost alone; return its error."""
     async with cell.open(config(cell, server)) as ref, cell.calls_beside(ref):
         with cell.fails(ConnectionLost, phase="call", within=PROMPT, cause=cause) as caught:
             await call_raw(ref, raw)
@@ -320,7 +320,7 @@ async def test_accepted_and_not_answered(cell: Cell, server: FaultyServer) -> No
 
 
 async def refuse(cell: Cell, server: FaultyServer, status: int, *headers: str, body: str = "") -> HttpStatusError:
-    """Prove that a status is told to the caller of the one request that was answered with it."""
+    """Prove that a status is raised for the one request that was answered with it."""
     async with cell.open(config(cell, server)) as ref, cell.calls_beside(ref):
         with cell.fails(HttpStatusError, phase="call", within=PROMPT) as caught:
             await call_raw(ref, Raw(response(status, body, *headers), "keep"))
@@ -332,7 +332,7 @@ async def refuse(cell: Cell, server: FaultyServer, status: int, *headers: str, b
 
 @fault("400", "http", "sse")
 async def test_400(cell: Cell, server: FaultyServer) -> None:
-    """A-05: what the server says in terms of MCP stays that; a bare status is told as a status."""
+    """A-05: an MCP error in the body is raised as such, and a bare status as a status."""
     refused = await refuse(cell, server, 400)
     assert "URL of an MCP endpoint" in str(refused)
 
@@ -473,7 +473,7 @@ def measured() -> Iterator[Callable[[], int]]:
 
 @fault("gzip bomb", "http")
 async def test_gzip_bomb(cell: Cell, server: FaultyServer) -> None:
-    """Bytes count as they are decoded, and no more of them are than it takes to see that there are too many."""
+    """Decoded bytes are counted, and decoding stops as soon as there are too many."""
     packed = bomb(128)
     head = (
         f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nContent-Length: {len(packed)}"

@@ -32,7 +32,7 @@ def config(server: FaultyServer, **options: Any) -> ServerConfig:
 
 @fault("killed while idle", "sse")
 async def test_killed_while_idle(cell: Cell, server: FaultyServer) -> None:
-    """A-07: the stream of events has ended, so nobody has to call to find out."""
+    """A-07: the end of the event stream is noticed without any call."""
     async with cell.open(config(server)) as ref:
         with cell.fails(ConnectionLost, phase="idle", within=PROMPT) as caught:
             server.die()
@@ -57,7 +57,7 @@ async def test_restarted(cell: Cell, server: FaultyServer) -> None:
 
 @fault("cut in a stream of events", "sse")
 async def test_cut_in_the_stream_of_events(cell: Cell, server: FaultyServer) -> None:
-    """The stream is the connection: what was to be answered over it is lost at once."""
+    """The stream is the connection: requests that wait for an answer over it are lost at once."""
     async with cell.open(config(server)) as ref, calls(3, ref.call_tool, "hold") as held:
         with cell.fails(ConnectionLost, phase="call", within=PROMPT) as caught:
             for _ in held:

@@ -65,7 +65,7 @@ async def test_killed_at_start(cell: Cell) -> None:
 
 @fault("exits 0 while idle", "stdio")
 async def test_exits_0_while_idle(cell: Cell) -> None:
-    """No failure as far as the process is concerned, but nobody had asked for it."""
+    """An exit code of 0 is a failure too, because the server was not asked to stop."""
     async with cell.open(server("faulty", "--exit-on-sigterm", "0", restart=NEVER)) as ref:
         with cell.fails(ConnectionLost, phase="idle", within=PROMPT) as caught:
             os.kill(pid_of(ref), signal.SIGTERM)
@@ -89,7 +89,7 @@ async def test_hangs_at_start(cell: Cell, tmp_path: Path) -> None:
 
 @fault("never answers", "stdio")
 async def test_never_answers(cell: Cell) -> None:
-    """What ends the call is the caller's own deadline; the connection and its other calls go on."""
+    """The caller's own deadline ends the call; the connection and its other calls go on."""
     async with cell.open(server("faulty")) as ref, cell.calls_beside(ref):
         with cell.fails(trio.TooSlowError, phase="call", within=PROMPT), trio.fail_after(0.1):
             await ref.call_tool("mute")
@@ -105,7 +105,7 @@ async def test_banner_on_stdout(cell: Cell, caplog: pytest.LogCaptureFixture) ->
 
 @fault("garbage line", "stdio")
 async def test_garbage_line(cell: Cell, caplog: pytest.LogCaptureFixture) -> None:
-    """It costs itself only: the call in which it came is answered, and so are the others."""
+    """Only the line is lost: the call during which it arrived is answered, and so are the others."""
     async with cell.open(server("faulty")) as ref, cell.calls_beside(ref):
         with cell.works(phase="call", within=PROMPT):
             assert text_of(await ref.call_tool("print_raw", {"text": '{"jsonrpc": "2.0", "id": 1,'})) == "None"
@@ -124,7 +124,7 @@ async def test_invalid_utf_8(cell: Cell, caplog: pytest.LogCaptureFixture) -> No
 
 @fault("duplicate and unknown ids", "stdio")
 async def test_duplicate_and_unknown_ids(cell: Cell) -> None:
-    """The first answer counts, and answers to nothing reach nobody."""
+    """The first answer counts; answers without a request are dropped."""
     async with cell.open(server("faulty")) as ref, cell.calls_beside(ref):
         with cell.works(phase="call", within=PROMPT):
             assert text_of(await ref.call_tool("stray")) == "first"
@@ -157,7 +157,7 @@ async def test_a_line_one_byte_over_the_limit(cell: Cell) -> None:
 
 @fault("stops reading, full pipe", "stdio")
 async def test_stops_reading(cell: Cell) -> None:
-    """A wedged pipe delays nobody's deadline: not of what was written, half written, or waits to be."""
+    """A full pipe delays no deadline, whether a request was written, half written or not written."""
     async with cell.open(server("faulty", stop_timeout=STOP)) as ref:
         await ref.call_tool("deaf")
         with cell.fails(trio.TooSlowError, phase="call", within=PROMPT), trio.fail_after(0.2):
@@ -167,7 +167,7 @@ async def test_stops_reading(cell: Cell) -> None:
 
 @fault("floods stderr", "stdio")
 async def test_floods_stderr(cell: Cell) -> None:
-    """It is read, or the server would stand still; its end is kept, and not more."""
+    """Stderr is read, or the server would block; only its end is kept."""
     faulty = server("faulty", "--stderr-flood", "1000000", "--exit-at-start", "3", restart=NEVER)
     async with cell.open(faulty) as ref:
         with cell.fails(ConnectFailed, phase="connect", within=STARTED) as caught:
@@ -193,7 +193,7 @@ async def test_ignores_sigterm(cell: Cell) -> None:
 
 @fault("SIGSTOPped", "stdio")
 async def test_sigstopped(cell: Cell) -> None:
-    """It does nothing any more and no gentle signal reaches it; its callers leave when they want."""
+    """The process does nothing and no signal but SIGKILL reaches it; its callers can leave at any time."""
     async with cell.open(server("faulty", stop_timeout=STOP)) as ref:
         os.kill(pid_of(ref), signal.SIGSTOP)
         with cell.fails(trio.TooSlowError, phase="call", within=PROMPT), trio.fail_after(0.1):

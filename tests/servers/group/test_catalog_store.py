@@ -1,4 +1,4 @@
-"""What servers listed is remembered for the next run: what is written, when, and what happens if it cannot be."""
+"""Listed tools are remembered for the next run: when they are written, and what happens if they cannot be."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-async def test_what_a_server_listed_is_remembered_as_it_was_on_the_wire(tmp_path: Path) -> None:
+async def test_listed_tools_are_remembered_as_they_were_on_the_wire(tmp_path: Path) -> None:
     """S3-06: tools are remembered, and at once: the program may not come to its end."""
     async with open_servers(server("a"), catalog_store=tmp_path) as group:
         await eventually(lambda: bool(files(tmp_path)) and files(tmp_path)[0].suffix == ".json")
@@ -75,7 +75,7 @@ async def test_an_open_that_does_not_wait_needs_no_gate(tmp_path: Path) -> None:
     events = Events()
     async with open_servers(a.config(), catalog_store=a.store, observers=[events]) as group:
         assert deferred(group) == {"a": False}
-    assert len(events.of(ToolsChanged)) == 1  # it is told also if it is what was remembered
+    assert len(events.of(ToolsChanged)) == 1  # emitted even if the list equals the remembered one
     a.behave("--exit-at-start", "3")
     async with open_servers(a.config(restart=LATER), catalog_store=a.store) as group:
         assert (state(group, "a"), deferred(group)) == ("backoff", {"a": True})
@@ -97,7 +97,7 @@ async def test_a_server_that_has_listed_once_shows_nothing_older(tmp_path: Path)
         }
 
 
-async def test_that_a_server_has_no_tools_is_remembered_too(tmp_path: Path) -> None:
+async def test_an_empty_list_of_tools_is_remembered_too(tmp_path: Path) -> None:
     a = Server(tmp_path)
     await a.run_once("--no-tools-capability")
     assert list(remembered(a.file())) == []
@@ -164,8 +164,8 @@ def names(group: ServerGroup) -> set[str]:
     return {tool.name for tool in group.tools}
 
 
-async def test_what_was_accepted_is_what_the_next_run_judges_by(tmp_path: Path) -> None:
-    """A tool that was added between two runs is hidden, also as a deferred one, until somebody approves of it."""
+async def test_the_next_run_judges_tools_by_the_accepted_ones(tmp_path: Path) -> None:
+    """A tool that was added between two runs is hidden until it is approved, also as a deferred one."""
     a = Server(tmp_path)
     config = a.config(on_tool_change="block")
     async with open_servers(config, catalog_store=a.store) as group:
@@ -189,7 +189,7 @@ async def test_what_was_accepted_is_what_the_next_run_judges_by(tmp_path: Path) 
         assert names(group) == {*TOOLS, "tool_0"}
 
 
-async def test_what_is_approved_before_its_server_is_connected_is_remembered(tmp_path: Path) -> None:
+async def test_an_approval_before_the_server_is_connected_is_remembered(tmp_path: Path) -> None:
     a = Server(tmp_path)
     config = a.config(on_tool_change="block")
     for flags in ((), ("--tools", "1")):
@@ -204,7 +204,7 @@ async def test_what_is_approved_before_its_server_is_connected_is_remembered(tmp
         assert (deferred(group), names(group)) == ({"a": True}, {*TOOLS, "tool_0"})
 
 
-async def test_what_is_declared_of_a_server_is_not_remembered_as_listed(tmp_path: Path) -> None:
+async def test_static_tools_are_not_remembered_as_listed(tmp_path: Path) -> None:
     a = Server(tmp_path)
     declared = Tool(name="echo", input_schema={"type": "object"})
     a.behave("--error-on-list")
@@ -243,8 +243,8 @@ def described(transport: Stdio | Http | Sse, name: str = "a") -> str:
     return found
 
 
-def test_a_fingerprint_is_the_same_for_whatever_secret() -> None:
-    """S3-25: so that nobody can find one by trying."""
+def test_a_fingerprint_does_not_depend_on_secrets() -> None:
+    """S3-25: so a secret cannot be found by trying."""
     assert len(
         {
             described(Stdio("x", ["--token", secret, f"--key={secret}"], env={"KEY": secret}))
@@ -260,7 +260,7 @@ def test_a_fingerprint_is_the_same_for_whatever_secret() -> None:
     assert len({described(Http("https://host/mcp", auth=bearer)) for bearer in bearers}) == 1
 
 
-def test_a_fingerprint_differs_for_whatever_else() -> None:
+def test_a_fingerprint_depends_on_everything_else() -> None:
     stdio, url = Stdio("x", ["y"]), "https://host/mcp"
     different = [
         described(stdio),
@@ -283,8 +283,8 @@ def test_a_fingerprint_differs_for_whatever_else() -> None:
     assert fingerprint(ServerConfig("a", InProcess(object()))) is None
 
 
-def test_what_is_remembered_of_a_server_in_a_file_is_filed_under_that_file() -> None:
-    """And a name that is no file's says nothing: any number of programs may use it."""
+def test_tools_of_a_server_from_a_file_are_stored_under_that_file() -> None:
+    """A server in no file is filed differently, because any number of programs may use its name."""
     one, other = Stdio("x", ["y"]), Stdio("z")
     in_file = [ServerConfig("a", transport, source="/home/me/.mcp.json") for transport in (one, other)]
     assert fingerprint(in_file[0]) == fingerprint(in_file[1])
@@ -332,7 +332,7 @@ async def test_a_file_that_starts_something_else_under_the_same_name_is_noticed(
     assert len(files(store)) == 1
 
 
-async def test_what_another_command_listed_is_not_shown_as_the_tools_of_this_one(tmp_path: Path) -> None:
+async def test_tools_of_another_command_are_not_shown_for_this_one(tmp_path: Path) -> None:
     path, store = tmp_path / ".mcp.json", tmp_path / "store"
     async with open_servers(entry(path, "--tools", "1", policy="allow"), catalog_store=store):
         pass
@@ -366,7 +366,7 @@ async def test_programs_that_share_a_store_do_not_see_each_other_s_servers_as_ch
     assert len(files(store)) == 4
 
 
-async def test_a_group_removes_what_nobody_wants_any_more(tmp_path: Path) -> None:
+async def test_a_group_removes_outdated_files_of_the_store(tmp_path: Path) -> None:
     old = tmp_path / f"{'0' * 64}.json"
     old.write_text("{}")
     os.utime(old, (0, 0))
@@ -430,7 +430,7 @@ async def test_a_listing_that_cannot_be_serialised_changes_no_state(
     assert files(tmp_path) == []
 
 
-async def test_a_memory_that_fails_altogether_leaves_the_group_alone(
+async def test_a_store_that_always_fails_does_not_affect_the_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
@@ -449,7 +449,7 @@ async def test_a_memory_that_fails_altogether_leaves_the_group_alone(
 
 @pytest.fixture
 def stuck() -> Iterator[threading.Event]:
-    """What a thread waits for whose file system hangs."""
+    """Blocks the thread of a file system that hangs."""
     event = threading.Event()
     yield event
     event.set()
@@ -534,7 +534,7 @@ async def test_a_blocking_server_shows_no_tools_if_its_accepted_ones_cannot_be_r
     stuck: threading.Event,
     said: Said,
 ) -> None:
-    """Else whoever delays the reading could have anything accepted. What is in the file is kept for the next run."""
+    """Otherwise delaying the read would be a way to have any tool accepted. The file is kept for the next run."""
     a = Server(tmp_path)
     async with open_servers(a.config(on_tool_change="block"), catalog_store=a.store):
         pass
@@ -573,7 +573,7 @@ async def test_a_file_system_that_hangs_delays_the_end_by_its_bound_only(
     assert warning.endswith(": a")
 
 
-async def test_what_was_listed_last_is_what_is_written(
+async def test_the_latest_listing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stuck: threading.Event
 ) -> None:
     """Also if it came while something older was being written; and writing does not wait for the end of the group."""

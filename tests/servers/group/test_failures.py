@@ -1,4 +1,4 @@
-"""What comes out of the door when a server that must not fail does, or when the group cannot be opened at all."""
+"""The exceptions of a group whose server fails for good, and of one that cannot be opened."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_a_server_that_must_not_fail_ends_its_group(said: Said) -> None:
     assert child_pids() == before
 
 
-async def test_it_is_restarted_before_that_as_often_as_its_budget_allows() -> None:
+async def test_its_restart_budget_is_used_before_the_group_ends() -> None:
     policy = RestartPolicy(max_restarts=2, backoff=Backoff())
     events = Events()
 
@@ -68,7 +68,7 @@ async def test_it_is_restarted_before_that_as_often_as_its_budget_allows() -> No
     assert events.states("b").count("ready") == 3
 
 
-async def test_it_is_the_one_that_is_named_though_others_have_failed_too() -> None:
+async def test_the_server_that_ended_the_group_is_named_among_several_failed_ones() -> None:
     with pytest.raises(ServerUnavailable, match="server 'b'"):
         async with open_servers(
             server("a", "--exit-at-start", "3", restart=NEVER), server("b", on_failure="raise", restart=NEVER)
@@ -76,7 +76,7 @@ async def test_it_is_the_one_that_is_named_though_others_have_failed_too() -> No
             await end(group, "b")
 
 
-async def test_a_block_that_only_ran_into_that_failure_adds_nothing() -> None:
+async def test_an_error_of_the_block_about_the_same_failure_is_left_out() -> None:
     """A request that waits in the block fails for the same reason; that is one failure and not two."""
 
     async def crash_and_ask(group: ServerGroup) -> None:
@@ -91,8 +91,8 @@ async def test_a_block_that_only_ran_into_that_failure_adds_nothing() -> None:
     assert "code 9" in str(caught.value)
 
 
-async def test_what_a_block_raises_beside_it_is_not_lost() -> None:
-    """Then both come, as a group."""
+async def test_another_exception_of_the_block_is_not_lost() -> None:
+    """Both are raised, as a group."""
     mine = ValueError("mine")
 
     async def fail_too(group: ServerGroup) -> None:
@@ -141,14 +141,14 @@ async def test_only_echoes_of_the_failure_are_left_out(from_block: list[Exceptio
     [RestartLimitReached("", actor="mine"), ActorStartError("", actor="mine"), ExceptionGroup("", [OSError()])],
     ids=lambda exc: type(exc).__name__,
 )
-async def test_what_the_actors_of_a_user_raise_in_the_block_passes_through(foreign: Exception) -> None:
+async def test_exceptions_of_the_users_own_actors_pass_through(foreign: Exception) -> None:
     with pytest.raises(type(foreign)) as caught:
         async with open_servers():
             raise foreign
     assert caught.value is foreign
 
 
-async def test_it_keeps_the_group_from_opening_if_it_is_given_up_at_its_first_start() -> None:
+async def test_a_server_given_up_at_its_first_start_keeps_the_group_from_opening() -> None:
     before = child_pids()
     with pytest.raises(ConnectFailed, match="server 'b': its process exited with code 3"):
         async with open_servers(
@@ -191,7 +191,7 @@ async def test_a_session_that_fails_by_itself_says_why_too() -> None:
         assert group.active == (group["a"],)
 
 
-async def test_no_failure_is_a_group_or_has_no_words() -> None:
+async def test_every_failure_is_a_single_exception_with_a_message() -> None:
     """A-16: wherever it comes from, and however deep in groups it was; nor is what is behind it."""
     fault = Fault()
     fault.on_enter = OSError()
@@ -213,7 +213,7 @@ async def test_no_failure_is_a_group_or_has_no_words() -> None:
 
 
 async def test_two_servers_of_one_name_are_refused_before_anything_is_started(tmp_path: Path) -> None:
-    """S2-07: the message names it and where it stands; a disabled one counts."""
+    """S2-07: the message gives the name and the file; a disabled server counts."""
     pids = tmp_path / "pids"
     configs = [server("a", "--pid-file", str(pids)), server("b"), server("a", enabled=False)]
     with pytest.raises(ConfigError, match=r"server 'a': configurations 1 and 3 have this name; rename one of them"):
@@ -223,7 +223,7 @@ async def test_two_servers_of_one_name_are_refused_before_anything_is_started(tm
 
 
 @pytest.mark.parametrize("wrong", [Stdio("npx"), None, 5, [ServerConfig("b", Stdio("x"))]])
-async def test_what_is_no_server_configuration_is_refused(wrong: Any) -> None:
+async def test_an_invalid_argument_of_open_servers_is_refused(wrong: Any) -> None:
     words = f"takes ServerConfig objects, paths and mappings, not {type(wrong).__name__}; write ServerConfig"
     with pytest.raises(ConfigError, match=words) as caught:
         async with open_servers(server("a"), wrong):
@@ -253,7 +253,7 @@ async def test_a_group_without_servers_is_a_group() -> None:
     assert not events.states("a")
 
 
-async def test_an_observer_that_raises_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_observer_that_raises_has_no_effect(caplog: pytest.LogCaptureFixture) -> None:
     def careless(event: object) -> None:
         raise LookupError("what was that?")
 
@@ -265,7 +265,7 @@ async def test_an_observer_that_raises_disturbs_nobody(caplog: pytest.LogCapture
 
 
 @pytest.mark.parametrize("beside", [[], [KeyboardInterrupt()]])
-def test_a_defect_that_ends_a_group_is_told_as_what_it_is(beside: list[BaseException]) -> None:
+def test_a_defect_that_ends_a_group_is_raised_unchanged(beside: list[BaseException]) -> None:
     """No server is to blame, so none is named, and nothing is made up."""
     defect: BaseException = RestartLimitReached("the group gave up", actor=GROUP)
     if beside:

@@ -88,7 +88,9 @@ async def test_every_reconnect_resolves_credentials_anew(tmp_path: Path, monkeyp
     assert "s3cret" not in "".join([*shown, str(refused), repr(refused)])
 
 
-async def test_so_are_the_variables_of_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_reconnect_resolves_the_variables_of_a_command_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """S2-21, S3-25."""
     program, args = command()
     log = tmp_path / "log"
@@ -176,7 +178,7 @@ async def test_a_file_that_cannot_be_read_raises(tmp_path: Path) -> None:
     ("strict", "entry"),
     [(True, {}), (False, {"required": True}), (False, {"mcp_actors": {"required": True}}), (True, 3)],
 )
-async def test_what_the_group_needs_must_be_right(tmp_path: Path, strict: bool, entry: object) -> None:
+async def test_a_required_entry_must_be_valid(tmp_path: Path, strict: bool, entry: object) -> None:
     touched = tmp_path / "started"
     path = write(tmp_path, {"a": {"command": "touch", "args": [str(touched)]}, "bad": entry, "worse": entry})
     with pytest.raises(ConfigError, match=r"mcp\.json: mcpServers\.bad: ") as caught:
@@ -198,7 +200,7 @@ async def test_files_mappings_and_configurations_go_together(tmp_path: Path) -> 
         assert [ref.name for ref in servers.active] == ["a", "b", "c", "d"]
 
 
-async def test_but_not_two_of_one_name(tmp_path: Path) -> None:
+async def test_two_servers_of_one_name_from_different_sources_are_refused(tmp_path: Path) -> None:
     """S2-07."""
     path = write(tmp_path, {"a": scripted()})
     with pytest.raises(ConfigError) as caught:
@@ -208,7 +210,7 @@ async def test_but_not_two_of_one_name(tmp_path: Path) -> None:
     assert str(caught.value) == f"server 'a': {both}; rename one of them"
 
 
-async def test_what_is_no_configuration_is_refused() -> None:
+async def test_an_argument_that_is_not_a_configuration_is_refused() -> None:
     with pytest.raises(ConfigError, match="open_servers takes ServerConfig objects, paths and mappings, not int"):
         async with open_servers(3):  # type: ignore[arg-type]  # that is what is tested
             raise AssertionError("the block must not begin")
@@ -222,7 +224,7 @@ async def test_a_connect_without_a_bound_may_take_as_long_as_it_likes(tmp_path: 
         assert [ref.name for ref in servers.active] == ["a"]
 
 
-async def test_a_server_that_is_mute_about_its_era_is_asked_once_more_also_without_a_bound(
+async def test_a_server_that_ignores_discover_is_sent_initialize_also_without_a_connect_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S3-08: what is a part of the time-out elsewhere is a part of its default here."""

@@ -45,7 +45,7 @@ def numbers(group: ServerGroup) -> list[int]:
     return [status.incarnation for status in group.status().values()]
 
 
-async def test_reconnecting_what_failed_leaves_the_healthy_ones_alone(tmp_path: Path) -> None:
+async def test_reconnecting_failed_servers_does_not_affect_healthy_ones(tmp_path: Path) -> None:
     """S1-13: they see no new handshake; each failed one gets one new connection."""
     log, fixed = tmp_path / "log", tmp_path / "fixed"
     mended = shell("b", f"[ -e {fixed} ] || exit 3; exec {command_with()}", restart=LATER)
@@ -63,7 +63,7 @@ async def test_reconnecting_what_failed_leaves_the_healthy_ones_alone(tmp_path: 
     assert lines_of(log, "start", "initialize") == ["start", "initialize"]
 
 
-async def test_two_tasks_that_reconnect_what_failed_do_it_once(tmp_path: Path) -> None:
+async def test_two_tasks_that_reconnect_failed_servers_do_it_once(tmp_path: Path) -> None:
     """S1-13: when the second one has its turn nothing is failed any more.
 
     S1-14: concurrent changes wait for each other.
@@ -131,7 +131,7 @@ async def test_changes_wait_for_each_other() -> None:
 
 
 async def test_waiting_for_a_server_that_is_being_restarted_is_not_in_vain() -> None:
-    """While a server is down only to be connected anew, nobody is told that it was stopped."""
+    """While a server is down only to reconnect, waiting for it does not raise."""
     async with open_servers(server("a", "--ignore-eof", stop_timeout=0.25)) as group:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(group["a"].restart)
@@ -141,7 +141,7 @@ async def test_waiting_for_a_server_that_is_being_restarted_is_not_in_vain() -> 
         assert numbers(group) == [2]
 
 
-async def test_whoever_waits_for_a_reconnect_that_the_end_of_the_group_cut_off_is_told() -> None:
+async def test_waiting_for_a_reconnect_that_the_end_of_the_group_cut_off_raises() -> None:
     """A task outside the block waits for a server; the group is left before that could come back."""
     waiting = trio.Event()
 

@@ -67,7 +67,7 @@ async def test_a_strict_start_that_fails_is_one_exception_and_leaves_no_process(
     assert [state_of(pid) for path in (a, c) for pid in pids_in(path)] == ["gone", "gone"]
 
 
-async def test_nothing_about_the_kernel_is_said_to_who_opens_a_group() -> None:
+async def test_errors_of_a_start_do_not_mention_the_kernel() -> None:
     with pytest.raises(ConnectFailed) as caught:
         async with open_servers(server("b", "--exit-at-start", "3"), strict=True):
             pass
@@ -84,7 +84,7 @@ async def test_the_exit_code_and_the_last_words_of_a_server_that_ends_at_once_ar
     assert "cannot bind" in str(error)
 
 
-async def test_what_a_server_writes_to_stderr_cannot_act_in_a_message_or_a_log(
+async def test_stderr_in_messages_and_logs_cannot_control_a_terminal(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The program gets it as it was written."""
@@ -188,7 +188,7 @@ async def test_servers_start_side_by_side(tmp_path: Path) -> None:
             assert text_of(await ref.call_tool("add", {"a": 1, "b": 2})) == "3"
 
 
-async def test_the_order_in_which_servers_become_ready_decides_nothing(tmp_path: Path) -> None:
+async def test_views_do_not_depend_on_the_order_in_which_servers_become_ready(tmp_path: Path) -> None:
     """S1-15: views, errors and tools are in configured order, though the servers came in the opposite one.
 
     S1-10: so is ``active``.
@@ -283,6 +283,6 @@ async def test_a_cancellation_of_the_block_leaves_no_process_and_no_exception() 
     assert child_pids() == before
 
 
-async def test_what_cannot_be_started_at_all_is_not_shown_with_its_arguments() -> None:
+async def test_the_error_of_a_command_that_cannot_be_started_hides_its_arguments() -> None:
     async with open_servers(ServerConfig("b", Stdio("no-such-server", ("--token", "s3cret")))) as group:
         assert not re.search("s3cret", f"{group!r} {group['b']!r} {group.errors['b']} {group.status()}")

@@ -136,7 +136,7 @@ async def test_a_deferred_tool_that_is_not_there_any_more_says_so_and_is_not_cal
         assert isinstance(error, ToolNotFound)
         assert error.server == "a"
         said("a remembered tool was not found", str(error), tools=", ".join(map(repr, TOOLS)))
-        # A tool that nobody has promised may be there without being listed; that is for the server to say.
+        # A tool that was not remembered may exist without being listed; only the server knows.
         assert text_of(unknown.value) == "tool_9"
 
 
@@ -201,7 +201,7 @@ async def test_a_late_server_that_is_given_up_shows_no_tools_any_more(tmp_path: 
             nursery.start_soon(group["a"].stop)
 
 
-async def test_what_was_remembered_serves_while_a_server_is_tried_again(tmp_path: Path) -> None:
+async def test_remembered_tools_stay_shown_while_a_server_is_retried(tmp_path: Path) -> None:
     """S3-12: also a call that was made before the first of several attempts."""
     a = Server(tmp_path)
     await a.run_once()
@@ -273,7 +273,7 @@ async def test_a_server_that_ends_its_group_does_so_as_without_a_gate(tmp_path: 
         await run()
 
 
-async def test_a_required_server_that_fails_takes_those_along_that_were_not_waited_for(tmp_path: Path) -> None:
+async def test_the_failure_of_a_required_server_stops_servers_that_were_not_awaited(tmp_path: Path) -> None:
     a = Server(tmp_path)
     await a.run_once()
     a.hold()

@@ -62,7 +62,7 @@ async def test_servers_begin_to_close_in_reverse_configured_order(
 
 
 async def test_one_server_that_fails_to_stop_keeps_no_other_from_stopping(tmp_path: Path) -> None:
-    """S2-38: one raises at its end, one must be killed, one leaves at once; all end, and the block's result stands."""
+    """S2-38: one raises when it is closed, one must be killed, one exits at once; all end, and the block succeeds."""
     fault, events = Fault(), Events()
     fault.on_exit = RuntimeError("no way out")
     order: list[str] = []
@@ -98,7 +98,7 @@ async def test_one_server_can_be_stopped_while_another_refuses_to() -> None:
     assert stopped == ["polite", "stubborn"]
 
 
-async def test_servers_that_do_not_run_are_no_trouble_at_the_end() -> None:
+async def test_servers_that_do_not_run_do_not_affect_the_end_of_a_group() -> None:
     """S1-16: parked, in back-off, stopped, never started: leaving the group is as if they were not there."""
     events = Events()
     async with open_servers(

@@ -63,7 +63,7 @@ async def test_an_unknown_tool_name_gets_a_hint(said: Said) -> None:
 
 
 async def test_the_failure_of_a_server_removes_only_its_own_tools() -> None:
-    """S3-20: nobody else's tools go."""
+    """S3-20: the tools of other servers stay."""
     async with open_servers(server("a"), server("b", restart=NEVER), server("c")) as group:
         before = group.tools
         await crash(group, "b")
@@ -84,7 +84,7 @@ async def test_tools_stay_listed_and_marked_while_their_server_is_about_to_come_
 
 
 async def test_tools_stay_listed_and_marked_throughout_a_reconnect() -> None:
-    """S3-21: at no event of a reconnect by hand are they missing."""
+    """S3-21: they are present at every event of an explicit reconnect."""
     seen: list[dict[str, bool]] = []
     async with open_servers(server("a"), server("b")) as group:
 
@@ -110,7 +110,7 @@ async def test_a_stopped_server_s_tools_are_gone_until_it_is_started_again() -> 
 
 
 async def test_a_server_that_lists_other_tools_after_a_reconnect_has_those(tmp_path: Path) -> None:
-    """A-20: after a reconnect the list of the old connection is gone, and whoever watches is told the new one."""
+    """A-20: after a reconnect the old list is gone, and an event has the new one."""
     more, events = tmp_path / "more", Events()
     changing = shell("a", f"{unless(more, f'exec {command_with()}')}; exec {command_with('--tools', '2')}")
     async with open_servers(changing, observers=[events]) as group:
@@ -129,7 +129,7 @@ async def test_a_server_that_lists_other_tools_after_a_reconnect_has_those(tmp_p
         assert group.tools.generation > before.generation
 
 
-async def test_a_new_listing_is_told_only_if_it_differs() -> None:
+async def test_a_new_listing_emits_an_event_only_if_it_differs() -> None:
     mine = MCPServer("mine")
     mine.add_tool(lambda: "1", name="one", description="One.")
     events = Events()
@@ -173,7 +173,7 @@ async def test_the_tools_of_a_server_that_connects_for_the_first_time_late_appea
     assert seen == [len(TOOLS)]
 
 
-async def test_what_a_program_does_to_the_tools_that_it_listed_changes_nothing_for_others() -> None:
+async def test_modifying_listed_tools_does_not_affect_others() -> None:
     """S1-22: neither what is shown, nor what calls are checked against."""
     async with open_servers(server("a"), server("b")) as group:
         before = group.tools
@@ -200,7 +200,7 @@ async def test_a_change_while_another_thread_makes_the_snapshot_is_seen(monkeypa
         def slow(*args: Any) -> Listing:
             if not inner:
                 inner.append(0)
-                catalog.shown = everything[:3]  # meanwhile there are more, and somebody has asked for them
+                catalog.shown = everything[:3]  # more tools exist by now, and another task has listed them
                 inner[0] = len(group.tools)
             return Listing(*args)
 

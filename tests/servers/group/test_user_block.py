@@ -1,4 +1,4 @@
-"""What the user's block raises is what comes out, and what happens to calls when it is left."""
+"""Exceptions of the user's block leave unchanged, and calls end when the block is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a group shows of its servers. Against real processes."""
+"""The views of a group, with real processes."""
 
 from __future__ import annotations
 
@@ -58,10 +58,7 @@ async def test_a_server_that_dies_leaves_the_views_at_once() -> None:
 
 
 async def test_every_change_of_state_is_shown_with_its_reason() -> None:
-    """S2-46: whoever watches sees every change of state, with both states and a reason.
-
-    S3-18: a reconnect too.
-    """
+    """S2-46: there is an event for every change of state, with both states and a reason. S3-18: a reconnect too."""
     async with open_servers(server("a", restart=AT_ONCE)) as group, group.watch_events() as events:
         await group.reconnect("a")
         kill(group["a"])
@@ -95,7 +92,7 @@ async def test_observers_given_at_the_door_see_the_first_connect_too() -> None:
     assert [event.old for event in events.of(StateChanged, "a")] == ["pending", "connecting", "ready", "stopping"]
 
 
-async def test_the_state_is_what_the_events_say_and_nothing_beside() -> None:
+async def test_the_state_follows_from_the_events_alone() -> None:
     """S3-05: the state of a server is derived from the life of its actor; at no event do the two differ."""
     differences: list[Event] = []
     folded: ServerState = "pending"
@@ -124,7 +121,7 @@ async def test_the_state_is_what_the_events_say_and_nothing_beside() -> None:
 
 
 async def test_the_status_of_a_server() -> None:
-    """S2-05: state, consecutive failures, tools loaded and last error, beside process and counters."""
+    """S2-05: state, consecutive failures, loaded tools, last error, process and counters."""
     async with open_servers(server("a", restart=LATER, max_in_flight=1)) as group:
         ready = group.status()["a"]
         pid = int(text_of(await group["a"].call_tool("pid")))
@@ -166,7 +163,7 @@ async def test_consecutive_failures_are_counted() -> None:
         assert group.status()["b"].restarts >= 2
 
 
-async def test_what_a_group_shows_cannot_be_changed() -> None:
+async def test_the_views_of_a_group_are_immutable() -> None:
     async with open_servers(server("a"), server("b", "--exit-at-start", "3", restart=LATER)) as group:
         errors: Any = group.errors
         status: Any = group.status()
@@ -205,7 +202,7 @@ async def test_no_secret_is_in_what_is_printed() -> None:
     assert "pr1vate" not in shown
 
 
-async def test_what_a_server_says_about_itself_is_known_once_it_was_connected() -> None:
+async def test_server_info_is_known_once_the_server_was_connected() -> None:
     async with open_servers(
         server("a", "--name", "calculator"), server("b", "--exit-at-start", "3", restart=NEVER)
     ) as group:
@@ -278,7 +275,7 @@ async def test_the_events_of_the_kernel_and_of_the_catalogue_are_in_the_same_str
         assert not [event for event in events.pending() if isinstance(event, ToolsChanged)]
 
 
-async def test_requests_are_events_for_whoever_watches_and_are_not_made_for_nobody(
+async def test_requests_are_events_only_if_an_observer_wants_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[str] = []
@@ -297,7 +294,7 @@ async def test_requests_are_events_for_whoever_watches_and_are_not_made_for_nobo
             assert [type(event).__name__ for event in events.pending()] == ["RequestStarted", "RequestFinished"]
 
 
-async def test_whoever_watches_or_waits_longer_than_the_group_lives_is_told() -> None:
+async def test_watching_and_waiting_end_with_the_group() -> None:
     """The stream of events ends, and a state that cannot come any more is an error."""
     seen: list[str] = []
 
