@@ -50,10 +50,11 @@ def lint(session: nox.Session) -> None:
 
 @nox.session(python=OLDEST)
 def typing(session: nox.Session) -> None:
-    """Check types, and that every public name has them."""
+    """Check types, that every public name has them, and that wrong handlers are refused."""
     session.install("--editable", ".[test,typing]")
     session.run("mypy")
     session.run("pyright", "--verifytypes", "mcp_actors", "--ignoreexternal")
+    session.run("pyright", "--project", "tests/pyright.json")
 
 
 @nox.session(python=PYTHONS)

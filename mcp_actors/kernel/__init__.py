@@ -47,6 +47,7 @@ from .actor import (
     Shutdown as Shutdown,
     StopActor as StopActor,
     Timer as Timer,
+    handles as handles,
 )
 from .mailbox import Call as Call, Message as Message, OverflowPolicy as OverflowPolicy
 from .ref import (
@@ -126,6 +127,7 @@ __all__ = [
     "SupervisorRef",
     "Timer",
     "Unhandled",
+    "handles",
     "open_actor",
     "open_supervisor",
 ]

@@ -12,6 +12,7 @@ from ._actor import (
     StopActor as StopActor,
     check_actor as check_actor,
 )
+from ._handlers import handles as handles
 from ._incarnation import Incarnation as Incarnation
 from ._later import Later as Later
 from ._requests import Requests as Requests
@@ -29,6 +30,7 @@ __all__ = [
     "StopActor",
     "Timer",
     "check_actor",
+    "handles",
     "stop",
     "stop_within",
 ]

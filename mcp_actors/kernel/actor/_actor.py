@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast
 
 from ..._checks import is_seconds, is_whole
 from ..._collapse import without_cancelled
 from .._circles import act_for, serving
 from ..ref import ActorRef, SupervisorRef
-from ._unknown import may_answer_none, unknown
+from ._handlers import handler_for, handlers_of, may_answer_none, no_case, no_handler
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable
 
-    from ..mailbox import Call, Message
+    from ..mailbox import Accepts, Call, Message
     from ..ref import EndReason, Monitor, Record
     from ._later import Later
     from ._own import OwnMessages
@@ -95,7 +94,7 @@ class Defers(Protocol):
         """Take messages again after a `NotSent`."""
 
 
-class Actor(ABC):
+class Actor:
     """Owns a resource and answers messages, one incarnation at a time.
 
     An instance is *one* incarnation: a supervisor makes a new one for every start. Its owner task enters and leaves
@@ -119,8 +118,16 @@ class Actor(ABC):
 
     _incarnation: Life | None = None
     _requests: Defers | None = None
-    _silent: ClassVar[dict[type[Message], bool]]
-    """The messages that this class (not its subclasses) may answer with None, as far as they have been checked."""
+    _handlers: ClassVar[dict[type[Message], str]] = {}
+    """The methods with ``@handles``, by the class of their messages."""
+    _found: ClassVar[dict[type[Message], str]] = {}
+    """The methods that handle messages of this class (not those of its subclasses), as far as they were looked up."""
+    _silent: ClassVar[dict[type[Message], bool]] = {}
+    """The messages that this class may answer with None, as far as they have been checked."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._handlers, cls._found, cls._silent = handlers_of(cls), {}, {}
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -138,20 +145,23 @@ class Actor(ABC):
         """
         yield
 
-    @abstractmethod
     async def handle(self, message: Any) -> Any:
-        """Serve one message. Its result or exception is the answer to a ``call``.
+        """Serve one message. Its result or exception is the answer to a ``call``; a `Later` is one that follows.
 
-        Runs in a task of its own, in the sender's context variables.
+        Runs in a task of its own, in the sender's context variables. By default it calls the method with
+        ``@handles(...)`` for the class of the message, and a message without one is refused when it is sent.
 
-        A message that no case matches is refused with a `TypeError`. It is detected by its result None: the answer to a
-        ``Call[int]`` is never None, and a message that the annotation of ``message`` omits is not handled at all. If
-        the annotation is ``Any``, refuse unknown messages with ``case _: return await super().handle(message)``.
+        A class that overrides it decides by itself. A message that no case of its ``match`` catches is then refused
+        with a `TypeError`. It is detected by its result None: the answer to a ``Call[int]`` is never None, and a
+        message that the annotation of ``message`` omits is not handled at all. If the annotation is ``Any``, refuse
+        unknown messages with ``case _: return await super().handle(message)``.
 
         **Cancellation**: cancelled when its caller leaves, and when the incarnation ends. By then the caller has been
         answered or has left, so a slow clean-up delays no caller, but it keeps the in-flight slot until it is done.
         """
-        raise unknown(self.ref.name, type(self), message)
+        if not self._handlers and type(self).handle is not Actor.handle:
+            raise no_case(self.ref.name, type(self), type(message))
+        return await self._dispatch(message)
 
     def take(self, later: Later[Any]) -> bool:
         """Take a message without a task, if the actor can answer it later. Override it; the default returns False.
@@ -306,15 +316,34 @@ class Actor(ABC):
         elif len(handled) == 1:
             act_for(*handled)
 
+    def _dispatch(self, message: Message) -> Awaitable[Any]:
+        """Call the handler of a message."""
+        kind = type(message)
+        name = self._found.get(kind) or self._find_handler(self.ref.name, kind)
+        return cast("Awaitable[Any]", getattr(self, name)(message))
+
+    @classmethod
+    def _find_handler(cls, actor: str, kind: type[Message]) -> str:
+        """Return the name of the method that handles messages of a class. Raise a `TypeError` if there is none."""
+        name = cls._found.get(kind) or handler_for(cls._handlers, kind)
+        if name is None:
+            raise no_handler(actor, cls, kind)
+        cls._found[kind] = name
+        return name
+
     def _check_handled(self, message: Message) -> None:
-        """Raise a `TypeError` if a message was answered with None and None is not a possible answer."""
+        """Raise a `TypeError` if ``handle`` has answered with None, and None is not a possible answer."""
         cls, kind = type(self), type(message)
-        if "_silent" not in vars(cls):
-            cls._silent = {}
         if kind not in cls._silent:
-            cls._silent[kind] = may_answer_none(cls.handle, kind)
+            cls._silent[kind] = cls.handle is Actor.handle or may_answer_none(cls.handle, kind)
         if not cls._silent[kind]:
-            raise unknown(self.ref.name, cls, message)
+            raise no_case(self.ref.name, cls, kind)
+
+    @property
+    def _accepts(self) -> Accepts | None:
+        """Raises an error for a message without a handler; None if the class does not leave that to its handlers."""
+        cls = type(self)
+        return self._find_handler if cls.handle is Actor.handle and cls.take is Actor.take else None
 
     @property
     def _current(self) -> Life:

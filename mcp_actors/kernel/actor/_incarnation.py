@@ -151,6 +151,7 @@ class Incarnation:
                 actor=name,
             )
         actor._incarnation = self
+        self.record.mailbox.accepts = actor._accepts
         return actor
 
     @trio.lowlevel.enable_ki_protection

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..._errors import ActorError
 from ..mailbox import Envelope
-from ..ref import ActorRef, Monitor
+from ..ref import ActorRef, Down, Monitor
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import trio
 
     from ..mailbox import Message
-    from ..ref import Down, Record
+    from ..ref import Record
 
 PRUNE_AT: Final = 8
 """Envelopes that are remembered before those that were taken are dropped; later twice the queued ones more."""
@@ -104,6 +104,10 @@ class OwnMessages:
         """The name of the actor."""
         return self._record.name
 
+    def check(self, message: object) -> None:
+        """Raise a `TypeError` if the actor does not handle a message, as far as that is known."""
+        self._record.mailbox.check(message)
+
     def begin(self, nursery: trio.Nursery) -> None:
         """Begin, with the nursery of the incarnation, before its actor is made."""
         self._nursery = nursery
@@ -139,6 +143,7 @@ class OwnMessages:
                 "running()",
                 actor=self.name,
             )
+        self._record.mailbox.check_class(Down)
         monitor = OwnMonitor(ref, self)
         if not self.over:
             self.monitors[monitor] = None

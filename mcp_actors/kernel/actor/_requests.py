@@ -48,7 +48,8 @@ class Requests(Taken):
     def __init__(self, incarnation: Life, actor: Actor, nursery: trio.Nursery) -> None:
         super().__init__(incarnation, actor)
         self._record.reentrant = actor.reentrant
-        self._handle = actor.handle
+        # Without its own `handle`, the handler is called directly, which saves a coroutine.
+        self._handle = actor._dispatch if type(actor).handle is Actor.handle else actor.handle
         self._nursery = nursery
         self._idle_slots: list[trio.Nursery] = []
 

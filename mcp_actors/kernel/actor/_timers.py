@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ..._checks import is_number, is_seconds
-from ..mailbox import Message, no_message
+from ..mailbox import Message
 
 if TYPE_CHECKING:
     from ._own import OwnEnvelope, OwnMessages
@@ -105,7 +105,8 @@ class Timers:
 
     def set(self, seconds: float, message: Message, *, repeats: bool) -> Timer:
         """Set a timer. It does nothing if the end of the incarnation was decided."""
-        _check(self.own.name, seconds, message, repeats=repeats)
+        _check(self.own.name, seconds, repeats=repeats)
+        self.own.check(message)
         timer = Timer(self, seconds, message, repeats=repeats)
         if not self.own.over:
             self._push(timer)
@@ -151,7 +152,7 @@ class Timers:
                 self._push(timer)
 
 
-def _check(name: str, seconds: object, message: object, *, repeats: bool) -> None:
+def _check(name: str, seconds: object, *, repeats: bool) -> None:
     """Raise an error if there is no such timer."""
     if repeats and not (is_seconds(seconds) and seconds >= SHORTEST):
         raise ValueError(
@@ -160,5 +161,3 @@ def _check(name: str, seconds: object, message: object, *, repeats: bool) -> Non
         )
     if not repeats and not (is_number(seconds) and 0 <= seconds < math.inf):
         raise ValueError(f"actor {name!r}: after() takes a delay of 0 s or more, not {seconds!r}; give finite seconds")
-    if not isinstance(message, Message):
-        raise TypeError(no_message(name, message))

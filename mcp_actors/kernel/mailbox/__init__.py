@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from ._mailbox import (
     MAILBOX_SIZE as MAILBOX_SIZE,
+    Accepts as Accepts,
     Envelope as Envelope,
     Mailbox as Mailbox,
     OverflowPolicy as OverflowPolicy,
     check_mailbox as check_mailbox,
-    no_message as no_message,
 )
 from ._messages import Call as Call, Message as Message
 from ._reply import Reply as Reply, error as error, value as value
 
 __all__ = [
     "MAILBOX_SIZE",
+    "Accepts",
     "Call",
     "Envelope",
     "Mailbox",
@@ -26,6 +27,5 @@ __all__ = [
     "Reply",
     "check_mailbox",
     "error",
-    "no_message",
     "value",
 ]

@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextvars
 import math
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
 
 import trio
@@ -31,11 +32,14 @@ from ._messages import Message
 from ._reply import Reply, error, value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from .._circles import Awaited, Sender
 
 OverflowPolicy = Literal["wait", "fail"]
+
+Accepts = Callable[[str, type[Message]], object]
+"""Raises a `TypeError`, with the name of the actor, for a class of messages that the actor does not handle."""
 
 MAILBOX_SIZE: Final = 256
 """Default number of queued envelopes: a burst of that many costs well under a megabyte and a few milliseconds."""
@@ -171,6 +175,7 @@ class Mailbox:
         "_queue",
         "_refusal",
         "_taker",
+        "accepts",
         "life",
         "name",
         "policy",
@@ -191,6 +196,7 @@ class Mailbox:
         self._last_number = 0
         self._refusal: Callable[[], ActorError] | None = None
         self.life: Sender | None = None
+        self.accepts: Accepts | None = None
 
     @property
     def queued(self) -> int:
@@ -209,6 +215,17 @@ class Mailbox:
 
     # --- senders ----------------------------------------------------------------------------------------------------
 
+    def check(self, message: object) -> None:
+        """Raise a `TypeError` if this is not a message, or not one that the actor handles, as far as that is known."""
+        if not isinstance(message, Message):
+            raise TypeError(_no_message(self.name, message))
+        self.check_class(type(message))
+
+    def check_class(self, kind: type[Message]) -> None:
+        """Raise a `TypeError` if the actor does not handle messages of a class, as far as that is known."""
+        if self.accepts is not None:
+            self.accepts(self.name, kind)
+
     @trio.lowlevel.enable_ki_protection
     def put(self, envelope: Envelope, *, wait: bool | None = None) -> bool:
         """Give an envelope to an incarnation with a free slot, else put it into a lane.
@@ -224,11 +241,10 @@ class Mailbox:
         Raises:
             ActorStopped: the mailbox is closed.
             MailboxFull: the queue is full, and ``wait`` or the policy does not allow waiting.
-            TypeError: the message is not a `Message`.
+            TypeError: the message is not a `Message`, or the actor has no handler for it.
         """
         self.check_open()
-        if not isinstance(envelope.message, Message):
-            raise TypeError(no_message(self.name, envelope.message))
+        self.check(envelope.message)
         envelope.home = self
         self._last_number = envelope.number = self._last_number + 1
         envelope.context = contextvars.copy_context()
@@ -359,8 +375,7 @@ def check_mailbox(owner: str, size: object, policy: object) -> None:
         raise ValueError(f"{owner}: overflow must be 'wait' or 'fail', not {policy!r}")
 
 
-def no_message(name: str, given: object) -> str:
-    """Return the text of the error for something that is not a message."""
+def _no_message(name: str, given: object) -> str:
     remedy = "send an instance of it" if isinstance(given, type) else "derive its class from Message or Call[...]"
     return f"actor {name!r}: {given!r} is not a message; {remedy}"
 

@@ -1,0 +1,381 @@
+"""Handlers by the class of the message: inherited, overridden, checked; and messages that have none."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar
+
+import pytest
+import trio
+from attrs import frozen
+from trio.testing import wait_all_tasks_blocked as settle
+
+from mcp_actors.kernel import (
+    Actor,
+    Call,
+    ChildSpec,
+    Event,
+    Later,
+    Message,
+    Unhandled,
+    handles,
+    open_actor,
+    open_supervisor,
+)
+
+from ..messages import Said
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+T = TypeVar("T")
+
+
+@frozen
+class Add(Call[int]):
+    number: int
+
+
+@frozen
+class AddTwice(Add):
+    pass
+
+
+@frozen
+class Reset(Message):
+    pass
+
+
+@frozen
+class Name(Call[str | None]):
+    pass
+
+
+@frozen
+class Total(Call[int]):
+    pass
+
+
+class Counter(Actor):
+    def __init__(self) -> None:
+        self.total = 0
+        self.laters: list[Later[int]] = []
+
+    @handles(Add)
+    async def add(self, message: Add) -> int:
+        self.total += message.number
+        return self.total
+
+    @handles(Reset)
+    async def reset(self, message: Reset) -> None:
+        self.total = 0
+
+    @handles(Name)
+    async def name(self, message: Name) -> None:
+        pass
+
+
+class Doubling(Counter):
+    """Has a handler for a subclass, and overrides one by name."""
+
+    @handles(AddTwice)
+    async def add_twice(self, message: AddTwice) -> int:
+        return await self.add(message) + await self.add(message)
+
+    async def reset(self, message: Reset) -> None:
+        self.total = -1
+
+
+class Slow(Counter):
+    """Overrides a handler by its message, answers later, and reuses a name."""
+
+    @handles(Add)
+    async def add_later(self, message: Add) -> int | Later[int]:
+        later = self.defer(message)
+        self.laters.append(later)
+        return later
+
+    @handles(Total)
+    async def name(self, message: Total) -> int:  # type: ignore[override]  # so `Name` has no handler any more
+        return self.total
+
+
+class Mixin:
+    @handles(Total)
+    async def get_total(self, message: Total) -> int:
+        return 100
+
+
+class Mixed(Mixin, Counter):
+    pass
+
+
+async def test_each_message_goes_to_the_handler_of_its_class() -> None:
+    """Or of the nearest base class."""
+    async with open_actor(Counter(), name="counter") as ref:
+        assert await ref.call(Add(2)) == 2
+        assert await ref.call(AddTwice(3)) == 5
+        await ref.tell(Reset())
+        assert await ref.call(Name()) is None
+        assert await ref.call(Add(1)) == 1
+
+
+async def test_subclasses_inherit_and_override_handlers() -> None:
+    async with open_actor(Doubling(), name="doubling") as ref:
+        assert await ref.call(AddTwice(3)) == 3 + 6
+        await ref.tell(Reset())
+        assert await ref.call(Add(1)) == 0
+    async with open_actor(Mixed(), name="mixed") as ref:
+        assert await ref.call(Total()) == 100
+        assert await ref.call(Add(1)) == 1
+
+
+async def test_a_handler_replaced_by_name_or_message_is_gone() -> None:
+    slow = Slow()
+    async with open_actor(slow, name="slow") as ref:
+        pending = ref.send_request(Add(1))
+        await settle()
+        slow.laters[0].reply(9)
+        assert await pending.wait() == 9
+        assert await ref.call(Total()) == 0
+        with pytest.raises(TypeError, match="no handler for Name"):
+            await ref.call(Name())
+
+
+async def test_a_message_without_a_handler_is_refused_where_it_is_sent(said: Said) -> None:
+    """B-37: in the sender's step; nothing is queued, and no failure is an event."""
+    events: list[Event] = []
+    async with open_actor(Counter(), name="counter", observers=[events.append]) as ref:
+        for send in (ref.call, ref.tell):
+            with pytest.raises(TypeError) as caught:
+                await send(Total())
+            said("no handler for a message", str(caught.value))
+        for step in (ref.send_request, ref.tell_nowait):
+            with pytest.raises(TypeError):
+                step(Total())
+        assert ref.statistics().queued == 0
+    assert not [event for event in events if isinstance(event, Unhandled)]
+
+
+async def test_a_message_that_was_sent_before_the_class_was_known_is_refused_when_it_is_taken() -> None:
+    """B-37: before the first start. From then on it is known, also while the actor starts."""
+    ready = trio.Event()
+    events: list[Event] = []
+
+    class Late(Counter):
+        @asynccontextmanager
+        async def running(self) -> AsyncIterator[None]:
+            await ready.wait()
+            yield
+
+    def late() -> Late:
+        supervisor.child("late").tell_nowait(Total())
+        return Late()
+
+    async with (
+        open_supervisor(start_order="parallel", observers=[events.append]) as supervisor,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(supervisor.start_child, ChildSpec("late", late))
+        await settle()
+        with pytest.raises(TypeError):
+            supervisor.child("late").tell_nowait(Total())
+        ready.set()
+        await settle()
+    (unhandled,) = [event for event in events if isinstance(event, Unhandled)]
+    assert "no handler for Total" in str(unhandled.error)
+
+
+async def test_a_timer_and_a_monitor_need_a_handler_too() -> None:
+    """B-37: refused where they are set, and not by a crash when they are due."""
+    counter = Counter()
+    async with open_actor(counter, name="counter"), open_actor(Counter(), name="other") as other:
+        for use in (partial(counter.after, 1), partial(counter.every, 1)):
+            with pytest.raises(TypeError, match="no handler for Total"):
+                use(Total())
+        with pytest.raises(TypeError, match="no handler for Down"):
+            counter.watch(other)
+        counter.after(0, Add(5))
+        await settle()
+        assert counter.total == 5
+
+
+class Taking(Counter):
+    def take(self, later: Later[Any]) -> bool:
+        return isinstance(later.message, Total) and later.reply(7)
+
+
+class Own(Counter):
+    async def handle(self, message: Any) -> Any:
+        return 3 if isinstance(message, Total) else await super().handle(message)
+
+
+@pytest.mark.parametrize(("actor", "answer"), [(Taking, 7), (Own, 3)])
+async def test_a_class_that_decides_by_itself_is_not_checked_at_the_send(actor: type[Counter], answer: int) -> None:
+    """B-37: its other messages are refused when they are taken."""
+
+    @frozen
+    class Other(Call[int]):
+        pass
+
+    async with open_actor(actor(), name="actor") as ref:
+        assert await ref.call(Total()) == answer
+        assert await ref.call(Add(2)) == 2
+        pending = ref.send_request(Other())
+        with pytest.raises(TypeError, match="no handler for Other"):
+            await pending.wait()
+
+
+async def test_none_is_an_answer_of_a_handler_that_has_no_annotations() -> None:
+    """A handler is known to have handled its message, so a result of None is not doubted."""
+
+    class Untyped(Actor):
+        @handles(Total)
+        async def total(self, message):  # type: ignore[no-untyped-def]  # that is the test
+            return None
+
+    async with open_actor(Untyped(), name="untyped") as ref:
+        assert await ref.call(Total()) is None
+
+
+async def test_an_actor_without_any_handler_refuses_all_messages() -> None:
+    async with open_actor(Actor(), name="nothing") as ref:
+        with pytest.raises(TypeError, match="Actor has no handler for Reset"):
+            await ref.tell(Reset())
+
+
+# --- checks when a class is made -------------------------------------------------------------------------------------
+
+
+def make(kind: Any, fn: Any) -> type:
+    """Make a class with this handler for this message."""
+    return type("Made", (Actor,), {"method": handles(kind)(fn)})
+
+
+async def _any(self: Any, message: Any) -> Any: ...
+
+
+def returning(answer: Any, parameter: Any = Any) -> Any:
+    async def method(self: Any, message: Any) -> Any: ...
+
+    method.__annotations__ = {"message": parameter, "return": answer}
+    return method
+
+
+def test_a_handler_is_an_async_function(said: Said) -> None:
+    def method(self: Any, message: Add) -> None: ...
+
+    with pytest.raises(TypeError) as caught:
+        make(Add, method)
+    said("handler without async", str(caught.value))
+    with pytest.raises(TypeError, match=r"Sync\.reset\(\)"):
+
+        class Sync(Counter):
+            def reset(self, message: Reset) -> None:  # type: ignore[override]  # that is the test
+                pass
+
+
+def test_a_message_has_one_handler_in_a_class(said: Said) -> None:
+    with pytest.raises(TypeError) as caught:
+        type("Twice", (Actor,), {"one": handles(Add)(returning(int)), "two": handles(Add)(returning(int))})
+    said("two handlers for a message", str(caught.value))
+
+
+def test_a_method_handles_one_class_of_messages(said: Said) -> None:
+    with pytest.raises(TypeError) as caught:
+        handles(Add)(handles(Total)(_any))
+    said("a handler for two messages", str(caught.value).replace(_any.__qualname__, "method"))
+
+
+@pytest.mark.parametrize("message", [int, Add(1), "Add", None])
+def test_handles_takes_a_class_of_messages(message: Any, said: Said) -> None:
+    with pytest.raises(TypeError) as caught:
+        handles(message)
+    said("@handles without a message", str(caught.value), given=repr(message))
+
+
+def asking(reply: Any) -> type[Call[Any]]:
+    """A class of calls with this reply type."""
+
+    class Asked(Call[reply]):
+        pass
+
+    return Asked
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        (int, str),
+        (int, None),
+        (int, int | None),
+        (int, str | Later[int]),
+        (list[int], tuple[int, ...]),
+        (str | None, int),
+        (int, float),
+        (None, int),
+    ],
+)
+def test_a_result_that_is_no_answer_is_refused(reply: Any, answer: Any) -> None:
+    with pytest.raises(TypeError, match="which is not an answer to Asked"):
+        make(asking(reply), returning(answer))
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        (int, bool),
+        (float, int),
+        (float, bool),
+        (complex, float),
+        (int, int | Later[int]),
+        (int, Later[int]),
+        (int, Later),
+        (int | str, str),
+        (Optional[int], None),  # noqa: UP045 - both forms
+        (None, None),
+        (Sequence[int], list[int]),
+        (T, int),
+        (int, T),
+        (int, Any),
+        (Any, int),
+        ("int", str),
+        (object, int),
+    ],
+)
+def test_a_result_that_may_be_an_answer_is_believed(reply: Any, answer: Any) -> None:
+    make(asking(reply), returning(answer))
+
+
+def test_a_parameter_that_excludes_the_message_is_refused(said: Said) -> None:
+    with pytest.raises(TypeError) as caught:
+        make(Add, returning(int, Total | Reset))
+    said("handler with another parameter", str(caught.value).replace("tests.kernel.test_handlers.", ""))
+    with pytest.raises(TypeError, match="but takes AddTwice"):
+        make(Add, returning(int, AddTwice))
+    for parameter in (Add, Message, Call[int], Add | Total, Any, T):
+        make(Add, returning(int, parameter))
+    make(Reset, returning(int))
+
+
+def test_annotations_that_cannot_be_resolved_are_believed() -> None:
+    class Partly(Actor):
+        @handles(Add)  # type: ignore[arg-type]  # that is the test
+        async def add(self, message: Decimal) -> str:
+            return ""
+
+
+async def test_a_generic_message_has_a_handler() -> None:
+    @frozen
+    class Echo(Call[T], Generic[T]):
+        value: T
+
+    class Echoing(Actor):
+        @handles(Echo)
+        async def echo(self, message: Echo[T]) -> T:
+            return message.value
+
+    async with open_actor(Echoing(), name="echoing") as ref:
+        assert await ref.call(Echo("x")) == "x"
