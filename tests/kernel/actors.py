@@ -68,7 +68,7 @@ class Host(Actor):
     Args:
         start: awaited in ``running()`` before its yield.
         stop: awaited after it.
-        background: run in a nursery of ``running()``, beside it.
+        background: run in a nursery of ``running()``.
         max_in_flight: as in `Actor`.
         shutdown: its ``default_shutdown``.
         seen: where `Put` and `Get` append.
@@ -165,7 +165,7 @@ def raising(exc: BaseException) -> Callable[[], Awaitable[None]]:
 
 
 async def shielded(seconds: float) -> None:
-    """What no cancellation reaches."""
+    """A part that no cancellation reaches."""
     with trio.CancelScope(shield=True):
         await trio.sleep(seconds)
 

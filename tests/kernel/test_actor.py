@@ -1,4 +1,4 @@
-"""What an actor's author sees: its own life, calls to oneself, exceptions nobody waits for, wrong arguments."""
+"""The view of an actor's author: lifetime, calls to itself, exceptions without a caller, wrong arguments."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def test_reentrant_calls_that_would_deadlock_are_refused() -> None:
 
 @pytest.mark.parametrize("handlers", [0, 1, 2])
 async def test_foreign_code_joins_the_handler_only_if_a_single_one_runs(handlers: int, said: Said) -> None:
-    """It runs because of a handler, in a task that the handler did not start. Of two, nobody knows which one."""
+    """It runs because of a handler, in a task that the handler did not start; of two, it is unknown which one."""
     host, gate, refused = Host(max_in_flight=2), Gate(), list[str]()
 
     async def foreign(ref: ActorRef) -> None:
@@ -202,7 +202,7 @@ async def test_an_actor_that_tells_itself_never_waits_for_room() -> None:
     assert host.seen == [1]
 
 
-# --- exceptions nobody waits for --------------------------------------------------------------------------------------
+# --- exceptions without a caller --------------------------------------------------------------------------------------
 
 
 async def test_an_exception_of_a_tell_is_logged_with_its_traceback_and_is_an_event(
@@ -341,7 +341,7 @@ async def test_an_actor_ends_itself_from_any_of_its_tasks(reason: Any) -> None:
     assert [getattr(event, "reason", None) for event in events] == [None, None, reason, None]
 
 
-async def test_failing_with_a_cancellation_is_no_failure() -> None:
+async def test_failing_with_a_cancellation_does_not_count_as_a_failure() -> None:
     """A task that passes on whatever ends it changes nothing by being cancelled."""
 
     async def background(host: Host) -> None:

@@ -250,7 +250,7 @@ def scope_is_cancelled_soon(scope: trio.CancelScope) -> None:
 
 @pytest.mark.parametrize("order", ["handler first", "caller first"])
 async def test_a_caller_that_leaves_as_its_handler_ends_does_not_have_the_next_request_cancelled(order: str) -> None:
-    """K3: the slot is somebody else's by the time the owner looks who has left."""
+    """K3: the slot belongs to another request by the time the owner handles the cancellation."""
     for _ in range(50):
         host, release = Host(), trio.Event()
         async with open_actor(host, name="host") as ref, trio.open_nursery() as nursery:
@@ -282,7 +282,7 @@ async def check_echo(ref: ActorRef) -> None:
 
 
 async def test_a_cancelled_request_ends_alone_and_its_slot_is_replaced() -> None:
-    """K3: requests beside it, and those after it, are not cancelled with it."""
+    """K3: concurrent and later requests are not cancelled with it."""
     gate = Gate()
     async with open_actor(Host(max_in_flight=2), name="host") as ref, trio.open_nursery() as nursery:
         nursery.start_soon(ref.call, Do(gate))

@@ -34,7 +34,7 @@ Fn = Callable[[], Awaitable[Any]]
 
 
 def ask(ref: ActorRef, fn: Fn) -> Fn:
-    """What a handler does that has another actor's handler do something."""
+    """A step of a handler that makes another actor's handler do something."""
     return partial(ref.call, Do(fn))
 
 
@@ -109,7 +109,7 @@ async def test_an_actor_with_another_slot_may_be_called_back(busy: bool) -> None
 
 
 async def test_a_slot_whose_handler_has_not_begun_counts_as_making_progress() -> None:
-    """B-35: whoever has it has not begun yet, and may need nobody."""
+    """B-35: its receiver has not begun yet, and may need no other actor."""
     async with hosts(2, 1) as [p, q]:
 
         async def call_back() -> int:
@@ -130,7 +130,7 @@ async def test_a_control_message_may_call_back() -> None:
 
 
 async def test_the_handler_of_a_tell_may_call_back() -> None:
-    """B-35: nobody waits for what becomes of a tell."""
+    """B-35: no task waits for the outcome of a tell."""
     async with hosts(1, 1) as [p, q]:
         answers: list[int] = []
 
@@ -143,7 +143,7 @@ async def test_the_handler_of_a_tell_may_call_back() -> None:
 
 
 async def test_a_tell_back_to_a_full_mailbox_fails_instead_of_waiting() -> None:
-    """B-35: a tell that nobody could make room for finds the mailbox full, whatever its policy."""
+    """B-35: a tell for which no room can come finds the mailbox full, whatever its policy."""
     async with hosts(1, 1, mailbox_size=1) as [p, q]:
 
         async def tell_back() -> None:
@@ -155,7 +155,7 @@ async def test_a_tell_back_to_a_full_mailbox_fails_instead_of_waiting() -> None:
 
 
 async def test_a_tell_to_a_full_mailbox_waits_while_a_handler_makes_progress() -> None:
-    """B-35: as long as somebody makes it; whoever waits for that counts as waiting."""
+    """B-35: as long as another actor makes room; a task that waits for it counts as waiting."""
     gate = Gate()
     async with hosts(1, 1, mailbox_size=1) as [p, q], trio.open_nursery() as nursery:
         nursery.start_soon(q.call, Do(gate))
@@ -168,7 +168,7 @@ async def test_a_tell_to_a_full_mailbox_waits_while_a_handler_makes_progress() -
 
 
 async def test_a_task_that_outlives_its_handler_may_call_the_busy_actor() -> None:
-    """B-35: once the handler has returned, nobody waits for what it started."""
+    """B-35: once the handler has returned, no task waits for the work that it started."""
     async with hosts(1) as [p], trio.open_nursery() as nursery:
         gate, go, answers = Gate(), trio.Event(), list[int]()
 
@@ -505,7 +505,7 @@ async def test_a_child_that_stops_itself_through_its_supervisor_gets_an_error(by
 
 
 async def test_a_handler_may_stop_the_child_that_waits_for_it() -> None:
-    """B-35: that ends the work, and is waited for by nobody."""
+    """B-35: that ends the work, and no task waits for it."""
     asking = Asking("stop_child", "p")
     specs = ChildSpec("p", Host), ChildSpec("q", Host)
     async with open_supervisor(*specs) as supervisor:

@@ -46,7 +46,7 @@ async def test_several_failures_stay_a_group_without_cancellations() -> None:
     assert collapse(both) is both
 
 
-async def test_the_parts_of_a_group_can_be_told_apart() -> None:
+async def test_the_parts_of_a_group_can_be_distinguished() -> None:
     cancelled, boom, stop = await make_cancelled(), ValueError("boom"), SystemExit(3)
     assert leaves(group(group(boom), cancelled, stop)) == [boom, cancelled, stop]
     assert leaves(None) == []

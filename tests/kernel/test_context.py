@@ -18,7 +18,7 @@ who: ContextVar[str] = ContextVar("who", default="nobody")
 
 
 async def ask_who() -> str:
-    """See what the sender has set, and set something that nobody else may see."""
+    """Read a variable of the sender, and set one that no other task may see."""
     found = who.get()
     who.set("a handler")
     await trio.lowlevel.checkpoint()

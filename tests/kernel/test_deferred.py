@@ -99,7 +99,7 @@ async def test_a_deferred_message_is_answered_after_its_handler() -> None:
 
 
 async def test_without_its_slot_a_deferred_message_holds_up_nothing() -> None:
-    """It stays in flight nevertheless, and is no handler that could make room."""
+    """It stays in flight nevertheless, but it is not a handler that could make room."""
     actor = Deferring()
     async with taking(actor) as calls:
         await calls.send(Defer(1, keep_slot=False), Defer(2, keep_slot=False), Get(3))
@@ -355,7 +355,7 @@ async def test_a_handler_may_forward_a_message_and_a_circle_is_found() -> None:
             await p.call(Do(lambda: calls.ref.call(Defer(2, forward))))
 
 
-async def test_a_deferred_message_without_a_slot_is_no_reason_to_refuse_a_call() -> None:
+async def test_a_call_is_not_refused_because_of_a_deferred_message_without_a_slot() -> None:
     actor = Deferring()
     gate = trio.Event()
     async with open_actor(Host(), name="p") as p, taking(actor) as calls:

@@ -105,7 +105,7 @@ async def test_a_crash_while_the_block_runs_leaves_alone(
 
 
 async def test_a_crash_ends_the_block_at_once_and_not_only_after_the_clean_up(autojump_clock: MockClock) -> None:
-    """K8: nobody works on with an actor that is gone, however long its clean-up takes."""
+    """K8: no task works on with an actor that is gone, however long its clean-up takes."""
 
     async def clean_up(_: Host) -> None:
         await trio.sleep(4)

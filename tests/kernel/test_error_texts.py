@@ -30,7 +30,7 @@ def tree(depth: int, *starts: Boom) -> ChildSpec:
 
 
 async def limit_reached_at(depth: int) -> ActorError:
-    """What leaves the door when the child crashes."""
+    """The exception that leaves the block when the child crashes."""
     with door_raises(RestartLimitReached) as caught:
         async with open_supervisor(tree(depth), max_restarts=0) as ref:
             for level in reversed(range(depth)):
@@ -43,7 +43,7 @@ async def limit_reached_at(depth: int) -> ActorError:
 
 
 async def not_started_at(depth: int) -> ActorError:
-    """What leaves the door when the child does not start."""
+    """The exception that leaves the block when the child does not start."""
     with pytest.raises(ActorStartError) as caught:
         async with open_supervisor(tree(depth, BOOM)):
             pytest.fail("it started")

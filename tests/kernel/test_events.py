@@ -78,7 +78,7 @@ async def test_an_event_can_be_pickled() -> None:
     assert [copy.at for copy in copies] == [event.at for event in events]
 
 
-async def test_requests_are_no_events_while_no_observer_wants_them() -> None:
+async def test_requests_emit_no_events_while_no_observer_wants_them() -> None:
     uninterested = Uninterested()
     async with open_actor(Host(), name="host", observers=[uninterested]) as ref:
         await ref.call(Get(1))
@@ -119,7 +119,7 @@ async def test_an_exception_of_an_observer_is_logged_and_ignored(caplog: pytest.
 
 
 def test_an_observer_may_come_and_go() -> None:
-    """Also while the others are being told."""
+    """Also while the other observers are being called."""
     hub, seen = EventHub(), list[Any]()
 
     def once(one: Event) -> None:

@@ -26,7 +26,7 @@ from .workers import Yard
 
 
 class Strange(BaseException):
-    """Derived from `BaseException` by whoever wants to pass every ``except Exception``."""
+    """Derived from `BaseException` in order to pass every ``except Exception``."""
 
 
 FOREIGN = [asyncio.CancelledError, GeneratorExit, Strange]
@@ -57,7 +57,7 @@ async def test_a_foreign_exception_in_a_handler_crashes_only_that_incarnation(
 
 @pytest.mark.parametrize("kind", FOREIGN)
 async def test_a_foreign_exception_in_running_crashes_only_that_incarnation(kind: type[BaseException]) -> None:
-    """B-34: from a task beside it, from its start at a restart, and from its end."""
+    """B-34: from a task of its own, from its start at a restart, and from its end."""
     die = trio.Event()
     errors: list[BaseException] = []
 

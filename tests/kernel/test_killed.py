@@ -16,7 +16,7 @@ from .workers import Yard, crash, nest, shielded
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[object, ...]]:
-    """Who was killed after how many seconds, by the warnings, each of which says what to do."""
+    """The killed actors and the seconds before that, by the warnings, each of which has a remedy."""
     found = [record for record in caplog.records if "was killed" in record.getMessage()]
     assert all(record.levelno == logging.WARNING and "raise its shutdown" in record.getMessage() for record in found)
     return [record.args for record in found if isinstance(record.args, tuple)]
@@ -47,7 +47,7 @@ async def test_an_unsupervised_actor_that_does_not_stop_in_time_is_reported_as_k
     assert logged(caplog) == [("host", 3)]
 
 
-async def test_a_kill_that_was_asked_for_is_no_warning(
+async def test_a_requested_kill_is_not_logged_as_a_warning(
     caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
     """B-38: the event tells it all the same."""

@@ -39,7 +39,7 @@ def then(*fns: Fn) -> Fn:
     return run
 
 
-# --- tasks that a handler has started in a nursery of somebody else ---------------------------------------------------
+# --- tasks that a handler has started in the nursery of another task --------------------------------------------------
 
 
 async def test_a_task_in_an_outer_nursery_may_call_the_actor_whose_handler_started_it() -> None:

@@ -224,7 +224,7 @@ async def test_tell_nowait_never_waits_whatever_the_policy() -> None:
 
 
 async def test_closing_answers_all_senders_and_reports_dropped_tells() -> None:
-    """K1: callers and tellers that wait are refused; a tell that nobody waits for is a `DeadLetter`."""
+    """K1: waiting callers and tellers are refused; a tell without a waiting task is a `DeadLetter`."""
     gate, host, refused = Gate(), Host(), []
     events: list[Event] = []
 

@@ -476,7 +476,7 @@ async def test_a_report_that_is_queued_does_not_reach_the_next_incarnation() -> 
         assert [watcher.seen for watcher in watchers] == [[], []]
 
 
-async def test_an_actor_that_ends_watches_nobody_any_more() -> None:
+async def test_an_actor_that_ends_watches_no_actor_any_more() -> None:
     monitors: list[Monitor] = []
     yard = Yard()
     async with open_supervisor(yard.spec("a")) as supervisor:

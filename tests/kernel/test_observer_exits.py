@@ -72,7 +72,7 @@ async def test_an_observer_that_exits_while_a_child_stops_leaves_no_sibling_runn
 async def test_an_observer_that_exits_while_the_block_runs_cancels_it(
     kind: type[Event], error: BaseException, autojump_clock: MockClock
 ) -> None:
-    """B-31: in whatever step it was told: of a crash, of a stop, of a restart."""
+    """B-31: in each step in which an observer is called: at a crash, a stop, a restart."""
     yard = Yard()
     armed: list[Observer] = []
 
@@ -106,7 +106,7 @@ async def test_an_exit_at_a_failed_start_is_raised_instead_of_the_failure() -> N
 
 
 async def test_an_observer_that_exits_does_not_hide_the_event_from_others() -> None:
-    """B-31: who observes beside it sees the whole story."""
+    """B-31: another observer sees all events."""
     events: list[Event] = []
     with leaving(SystemExit):
         async with open_actor(Host(), name="host", observers=[exits_on(Started, "host", SystemExit()), events.append]):

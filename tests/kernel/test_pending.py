@@ -1,4 +1,4 @@
-"""Calls that are sent first and awaited later, and that somebody else may end."""
+"""Calls that are sent first and awaited later, and that another task may end."""
 
 from __future__ import annotations
 

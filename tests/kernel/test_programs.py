@@ -48,7 +48,7 @@ class Work(Call[int]):
 
 @frozen
 class Run:
-    """What happened."""
+    """The recorded events."""
 
     sent: list[int] = field(factory=list)
     outcomes: list[tuple[int, str]] = field(factory=list)
@@ -131,7 +131,7 @@ async def play(program: list[dict[str, Any]], max_in_flight: int, size: int) -> 
                 await trio.sleep(step["then"])
             await trio.sleep(100)
             if ref.state == "stopped":
-                # Whoever still waits for a restart does so by his own will; the end of the tree answers him.
+                # A task that still waits for a restart does so on purpose; the end of the tree answers it.
                 nursery.start_soon(supervisor.stop_child, "child")
     return run
 

@@ -105,7 +105,7 @@ async def gate_later(gate: Gate) -> None:
 
 
 async def test_a_message_that_was_handed_over_is_not_served_again() -> None:
-    """K4: its caller is told that its effect is unknown, also when a restart follows a normal end."""
+    """K4: its caller's error says that its effect is unknown, also when a restart follows a normal end."""
     gate, host_calls = Gate(), 0
     async with open_child(lambda: Host(max_in_flight=2)) as supervisor, trio.open_nursery() as nursery:
         ref = supervisor.child("child")

@@ -238,7 +238,7 @@ async def test_an_actor_may_give_up_its_start(deed: str, row: str, said: Said) -
     assert isinstance(caught.value.__cause__, Boom) == (deed == "fail")
 
 
-async def test_ignoring_the_start_of_a_child_is_no_failure() -> None:
+async def test_ignoring_the_start_of_a_child_does_not_count_as_a_failure() -> None:
     async def start(_: Host) -> None:
         async with trio.open_nursery():
             raise IgnoreStart

@@ -250,7 +250,7 @@ async def test_a_parked_child_is_failed_and_its_queue_is_answered_and_its_siblin
         except ActorStopped as exc:
             outcomes.append(str(exc))
 
-    # The second start lasts until somebody waits.
+    # The second start lasts until a task waits.
     waiting = trio.Event()
 
     async def fail_then() -> None:
@@ -302,7 +302,7 @@ async def test_restart_child_revives_a_parked_child_with_the_same_ref_and_a_fres
 
 
 async def test_restart_child_of_a_stopped_child_leaves_the_budget_as_it_is() -> None:
-    """OTP's supervisor does not count what is done by hand, nor does it forget for it."""
+    """OTP's supervisor neither counts explicit restarts nor resets its count for them."""
     yard = Yard()
     async with open_supervisor(yard.spec("a"), window=math.inf, on_limit="park") as supervisor:
         a = supervisor.child("a")

@@ -130,7 +130,7 @@ async def test_messages_for_a_child_survive_the_restart_of_its_supervisor(autoju
 async def test_messages_for_the_child_that_reached_the_limit_survive_the_restart_of_its_supervisor(
     autojump_clock: MockClock,
 ) -> None:
-    """K2, K4: it comes back by itself, with its supervisor, so nobody is told that it does not."""
+    """K2, K4: it comes back by itself, with its supervisor, so no caller gets an error that it does not."""
     yard = Yard()
     answers: list[int] = []
 

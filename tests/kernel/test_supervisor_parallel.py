@@ -1,4 +1,4 @@
-"""B-33: with ``start_order="parallel"`` a child that takes long to start, or never does, delays nobody else."""
+"""B-33: with ``start_order="parallel"`` a child that takes long to start, or never does, delays no other child."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ open_parallel = partial(open_supervisor, start_order="parallel", max_restarts=9,
 
 
 class Outcomes(list[tuple[str, float]]):
-    """What became of changes, and when."""
+    """The outcomes of changes, and their times."""
 
     async def of(self, id: str, change: Awaitable[ActorRef]) -> None:
         try:
@@ -59,7 +59,7 @@ def dying(*lives: float) -> ChildSpec:
     return ChildSpec("d", lambda: Host(background=die))
 
 
-# --- nobody waits for another child -----------------------------------------------------------------------------------
+# --- children do not wait for each other -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("order", "seconds"), [("sequential", 10), ("parallel", 1)])
@@ -77,7 +77,7 @@ async def test_ten_children_that_take_a_second_to_start_take_one_together(
 
 
 @pytest.mark.parametrize("hangs", ["start", "restart"])
-async def test_a_child_that_never_starts_delays_nobody_else(autojump_clock: MockClock, hangs: str) -> None:
+async def test_a_child_that_never_starts_delays_no_other_child(autojump_clock: MockClock, hangs: str) -> None:
     """B-33: neither the restart of a sibling nor any change of the child table."""
     yard, outcomes = Yard(), Outcomes()
     async with (
@@ -103,7 +103,7 @@ async def test_a_child_that_never_starts_delays_nobody_else(autojump_clock: Mock
     assert outcomes == ([("x ActorStartError", 0)] if hangs == "start" else [])
 
 
-async def test_a_child_that_takes_long_to_stop_delays_nobody_else(autojump_clock: MockClock) -> None:
+async def test_a_child_that_takes_long_to_stop_delays_no_other_child(autojump_clock: MockClock) -> None:
     """B-33."""
     yard = Yard()
     async with open_parallel(yard.spec("a"), yard.spec("x", stop=4.0)) as supervisor, trio.open_nursery() as nursery:
@@ -117,7 +117,7 @@ async def test_a_child_that_takes_long_to_stop_delays_nobody_else(autojump_clock
         assert await states(supervisor) == ["running", "stopped"]
 
 
-async def test_a_nested_supervisor_that_never_starts_delays_nobody_else(autojump_clock: MockClock) -> None:
+async def test_a_nested_supervisor_that_never_starts_delays_no_other_child(autojump_clock: MockClock) -> None:
     """B-33: and it is stopped with what it had started."""
     yard, outcomes = Yard(), Outcomes()
     nested = nest("n", yard.spec("g"), yard.spec("h", math.inf), start_order="parallel")
@@ -281,7 +281,7 @@ async def test_a_failed_child_restarts_siblings_of_its_group_that_are_still_star
 async def test_rest_for_one_does_not_restart_earlier_children_that_are_still_starting(
     autojump_clock: MockClock,
 ) -> None:
-    """B-33: those before it are independent of it, and start beside it."""
+    """B-33: those before it are independent of it, and start concurrently."""
     yard = Yard()
     async with open_parallel(
         yard.spec("a", None, 5.0), yard.spec("b"), strategy="rest_for_one", observers=[yard.events.append]
@@ -295,7 +295,7 @@ async def test_rest_for_one_does_not_restart_earlier_children_that_are_still_sta
 
 
 async def test_a_new_child_that_is_still_starting_is_restarted_with_its_group(autojump_clock: MockClock) -> None:
-    """B-33: its start is not the failure of anybody, so whoever asked for it gets the reference."""
+    """B-33: its start does not count as a failure, so the caller gets the reference."""
     yard, outcomes = Yard(), Outcomes()
     async with (
         open_parallel(yard.spec("a"), strategy="one_for_all") as supervisor,

@@ -1,4 +1,4 @@
-"""Whatever is done to a supervisor, in whatever order, what it promises holds.
+"""The promises of a supervisor hold, whatever is done in whatever order.
 
 The programs are drawn at random. See `run_programs`.
 """
@@ -47,7 +47,7 @@ IDS = ["p1", "p2", "p3", "t1", "t2", "m1", "m2"]
 
 @frozen
 class Act:
-    """One thing that is done to the supervisor, by somebody who leaves after ``patience`` seconds."""
+    """One act on the supervisor, by a task that leaves after ``patience`` seconds."""
 
     verb: str
     id: str
@@ -79,7 +79,7 @@ STOP_DEEDS: st.SearchStrategy[Deed] = st.sampled_from(
     [None, None, 0.5, 2.0, math.inf, Boom("stop"), partial(shielded, 30)]
 ).map(fresh)
 LATER_DEEDS: st.SearchStrategy[Deed] = st.one_of(START_DEEDS, st.just(math.inf))
-"""What starts do for whose end nobody has to wait: all but the first of a child that the program begins with."""
+"""The acts of starts that no task awaits: all but the first of a child that the program begins with."""
 
 VERBS = ["crash", "crash", "crash", "hopeless", "finish", "call", "call", "hang"]
 VERBS += ["stop_child", "keep_mailbox", "restart_child", "delete_child", "start_child", "sleep", "which_children"]
@@ -259,7 +259,7 @@ class Run:
         self.outcomes.append(outcome)
 
     def ended_for_good(self, id: str) -> bool:
-        """Whether there is a reason not to serve what was sent to a child; to be stopped with a group is none."""
+        """Return True if there is a reason not to serve messages to a child; a stop with its group does not count."""
         if (
             id in self.told_to_stop
             or id in self.failed

@@ -275,7 +275,7 @@ async def test_a_refused_message_waits_in_its_old_place_and_nothing_overtakes_it
         assert (pipe.numbers, counts(calls.ref)) == ([0, 1], (2, 3))
         pipe.room = 9
         pipe.taken[0].reply(0)
-        assert pipe.numbers == [0, 1]  # a slot that is free again is none
+        assert pipe.numbers == [0, 1]  # a slot that is free again does not count
         pipe.take_again()
         assert pipe.numbers == [0, 1, 2, 3]
         pipe.take_again()
@@ -555,7 +555,7 @@ async def test_the_end_answers_all_that_were_taken_in_one_step() -> None:
 
 
 async def test_a_resource_that_dies_answers_all_that_were_taken() -> None:
-    """Nobody has called `fail`: the owner finds it out, and still calls `on_cancel`."""
+    """`fail` was not called: the owner notices that, and still calls `on_cancel`."""
     cancelled: list[Later[int]] = []
     broken = trio.Event()
 
@@ -697,7 +697,7 @@ async def test_a_circle_through_a_message_taken_from_the_queue_is_refused() -> N
 
 
 async def test_a_call_that_waits_for_a_taken_message_is_not_refused() -> None:
-    """Another task settles it; nobody knows when."""
+    """Another task settles it, at an unknown time."""
     q = Taker(max_in_flight=1)
     async with open_actor(Host(), name="p") as p, taking(q) as calls, trio.open_nursery() as nursery:
         await calls.send(Ask(1))
@@ -709,7 +709,7 @@ async def test_a_call_that_waits_for_a_taken_message_is_not_refused() -> None:
 
 
 async def test_a_task_that_take_starts_can_join_its_message() -> None:
-    """What the task calls then counts as called by the message, so a deadlock is found."""
+    """Calls of the task then count as calls of the message, so a deadlock is found."""
     q = Taker(max_in_flight=5)
     failures: list[Exception] = []
 

@@ -365,7 +365,7 @@ async def test_timers_end_with_the_incarnation(autojump_clock: MockClock) -> Non
 
 
 async def test_a_queued_message_of_a_timer_does_not_reach_the_next_incarnation(autojump_clock: MockClock) -> None:
-    """And it is no dead letter; what others have sent keeps its order, and gets the room that it has left."""
+    """It does not become a dead letter; other messages keep their order and get the room that it leaves."""
     seen: list[Any] = []
     hosts: list[Host] = []
     events: list[Event] = []

@@ -106,7 +106,7 @@ async def test_a_call_that_no_case_matches_is_refused(message: Call[Any]) -> Non
 async def test_a_tell_that_no_case_matches_is_logged_and_an_event(
     message: Message, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """B-37: as any failure of which nobody hears."""
+    """B-37: as any failure without a caller."""
     events: list[Event] = []
     async with open_actor(Counter(), name="counter", observers=[events.append]) as ref:
         await ref.tell(message)
@@ -176,7 +176,7 @@ async def refuses(ref: ActorRef, message: Call[Any]) -> bool:
 
 
 async def test_none_is_refused_where_the_reply_type_rules_it_out() -> None:
-    """B-37: and believed where that cannot be told."""
+    """B-37: and believed where that cannot be checked."""
     async with open_actor(Nothing(), name="nothing") as ref:
         assert [reply for reply in NONE if await refuses(ref, asking(reply)())] == []
         assert [reply for reply in NEVER_NONE if not await refuses(ref, asking(reply)())] == []

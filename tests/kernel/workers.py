@@ -1,4 +1,4 @@
-"""Children for the tests of the supervisor: they do what they are told and write down what happens to them."""
+"""Children for the tests of the supervisor, which act on request and record what happens to them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Yard:
         return ChildSpec(id, lambda: Worker(self, id, next(deeds, None), stop), **options)
 
     def take_log(self) -> list[str]:
-        """What was written down since the last time."""
+        """The records since the last call."""
         log, self.log = self.log, []
         return log
 
@@ -174,7 +174,7 @@ async def states(supervisor: SupervisorRef) -> list[ActorState]:
 
 
 async def shielded(seconds: float) -> None:
-    """What no kill reaches."""
+    """A part that no kill reaches."""
     with trio.CancelScope(shield=True):
         await trio.sleep(seconds)
 

@@ -386,7 +386,7 @@ class Worker(Actor):
             self.stop("normal" if last_words[-1] == "normal" else "shutdown")
 
     async def handle(self, message: object) -> None:
-        """Nobody sends it anything."""
+        """Receive no message."""
         raise NotImplementedError
 
 
@@ -442,7 +442,7 @@ class Blocker(Actor):
         raise RuntimeError("does not start")
 
     async def handle(self, message: object) -> None:
-        """Nobody sends it anything."""
+        """Receive no message."""
         raise NotImplementedError
 
 
