@@ -318,7 +318,7 @@ def asking(reply: Any) -> type[Call[Any]]:
         (None, int),
     ],
 )
-def test_a_result_that_is_no_answer_is_refused(reply: Any, answer: Any) -> None:
+def test_a_result_that_is_not_an_answer_is_refused(reply: Any, answer: Any) -> None:
     with pytest.raises(TypeError, match="which is not an answer to Asked"):
         make(asking(reply), returning(answer))
 

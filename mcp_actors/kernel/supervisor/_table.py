@@ -17,7 +17,7 @@ The state of a child has two independent parts::
 Any two of them may come together. A member of a group is *live and due* until it is its turn to stop, *stopping and
 due* until it has, then only *due*, and *live* again when the group is started. Neither live nor due, it is *idle*.
 
-A child is in one group at most, and whoever starts a group starts the members that still point to it. So a group whose
+A child is in one group at most, and starting a group starts the members that still point to it. So a group whose
 members have gone elsewhere does nothing, however late its alarm goes off.
 """
 
