@@ -62,6 +62,7 @@ from .ref import (
     PendingCall as PendingCall,
     RestartType as RestartType,
     SupervisorRef as SupervisorRef,
+    TreeNode as TreeNode,
 )
 from .supervisor import (
     AutoShutdown as AutoShutdown,
@@ -126,6 +127,7 @@ __all__ = [
     "Supervisor",
     "SupervisorRef",
     "Timer",
+    "TreeNode",
     "Unhandled",
     "handles",
     "open_actor",

@@ -336,6 +336,46 @@ class TestSignals:
             assert watching.wait(PATIENCE) == 143
 
 
+class TestGraph:
+    def test_the_tree_of_actors_is_drawn(self, tmp_path: Path, run: Run) -> None:
+        write(tmp_path, {"a": scripted(), "missing": {"command": "no-such-program"}})
+        done = run("graph")
+        assert done.stdout.splitlines() == [
+            "servers/                 running",
+            "├─ a:supervisor/         running",
+            "│  ├─ a:deadlines        running",
+            "│  └─ a                  running",
+            "├─ missing:supervisor/   running",
+            "│  ├─ missing:deadlines  running",
+            "│  └─ missing            failed    last error: server 'missing': command 'no-such-program' not found; "
+            "install it or set an absolute path",
+            "└─ servers:lifecycle     running",
+        ]
+        assert done.returncode == 1
+        assert done.stderr.startswith("error: server 'missing': command 'no-such-program' not found")
+
+    def test_json_is_the_nested_tree(self, tmp_path: Path, run: Run) -> None:
+        write(tmp_path, {"a": scripted(), "b": scripted()})
+        done = run("graph", "a", "--json")
+        assert (done.returncode, done.stderr) == (0, "")
+        tree = json.loads(done.stdout)
+        assert [child["id"] for child in tree["children"]] == ["a:supervisor", "servers:lifecycle"]
+        actor = tree["children"][0]["children"][1]
+        assert actor == {
+            "id": "a",
+            "path": "servers/a:supervisor/a",
+            "kind": "worker",
+            "state": "running",
+            "incarnation": actor["incarnation"],
+            "queued": 0,
+            "in_flight": 0,
+            "oldest_wait": None,
+            "restarts": 0,
+            "last_error": None,
+            "children": [],
+        }
+
+
 class TestMisuse:
     @pytest.mark.parametrize(
         "words", [["--help"], ["--version"], ["call", "--help"], ["chek"], ["call", "a"], ["check", "--every", "3"]]

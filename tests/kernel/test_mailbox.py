@@ -54,7 +54,7 @@ def put_all(mailbox: Mailbox, *messages: Put) -> None:
         mailbox.put(Envelope(message, is_call=False))
 
 
-def test_an_envelope_goes_to_a_free_slot_or_waits() -> None:
+async def test_an_envelope_goes_to_a_free_slot_or_waits() -> None:
     mailbox, taker = Mailbox("box"), Taker(2)
     mailbox.attach(taker)
     put_all(mailbox, *map(Put, range(5)))
@@ -64,7 +64,7 @@ def test_an_envelope_goes_to_a_free_slot_or_waits() -> None:
     assert (taker.items, mailbox.queued) == ([0, 1, 2, 3], 1)
 
 
-def test_control_overtakes_and_needs_no_slot() -> None:
+async def test_control_overtakes_and_needs_no_slot() -> None:
     mailbox, taker = Mailbox("box"), Taker(0)
     put_all(mailbox, Put(1), PutNow(2), Put(3), PutNow(4))
     mailbox.attach(taker)
@@ -73,7 +73,7 @@ def test_control_overtakes_and_needs_no_slot() -> None:
 
 
 @pytest.mark.parametrize("kind", [Put, PutNow])
-def test_an_envelope_that_is_put_back_returns_to_its_old_place(kind: type[Put]) -> None:
+async def test_an_envelope_that_is_put_back_returns_to_its_old_place(kind: type[Put]) -> None:
     """K4: in front of what came later, in whatever order it is put back."""
     mailbox, dying, heir = Mailbox("box"), Taker(3), Taker(100)
     mailbox.attach(dying)
@@ -86,7 +86,7 @@ def test_an_envelope_that_is_put_back_returns_to_its_old_place(kind: type[Put]) 
     assert heir.items == list(range(6))
 
 
-def test_a_closed_mailbox_refuses_until_it_is_reopened() -> None:
+async def test_a_closed_mailbox_refuses_until_it_is_reopened() -> None:
     """K1: everybody is answered, also who is put back later; each gets an exception object of its own."""
     mailbox, taker = Mailbox("box"), Taker(1)
     mailbox.attach(taker)

@@ -160,6 +160,7 @@ class AsyncioSupervisorRef(AsyncioActorRef):
         """Start a child that does not run, like `mcp_actors.kernel.SupervisorRef.restart_child`."""
         return view_of(self._bridge, await self._bridge.call(self, lambda: self._target.restart_child(id)))
 
+    tree: Final = step_view(SupervisorRef.tree)
     stop_child: Final = async_view(SupervisorRef.stop_child)
     delete_child: Final = async_view(SupervisorRef.delete_child)
     which_children: Final = async_view(SupervisorRef.which_children)
@@ -298,6 +299,7 @@ class AsyncioServerGroup(View[ServerGroup], Mapping[str, AsyncioServerRef]):
         return permitted(self.tools, {name: self[name].config.tools for name in self}, context)
 
     status: Final = sync_view(ServerGroup.status)
+    tree: Final = step_view(ServerGroup.tree)
     find_tool: Final = sync_view(ServerGroup.find_tool)
     call_tool: Final = request_view(ServerGroup.call_tool, ServerGroup.send_tool_call, callbacks=("progress",))
     reconnect: Final = async_view(ServerGroup.reconnect)

@@ -117,10 +117,30 @@ async def watch(*servers: str, config: ConfigFile = None, json: AsJson = False, 
     return await watch_servers(servers, config, Output(as_json=json), every=every)
 
 
+async def graph(*servers: str, config: ConfigFile = None, json: AsJson = False) -> int:
+    """Connect to all servers, and draw the actors behind them as a tree.
+
+    Each line is an actor with its state, its restarts and its last error. Names of supervisors end in a slash.
+
+    Args:
+        servers: Servers to connect. Default: all that are enabled.
+        config: The configuration file.
+        json: Print JSON.
+
+    Returns:
+        0 if all servers are ready, 1 otherwise.
+    """
+    with exit_on_interrupt():
+        from ._graph import draw_graph
+
+    return await draw_graph(servers, config, Output(as_json=json))
+
+
 EXAMPLES: Final[Mapping[Callable[..., Any], str]] = {
     check: "mcp-actors check --config ~/.cursor/mcp.json",
     tools: "mcp-actors tools time --json",
     call: "mcp-actors call time get_current_time timezone=Europe/Paris",
     watch: "mcp-actors watch",
+    graph: "mcp-actors graph time",
 }
 """Every command, and an example of it for the help."""

@@ -21,6 +21,7 @@ import contextvars
 import math
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
 
 import trio
@@ -189,9 +190,10 @@ class Mailbox:
         self.name: str = name
         self.size: int = size
         self.policy: OverflowPolicy = policy
-        self._control: OrderedDict[Envelope, None] = OrderedDict()
-        self._queue: OrderedDict[Envelope, None] = OrderedDict()
-        self._entrance: OrderedDict[Envelope, None] = OrderedDict()
+        # Each with the Trio time since which it waits. An envelope that finds a free slot needs no look at the clock.
+        self._control: OrderedDict[Envelope, float] = OrderedDict()
+        self._queue: OrderedDict[Envelope, float] = OrderedDict()
+        self._entrance: OrderedDict[Envelope, float] = OrderedDict()
         self._taker: Taker | None = None
         self._last_number = 0
         self._refusal: Callable[[], ActorError] | None = None
@@ -202,6 +204,11 @@ class Mailbox:
     def queued(self) -> int:
         """The number of envelopes in all lanes."""
         return len(self._control) + len(self._queue) + len(self._entrance)
+
+    @property
+    def queued_since(self) -> float | None:
+        """The Trio time since which the longest waiting envelope waits; None if none does."""
+        return min(chain(self._control.values(), self._queue.values(), self._entrance.values()), default=None)
 
     def is_worked_off(self, sender: Sender) -> bool:
         """Return True if a handler other than the sender has a slot and waits for nothing: a cheap first check."""
@@ -261,7 +268,7 @@ class Mailbox:
         if full and not (self.policy == "wait" if wait is None else wait):
             raise self.full()
         envelope.holder = self
-        (self._entrance if full else self._queue)[envelope] = None
+        (self._entrance if full else self._queue)[envelope] = trio.current_time()
         return not full
 
     def full(self) -> MailboxFull:
@@ -277,7 +284,7 @@ class Mailbox:
             self._taker.take(envelope, here=True)
         else:
             envelope.holder = self
-            self._control[envelope] = None
+            self._control[envelope] = trio.current_time()
 
     @trio.lowlevel.enable_ki_protection
     def forget(self, envelope: Envelope) -> None:
@@ -321,10 +328,10 @@ class Mailbox:
             return False
         # Of several that return, any may be the first: they were taken in order, but their tasks ran in any order.
         lane = self._control if envelope.message.control else self._queue
-        lane[envelope] = None
-        in_order = sorted(lane, key=_arrival)
+        lane[envelope] = trio.current_time()
+        in_order = sorted(lane.items(), key=_arrival)
         lane.clear()
-        lane.update(dict.fromkeys(in_order))
+        lane.update(in_order)
         return True
 
     # --- the end ----------------------------------------------------------------------------------------------------
@@ -361,8 +368,8 @@ class Mailbox:
 
     def _move_up(self) -> None:
         while self._entrance and len(self._queue) < self.size:
-            envelope, _ = self._entrance.popitem(last=False)
-            self._queue[envelope] = None
+            envelope, since = self._entrance.popitem(last=False)
+            self._queue[envelope] = since
             if not envelope.is_call:
                 envelope.settle(value(None))
 
@@ -380,5 +387,5 @@ def _no_message(name: str, given: object) -> str:
     return f"actor {name!r}: {given!r} is not a message; {remedy}"
 
 
-def _arrival(envelope: Envelope) -> int:
-    return envelope.number
+def _arrival(queued: tuple[Envelope, float]) -> int:
+    return queued[0].number

@@ -40,6 +40,7 @@ from ._supervisor_ref import (
     WhichChildren as WhichChildren,
     ref_to as ref_to,
 )
+from ._tree import TreeNode as TreeNode
 
 __all__ = [
     "CUT_SHORT",
@@ -65,6 +66,7 @@ __all__ = [
     "StartChild",
     "StopChild",
     "SupervisorRef",
+    "TreeNode",
     "WhichChildren",
     "failure_of",
     "failure_text",

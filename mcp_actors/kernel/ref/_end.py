@@ -7,7 +7,11 @@ from typing import Final, Literal
 from attrs import field, frozen
 
 from ..._collapse import EXITS, caused_by
-from ..._errors import ActorCrashed, ActorError, ActorStartError, ActorStopped, RestartLimitReached
+from ..._errors import ActorCrashed, ActorError, ActorStartError, ActorStopped, McpActorsError, RestartLimitReached
+from ..._plain_text import plain_text
+
+SUMMARY: Final = 200
+"""Characters of the summary of a failure: two lines of a terminal."""
 
 EndReason = Literal["normal", "shutdown", "crashed", "ignored"]
 
@@ -42,6 +46,15 @@ def failure_text(failure: BaseException | None) -> str:
     every level of a tree, and so double its length each time.
     """
     return str(failure) if isinstance(failure, ActorError) else repr(failure)
+
+
+def failure_summary(failure: BaseException) -> str:
+    """Return the text of a failure as one short line, to be kept."""
+    try:
+        text = str(failure) if isinstance(failure, McpActorsError) else repr(failure)
+        return plain_text(text, limit=SUMMARY)
+    except Exception:  # foreign code
+        return type(failure).__name__
 
 
 CUT_SHORT: Final = End("shutdown")

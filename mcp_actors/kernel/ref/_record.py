@@ -10,7 +10,7 @@ from attrs import frozen
 
 from ..._collapse import EXITS
 from .._events import DeadLetter, Stopped
-from ._end import stopped
+from ._end import failure_summary, stopped
 
 if TYPE_CHECKING:
     from .._events import Event, EventHub
@@ -83,6 +83,8 @@ class Record:
         in_flight: the envelopes that are being handled; empty between incarnations.
         children: for a supervisor, the records of its children by id, which outlive its incarnations too.
         parent: the record of its supervisor; None for the actor that a block has opened.
+        restarts: how often its supervisor has started it again after a failure, its own or another one of its group.
+        last_error: the text of the last failure; not the exception, whose traceback would keep frames alive.
         runs: True from the start of an incarnation until it has released everything.
     """
 
@@ -96,10 +98,12 @@ class Record:
         "in_flight",
         "incarnation",
         "killed",
+        "last_error",
         "mailbox",
         "name",
         "parent",
         "reentrant",
+        "restarts",
         "runs",
         "state",
     )
@@ -116,6 +120,8 @@ class Record:
         self.in_flight: set[Envelope] = set()
         self.children: dict[str, Record] | None = None
         self.parent: Record | None = parent
+        self.restarts: int = 0
+        self.last_error: str | None = None
         self.runs: bool = False
         self._thread = get_ident()
         self._watchers: dict[Watcher, None] = {}
@@ -167,6 +173,8 @@ class Record:
     def end_run(self, end: End, *, comes_back: bool) -> None:
         """Report to all watchers that an incarnation has ended and released everything."""
         self.runs = False
+        if end.error is not None:
+            self.last_error = failure_summary(end.error)
         reason: DownReason = "killed" if self.killed and not end.crashed else end.reason
         # The supervisor may have decided already, if the end was overdue.
         comes_back = comes_back and end.reason != "ignored" and self.state in ("starting", "backoff")

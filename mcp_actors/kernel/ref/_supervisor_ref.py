@@ -13,7 +13,9 @@ from ..._errors import ChildError
 from .._events import EVENT_BUFFER
 from ..mailbox import Call
 from ._child_info import ChildInfo, ChildrenCount
+from ._record import elsewhere
 from ._ref import ActorRef
+from ._tree import tree_of
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from .._events import EventStream
     from ._child_info import Spec as ChildSpec  # what it always is
     from ._record import Record
+    from ._tree import TreeNode
 
 __all__ = ["SupervisorRef"]
 
@@ -146,6 +149,18 @@ class SupervisorRef(ActorRef):
         for id in way:
             supervisor = supervisor.child(id, SupervisorRef)
         return supervisor.child(last, kind)
+
+    def tree(self) -> TreeNode:
+        """Return this supervisor and all actors below it as they are now; ``print(supervisor.tree())`` draws them.
+
+        Synchronous; no message is sent, so it also works while an actor is busy, hangs or has stopped.
+
+        Raises:
+            RuntimeError: as for `call`.
+        """
+        if not self._record.lives_here:
+            raise elsewhere(self.name)
+        return tree_of(self._record)
 
     async def start_child(self, spec: ChildSpec) -> ActorRef:
         """Add a child at the end of the table and start it.

@@ -137,6 +137,8 @@ class Children(ABC):
         """Begin a start attempt. The caller must ensure that a task waits for its `outcome`."""
         # Only the failure of a first start can be an error instead of a reason for the next attempt.
         retried = child.group is not None or not self._policy.strict
+        if child.group is not None and child.record.incarnation:
+            child.record.restarts += 1
         child.group = None
         child.record.gave_up = False
         child.record.mailbox.reopen()

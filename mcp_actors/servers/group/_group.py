@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ...catalog import CatalogTool
     from ...config import ToolContext
-    from ...kernel import EventHub, EventStream
+    from ...kernel import EventHub, EventStream, TreeNode
     from ..record import ServerRecord, ServerState, ServerStatus
     from ..ref import PendingRequest
 
@@ -69,6 +69,7 @@ class ServerGroup(Mapping[str, ServerRef]):
         self._records = records
         self._not_loaded = {name: error for name, error in failed.items() if name not in records}
         self._hub = hub
+        self._supervisor = supervisor
         self._lifecycle = supervisor.child(LIFECYCLE)
         self._supervised = {name: _supervised(record, supervisor) for name, record in records.items()}
         self._refs = {name: ServerRef(server, self._lifecycle) for name, server in self._supervised.items()}
@@ -137,6 +138,14 @@ class ServerGroup(Mapping[str, ServerRef]):
     def status(self) -> Mapping[str, ServerStatus]:
         """Return a snapshot of every server, by name."""
         return MappingProxyType({name: ref.statistics() for name, ref in self._refs.items()})
+
+    def tree(self) -> TreeNode:
+        """Return the tree of the actors behind the servers, as it is now; ``print(servers.tree())`` draws it.
+
+        Raises:
+            RuntimeError: the caller is in another thread.
+        """
+        return self._supervisor.tree()
 
     # --- tools ------------------------------------------------------------------------------------------------------
 
