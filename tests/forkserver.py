@@ -6,6 +6,7 @@ with it. It is neither a child of the tests nor anything they have open, so test
 
 A fork has its own standard streams, environment, folder, session and signals, and it ends as an interpreter does. What
 it cannot show is the import itself, so tests of imports, and the one of the README's demo, start interpreters.
+Where a shell or a program starts Python, `interpreter` is what it starts: a process that has its program run in a fork.
 ``COLD=1`` makes all tests do so, as on systems without ``pidfd_open``.
 """
 
@@ -13,26 +14,25 @@ from __future__ import annotations
 
 import gc
 import importlib
-import io
+import marshal
 import os
 import pickle
 import runpy
 import secrets
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Final, Literal, Self, TypeAlias
-
-from attrs import frozen
+from typing import IO, Any, Final, NamedTuple, Self, TypeAlias
 
 import mcp_actors
 
@@ -47,15 +47,28 @@ LONGEST: Final = 2**20
 """Bytes that a request, most of which is the environment, may have."""
 
 
-@frozen(kw_only=True)
-class Request:
-    """A program to run: its arguments are those of an interpreter, its files are sent along with it."""
+class Request(NamedTuple):
+    """A program to run. The files of its standard streams are sent along with it.
 
-    arguments: tuple[str, ...]
+    Attributes:
+        arguments: those of an interpreter.
+        folder: the current one.
+        environment: all of it.
+        new_session: whether it leads one.
+        prepare: a pickled function to call first, or nothing.
+        executable: the interpreter that it believes to run in.
+        streams: the standard streams that are open.
+        ignored: the signals that it is started to ignore.
+    """
+
+    arguments: Sequence[str]
     folder: str
     environment: Mapping[str, str]
     new_session: bool
-    prepare: Callable[[], None] | None
+    prepare: bytes
+    executable: str
+    streams: Sequence[int]
+    ignored: Sequence[int]
 
 
 class Forked:
@@ -114,13 +127,14 @@ def start_python(
     env: Mapping[str, str] | None = None,
     start_new_session: bool = False,
     preexec_fn: Callable[[], None] | None = None,
+    executable: str = sys.executable,
     cold: bool = False,
 ) -> Program:
     """Start a program as ``python *arguments`` does, with open files as its standard streams.
 
     The arguments may begin with ``-W error``; then comes a file, ``-m MODULE`` or ``-c CODE``, and what the program
-    gets. There is nothing to read without `stdin`. `preexec_fn` must be one that can be pickled. A new interpreter is
-    started if the program is to be `cold`.
+    gets. There is nothing to read without `stdin`. `preexec_fn` must be one that can be pickled. `executable` is what
+    the program finds as `sys.executable`. A new interpreter is started if the program is to be `cold`.
     """
     environment = dict(os.environ if env is None else env)
     words = tuple(map(str, arguments))
@@ -135,28 +149,28 @@ def start_python(
             start_new_session=start_new_session,
             preexec_fn=preexec_fn,
         )
-    request = Request(
-        arguments=words, folder=str(cwd), environment=environment, new_session=start_new_session, prepare=preexec_fn
-    )
+    prepare = b"" if preexec_fn is None else pickle.dumps(preexec_fn)
+    request: Any = Request(words, str(cwd), environment, start_new_session, prepare, executable, (0, 1, 2), ())
     server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         server.connect(_address())
         with open(os.devnull) as nothing:
             files = (nothing if stdin is None else stdin, stdout, stderr)
             numbers = [file if isinstance(file, int) else file.fileno() for file in files]
-            socket.send_fds(server, [pickle.dumps(request)], numbers)
+            socket.send_fds(server, [marshal.dumps(tuple(request))], numbers)
         return Forked(server, int(server.recv(16)))
     except BaseException:
         server.close()
         raise
 
 
-def run_python(
-    *arguments: str | Path, cwd: Path, timeout: float, env: Mapping[str, str] | None = None, cold: bool = False
-) -> subprocess.CompletedProcess[str]:
-    """Run a program as ``python *arguments`` does, without input; return its exit code and what it has written."""
+def run_python(*arguments: str | Path, cwd: Path, timeout: float, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program as ``python *arguments`` does, without input; return its exit code and what it has written.
+
+    `options` are those of `start_python`.
+    """
     with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
-        with start_python(*arguments, cwd=cwd, env=env, stdout=stdout, stderr=stderr, cold=cold) as program:
+        with start_python(*arguments, cwd=cwd, stdout=stdout, stderr=stderr, **options) as program:
             try:
                 code = program.wait(timeout)
             finally:
@@ -182,6 +196,29 @@ def serve_python(*arguments: str | Path) -> Iterator[tuple[Program, int]]:
                 program.kill()
 
 
+def interpreter() -> str:
+    """Return an executable file that runs Python programs as `sys.executable` does, each in a fork.
+
+    What starts it gets a child that passes signals on and ends as the program does. With flags that only an interpreter
+    understands, the child is one. Beside it are the servers that pip has installed, which run in forks, too.
+    """
+    return sys.executable if COLD else str(_folder(_address()) / "python")
+
+
+def _folder(address: str) -> Path:
+    """Return the folder of the interpreter that asks at an abstract address, which begins with a null."""
+    return Path(tempfile.gettempdir()) / address[1:]
+
+
+SCRIPT: Final = """\
+#!{python} -SE
+import sys
+sys.path.append({folder!r})
+from forked_python import main
+main({address!r})
+"""
+
+
 @cache
 def _address() -> str:
     """Start the process that forks, and return the abstract address where it listens."""
@@ -201,39 +238,52 @@ class Server:
 
     def __init__(self, address: str, owner: int) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._listener.bind(f"\0{address}")
+        self._listener.bind(address)
         self._listener.listen()
+        self._address = address
         self._owner = os.pidfd_open(owner)
         self._forks: dict[int, tuple[int, socket.socket]] = {}
+        self._clients: dict[socket.socket, int] = {}
 
     def serve(self) -> Request:
         """Serve until the tests have ended. This returns in every fork, and only there, with what is to be run."""
         while True:
-            ready, _, _ = select.select([self._listener.fileno(), self._owner, *self._forks], [], [])
+            sources: list[Any] = [self._listener, self._owner, *self._forks, *self._clients]
+            ready, _, _ = select.select(sources, [], [])
             if self._owner in ready:
+                shutil.rmtree(_folder(self._address))
                 os._exit(0)
+            for gone in self._clients.keys() & ready:  # they send nothing more
+                os.kill(self._clients.pop(gone), signal.SIGKILL)
             for ended in self._forks.keys() & ready:
                 self._reap(ended)
-            if self._listener.fileno() in ready and (request := self._fork()) is not None:
+            if self._listener in ready and (request := self._fork()) is not None:
                 return request
 
     def _fork(self) -> Request | None:
         client, _ = self._listener.accept()
         message, files, _, _ = socket.recv_fds(client, LONGEST, 3)
+        if not message:
+            client.close()
+            return None
         if (pid := os.fork()) == 0:
-            for number, file in enumerate(files):
+            request = Request(*marshal.loads(message))
+            os.closerange(0, 3)
+            for number, file in zip(request.streams, files, strict=True):
                 os.dup2(file, number)
             self._close(client, *files)
-            request: Request = pickle.loads(message)
             return request
         for file in files:
             os.close(file)
         self._forks[os.pidfd_open(pid)] = pid, client
-        client.send(b"%d" % pid)
+        self._clients[client] = pid
+        with suppress(OSError):  # the client has gone
+            client.send(b"%d" % pid)
         return None
 
     def _reap(self, ended: int) -> None:
         pid, client = self._forks.pop(ended)
+        self._clients.pop(client, None)
         os.close(ended)
         _, status = os.waitpid(pid, 0)
         with client, suppress(OSError):  # the client has gone
@@ -254,34 +304,65 @@ def become(request: Request) -> None:
     os.environ.update(request.environment)
     if request.new_session:
         os.setsid()
-    if request.prepare is not None:
-        request.prepare()
-    sys.stdin = _stream(0, "r", sys.stdin.errors)
-    sys.stdout = _stream(1, "w", sys.stdout.errors)
-    sys.stderr = _stream(2, "w", sys.stderr.errors)
-    sys.stderr.reconfigure(line_buffering=True)
-    words = list(request.arguments)
-    while words[0] == "-W":
-        warnings.simplefilter(words[1])  # type: ignore[arg-type]  # it is a text here
-        del words[:2]
-    if words[0] == "-m":
-        sys.path[0], sys.argv = request.folder, words[1:]
-        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-    elif words[0] == "-c":
-        sys.path[0], sys.argv = "", ["-c", *words[2:]]
-        exec(words[1], vars(sys.modules["__main__"]))
+    for number in request.ignored:
+        signal.signal(number, signal.SIG_IGN)
+    if request.prepare:
+        pickle.loads(request.prepare)()
+    sys.executable = request.executable
+    encoding, _, errors = request.environment.get("PYTHONIOENCODING", "").partition(":")
+    errors = errors or ("strict" if encoding else sys.stdout.errors or "")
+    stream = partial(_stream, request.streams, encoding or sys.stdout.encoding)
+    sys.stdin, sys.stdout, sys.stderr = stream(0, errors), stream(1, errors), stream(2, "backslashreplace")
+    sys.path[1:1] = filter(None, request.environment.get("PYTHONPATH", "").split(os.pathsep))
+    _run([*request.arguments])
+
+
+def _stream(streams: Sequence[int], encoding: str, number: int, errors: str) -> Any:
+    """Open a standard stream as an interpreter does, for which one that is closed is None."""
+    if number not in streams:
+        return None
+    mode, buffering = "w" if number else "r", 1 if number == 2 else -1
+    return open(number, mode, buffering, encoding=encoding, errors=errors, newline="\n", closefd=False)
+
+
+def _run(words: list[str]) -> None:
+    """Run what the words of a command line ask for."""
+    while (flag := words[0][:2]) in {"-W", "-u"}:
+        if flag == "-u":
+            sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]  # `_stream` has opened it
+        else:
+            warnings.simplefilter(words[0][2:] or words.pop(1))  # type: ignore[arg-type]  # it is a text here
+        del words[0]
+    if flag == "-m":
+        module = words[0][2:] or words.pop(1)
+        sys.path[0], sys.argv = os.getcwd(), [module, *words[1:]]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    elif flag == "-c":
+        code = words[0][2:] or words.pop(1)
+        sys.path[0], sys.argv = "", ["-c", *words[1:]]
+        exec(code, vars(sys.modules["__main__"]))
     else:
         sys.path[0], sys.argv = str(Path(words[0]).resolve().parent), words
         runpy.run_path(words[0], run_name="__main__")
 
 
-def _stream(number: int, mode: Literal["r", "w"], errors: str | None) -> io.TextIOWrapper:
-    return open(number, mode, encoding=sys.stdout.encoding, errors=errors, newline="\n", closefd=False)
+def write_scripts(folder: Path, address: str) -> None:
+    """Write the interpreter, and the servers that pip has installed as scripts for it."""
+    python = SCRIPT.format(python=sys.executable, folder=str(Path(__file__).parent), address=address)
+    scripts = {"python": python}
+    for path in Path(sys.executable).parent.glob("mcp-server-*"):
+        scripts[path.name] = f"#!{folder / 'python'}\n{path.read_text()}"
+    folder.mkdir()
+    for name, text in scripts.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o700)
 
 
 def main(address: str, owner: str) -> None:
     """Listen, import, and let the tests go on; then fork."""
+    address = f"\0{address}"
     server = Server(address, int(owner))
+    write_scripts(_folder(address), address)
     for name in mcp_actors.__all__:
         getattr(mcp_actors, name)
     for name in IMPORTED:

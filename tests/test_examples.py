@@ -19,7 +19,7 @@ from typing import Final
 
 import pytest
 
-from .forkserver import run_python
+from .forkserver import interpreter, run_python
 from .source import EXAMPLES, parse, python_files
 
 SCRIPTS: Final = Path(sys.executable).parent
@@ -33,6 +33,9 @@ NOT_SINCE: Final = {"trio_program_with_asyncio_agents.py": (3, 14)}
 
 BROKEN: Final = {"pages/tutorial_naive.py"}
 """Shows what goes wrong, so Python has something to complain of at its end."""
+
+STOPPING: Final = {"pages/tutorial_dying_server.py"}
+"""Stop their server by SIGSTOP, which a process that stands in for an interpreter cannot pass on."""
 
 OPTIONAL: Final = re.compile(
     r"^from (agents|anthropic|langchain|langchain_core|pydantic_ai)\b|\b(mcp-server-\w+)", re.MULTILINE
@@ -69,10 +72,13 @@ def missing(source: str) -> str | None:
     return None
 
 
-def readers_environment(home: Path) -> dict[str, str]:
-    """Return the environment of a reader who has just installed everything: an empty home and no credentials."""
+def readers_environment(home: Path, python: str) -> dict[str, str]:
+    """Return the environment of a reader who has just installed everything: an empty home and no credentials.
+
+    Servers that are Python programs run in this interpreter.
+    """
     variables = {name: value for name, value in os.environ.items() if name != "DOCS_TOKEN"}
-    path = os.pathsep.join([str(SCRIPTS), variables["PATH"]])
+    path = os.pathsep.join([str(Path(python).parent), str(SCRIPTS), variables["PATH"]])
     return {**variables, "HOME": str(home), "XDG_CACHE_HOME": str(home), "PATH": path}
 
 
@@ -99,8 +105,13 @@ def test_an_example_prints_what_its_docstring_says(path: str, tmp_path: Path) ->
         pytest.skip(lacking)
     expected = expected_output(ast.get_docstring(parse(EXAMPLES / path)))
     assert expected is not None, f"{path}: the docstring does not end with a block 'Prints::'"
+    python = sys.executable if path in STOPPING else interpreter()
     finished = run_python(
-        *("-W", "error", EXAMPLES / path), cwd=tmp_path, env=readers_environment(tmp_path), timeout=TIMEOUT
+        *("-W", "error", EXAMPLES / path),
+        cwd=tmp_path,
+        env=readers_environment(tmp_path, python),
+        executable=python,
+        timeout=TIMEOUT,
     )
     assert finished.returncode == 0, finished.stderr
     assert agrees(finished.stdout, expected), finished.stdout

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from .forkserver import COLD, run_python, start_python
+from .forkserver import COLD, interpreter, run_python, start_python
 
 PATIENCE = 60.0
 
@@ -28,27 +32,110 @@ PROGRAMS = {
 MAIN = "import sys; print(__name__, sys.modules['__main__'].__name__, sys.argv, sys.path[0])"
 
 
-def run_both_ways(*arguments: str | Path, folder: Path) -> list[subprocess.CompletedProcess[str]]:
-    """Run a program in a new interpreter, and in a fork."""
-    environment = {**os.environ, "HERE": "é"}
+forked = pytest.mark.skipif(COLD, reason="there are no forks here")
+
+
+def run_all_ways(*arguments: str | Path, folder: Path, **variables: str) -> list[subprocess.CompletedProcess[str]]:
+    """Run a program in a new interpreter, in a fork, and as shells do."""
+    environment = {**os.environ, "HERE": "é", **variables}
+    flags = ("-W", "error")
     return [
-        run_python("-W", "error", *arguments, cwd=folder, env=environment, timeout=PATIENCE, cold=cold)
-        for cold in (True, False)
+        *(
+            run_python(*flags, *arguments, cwd=folder, env=environment, timeout=PATIENCE, cold=cold)
+            for cold in (True, False)
+        ),
+        subprocess.run(
+            [interpreter(), *flags, *map(str, arguments)],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        ),
     ]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_does_the_same_in_a_fork_as_in_a_new_interpreter(program: str, tmp_path: Path) -> None:
-    cold, forked = run_both_ways("-c", PROGRAMS[program], folder=tmp_path)
-    assert (forked.returncode, forked.stdout) == (cold.returncode, cold.stdout)
-    assert forked.stderr.splitlines()[-1:] == cold.stderr.splitlines()[-1:]
+    cold, *others = run_all_ways("-c", PROGRAMS[program], folder=tmp_path)
+    for forked in others:
+        assert (forked.returncode, forked.stdout) == (cold.returncode, cold.stdout)
+        assert forked.stderr.splitlines()[-1:] == cold.stderr.splitlines()[-1:]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "ascii:replace"])
+def test_its_streams_have_the_encoding_that_the_environment_asks_for(encoding: str, tmp_path: Path) -> None:
+    code = f"{PROGRAMS['streams']}; print('é', file=sys.stderr)"
+    cold, *others = run_all_ways("-c", code, folder=tmp_path, PYTHONIOENCODING=encoding)
+    assert [(each.stdout, each.stderr) for each in others] == [(cold.stdout, cold.stderr)] * 2
 
 
 @pytest.mark.parametrize("arguments", [("-c", MAIN), ("-m", "a_program"), ("a_program.py",)], ids=["-c", "-m", "file"])
 def test_it_is_the_main_module_there_too(arguments: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "a_program.py").write_text(MAIN)
-    cold, forked = run_both_ways(*arguments, "word", folder=tmp_path)
-    assert forked.stdout == cold.stdout
+    cold, *others = run_all_ways(*arguments, "word", folder=tmp_path)
+    assert [each.stdout for each in others] == [cold.stdout] * 2
+
+
+def test_it_imports_from_the_folders_that_the_environment_names(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "a_module.py").write_text("print('imported')")
+    for each in run_all_ways("-c", "import a_module", folder=tmp_path, PYTHONPATH="elsewhere"):
+        assert each.stdout == "imported\n"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_a_shell_has_closed_is_none(closed: str, tmp_path: Path) -> None:
+    code = "import sys; print(sys.stdin is None, sys.stdout is None, sys.stderr is None, file=open('out', 'w'))"
+    (tmp_path / "program.py").write_text(code)
+    found = []
+    for python in (sys.executable, interpreter()):
+        subprocess.run(["sh", "-c", f"{python} program.py {closed}"], cwd=tmp_path, check=True, timeout=PATIENCE)
+        found.append((tmp_path / "out").read_text())
+    assert found[0] == found[1]
+
+
+@contextmanager
+def program_of_a_shell(code: str, before: str = "") -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Let a shell become a program; yield it and the first line of its output."""
+    shell = f"{before} exec {interpreter()} -c '{code}'"
+    with subprocess.Popen(["sh", "-c", shell], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as program:
+        assert program.stdout is not None
+        try:
+            yield program, program.stdout.readline()
+        finally:
+            program.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("ignored", [False, True], ids=["heard", "ignored"])
+def test_signals_are_passed_on_to_a_fork_unless_they_are_ignored(number: signal.Signals, ignored: bool) -> None:
+    code = f"import signal; print(signal.getsignal({number:d}) == signal.SIG_IGN, flush=True); signal.pause()"
+    with program_of_a_shell(code, f'trap "" {number:d};' if ignored else "") as (program, said):
+        assert said == f"{ignored}\n"
+        program.send_signal(number)
+        ends = number if not ignored else signal.SIGINT if number == signal.SIGTERM else signal.SIGTERM
+        program.send_signal(ends)
+        assert program.wait(PATIENCE) == -ends
+
+
+def test_a_fork_ends_with_the_process_that_stands_in_for_it() -> None:
+    code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    with program_of_a_shell(code) as (program, said):
+        assert int(said) != program.pid or COLD
+        program.kill()
+        assert program.stdout is not None
+        assert program.stdout.read() == ""  # the last process that had it open is gone
+
+
+@forked
+def test_a_fork_finds_the_interpreter_that_was_started(tmp_path: Path) -> None:
+    code = "import os, sys; print(sys.executable, 'mcp' in sys.modules)"
+    run = [
+        subprocess.run([interpreter(), *flags, "-c", code], capture_output=True, text=True) for flags in ([], ["-S"])
+    ]
+    assert [each.stdout for each in run] == [f"{interpreter()} True\n", f"{sys.executable} False\n"]
 
 
 def test_a_fork_is_killed_if_it_takes_too_long(tmp_path: Path) -> None:
@@ -56,7 +143,7 @@ def test_a_fork_is_killed_if_it_takes_too_long(tmp_path: Path) -> None:
         run_python("-c", "import time; time.sleep(600)", cwd=tmp_path, timeout=0.1)
 
 
-@pytest.mark.skipif(COLD, reason="there are no forks here")
+@forked
 def test_a_fork_starts_with_the_sdk_and_leads_the_session_that_was_asked_for(tmp_path: Path) -> None:
     code = "import os, sys; print('mcp' in sys.modules, os.getsid(0) == os.getpid())"
     with (tmp_path / "out").open("w") as out:

@@ -21,7 +21,7 @@ import pytest
 
 from mcp_actors import ConnectFailed, load_config, open_servers
 
-from .forkserver import start_python
+from .forkserver import interpreter, start_python
 from .source import EXAMPLES, FENCE, PACKAGE, PAGES, ROOT, Block, blocks, parse, project, python_files
 from .test_examples import SCRIPTS, TIMEOUT, agrees, examples, missing, readers_environment
 
@@ -143,7 +143,8 @@ def test_what_is_typed_in_a_terminal_shows_what_the_page_says(block: Block, tmp_
     for command in re.findall(r"^\$ (.*)$", block.text, re.MULTILINE):
         script, *words = shlex.split(command)
         with (tmp_path / "shown").open("w+") as file:
-            run = partial(start_python, cwd=tmp_path, env=readers_environment(tmp_path), stdout=file, stderr=file)
+            environment = readers_environment(tmp_path, interpreter())
+            run = partial(start_python, cwd=tmp_path, env=environment, stdout=file, stderr=file)
             with run(SCRIPTS / script, *words) as program:
                 program.wait(TIMEOUT)
             file.seek(0)

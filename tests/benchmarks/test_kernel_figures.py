@@ -10,8 +10,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from mcp_actors.kernel import open_actor
+
 from . import depth, hops, lifecycle, memory, ticks
-from .actors import Ask
+from .actors import Ask, Relay
 from .figures import Figure
 
 
@@ -48,6 +50,11 @@ async def test_every_peer_handles_every_message(name: str, monkeypatch: pytest.M
 def test_a_ratio_compares_an_actor_with_each_peer() -> None:
     figures = hops.against("a call", {"an actor": [4.0, 6.0, 8.0], "pykka": [8.0, 3.0, 4.0]}, 2)
     assert figures == [Figure("a call", 3e6, "µs"), Figure("a call, to pykka", 2.0, "")]
+
+
+async def test_a_message_that_is_taken_without_a_task_is_answered_by_another() -> None:
+    async with open_actor(Relay(), name="relay") as relay:
+        assert await relay.call(Ask(7)) == 7
 
 
 async def test_a_full_mailbox_is_worked_off() -> None:

@@ -11,7 +11,6 @@ import select
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import Iterator
@@ -20,11 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from ..forkserver import Program, run_python, start_python
+from ..forkserver import Program, interpreter, run_python, start_python
 from ..servers.scripted_server import command
 
 COMMAND: Final = ("-m", "mcp_actors")
-PROGRAM: Final = (sys.executable, *COMMAND)
 PATIENCE: Final = 90.0
 """Seconds for what takes one or two: it is for a machine that is busy with other things."""
 
@@ -32,6 +30,11 @@ NAMED: Final = "using .mcp.json\n"
 """What stderr begins with where the configuration was found. It has tests of its own, and is left out for others."""
 
 _ESCAPE: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def program() -> tuple[str, ...]:
+    """Return the words of the command for shells and for other programs."""
+    return interpreter(), *COMMAND
 
 
 def scripted(*flags: str, **settings: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import pytest
 from ..messages import Said
 from ..servers.scripted_server import command
 from .conftest import Run
-from .terminal import PATIENCE, PROGRAM, is_running, piped, scripted, wait_for_text, write
+from .terminal import PATIENCE, is_running, piped, program, scripted, wait_for_text, write
 
 pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
 
@@ -218,7 +218,7 @@ class TestCall:
     ) -> None:
         write(tmp_path, {"a": scripted()})
         monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-        done = piped(tmp_path, "call", "a", "echo", "text=é", cold=True)
+        done = piped(tmp_path, "call", "a", "echo", "text=é")
         assert (done.returncode, done.stdout, done.stderr) == (0, "\\xe9\n", "")
 
     def test_arguments_may_be_json_and_so_may_the_result(self, tmp_path: Path, run: Run) -> None:
@@ -280,7 +280,7 @@ class TestWatch:
     def test_it_prints_a_line_of_json_for_each_change_until_it_is_interrupted(self, tmp_path: Path, run: Run) -> None:
         write(tmp_path, {"a": scripted()})
         with subprocess.Popen(
-            [*PROGRAM, "watch", "--json", *FILE],
+            [*program(), "watch", "--json", *FILE],
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -300,7 +300,7 @@ class TestSignals:
         pids, log = tmp_path / "pids", tmp_path / "log"
         write(tmp_path, {"a": scripted("--pid-file", str(pids), "--log-file", str(log), "--ignore-eof")})
         with subprocess.Popen(
-            [*PROGRAM, "call", "a", "mute", *FILE],
+            [*program(), "call", "a", "mute", *FILE],
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -325,7 +325,7 @@ class TestSignals:
 
     def test_a_signal_that_is_ignored_stays_so(self, tmp_path: Path) -> None:
         write(tmp_path, {"a": scripted()})
-        shell = f"trap '' HUP; exec {' '.join(PROGRAM)} watch --json"
+        shell = f"trap '' HUP; exec {' '.join(program())} watch --json"
         with subprocess.Popen(["sh", "-c", shell], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as watching:
             assert watching.stdout is not None
             changes = [json.loads(watching.stdout.readline()) for _ in range(2)]
@@ -467,7 +467,7 @@ class TestMisuse:
     @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
     def test_a_stream_may_be_closed(self, tmp_path: Path, closed: str) -> None:
         write(tmp_path, {"a": scripted()})
-        shell = f"exec {' '.join(PROGRAM)} check {' '.join(FILE)} {closed}"
+        shell = f"exec {' '.join(program())} check {' '.join(FILE)} {closed}"
         done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
         assert (done.returncode, done.stderr) == (0, "")
         assert ("a  ready" in done.stdout) is (">&-" not in closed or closed == "2>&-")
@@ -475,14 +475,14 @@ class TestMisuse:
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is full")
     def test_output_that_cannot_be_written_is_an_error(self, tmp_path: Path, said: Said) -> None:
         write(tmp_path, {"a": scripted()})
-        shell = f"exec {' '.join(PROGRAM)} tools {' '.join(FILE)} > /dev/full"
+        shell = f"exec {' '.join(program())} tools {' '.join(FILE)} > /dev/full"
         done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 1
         said("output cannot be written", done.stderr)
 
     def test_a_reader_that_ends_early_causes_no_error(self, tmp_path: Path, run: Run) -> None:
         write(tmp_path, {"a": scripted("--tools", "900")})
-        shell = f"{' '.join((*PROGRAM, 'tools', *FILE))} | head -n 1"
+        shell = f"{' '.join((*program(), 'tools', *FILE))} | head -n 1"
         done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
         assert done.stdout.startswith("a ")
         assert done.stderr == ""

@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from ..forkserver import interpreter
 from ..messages import Said
 from ..test_main_job import needs_real_servers
 from .terminal import PATIENCE, piped
@@ -31,7 +32,7 @@ FILE: Final = """{
 
 @needs_real_servers
 def test_two_commands_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+    monkeypatch.setenv("PATH", str(Path(interpreter()).parent), prepend=":")
     (tmp_path / ".mcp.json").write_text(FILE)
     begin = time.monotonic()
     checked = piped(tmp_path, "check")
