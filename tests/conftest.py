@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import gc
 import signal
-from collections.abc import Generator, Iterator
+import sys
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -15,9 +16,11 @@ from typing import Final
 import hypothesis
 import pytest
 
+from .forkserver import interpreter
 from .leftovers import Snapshot
 from .messages import WRITE, Said, check, table_for
 from .node.packages import NodeMissing, fetch, node
+from .source import ROOT
 from .summary import Summary
 
 # How long an example takes depends on the machine. What must not take long says so in its test.
@@ -93,6 +96,23 @@ def npm_packages() -> None:
         fetch()
     except NodeMissing:
         pytest.skip("the npm packages are missing; tests/node/test_packages.py says what to do")
+
+
+@pytest.fixture
+def programs_in_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the Python programs that a test starts by `sys.executable` in forks."""
+    monkeypatch.setattr(sys, "executable", interpreter())
+
+
+@pytest.fixture
+def run_pytest(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, programs_in_forks: None
+) -> Callable[..., pytest.RunResult]:
+    """Run pytest in a fork, with the plugins that its arguments name; it can import this project."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    pytester: pytest.Pytester = request.getfixturevalue("pytester")
+    return pytester.runpytest_subprocess
 
 
 @pytest.fixture

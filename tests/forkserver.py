@@ -329,7 +329,7 @@ def _run(words: list[str]) -> None:
     """Run what the words of a command line ask for."""
     while (flag := words[0][:2]) in {"-W", "-u"}:
         if flag == "-u":
-            sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]  # `_stream` has opened it
+            sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]  # its class is that of a file
         else:
             warnings.simplefilter(words[0][2:] or words.pop(1))  # type: ignore[arg-type]  # it is a text here
         del words[0]

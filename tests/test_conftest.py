@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -123,9 +123,8 @@ def test_trio_itself_leaves_nothing_that_counts() -> None:
 
 
 def test_a_test_that_leaves_something_fails_and_the_next_one_does_not(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    pytester: pytest.Pytester, run_pytest: Callable[..., pytest.RunResult]
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
     pytester.makeconftest("from tests.conftest import nothing_left_behind")
     pytester.makepyfile(
         f"""
@@ -140,6 +139,6 @@ def test_a_test_that_leaves_something_fails_and_the_next_one_does_not(
         """
     )
     pytester.makeini("[pytest]\ntrio_mode = true")
-    result = pytester.runpytest_subprocess("-p", "no:randomly")
+    result = run_pytest("-p", "trio")
     result.assert_outcomes(passed=2, errors=1)
     result.stdout.fnmatch_lines(["*ERROR at teardown of test_a_leaves_a_child*", "left behind:", "  child process *"])

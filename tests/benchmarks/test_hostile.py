@@ -6,6 +6,8 @@ import pytest
 
 from .hostile import HEAD, PEERS, judged, measured, parsing, row
 
+pytestmark = pytest.mark.usefixtures("programs_in_forks")
+
 
 @pytest.mark.parametrize("peer", PEERS)
 @pytest.mark.parametrize("attack", ["stderr, lines", "HTTP: comments"])

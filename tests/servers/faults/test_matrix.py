@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 import pytest
 
-from ...source import ROOT
 from .cells import fault
 from .matrix import HEADER, Matrix, Row, all_cells
 
@@ -67,38 +67,44 @@ CELLS_OF_A_RUN: Final = """
 """
 
 
-def run_cells(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, *options: str) -> pytest.RunResult:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+RunCells: TypeAlias = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture
+def run_cells(pytester: pytest.Pytester, run_pytest: RunCells) -> RunCells:
+    """Write the cells, one for each of some faults, and run them."""
     pytester.makeconftest("from tests.conftest import pytest_configure\nfrom tests.servers.faults.conftest import *\n")
-    return pytester.runpytest_subprocess("-q", "-p", "no:randomly", *options)
+
+    def run_cells(names: Sequence[str], *options: str) -> pytest.RunResult:
+        pytester.makepyfile(test_cells=CELLS_OF_A_RUN.format(*names))
+        return run_pytest("-q", *options)
+
+    return run_cells
 
 
-@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["one process", "two workers"])
-def test_the_run_of_cells_is_followed_and_ends_with_the_table(
-    options: tuple[str, ...], pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+NAMES: Final = [key.fault for key in CELLS if key.transport == "stdio"]
+
+
+@pytest.mark.parametrize("options", [(), ("-p", "xdist", "-n", "2")], ids=["one process", "two workers"])
+def test_the_run_of_cells_is_followed_and_ends_with_the_table(options: tuple[str, ...], run_cells: RunCells) -> None:
     if options:
         pytest.importorskip("xdist")
-    names = [key.fault for key in CELLS if key.transport == "stdio"]
-    pytester.makepyfile(test_cells=CELLS_OF_A_RUN.format(*names))
-    result = run_cells(pytester, monkeypatch, *options)
+    result = run_cells(NAMES, *options)
     result.assert_outcomes(passed=1, skipped=1, failed=1)
-    result.stdout.fnmatch_lines([f"*fault matrix: 1 of {len(CELLS)} cells proven (3 run)*", f"{names[0]} *"])
+    result.stdout.fnmatch_lines([f"*fault matrix: 1 of {len(CELLS)} cells proven (3 run)*", f"{NAMES[0]} *"])
     assert [line for line in result.outlines if line.startswith("UNPROVEN")] == [
-        f"UNPROVEN  {names[1]} (stdio): skipped",
-        f"UNPROVEN  {names[2]} (stdio): failed",
+        f"UNPROVEN  {NAMES[1]} (stdio): skipped",
+        f"UNPROVEN  {NAMES[2]} (stdio): failed",
     ]
 
 
-def test_a_cell_that_is_skipped_fails_the_run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytester.makepyfile(test_cells=CELLS_OF_A_RUN.format(*[key.fault for key in CELLS if key.transport == "stdio"]))
-    result = run_cells(pytester, monkeypatch, "-k", "skipped")
+def test_a_cell_that_is_skipped_fails_the_run(run_cells: RunCells) -> None:
+    result = run_cells(NAMES, "-k", "skipped")
     result.assert_outcomes(skipped=1, deselected=2)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
 
 
-def test_a_cell_has_one_proof(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytester.makepyfile(test_cells=CELLS_OF_A_RUN.format(*[CELLS[0].fault] * 3))
-    result = run_cells(pytester, monkeypatch)
+def test_a_cell_has_one_proof(run_cells: RunCells) -> None:
+    result = run_cells([CELLS[0].fault] * 3)
     assert result.ret == pytest.ExitCode.INTERNAL_ERROR
     result.stdout.fnmatch_lines(["*two tests prove the cell killed in a call (stdio); one cell is one test"])
