@@ -69,7 +69,7 @@ class Room(NamedTuple):
 ROOMS_OF_SERVERS: Final = {
     "basics": "",
     "transports.wire": "",
-    "transports.credentials": "",
+    "transports.credentials": "basics",
     "transports.stdio": "basics transports._link transports.wire transports.credentials",
     "transports.http": "basics transports._link transports.wire transports.credentials",
     "transports.http.streamable": "basics transports._link transports.wire transports.credentials transports.http",

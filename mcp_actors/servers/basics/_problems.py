@@ -1,4 +1,4 @@
-"""Describe an error within another message, and recognize temporary shortages."""
+"""Describe errors, recognize temporary shortages, and name the loggers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from typing import Final
 from ..._errors import ServerError
 from ..._plain_text import plain_text
 
-__all__ = ["problem_of", "shortage_of"]
+__all__ = ["LOGGERS", "problem_of", "shortage_of"]
+
+LOGGERS: Final = tuple(
+    f"mcp_actors.{name}" for name in ("catalog", "config", "kernel", "servers", "servers.http", "servers.stderr")
+)
+"""The loggers of this package."""
 
 PROBLEM: Final = 2000
 """Characters of an error within another message: more than our own errors have; it cuts those of servers."""

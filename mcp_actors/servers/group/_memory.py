@@ -228,10 +228,6 @@ class MemoryActor(Actor):
         if wait:
             self._memory.report_unwritten()
 
-    async def handle(self, message: object) -> None:
-        """Refuse the message; nothing sends one."""
-        raise TypeError(f"{self.ref.name} takes no messages, got {message!r}")
-
 
 # --- in worker threads ----------------------------------------------------------------------------------------------
 

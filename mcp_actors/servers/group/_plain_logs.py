@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..._plain_text import indented, plain_text
+from ..basics import LOGGERS
 
 __all__ = ["keep_logs_plain"]
 
@@ -58,12 +59,9 @@ def _plain(text: str) -> str:
 
 
 _FILTER: Final = _PlainText()
-_LOGGERS: Final = tuple(
-    f"mcp_actors.{name}" for name in ("catalog", "config", "kernel", "servers", "servers.http", "servers.stderr")
-)
 
 
 def keep_logs_plain() -> None:
     """Add the filter to the loggers. It stays; adding it again changes nothing."""
-    for name in _LOGGERS:
+    for name in LOGGERS:
         logging.getLogger(name).addFilter(_FILTER)

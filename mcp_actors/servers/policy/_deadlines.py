@@ -241,7 +241,3 @@ class DeadlineActor(Actor):
             nursery.start_soon(self._deadlines.run, name=self.ref.name)
             yield
             nursery.cancel_scope.cancel("the server has left its group")
-
-    async def handle(self, message: object) -> None:
-        """Refuse the message; nothing sends one."""
-        raise TypeError(f"{self.ref.name} takes no messages, got {message!r}")

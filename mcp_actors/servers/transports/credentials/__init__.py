@@ -1,6 +1,6 @@
 """Resolve, renew and mask the credentials of one connection.
 
-For all transports. It uses nothing else of `transports`.
+For all transports. It uses `basics`, and nothing else of `transports`.
 """
 
 from __future__ import annotations

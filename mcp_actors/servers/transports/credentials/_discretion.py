@@ -17,6 +17,7 @@ from attrs import frozen
 
 from ....config import mask_url
 from ....config.values import ExpandedUrl
+from ...basics import LOGGERS
 from ._masker import Masker
 
 __all__ = ["discreet", "install_filters"]
@@ -86,9 +87,6 @@ class _DropHeaders(logging.Filter):
 _WITH_SESSION_OR_URL: Final = ("Received session ID", "Connecting to StreamableHTTP endpoint")
 _WITH_HEADERS: Final = ("receive_response_headers.complete", "send_request_headers.failed")
 
-_OURS: Final = tuple(
-    f"mcp_actors.{name}" for name in ("catalog", "config", "kernel", "servers", "servers.http", "servers.stderr")
-)
 _THEIRS: Final = (
     *("httpx2", "httpcore2.connection", "httpcore2.http11", "httpcore2.http2", "httpcore2.proxy", "httpcore2.socks"),
     *("client", "mcp.client.client", "mcp.client.streamable_http"),
@@ -97,7 +95,7 @@ _THEIRS: Final = (
 _MASK: Final = _MaskSecrets()
 
 _FILTERS: Final = (
-    *((name, _MASK) for name in (*_OURS, *_THEIRS)),
+    *((name, _MASK) for name in (*LOGGERS, *_THEIRS)),
     ("httpx2", _MaskUrls()),
     ("httpcore2.http11", _DropHeaders()),
     ("httpcore2.http2", _DropHeaders()),

@@ -86,7 +86,25 @@ async def note_refusal(response: httpx2.Response) -> None:
 
 
 @define(eq=False, repr=False)
-class WatchedResponseBody(httpx2.AsyncByteStream):
+class _ResponseBody(httpx2.AsyncByteStream):
+    """The body of a response. Not a generator: older versions of httpx2 leave its end to the garbage collector."""
+
+    _inner: httpx2.AsyncByteStream
+    _chunks: AsyncIterator[bytes] = field(init=False)
+
+    def __aiter__(self) -> Self:
+        self._chunks = aiter(self._inner)
+        return self
+
+    async def __anext__(self) -> bytes:
+        return await anext(self._chunks)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+@define(eq=False, repr=False)
+class WatchedResponseBody(_ResponseBody):
     """The body of a response, whose end is reported.
 
     Args:
@@ -95,19 +113,12 @@ class WatchedResponseBody(httpx2.AsyncByteStream):
         on_close: called when the body is closed, for any reason; possibly more than once.
     """
 
-    _inner: httpx2.AsyncByteStream
     _on_end: Callable[[Exception | None], None] = field(kw_only=True)
     _on_close: Callable[[], None] = field(default=lambda: None, kw_only=True)
-    _chunks: AsyncIterator[bytes] = field(init=False)
-
-    def __aiter__(self) -> Self:
-        self._chunks = aiter(self._inner)
-        return self
 
     async def __anext__(self) -> bytes:
-        # Not a generator: older versions of httpx2 would leave its end to the garbage collector.
         try:
-            return await anext(self._chunks)
+            return await super().__anext__()
         except StopAsyncIteration:
             self._on_end(None)
             raise
@@ -117,29 +128,19 @@ class WatchedResponseBody(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         self._on_close()
-        await self._inner.aclose()
+        await super().aclose()
 
 
 @define(eq=False, repr=False)
-class HeardBody(httpx2.AsyncByteStream):
+class HeardBody(_ResponseBody):
     """The body of a response; each piece updates ``Lifeline.heard_at``."""
 
-    _inner: httpx2.AsyncByteStream
     _lifeline: Lifeline
-    _chunks: AsyncIterator[bytes] = field(init=False)
-
-    def __aiter__(self) -> Self:
-        self._chunks = aiter(self._inner)
-        return self
 
     async def __anext__(self) -> bytes:
-        # Not a generator, as above.
-        chunk = await anext(self._chunks)
+        chunk = await super().__anext__()
         self._lifeline.heard_at = trio.current_time()
         return chunk
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
 
 
 class _Sliced(httpx2.AsyncByteStream):

@@ -40,6 +40,7 @@ from ...basics import ConnectionOver, RequestTrace, current_trace
 from .._link import Lifeline
 from ..credentials import discreet
 from ..wire import (
+    CANCELLED,
     INITIALIZED,
     Excerpt,
     MessageLimits,
@@ -71,8 +72,6 @@ MAX_REDIRECTS: Final = 5
 """Maximum of redirects of one request, all within the origin. More are a loop."""
 
 Send: TypeAlias = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
-
-CANCELLED: Final = "notifications/cancelled"
 
 
 @define(eq=False, repr=False)

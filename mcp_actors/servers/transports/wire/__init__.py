@@ -24,7 +24,12 @@ from ._pace import (
     Bucket as Bucket,
     ReadingPace as ReadingPace,
 )
-from ._server_requests import HELD_BYTES as HELD_BYTES, SHOWN as SHOWN, ServerRequests as ServerRequests
+from ._server_requests import (
+    CANCELLED as CANCELLED,
+    HELD_BYTES as HELD_BYTES,
+    SHOWN as SHOWN,
+    ServerRequests as ServerRequests,
+)
 from ._streams import MessageReader as MessageReader, OpenStreams as OpenStreams, Stream as Stream
 from ._unreadable import (
     Excerpt as Excerpt,
