@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 import trio
 from attrs import frozen
 
-from mcp_actors.kernel import Actor, Call, open_actor
+from mcp_actors.kernel import Actor, Call, handles, open_actor
 
 
 class Thermometer:
@@ -46,7 +46,8 @@ class Weather(Actor):
         yield
         print("disconnected")
 
-    async def handle(self, message: Read) -> float:
+    @handles(Read)
+    async def read(self, message: Read) -> float:
         return await self._thermometer.read()
 
 

@@ -29,6 +29,7 @@ from mcp_actors.kernel import (
     Event,
     Restarting,
     Started,
+    handles,
     open_supervisor,
 )
 
@@ -58,7 +59,8 @@ class Weather(Actor):
         self._thermometer = Thermometer()
         yield
 
-    async def handle(self, message: Read) -> float:
+    @handles(Read)
+    async def read(self, message: Read) -> float:
         return await self._thermometer.read()
 
     def is_fatal(self, exc: Exception) -> bool:

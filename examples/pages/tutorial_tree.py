@@ -28,6 +28,7 @@ from mcp_actors.kernel import (
     Started,
     Supervisor,
     SupervisorRef,
+    handles,
     open_supervisor,
 )
 
@@ -38,7 +39,8 @@ class Ask(Call[None]):
 
 
 class Weather(Actor):
-    async def handle(self, message: Ask) -> None:
+    @handles(Ask)
+    async def ask(self, message: Ask) -> None:
         if message.wire_is_dead:
             raise ConnectionError("the wire is dead")
 
@@ -47,7 +49,8 @@ class Weather(Actor):
 
 
 class Heating(Actor):
-    async def handle(self, message: Ask) -> None:
+    @handles(Ask)
+    async def ask(self, message: Ask) -> None:
         """It only has to be there."""
 
 
@@ -70,14 +73,15 @@ async def main() -> None:
     async with open_supervisor(
         ChildSpec("house", house), observers=[tell]
     ) as supervisor:
-        inside = supervisor.child("house")
-        assert isinstance(inside, SupervisorRef)
+        inside = supervisor.child("house", SupervisorRef)
         weather, heating = inside.child("weather"), inside.child("heating")
         for _ in range(2):
-            try:
-                await weather.call(Ask(wire_is_dead=True))
-            except ConnectionError as error:
-                print(error)
+            async with heating.watch() as monitor:
+                try:
+                    await weather.call(Ask(wire_is_dead=True))
+                except ConnectionError as error:
+                    print(error)
+                await monitor.wait()  # until it has ended, as it depends on the weather
             await heating.call(Ask())  # waits until it is there again
         await inside.which_children()  # and so does this
 
