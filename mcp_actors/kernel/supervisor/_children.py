@@ -103,24 +103,28 @@ class Children(ABC):
 
     def remove(self, child: Child, why: str = "it is no longer in the child table") -> None:
         """Remove a row as soon as its incarnation has ended, and answer its messages."""
-        child.close(why)
-        self.leave(child)
-        if self.table.get(child.spec.id) is child and self.drop(child, "removed"):
-            if child.record.state != "failed":
-                child.record.become("stopped")
-            del self.table[child.spec.id]
-            del self._records[child.spec.id]
+        child.record.close(why)
+        self.drop(child, "removed", noted=False)
 
     def retire(self, child: Child, why: str, *, keep_mailbox: bool = False) -> None:
         """Close a child that has ended and is not restarted."""
         if not keep_mailbox:
-            child.close(why)
-        if not self.drop(child, "closed"):
-            return
-        child.record.become("stopped")
-        child.record.note_stopped()
-        if child.spec.restart == "temporary":
-            self.remove(child)
+            child.record.close(why)
+        self.drop(child, "open" if keep_mailbox else "closed", noted=True)
+
+    def drop(self, child: Child, fate: Fate, *, noted: bool) -> None:
+        """Let the fate of a child come: now if its incarnation has ended, else when that is no longer overdue.
+
+        Args:
+            child: the child.
+            fate: what becomes of it.
+            noted: True if its new state is to be noted now.
+        """
+        if child.run is not None and child.run.incarnation.final is None:
+            self.ask(child, fate)
+        else:
+            child.run = None
+            self._stopped(child, fate, noted=noted)
 
     def leave(self, child: Child) -> None:
         """Let a child start neither with its group nor by itself. If it was the cause, its group starts without it."""
@@ -217,10 +221,7 @@ class Children(ABC):
         if run.fate is None or not (run.fate == "removed" or (fate == "restarted" and child.group is None)):
             run.fate = fate
         if fate in ("closed", "removed"):
-            if not child.record.mailbox.closed:  # else it was closed with a more exact reason
-                child.record.close("it was stopped")
-            if run.incarnation.ending:  # else its own children may still serve
-                child.close_below("its supervisor was stopped")
+            child.close("it was stopped")
         run.incarnation.end("shutdown", comes_back=fate in ("open", "restarted"))
         return run
 
@@ -280,29 +281,17 @@ class Children(ABC):
             if noted:
                 child.record.become("backoff")
             return
-        if child.record.state == "failed":
-            child.close_below("its supervisor was stopped")
-        else:
-            if fate != "open":
-                child.close("it was stopped")
+        if fate != "open":
+            child.close("it was stopped")
+        if child.record.state != "failed":
             child.record.become("stopped")
         if noted:
             child.record.note_stopped()
         if child.spec.restart == "temporary" or fate == "removed":
-            self.remove(child)
-
-    def drop(self, child: Child, fate: Fate) -> bool:
-        """Drop an incarnation that has ended. If it is overdue, ask it to stop and return False; `finish` is due then.
-
-        Args:
-            child: the child.
-            fate: what becomes of an overdue child after its stop.
-        """
-        if child.run is not None and child.run.incarnation.final is None:
-            self.ask(child, fate)
-            return False
-        child.run = None
-        return True
+            self.leave(child)  # while it was overdue, another child may have failed and taken it into its group
+            child.record.close("it is no longer in the child table")
+            if self.table.get(child.spec.id) is child:
+                del self.table[child.spec.id], self._records[child.spec.id]
 
     # --- the manager ------------------------------------------------------------------------------------------------
 

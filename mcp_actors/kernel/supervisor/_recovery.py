@@ -189,8 +189,7 @@ class Recovery(Children):
         child, end = run.child, await self.outcome(run)
         if end is None or self._is_settled(child, end):
             return
-        self.drop(child, "restarted")
-        child.record.become("backoff")
+        self.drop(child, "restarted", noted=True)
         due = self.hold(child, [child] if child.alone else [child, *group.due])
         self._undecided.append((due, end))
         self.put_job(self._recover_next)
@@ -232,7 +231,7 @@ class Recovery(Children):
         if child.spec.restart == "temporary":
             self.retire(child, f"it did not start: {failure_text(end.error)}")
             return end
-        self.drop(child, "restarted")
+        self.drop(child, "restarted", noted=True)
         child.alone = True
         delay = self._decide(child, end)
         if delay is not None:
@@ -244,8 +243,7 @@ class Recovery(Children):
         if end is CUT_SHORT or self.pass_on_exit(end):
             return True
         if child.group is not None:  # another child has failed meanwhile, and restarts this one with it
-            self.drop(child, "restarted")
-            child.record.become("backoff")
+            self.drop(child, "restarted", noted=True)
         elif end.error is None:
             self.retire(child, "it had nothing to run", keep_mailbox=end.keeps_mailbox)
         return child.group is not None or end.error is None
@@ -268,7 +266,7 @@ class Recovery(Children):
         child.record.become("backoff" if comes_back else "failed")
         if not comes_back:
             child.close(why)
-        self.drop(child, "restarted" if comes_back else "closed")
+        self.drop(child, "restarted" if comes_back else "closed", noted=False)
         if retry_in is not None:
             child.probation = trio.CancelScope()
             self._nursery.start_soon(self._parked, child, child.probation, retry_in, name=f"{child.spec.id}:parked")

@@ -17,7 +17,7 @@ The state of a child has two independent parts::
 Any two of them may come together. A member of a group is *live and due* until it is its turn to stop, *stopping and
 due* until it has, then only *due*, and *live* again when the group is started. Neither live nor due, it is *idle*.
 
-A child is in one group at most, and starting a group starts the members that still point to it. So a group whose
+A child is in one group at most, and the start of a group starts the members that still refer to it. So a group whose
 members have gone elsewhere does nothing, however late its alarm goes off.
 """
 
@@ -137,12 +137,14 @@ class Child:
         )
 
     def close(self, why: str) -> None:
-        """Answer the messages to it and to all actors below it, none of which are restarted."""
-        self.record.close(why)
-        self.close_below(why)
+        """Answer the messages to it and to all actors below it, none of which are restarted. A first reason is kept.
 
-    def close_below(self, why: str) -> None:
-        """Answer the messages to all actors below it, which are not restarted. It may still be cleaning up."""
+        The actors below a child that serves are left to that child. They may still be cleaning up.
+        """
+        if not self.record.mailbox.closed:
+            self.record.close(why)
+        if self.run is not None and not self.run.incarnation.ending:
+            return
         found = [self.record]
         for record in found:  # which grows: a tree may have more levels than Python allows calls
             below = [each for each in (record.children or {}).values() if not _ended_for_good(each)]
