@@ -116,6 +116,6 @@ def test_a_servers_own_win_field_by_field() -> None:
     assert effective_callbacks(default) == effective_callbacks(None, default)
 
 
-def test_they_are_frozen() -> None:
+def test_callbacks_are_frozen() -> None:
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         Callbacks().timeout = 1  # type: ignore[misc]  # that it refuses is what is tested

@@ -167,7 +167,9 @@ async def test_groups_may_be_opened_and_closed_in_any_task(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_chaos(seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_five_flaky_servers_and_twenty_tasks_leave_nothing_behind(
+    seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """S1-16: five flaky servers, twenty tasks that call, cancel, reconnect and kill: one outcome each, nothing left."""
     print(f"chaos with seed {seed}")
     rng, pids, tally = random.Random(1000 + seed), tmp_path / "pids", Tally()

@@ -73,7 +73,7 @@ class TestEvidence:
         assert evidence(None, server="s") == "success"
         assert evidence(MCPError(code, "no"), server="s") == "success"
 
-    def test_a_result_that_is_not_what_was_promised_is_one_too(self) -> None:
+    def test_a_result_that_breaks_its_output_schema_is_a_success_too(self) -> None:
         assert (
             evidence(InvalidResult("server 's': bad", server="s", tool="t", path=(), result=None), server="s")
             == "success"
@@ -103,7 +103,7 @@ class TestEvidence:
 
 
 class TestOpening:
-    def test_so_many_failures_in_a_row_open_it(self) -> None:
+    def test_a_number_of_failures_in_a_row_opens_the_breaker(self) -> None:
         breaker = Breaker("s", BreakerPolicy(failures=3, reset_after=30))
         for now in (1.0, 2.0):
             breaker.settle(let_through(breaker, now), now, LOST)
@@ -168,7 +168,7 @@ class TestHalfOpen:
         breaker.settle(let_through(breaker, 31.0), 31.0, LOST)
         assert breaker.state == "closed"  # it takes two again
 
-    def test_a_probe_that_fails_opens_it_anew_for_as_long_from_then_on(self) -> None:
+    def test_a_failed_probe_opens_the_breaker_again_for_reset_after(self) -> None:
         breaker = opened(failures=2, reset_after=30)
         breaker.settle(let_through(breaker, 30.0), 45.0, TIMED_OUT)
         assert (breaker.state, breaker.failures, breaker.retry_at) == ("open", 3, 75.0)

@@ -156,7 +156,7 @@ async def test_with_schema_a_result_that_is_an_error_is_returned() -> None:
         assert (await servers["library"].call_tool("find", {"query": "a"})).is_error
 
 
-def test_how_to_validate_is_one_of_three_words() -> None:
+def test_validate_must_be_one_of_three_words() -> None:
     with pytest.raises(ConfigError, match=r"^server 'library': validate='strict' is not valid; "):
         Library().config(validate="strict")
 

@@ -102,7 +102,7 @@ async def test_a_group_that_is_left_does_not_wait_for_a_reconnect_that_hangs(tmp
     assert reconnect.at - left < PROMPT
 
 
-async def test_a_stop_overtakes_a_reconnect_that_hangs_and_the_last_wish_counts(tmp_path: Path) -> None:
+async def test_a_stop_overtakes_a_reconnect_that_hangs_and_the_last_call_wins(tmp_path: Path) -> None:
     """S4-21: stopping is bounded by the server's own stop, whatever else is being changed."""
     flags = ("--fail-first", "1", str(tmp_path / "tries"), "--never-answer")
     config = server("a", *flags, restart=LATER, stop_timeout=STOP, connect_timeout=30.0)

@@ -32,13 +32,13 @@ def test_each_step_is_reached_after_its_number_of_failures() -> None:
     ]
 
 
-def test_an_answer_resets_it() -> None:
+def test_an_answer_resets_the_failures() -> None:
     """S2-25."""
     ladder = climbed(Ladder(), 9).answered(10)
     assert (ladder.failures, ladder.condition(POLICY), ladder.verdict(POLICY)) == (0, "healthy", None)
 
 
-def test_ten_failures_without_an_answer_in_between_are_the_end_although_it_was_restarted() -> None:
+def test_ten_failures_without_an_answer_park_the_server_despite_restarts() -> None:
     """S2-25: a reconnect does not reset the count, but the new connection is checked first."""
     ladder = climbed(Ladder(), 5).reconnected(POLICY)
     assert (ladder.failures, ladder.condition(POLICY)) == (5, "healthy")
@@ -47,13 +47,13 @@ def test_ten_failures_without_an_answer_in_between_are_the_end_although_it_was_r
     assert climbed(ladder, 5).verdict(POLICY) == "fail"
 
 
-def test_a_restart_that_had_to_wait_comes_before_the_end_all_the_same() -> None:
+def test_a_delayed_restart_still_comes_before_parking() -> None:
     ladder = climbed(Ladder(), 60)
     assert (ladder.failures, ladder.verdict(POLICY)) == (60, "restart")
     assert climbed(ladder.reconnected(POLICY), 4).verdict(POLICY) is None
 
 
-def test_a_later_end_leaves_room_for_more_restarts() -> None:
+def test_a_larger_fail_after_leaves_room_for_more_restarts() -> None:
     policy = HealthPolicy(fail_after=12)
     second = climbed(Ladder(), 5).reconnected(policy)
     assert climbed(second, 5).verdict(policy) == "restart"
@@ -61,7 +61,7 @@ def test_a_later_end_leaves_room_for_more_restarts() -> None:
     assert [climbed(third, failures).verdict(policy) for failures in (1, 2)] == [None, "fail"]
 
 
-def test_questions_that_were_asked_together_are_one_failure() -> None:
+def test_requests_that_were_sent_together_are_one_failure() -> None:
     """A-13: a burst of requests that time out together says no more than one of them."""
     ladder = Ladder()
     for _ in range(8):
@@ -70,10 +70,10 @@ def test_questions_that_were_asked_together_are_one_failure() -> None:
     assert ladder.failed(60, 65).failures == 2
 
 
-def test_a_question_from_before_the_last_answer_says_nothing() -> None:
+def test_a_request_from_before_the_last_answer_does_not_count() -> None:
     assert Ladder().answered(3).failed(0, 5).failures == 0
 
 
-def test_the_row_begins_with_its_first_question() -> None:
+def test_the_failures_begin_with_the_first_failed_request() -> None:
     assert climbed(Ladder(), 3, at=7).since == 7
     assert climbed(climbed(Ladder(), 5).reconnected(POLICY), 2, at=100).since == 100

@@ -113,7 +113,7 @@ async def test_without_an_interval_it_is_never_asked(autojump_clock: MockClock) 
 
 
 async def test_a_silent_server_goes_down_the_ladder_is_restarted_and_given_up(autojump_clock: MockClock) -> None:
-    """S2-24, S2-25: the next check follows a failed one at once, but a silent server is left its silence."""
+    """S2-24, S2-25: the next check follows a failed one at once, but a restart waits for ``silence``."""
     async with moody(health=HealthPolicy(interval=10, timeout=1, silence=3)) as (server, servers, events):
         server.freeze()
         await servers["a"].wait_state("connecting")
@@ -133,7 +133,7 @@ async def test_a_silent_server_goes_down_the_ladder_is_restarted_and_given_up(au
     ]
 
 
-async def test_an_answer_takes_everything_back(autojump_clock: MockClock) -> None:
+async def test_an_answer_resets_the_health(autojump_clock: MockClock) -> None:
     """S2-25: it says what it was, and what it is."""
     async with moody() as (server, servers, events):
         server.freeze()
@@ -208,7 +208,7 @@ async def test_an_answered_request_is_a_sign_of_health(autojump_clock: MockClock
         assert servers.status()["a"].health.failures == 0
 
 
-async def test_a_check_goes_past_everything_that_waits(autojump_clock: MockClock) -> None:
+async def test_a_check_overtakes_all_queued_requests(autojump_clock: MockClock) -> None:
     """B-07: past a full mailbox and past ``max_in_flight=1``, and takes no slot."""
     async with moody(max_in_flight=1, mailbox_size=1, request_timeout=None) as (server, servers, events):
         async with calls(5, servers["a"].call_tool, "hold", {"seconds": 25}):
@@ -219,7 +219,7 @@ async def test_a_check_goes_past_everything_that_waits(autojump_clock: MockClock
         assert changes(events) == []
 
 
-async def test_a_check_can_be_asked_for_from_within_a_request(autojump_clock: MockClock) -> None:
+async def test_check_health_can_be_called_within_a_request(autojump_clock: MockClock) -> None:
     """B-07: it does not wait for the request that it is asked from, whatever ``max_in_flight`` is."""
     found = []
 
@@ -245,8 +245,8 @@ async def test_a_server_that_is_busy_is_not_restarted_while_its_request_has_time
     assert events.states("a")[:3] == ["degraded", "unhealthy", "ready"]
 
 
-async def test_a_request_from_after_it_fell_silent_protects_nothing(autojump_clock: MockClock) -> None:
-    """B-06: it cannot be what the server is busy with, so traffic does not keep a frozen server for ever."""
+async def test_a_request_sent_after_the_silence_began_does_not_prevent_a_restart(autojump_clock: MockClock) -> None:
+    """B-06: the server cannot be busy with it, so traffic does not keep a frozen server for ever."""
     async with moody(request_timeout=None) as (server, servers, events):
         server.freeze()
         await servers["a"].wait_state("unhealthy")
@@ -259,7 +259,7 @@ async def test_a_request_from_after_it_fell_silent_protects_nothing(autojump_clo
     assert time == pytest.approx(30, abs=FAST.timeout)
 
 
-async def test_a_silent_server_may_be_left_alone(autojump_clock: MockClock) -> None:
+async def test_restarts_for_silence_can_be_disabled(autojump_clock: MockClock) -> None:
     """B-06: ``silence=None``."""
     async with moody(health=HealthPolicy(silence=None)) as (server, servers, _):
         server.freeze()

@@ -88,7 +88,7 @@ def test_a_time_from_a_microsecond_to_a_day_is_right_to_one_per_cent(seconds: fl
 
 
 @pytest.mark.parametrize("bucket", [1, 2, 100, 700, 1271])
-def test_so_are_the_bounds_of_a_bucket(bucket: int) -> None:
+def test_the_bounds_of_a_bucket_are_right_to_one_per_cent(bucket: int) -> None:
     bound = 1e-6 * 1.02**bucket
     for seconds in (math.nextafter(bound, 0.0), bound, math.nextafter(bound, 1e9)):
         assert counted(seconds).p50 == pytest.approx(seconds, rel=ERROR)

@@ -242,6 +242,6 @@ def test_a_value_out_of_range_is_refused(field: str, value: Any, remedy: str) ->
     assert (caught.value.source, caught.value.path) == ("Limits", field)
 
 
-def test_they_are_frozen() -> None:
+def test_limits_are_frozen() -> None:
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         Limits().max_tools = 1  # type: ignore[misc]  # that it refuses is what is tested

@@ -46,7 +46,7 @@ async def test_a_server_of_the_legacy_era_gets_the_level_at_every_connect() -> N
 
 
 async def test_since_2026_every_request_has_the_level() -> None:
-    """S4-23: on all connections, and nothing is sent for the wish itself."""
+    """S4-23: on all connections, and ``set_log_level`` itself sends nothing."""
     library = Library()
     async with open_servers(library.config(protocol="2026-07-28")) as servers:
         ref = servers["library"]

@@ -52,7 +52,7 @@ async def test_a_burst_of_notices_refreshes_once(era: Era, autojump_clock: MockC
         assert here.asked == asked + 1
 
 
-async def test_nothing_is_asked_while_nothing_changes(era: Era, autojump_clock: MockClock) -> None:
+async def test_no_list_is_requested_while_nothing_changes(era: Era, autojump_clock: MockClock) -> None:
     """S4-09, B-41: the list of tools is kept until the server says that it has changed."""
     here = Changing(era)
     async with open_servers(here.config()) as group:
@@ -101,7 +101,7 @@ async def test_a_list_requested_by_a_caller_is_not_shown_either_if_it_was_overta
         assert [event.tools[0] for event in events.of(ToolsChanged)] == ["v1", "v3"]
 
 
-async def test_of_two_answers_that_have_crossed_the_later_one_is_not_taken_for_the_newer_one(
+async def test_the_later_of_two_crossed_answers_is_not_taken_for_the_newer_one(
     autojump_clock: MockClock,
 ) -> None:
     """A-20: an answer that took longer is not newer."""
@@ -118,7 +118,7 @@ async def test_of_two_answers_that_have_crossed_the_later_one_is_not_taken_for_t
         assert [event.tools[0] for event in events.of(ToolsChanged)] == ["v1", "v2"]
 
 
-async def test_of_two_answers_that_have_crossed_and_differ_a_third_one_decides(autojump_clock: MockClock) -> None:
+async def test_a_third_answer_decides_between_two_crossed_ones_that_differ(autojump_clock: MockClock) -> None:
     """A-20: nor is it older."""
     here, slow = Changing(), trio.Event()
     async with open_servers(here.config()) as group, trio.open_nursery() as nursery:

@@ -137,7 +137,7 @@ async def test_answered_requests_do_not_count_any_more(over: Over, answered: lis
 async def test_only_a_few_answers_are_posted_at_once(
     over: Over, method: str, answered: list[JSONRPCMessage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """B-11: a POST takes ten times the work that the question took; a flood ends before they are its turn."""
+    """B-11: a POST takes ten times the work of the request; a flood ends the connection before most are posted."""
     monkeypatch.setattr(_link, "ANSWERS_A_SECOND", 1e-6)
     with hostile_http(over, restart=LATER) as config:
         async with open_servers(config) as group, trio.open_nursery() as nursery:

@@ -56,7 +56,7 @@ async def test_calls_run_side_by_side() -> None:
 
 
 async def test_no_more_than_max_in_flight_are_with_the_server(tmp_path: Path) -> None:
-    """Beyond ``max_in_flight`` requests wait here, not there."""
+    """Further requests wait in the mailbox, not at the server."""
     log = tmp_path / "log"
     async with open_servers(server("a", "--log-file", str(log), max_in_flight=3)) as servers:
         with trio.CancelScope() as scope:

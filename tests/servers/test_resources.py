@@ -116,7 +116,7 @@ async def test_the_number_of_pages_is_bounded(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_all_pages_have_one_retry_budget() -> None:
-    """S1-20: a list is tried again as a whole, and no page has attempts of its own."""
+    """S1-20: a list is retried as a whole, and no page has attempts of its own."""
     library = Library()
     library.failing["resources/list"] = [MCPError(INTERNAL_ERROR, f"failure {number}") for number in range(3)]
     async with open_servers(library.config(retry=RetryPolicy(attempts=2, backoff=NO_DELAY))) as servers:
@@ -128,7 +128,7 @@ async def test_all_pages_have_one_retry_budget() -> None:
 
 
 async def test_all_pages_have_one_deadline(autojump_clock: trio.testing.MockClock) -> None:
-    """S1-20: what bounds a list is not the time of a page."""
+    """S1-20: the timeout covers the whole list."""
 
     async def slow(ctx: Any, params: Any) -> ListResourcesResult:
         await trio.sleep(4)

@@ -170,7 +170,7 @@ class TestWhatMayBeRepeated:
         assert its.failed(not_connected(), 0.0, sent=False) == Retry(0.1)
         assert its.failed(lost(), 1.0) == NoRetry("unsafe")
 
-    def test_without_that_proof_no_error_makes_it_safe(self) -> None:
+    def test_no_error_alone_makes_a_retry_of_a_tool_call_safe(self) -> None:
         its, _ = retries(repeatable=False)
         assert its.failed(not_connected(), 0.0) == NoRetry("unsafe")
 

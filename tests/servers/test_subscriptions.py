@@ -574,7 +574,7 @@ async def test_a_subscription_has_the_timeout_of_a_request(era: Protocol, autoju
         assert servers["library"].statistics().in_flight == 0
 
 
-async def test_no_uri_is_refused() -> None:
+async def test_an_empty_list_of_uris_is_refused() -> None:
     async with open_servers(Library().config()) as servers:
         with pytest.raises(InvalidArguments, match="uris is empty; give the URI of each resource"):
             async with servers["library"].subscribe():

@@ -488,7 +488,7 @@ async def test_gzip_bomb(cell: Cell, server: FaultyServer) -> None:
 
 @fault("one byte at a time", "http")
 async def test_one_byte_at_a_time(cell: Cell, server: FaultyServer) -> None:
-    """However slow it is, that is for its caller to judge."""
+    """A slow response is limited by its caller's deadline only."""
     async with (
         cell.open(config(cell, server)) as ref,
         calls(1, ref.call_tool, "slowly") as [call],

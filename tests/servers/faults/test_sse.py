@@ -93,7 +93,7 @@ async def test_wrong_content_type(cell: Cell, server: FaultyServer) -> None:
 
 @fault("no endpoint", "sse")
 async def test_no_endpoint(cell: Cell, server: FaultyServer) -> None:
-    """S2-18: comments keep no connect alive."""
+    """S2-18: comments do not extend a connect."""
     server.scripts["GET"] = Raw(stream(": wait for it\n\n"), "keep")
     async with cell.open(config(server, connect_timeout=CONNECT)) as ref:
         with cell.fails(ConnectFailed, phase="connect", within=CONNECT + MARGIN) as caught:

@@ -130,7 +130,7 @@ async def test_changes_wait_for_each_other() -> None:
     assert events.states("a") == [*up, *down, *up, *down, *up, *down, *up, *down]
 
 
-async def test_waiting_for_a_server_that_is_being_restarted_is_not_in_vain() -> None:
+async def test_waiting_for_a_server_that_is_being_restarted_succeeds() -> None:
     """While a server is down only to reconnect, waiting for it does not raise."""
     async with open_servers(server("a", "--ignore-eof", stop_timeout=0.25)) as group:
         async with trio.open_nursery() as nursery:
