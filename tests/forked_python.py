@@ -1,4 +1,4 @@
-"""Stand in for an interpreter whose program runs in a fork: start it, pass on signals, and end as it ends.
+"""Act as an interpreter whose program runs in a fork: start it, pass on signals, and end as it ends.
 
 `forkserver.interpreter` returns an executable file that runs this, for shells and programs that start Python
 themselves. The fork has the standard streams that this process was started with, so nothing is relayed but signals and

@@ -200,7 +200,7 @@ def interpreter() -> str:
     """Return an executable file that runs Python programs as `sys.executable` does, each in a fork.
 
     What starts it gets a child that passes signals on and ends as the program does. With flags that only an interpreter
-    understands, the child is one. Beside it are the servers that pip has installed, which run in forks, too.
+    understands, the child is one. Its folder also has the servers that pip has installed, which run in forks too.
     """
     return sys.executable if COLD else str(_folder(_address()) / "python")
 

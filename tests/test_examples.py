@@ -35,7 +35,7 @@ BROKEN: Final = {"pages/tutorial_naive.py"}
 """Shows what goes wrong, so Python has something to complain of at its end."""
 
 STOPPING: Final = {"pages/tutorial_dying_server.py"}
-"""Stop their server by SIGSTOP, which a process that stands in for an interpreter cannot pass on."""
+"""Stop their server by SIGSTOP, which a process in place of an interpreter cannot pass on."""
 
 OPTIONAL: Final = re.compile(
     r"^from (agents|anthropic|langchain|langchain_core|pydantic_ai)\b|\b(mcp-server-\w+)", re.MULTILINE

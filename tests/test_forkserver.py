@@ -86,7 +86,7 @@ def test_it_imports_from_the_folders_that_the_environment_names(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_stream_that_a_shell_has_closed_is_none(closed: str, tmp_path: Path) -> None:
+def test_a_stream_that_a_shell_has_closed_is_missing(closed: str, tmp_path: Path) -> None:
     code = "import sys; print(sys.stdin is None, sys.stdout is None, sys.stderr is None, file=open('out', 'w'))"
     (tmp_path / "program.py").write_text(code)
     found = []
@@ -120,7 +120,7 @@ def test_signals_are_passed_on_to_a_fork_unless_they_are_ignored(number: signal.
         assert program.wait(PATIENCE) == -ends
 
 
-def test_a_fork_ends_with_the_process_that_stands_in_for_it() -> None:
+def test_a_fork_ends_with_the_process_that_represents_it() -> None:
     code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
     with program_of_a_shell(code) as (program, said):
         assert int(said) != program.pid or COLD
