@@ -4,7 +4,7 @@ It speaks newline-delimited JSON-RPC, by default in the legacy era: ``server/dis
 to it, as it is to most servers there are. A call of the tool `sleep` runs in a thread of its own and so holds up
 nothing.
 
-Run as ``python scripted_server.py --tools 3 …``; `command` builds that line for a test.
+Run as ``python start_scripted_server.py --tools 3 …``; `command` builds that line for a test.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ import fcntl
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, NoReturn
 
-Json = dict[str, Any]
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the imports are a third of the time that it takes to start this, and tests start thousands
+    from collections.abc import Callable, Iterator
+    from typing import Any, NoReturn, TypeAlias
+
+    Json: TypeAlias = dict[str, Any]
+
+START = os.path.join(os.path.dirname(__file__), "start_scripted_server.py")
 
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
@@ -35,7 +38,7 @@ SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 def command(*flags: str) -> tuple[str, tuple[str, ...]]:
     """Return the command and the arguments that run this server with `flags`; ``-S -E`` saves half of its start."""
-    return sys.executable, ("-S", "-E", __file__, *flags)
+    return sys.executable, ("-S", "-E", START, *flags)
 
 
 class RpcError(Exception):
@@ -47,12 +50,17 @@ class RpcError(Exception):
         self.data = data
 
 
+def formatter(prog: str) -> argparse.HelpFormatter:
+    """Return what formats the help, without a look at the terminal, for which it would import more."""
+    return argparse.HelpFormatter(prog, width=100)
+
+
 def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the ways to misbehave from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
     parser.add_argument("--name", default="scripted", help="the name in serverInfo")
     parser.add_argument("--era", choices=["legacy", "modern", "both"], default="legacy", help="which eras it speaks")
-    parser.add_argument("--era-file", type=Path, metavar="PATH", help="read --era from this file at each start")
+    parser.add_argument("--era-file", metavar="PATH", help="read --era from this file at each start")
     parser.add_argument("--speaks", metavar="VERSION", help="this one version only, whatever the client speaks")
     parser.add_argument("--on-discover", choices=["die", "ignore"], help="instead of an answer to server/discover")
     parser.add_argument("--discover-delay", type=float, default=0.0, metavar="S", help="sleep before that answer")
@@ -64,7 +72,7 @@ def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--start-delay", type=float, default=0.0, metavar="S", help="sleep before anything else")
     parser.add_argument("--fail-first", nargs=2, metavar=("N", "FILE"), help="exit with 3 the first N starts")
     parser.add_argument("--never-answer", action="store_true", help="read everything, answer nothing")
-    parser.add_argument("--never-read", type=Path, metavar="FILE", help="after the handshake, read only once FILE is")
+    parser.add_argument("--never-read", metavar="FILE", help="after the handshake, read only once FILE is")
     parser.add_argument("--ignore-eof", action="store_true", help="stay when stdin ends")
     parser.add_argument("--ignore-sigterm", action="store_true", help="stay when asked to end")
     parser.add_argument("--exit-on-sigterm", type=int, metavar="CODE", help="end with this code when asked to end")
@@ -84,12 +92,13 @@ def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--error-on-call", nargs=2, metavar=("CODE", "TEXT"), help="answer tool calls with this error")
     parser.add_argument("--die-in", metavar="TOOL", help="exit with 9 when this tool was run, before it is answered")
     parser.add_argument("--progress", type=int, default=0, metavar="N", help="report progress N times in a tool call")
-    parser.add_argument("--pid-file", type=Path, metavar="PATH", help="append the pids of this and the grandchild")
-    parser.add_argument("--log-file", type=Path, metavar="PATH", help="append one line per start, message and end")
-    parser.add_argument("--count-file", type=Path, metavar="PATH", help="where the tool `count` counts")
+    parser.add_argument("--pid-file", metavar="PATH", help="append the pids of this and the grandchild")
+    parser.add_argument("--log-file", metavar="PATH", help="append one line per start, message and end")
+    parser.add_argument("--count-file", metavar="PATH", help="where the tool `count` counts")
     flags = parser.parse_args(arguments)
     if flags.era_file is not None:
-        flags.era = flags.era_file.read_text()
+        with open(flags.era_file) as file:
+            flags.era = file.read()
     return flags
 
 
@@ -122,9 +131,9 @@ TOOLS: dict[str, tuple[str, Json]] = {
 }
 
 
-def locked_increment(path: Path) -> int:
+def locked_increment(path: str) -> int:
     """Add one to the number in a file, safe against other processes, and return the new one."""
-    with path.open("a+") as file:
+    with open(path, "a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         number = int(file.read() or "0") + 1
@@ -161,7 +170,7 @@ class ScriptedServer:
     def log(self, text: str) -> None:
         """Append a line to the log file, in one write, so that several processes may share it."""
         if self.flags.log_file is not None:
-            with self.flags.log_file.open("a") as file:
+            with open(self.flags.log_file, "a") as file:
                 file.write(text + "\n")
 
     def serve(self) -> None:
@@ -373,15 +382,17 @@ def content(text: str) -> Json:
     return {"content": [{"type": "text", "text": text}]}
 
 
-def wait_for(path: Path) -> None:
+def wait_for(path: str) -> None:
     """Wait until a file exists."""
-    while not path.exists():
+    while not os.path.exists(path):
         time.sleep(0.005)
 
 
 def start_grandchild(flags: argparse.Namespace) -> Iterator[int]:
     """Start a process that outlives this one unless it is killed; return its pid."""
     if flags.spawn_grandchild or flags.grandchild_keeps_stdout:
+        import subprocess  # few need it
+
         stdout = None if flags.grandchild_keeps_stdout else subprocess.DEVNULL
         yield subprocess.Popen(["sleep", "1000"], stdin=subprocess.DEVNULL, stdout=stdout, stderr=stdout).pid
 
@@ -395,7 +406,7 @@ def prepare(flags: argparse.Namespace) -> None:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(flags.exit_on_sigterm))
     pids = [os.getpid(), *start_grandchild(flags)]
     if flags.pid_file is not None:
-        with flags.pid_file.open("a") as file:
+        with open(flags.pid_file, "a") as file:
             file.write(" ".join(map(str, pids)) + "\n")
     sys.stderr.write(flags.stderr + "x" * flags.stderr_flood)
     sys.stderr.flush()
@@ -406,7 +417,7 @@ def prepare(flags: argparse.Namespace) -> None:
         sys.stdout.buffer.flush()
     if flags.exit_at_start is not None:
         sys.exit(flags.exit_at_start)
-    if flags.fail_first is not None and locked_increment(Path(flags.fail_first[1])) <= int(flags.fail_first[0]):
+    if flags.fail_first is not None and locked_increment(flags.fail_first[1]) <= int(flags.fail_first[0]):
         sys.exit(3)
 
 
@@ -425,7 +436,3 @@ def main() -> None:
         signal.pause()
     # Calls that still sleep do not keep the process: their threads are daemons.
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main()
