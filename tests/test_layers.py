@@ -97,7 +97,11 @@ ROOMS: Final = {
     "kernel.actor": Room(
         needs=frozenset({"kernel._circles", "kernel._events", "kernel.mailbox", "kernel.ref"}), known_to=None
     ),
-    "kernel.supervisor": Room(needs=None, known_to=frozenset({"kernel", "kernel._open"})),
+    "kernel.supervisor": Room(needs=None, known_to=frozenset({"kernel", "kernel._open", "kernel.pool._pool"})),
+    "kernel.pool": Room(
+        needs=frozenset(f"kernel.{need}" for need in ["_circles", "_events", "actor", "mailbox", "ref", "supervisor"]),
+        known_to=frozenset({"kernel"}),
+    ),
     # ---
     "config.policies": Room(needs=frozenset({"config._validators"}), known_to=None),
     "config.values": Room(needs=frozenset({"config._validators"}), known_to=None),

@@ -25,6 +25,8 @@ from ._events import (
     EventHub as EventHub,
     EventStream as EventStream,
     GaveUp as GaveUp,
+    MemberAdded as MemberAdded,
+    MemberRemoved as MemberRemoved,
     Observer as Observer,
     Overdue as Overdue,
     RequestFinished as RequestFinished,
@@ -50,6 +52,7 @@ from .actor import (
     handles as handles,
 )
 from .mailbox import Call as Call, Message as Message, OverflowPolicy as OverflowPolicy
+from .pool import Pool as Pool
 from .ref import (
     ActorRef as ActorRef,
     ActorState as ActorState,
@@ -103,6 +106,8 @@ __all__ = [
     "IgnoreStart",
     "Later",
     "MailboxFull",
+    "MemberAdded",
+    "MemberRemoved",
     "Message",
     "Monitor",
     "NotSent",
@@ -110,6 +115,7 @@ __all__ = [
     "Overdue",
     "OverflowPolicy",
     "PendingCall",
+    "Pool",
     "RequestFinished",
     "RequestStarted",
     "RestartLimitReached",

@@ -170,6 +170,22 @@ class DeadLetter(Event):
     message: str
 
 
+@frozen(kw_only=True)
+class MemberAdded(Event):
+    """A pool begins to start another ``member``, because messages wait. It has ``members`` now, with this one."""
+
+    member: str
+    members: int
+
+
+@frozen(kw_only=True)
+class MemberRemoved(Event):
+    """A pool stops a ``member`` that was idle for too long, or drops one that did not start. ``members`` are left."""
+
+    member: str
+    members: int
+
+
 class Observer(Protocol):
     """A callable that receives every event, synchronously. An exception that it raises is logged and otherwise ignored.
 

@@ -10,7 +10,7 @@ from trio.testing import wait_all_tasks_blocked as settle
 
 from mcp_actors.kernel import ActorRef, ActorStopped, Call, DeadLetter, Event, MailboxFull, open_actor
 from mcp_actors.kernel._circles import Sender
-from mcp_actors.kernel.mailbox._mailbox import Envelope, Mailbox
+from mcp_actors.kernel.mailbox import Envelope, Mailbox
 
 from ..messages import Said
 from .actors import Do, DoNow, Gate, Get, Host, Put, PutNow

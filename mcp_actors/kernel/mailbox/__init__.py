@@ -5,12 +5,13 @@ Imports nothing of the kernel but the detection of deadlocks. The other rooms se
 
 from __future__ import annotations
 
+from ._envelope import Envelope as Envelope
 from ._mailbox import (
     MAILBOX_SIZE as MAILBOX_SIZE,
     Accepts as Accepts,
-    Envelope as Envelope,
     Mailbox as Mailbox,
     OverflowPolicy as OverflowPolicy,
+    Taker as Taker,
     check_mailbox as check_mailbox,
 )
 from ._messages import Call as Call, Message as Message
@@ -25,6 +26,7 @@ __all__ = [
     "Message",
     "OverflowPolicy",
     "Reply",
+    "Taker",
     "check_mailbox",
     "error",
     "value",

@@ -18,24 +18,24 @@ between two lanes.
 from __future__ import annotations
 
 import contextvars
-import math
 from collections import OrderedDict
 from collections.abc import Callable
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import trio
 
 from ..._checks import is_whole
 from ..._errors import ActorError, MailboxFull
-from .._circles import Node, places
+from .._circles import Node
+from ._envelope import Envelope
 from ._messages import Message
-from ._reply import Reply, error, value
+from ._reply import error, value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .._circles import Awaited, Sender
+    from .._circles import Sender
 
 OverflowPolicy = Literal["wait", "fail"]
 
@@ -46,117 +46,21 @@ MAILBOX_SIZE: Final = 256
 """Default number of queued envelopes: a burst of that many costs well under a megabyte and a few milliseconds."""
 
 
-class Envelope(Reply[Any]):
-    """A message on its way, and the reply slot of its sender.
-
-    For a ``call`` the slot is settled with the answer; for a ``tell`` in the entrance, by moving up to the queue.
-
-    Attributes:
-        message: the message.
-        is_call: True for a ``call``, False for a ``tell``.
-        holder: the mailbox, or the incarnation that has taken it.
-        home: the mailbox that it was sent to, and returns to if its handling has not begun.
-        number: its position in the order of arrival.
-        context: the sender's `contextvars` context when it sent the message.
-        scope: the cancel scope around its handler, once there is one; its `later` if no handler runs for it.
-        later: the `Later` that settles it; None if its handler does.
-        calls: the calls that its handler has made; see ``_circles``.
-        prune_at: the number of calls at which the answered ones are dropped.
-    """
-
-    __slots__ = ("calls", "context", "holder", "home", "is_call", "later", "message", "number", "prune_at", "scope")
-
-    needs_all: Final = False
-
-    message: Message
-    is_call: bool
-    holder: Holder
-    home: Mailbox
-    number: int
-    context: contextvars.Context
-    prune_at: int
-
-    def __init__(self, message: Message, *, is_call: bool) -> None:
-        # Every request creates one, so only the attributes that are read before they are set elsewhere are set here.
-        self.open = True
-        self._waiter = None
-        self.message = message
-        self.is_call = is_call
-        self.scope: object | None = None
-        self.later: object | None = None
-        self.calls: list[Awaited] | None = None
-
-    @property
-    def handed_over(self) -> bool:
-        """True while the actor handles it."""
-        return self.scope is not None
-
-    @property
-    def withdrawn(self) -> bool:
-        """True if it is not to be handled, because its caller has left. The sender of a ``tell`` never does."""
-        return self.is_call and not self.open
-
-    @property
-    def busy(self) -> bool:
-        """True while it has a handler, for which others may wait."""
-        return self.scope is not None
-
-    @property
-    def label(self) -> str:
-        """The name of the actor that handles it, and the message."""
-        return f"{cast('Taker', self.holder).name!r} (handling {type(self.message).__name__})"
-
-    outer_deadline: Final = math.inf  # the slots are inside the shield of their incarnation
-
-    def is_run_by(self, task: trio.lowlevel.Task) -> bool:
-        """Return True for the task of its handler."""
-        slot = task.parent_nursery
-        return slot is not None and slot.cancel_scope is self.scope
-
-    def blockers(self) -> list[Node]:
-        """Return the nodes that its handler waits for."""
-        return places(self.calls)
-
-    def place(self) -> Node:
-        """Return itself while it is handled, else its holder."""
-        return self if self.handed_over else self.holder
-
-    def abandoned(self) -> None:
-        """Tell the holder that the sender has left."""
-        self.holder.forget(self)
-
-    @trio.lowlevel.enable_ki_protection
-    def expire(self, exc: BaseException) -> bool:
-        """Answer in the actor's place; see `PendingCall`."""
-        if not self.settle(error(exc)):
-            return False
-        self.holder.forget(self)
-        return True
-
-
-class Holder(Node, Protocol):
-    """The mailbox or incarnation that has an envelope."""
-
-    def forget(self, envelope: Envelope) -> None:
-        """Drop an envelope whose sender has left. It is called from an ``abort_fn``; see `Reply.abandoned`."""
-
-
-class Taker(Holder, Protocol):
-    """An incarnation, as its mailbox sees it."""
-
-    free: int
-    """The number of free in-flight slots."""
+class Taker(Protocol):
+    """An incarnation, or the members of a pool, as a mailbox sees it."""
 
     @property
     def name(self) -> str:
         """The name of its actor."""
 
+    @property
+    def free(self) -> int:
+        """The number of free in-flight slots; for a pool, of the member that has the most."""
+
     def take(self, envelope: Envelope, *, here: bool = False) -> None:
         """Become its holder and begin to serve it in the context that it was sent in; or put it back.
 
-        Args:
-            envelope: the envelope.
-            here: True if that is the running context.
+        Called if a slot is free, or for a control message. ``here`` means that its context is the running one.
         """
 
     def works(self, sender: Sender) -> bool:
@@ -167,20 +71,30 @@ class Taker(Holder, Protocol):
 
 
 class Mailbox:
-    """Lanes of envelopes, and the incarnation that takes from them. See the top of the file."""
+    """Lanes of envelopes, and the incarnation that takes from them. See the top of the file.
+
+    Attributes:
+        taker: takes from the queue: the attached incarnation; for a pool, its members. None: what is queued waits.
+        life: the incarnation that starts, runs or ends; None between two incarnations.
+        route: for a pool with a key, returns the mailbox for a message that is sent to this one, or raises an error.
+        on_wait: called when a message has to wait, if it is not None.
+    """
 
     __slots__ = (
         "_control",
         "_entrance",
         "_last_number",
+        "_owner",
         "_queue",
         "_refusal",
-        "_taker",
         "accepts",
         "life",
         "name",
+        "on_wait",
         "policy",
+        "route",
         "size",
+        "taker",
     )
 
     needs_all: Final = True
@@ -194,11 +108,14 @@ class Mailbox:
         self._control: OrderedDict[Envelope, float] = OrderedDict()
         self._queue: OrderedDict[Envelope, float] = OrderedDict()
         self._entrance: OrderedDict[Envelope, float] = OrderedDict()
-        self._taker: Taker | None = None
+        self._owner: Taker | None = None
+        self.taker: Taker | None = None
         self._last_number = 0
         self._refusal: Callable[[], ActorError] | None = None
         self.life: Sender | None = None
         self.accepts: Accepts | None = None
+        self.route: Callable[[Message], Mailbox] | None = None
+        self.on_wait: Callable[[], None] | None = None
 
     @property
     def queued(self) -> int:
@@ -212,12 +129,12 @@ class Mailbox:
 
     def is_worked_off(self, sender: Sender) -> bool:
         """Return True if a handler other than the sender has a slot and waits for nothing: a cheap first check."""
-        return self._taker is not None and self._taker.works(sender)
+        return self.taker is not None and self.taker.works(sender)
 
     def blockers(self) -> Sequence[Node]:
         """Return the nodes that its envelopes wait for: slots, or an incarnation that starts or has to end first."""
-        if self._taker is not None:
-            return self._taker.slots()
+        if self.taker is not None:
+            return self.taker.slots()
         return [] if self.life is None else [self.life]
 
     # --- senders ----------------------------------------------------------------------------------------------------
@@ -252,21 +169,33 @@ class Mailbox:
         """
         self.check_open()
         self.check(envelope.message)
+        if self.route is not None and not envelope.message.control:
+            return self.route(envelope.message).put(envelope, wait=wait)
         envelope.home = self
         self._last_number = envelope.number = self._last_number + 1
         envelope.context = contextvars.copy_context()
         if envelope.message.control:
-            self._put_control(envelope)
+            if self._owner is not None:
+                self._owner.take(envelope, here=True)
+            else:
+                envelope.holder = self
+                self._control[envelope] = trio.current_time()
             return True
-        taker = self._taker
+        taker = self.taker
         if taker is not None and taker.free > 0 and not self._queue:
             taker.take(envelope, here=True)
             if self._queue:  # the actor has refused it, or has sent messages while it took this one
                 self.feed()
             return True
-        full = len(self._queue) >= self.size
-        if full and not (self.policy == "wait" if wait is None else wait):
+        if len(self._queue) >= self.size and not (self.policy == "wait" if wait is None else wait):
             raise self.full()
+        if self.on_wait is not None:
+            self.on_wait()
+        return self._append(envelope)
+
+    def _append(self, envelope: Envelope) -> bool:
+        """Append an envelope to the queue, or to the entrance if the queue is full. Return True for the queue."""
+        full = len(self._queue) >= self.size
         envelope.holder = self
         (self._entrance if full else self._queue)[envelope] = trio.current_time()
         return not full
@@ -278,13 +207,6 @@ class Mailbox:
             "mailbox_size, or use overflow='wait'",
             actor=self.name,
         )
-
-    def _put_control(self, envelope: Envelope) -> None:
-        if self._taker is not None:
-            self._taker.take(envelope, here=True)
-        else:
-            envelope.holder = self
-            self._control[envelope] = trio.current_time()
 
     @trio.lowlevel.enable_ki_protection
     def forget(self, envelope: Envelope) -> None:
@@ -298,7 +220,8 @@ class Mailbox:
     @trio.lowlevel.enable_ki_protection
     def attach(self, taker: Taker) -> None:
         """Give the waiting envelopes to an incarnation that begins to serve, and later ones as it has free slots."""
-        self._taker = taker
+        self._owner = taker
+        self.taker = self.taker or taker
         while self._control:
             envelope, _ = self._control.popitem(last=False)
             taker.take(envelope)
@@ -306,15 +229,17 @@ class Mailbox:
 
     def detach(self) -> None:
         """Give the incarnation, whose end was decided, no more envelopes."""
-        self._taker = None
+        if self.taker is self._owner:
+            self.taker = None
+        self._owner = None
 
     @trio.lowlevel.enable_ki_protection
     def feed(self) -> None:
         """Fill the free slots from the queue."""
-        while self._queue and self._taker is not None and self._taker.free > 0:
+        while self._queue and self.taker is not None and self.taker.free > 0:
             envelope, _ = self._queue.popitem(last=False)
             self._move_up()
-            self._taker.take(envelope)
+            self.taker.take(envelope)
 
     @trio.lowlevel.enable_ki_protection
     def put_back(self, envelope: Envelope) -> bool:
@@ -326,6 +251,8 @@ class Mailbox:
         if self._refusal is not None:
             envelope.settle(error(self._refusal()))
             return False
+        if self.on_wait is not None:
+            self.on_wait()
         # Of several that return, any may be the first: they were taken in order, but their tasks ran in any order.
         lane = self._control if envelope.message.control else self._queue
         lane[envelope] = trio.current_time()
@@ -334,22 +261,31 @@ class Mailbox:
         lane.update(in_order)
         return True
 
+    def adopt(self, envelope: Envelope) -> None:
+        """Append an envelope that has waited elsewhere; no incarnation serves yet."""
+        envelope.home = self
+        self._last_number = envelope.number = self._last_number + 1
+        if self._append(envelope) and not envelope.is_call:
+            envelope.settle(value(None))
+
     # --- the end ----------------------------------------------------------------------------------------------------
+
+    def drain(self) -> list[Envelope]:
+        """Empty the queue and the entrance, and return their envelopes in order."""
+        drained = [*self._queue, *self._entrance]
+        self._queue.clear()
+        self._entrance.clear()
+        return drained
 
     @trio.lowlevel.enable_ki_protection
     def close(self, refusal: Callable[[], ActorError]) -> list[Envelope]:
         """Drain, answer every envelope, and close, in one synchronous step. Later senders get the same refusal.
 
-        Args:
-            refusal: returns a new exception for each sender.
-
-        Returns:
-            The dropped envelopes without a waiting sender.
+        Return the dropped envelopes without a waiting sender. ``refusal`` returns a new exception for each sender.
         """
         self._refusal = refusal
-        drained = [*self._control, *self._queue, *self._entrance]
-        for lane in (self._control, self._queue, self._entrance):
-            lane.clear()
+        drained = [*self._control, *self.drain()]
+        self._control.clear()
         return [envelope for envelope in drained if not (envelope.settle(error(refusal())) and envelope.awaited)]
 
     @property

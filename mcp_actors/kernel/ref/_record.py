@@ -81,6 +81,7 @@ class Record:
         gave_up: True from the moment its supervisor stops restarting it until it is started again.
         reentrant: True if its handlers may call it; see `Actor.reentrant`. Set by each incarnation.
         in_flight: the envelopes that are being handled; empty between incarnations.
+        is_pool: True if its children share its work, as the members of a pool do.
         children: for a supervisor, the records of its children by id, which outlive its incarnations too.
         parent: the record of its supervisor; None for the actor that a block has opened.
         restarts: how often its supervisor has started it again after a failure, its own or another one of its group.
@@ -97,6 +98,7 @@ class Record:
         "hub",
         "in_flight",
         "incarnation",
+        "is_pool",
         "killed",
         "last_error",
         "mailbox",
@@ -118,6 +120,7 @@ class Record:
         self.gave_up: bool = False
         self.reentrant: bool = False
         self.in_flight: set[Envelope] = set()
+        self.is_pool: bool = False
         self.children: dict[str, Record] | None = None
         self.parent: Record | None = parent
         self.restarts: int = 0
@@ -203,14 +206,29 @@ class Record:
 
     def close(self, why: str) -> None:
         """Close the mailbox, and answer all queued messages: nothing restarts the actor automatically."""
-        for dropped in self.mailbox.close(lambda: stopped(self.name, why)):
-            self.note(DeadLetter, message=type(dropped.message).__name__)
+        for record in self._working:
+            for dropped in record.mailbox.close(lambda: stopped(self.name, why)):
+                self.note(DeadLetter, message=type(dropped.message).__name__)
 
     def statistics(self) -> ActorStatistics:
         """Return a snapshot, as frozen data."""
         return ActorStatistics(
-            state=self.state, incarnation=self.incarnation, queued=self.mailbox.queued, in_flight=len(self.in_flight)
+            state=self.state,
+            incarnation=self.incarnation,
+            queued=sum(record.mailbox.queued for record in self._working),
+            in_flight=sum(len(record.in_flight) for record in self._working),
         )
+
+    @property
+    def queued_since(self) -> float | None:
+        """The Trio time since which the longest waiting message waits; None if none does."""
+        times = [record.mailbox.queued_since for record in self._working]
+        return min((time for time in times if time is not None), default=None)
+
+    @property
+    def _working(self) -> tuple[Record, ...]:
+        """Itself and, for a pool, the members."""
+        return (self, *self.children.values()) if self.is_pool and self.children else (self,)
 
 
 def elsewhere(name: str) -> RuntimeError:

@@ -109,7 +109,7 @@ def tree_of(root: Record) -> TreeNode:
 
 
 def _node(record: Record, path: str, children: tuple[TreeNode, ...]) -> TreeNode:
-    now, since = record.statistics(), record.mailbox.queued_since
+    now, since = record.statistics(), record.queued_since
     return TreeNode(
         id=record.name,
         path=path,

@@ -1,16 +1,25 @@
 """Supervise actors: the child table, restarts, and changes of both.
 
-Only the face of the kernel and its doors import this room.
+Only the face of the kernel, its doors and the pool import this room.
 """
 
 from __future__ import annotations
 
-from ._restart import AutoShutdown as AutoShutdown, ChildSpec as ChildSpec, Strategy as Strategy
+from ._restart import (
+    AutoShutdown as AutoShutdown,
+    ChildSpec as ChildSpec,
+    ParkRetry as ParkRetry,
+    Strategy as Strategy,
+)
 from ._supervisor import Supervisor as Supervisor
+from ._table import Child as Child, Run as Run
 
 __all__ = [
     "AutoShutdown",
+    "Child",
     "ChildSpec",
+    "ParkRetry",
+    "Run",
     "Strategy",
     "Supervisor",
 ]

@@ -1,0 +1,192 @@
+"""Give each message to the member with the most free slots.
+
+Theory of operation
+-------------------
+Messages to a pool wait in the pool's own mailbox, in the order of arrival. The mailbox sees one taker, the `Crew`; its
+free slots are those of the freest member. A member has a mailbox too, its `Lane`, for what only this member may handle:
+control messages, and messages to its own reference. It serves its lane first.
+
+The freest member is found without a search. `Crew` keeps the members in *ranks* by their number of free slots. A member
+moves to its rank when it frees a slot (`Crew.place`). When it takes a message it stays where it is, and moves only when
+it is next but has fewer free slots than its rank says. So a message moves its member twice at most, however many
+members there are, and once if that member is free again before another one is needed. A member may also take messages
+that do not pass through here, as those of its own lane: it has the wrong rank then, too, until it is next.
+
+Within a rank the last one is next. So a pool with little to do leaves its other members idle until they are stopped
+(see ``_pool``), and the idle members are in the order in which they became idle.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from ..._errors import ActorStopped
+from .. import _events as events
+from ..mailbox import Mailbox
+from ..ref import Change
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+    from ..._errors import ActorError
+    from .._circles import Node, Sender
+    from ..mailbox import Accepts, Envelope, Message, Taker
+    from ..ref import Record
+
+
+class Lane(Mailbox):
+    """The mailbox of one member, which also takes from the mailbox of the pool. See the top of the file.
+
+    Attributes:
+        crew: the members that it is one of.
+    """
+
+    __slots__ = ("crew",)
+
+    crew: Crew
+
+    @trio.lowlevel.enable_ki_protection
+    def attach(self, taker: Taker) -> None:
+        """Serve with an incarnation, whose actor also says which messages the pool accepts."""
+        if self.accepts is not None:
+            self.crew.mailbox.accepts = partial(_unless_control, self.accepts)
+        super().attach(taker)
+
+    @trio.lowlevel.enable_ki_protection
+    def feed(self) -> None:
+        """Fill the free slots from its own queue, then from that of the pool. Called for every slot that gets free."""
+        if self._queue:
+            super().feed()
+        if self.taker is not None:
+            self.crew.place(self.taker)
+            self.crew.mailbox.feed()
+
+    def detach(self) -> None:
+        """Give the incarnation, whose end was decided, no more envelopes."""
+        assert self.taker is not None
+        self.crew.leave(self.taker)
+        super().detach()
+
+    @trio.lowlevel.enable_ki_protection
+    def close(self, refusal: Callable[[], ActorError]) -> list[Envelope]:
+        """Close it, and refuse the messages to the pool if this was the last member that could handle them."""
+        dropped = super().close(refusal)
+        self.crew.closed(refusal)
+        return dropped
+
+    def reopen(self) -> None:
+        """Accept messages again, for the pool too."""
+        super().reopen()
+        self.crew.mailbox.route = None
+
+
+class Crew:
+    """The members of a pool, as the one taker of its mailbox. See the top of the file.
+
+    Attributes:
+        name: the pool's.
+        mailbox: the pool's.
+        change: wakes the task that adds members and stops them.
+    """
+
+    def __init__(self, record: Record, *, shrinks: bool) -> None:
+        self.mailbox = record.mailbox
+        self.name = record.name
+        self.change = Change()
+        self._record = record
+        self._shrinks = shrinks
+        self._rank: dict[Taker, int] = {}
+        self._ranks: list[dict[Taker, float]] = [{}]
+        self._top = 0
+
+    @property
+    def free(self) -> int:
+        """The number of free slots of the member that is next."""
+        while self._top:
+            rank = self._ranks[self._top]
+            if not rank:
+                self._top -= 1
+                continue
+            taker = next(reversed(rank))
+            if taker.free == self._top:
+                break
+            self.place(taker)
+        return self._top
+
+    def take(self, envelope: Envelope, *, here: bool = False) -> None:
+        """Give an envelope to the member that is next."""
+        next(reversed(self._ranks[self._top])).take(envelope, here=here)
+
+    def place(self, taker: Taker) -> None:
+        """Put a member at the end of its rank, with the time."""
+        ranks, free = self._ranks, max(taker.free, 0)  # less while its actor refuses messages
+        ranks[self._rank.get(taker, 0)].pop(taker, None)
+        self._rank[taker] = free
+        while len(ranks) <= free:
+            ranks.append({})
+        ranks[free][taker] = trio.current_time() if self._shrinks else 0.0
+        if free > self._top:
+            self._top = free
+
+    def leave(self, taker: Taker) -> None:
+        """Remove a member whose end was decided."""
+        self._ranks[self._rank.pop(taker)].pop(taker)
+        self.change()
+
+    def idle(self) -> list[tuple[str, float]]:
+        """Return the names of the idle members and the times since when, those that are idle the longest first."""
+        most = len(self._ranks) - 1
+        return [(taker.name, since) for taker, since in self._ranks[-1].items() if most and taker.free == most]
+
+    # --- for the detection of deadlocks -----------------------------------------------------------------------------
+
+    def works(self, sender: Sender) -> bool:
+        """Return True if a handler of a member, other than the sender, has made no calls."""
+        return any(lane.is_worked_off(sender) for lane in self._lanes)
+
+    def slots(self) -> list[Node]:
+        """Return what the members wait for, all of them; empty if one can take a message or is about to start."""
+        found: list[Node] = []
+        for lane in self._lanes:
+            blockers = lane.blockers()
+            if not blockers and not lane.closed:
+                return []
+            found.extend(blockers)
+        return found
+
+    # --- members that do not come back ------------------------------------------------------------------------------
+
+    @property
+    def _lanes(self) -> list[Mailbox]:
+        return [member.mailbox for member in (self._record.children or {}).values()]
+
+    def closed(self, refusal: Callable[[], ActorError]) -> None:
+        """Answer what waits, and refuse messages from now on, if no member is left that handles any."""
+        self.change()
+        if self.mailbox.closed or self._record.state == "backoff" or not all(lane.closed for lane in self._lanes):
+            return
+
+        def none_left() -> ActorStopped:
+            return ActorStopped(
+                f"actor {self.name!r}: all members of this pool have stopped and none restarts by itself; start one "
+                f"with restart_child(), or restart the pool. The last of them: {refusal()}",
+                actor=self.name,
+            )
+
+        def refuse(_: Message) -> NoReturn:
+            raise none_left()
+
+        for dropped in self.mailbox.close(none_left):
+            self._record.note(events.DeadLetter, message=type(dropped.message).__name__)
+        self.mailbox.reopen()  # for control messages, such as that of `restart_child`
+        self.mailbox.route = refuse
+
+
+def _unless_control(accepts: Accepts, name: str, kind: type[Message]) -> None:
+    """Check a message to a pool by the class of its members. Control messages are for the pool itself."""
+    if not kind.control:
+        accepts(name, kind)

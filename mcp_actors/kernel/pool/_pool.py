@@ -1,0 +1,303 @@
+"""The pool: a supervisor of equal actors, which share its work.
+
+Who owns what:
+
+- The pool is a `Supervisor`: its owner task enters and leaves `Pool.running`, and in it the children, as for any other.
+  Its members are its children; each has an owner task, restarts and a place in the child table.
+- Messages to the pool belong to its mailbox until a member takes them (see ``_crew``). With a key they belong to the
+  mailbox of the member that has the key. That mailbox outlives the incarnations of its member: messages wait while the
+  member restarts, and are refused when it is parked.
+- One task, `Pool._adjust`, adds members and stops them. It ends before the members are asked to stop. With a fixed size
+  it does not exist.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+import trio
+from attrs import evolve
+
+from ..._checks import is_seconds, is_whole
+from ..._errors import ActorError
+from .. import _events as events
+from ..actor import Actor
+from ..mailbox import Mailbox, error
+from ..ref import CUT_SHORT, DeleteChild, Record, StartChild, failure_text
+from ..supervisor import ChildSpec, Supervisor
+from ._crew import Crew, Lane
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Hashable
+
+    from ..._backoff import Backoff
+    from ..actor import Shutdown
+    from ..mailbox import Message
+    from ..supervisor import Child, ParkRetry, Run
+
+__all__ = ["Pool"]
+
+logger = logging.getLogger("mcp_actors.kernel")
+
+GROW_AGAIN: Final = 1.0
+"""Seconds until a member is added again after the start of an added member has failed: a database that refuses another
+connection is asked again soon, but not for every message."""
+
+
+class Pool(Supervisor):
+    """Equal actors behind one reference.
+
+    Run it like any actor: ``ChildSpec("db", lambda: Pool(Connection, size=4))``, or ``open_actor(Pool(...),
+    name="db")``. Its reference is used like that of one actor: one member handles each message. It is a
+    `SupervisorRef` too: the members are its children ``"db-1"`` to ``"db-4"``.
+
+    Messages wait in one mailbox, and the member with the most free slots takes the oldest. So they begin in the order
+    of arrival, but messages of one sender may be handled at the same time. With a ``key``, messages with equal keys are
+    handled by the same member, in order. It is chosen by the hash of the key, so it is the same as long as the process
+    runs, also after restarts. Each member has a mailbox of the pool's size then.
+
+    A member that ends or crashes is restarted like a child of a supervisor with ``strategy="one_for_one"``. A crash
+    affects only the messages that this member was handling. If a member is parked, the others do its work, but with a
+    ``key`` its messages are refused. If all are parked, all messages are refused.
+
+    Args:
+        factory: called once for each incarnation of a member; returns a new actor each time.
+        size: the number of members, or the smallest and the greatest number, as in ``(1, 8)``. Members are then added
+            while messages wait and no slot is free: one for each message that waits.
+        key: returns the key of a message, a hashable value. It is called in the sender's step, and its exceptions are
+            raised to the sender. Needs a fixed size.
+        shrink_after: seconds after which an idle member is stopped, if the pool has more than the smallest number.
+        max_restarts: the restart attempts allowed within ``window``, for all members together. None allows one for each
+            member: a database that restarts breaks all connections at once.
+        window, reset_after, backoff, on_limit, park_retry, strict, await_start: as for `Supervisor`.
+        start_timeout, shutdown: as for `ChildSpec`, for each member.
+
+    Raises:
+        ValueError: an argument is invalid; the message names it.
+    """
+
+    def __init__(  # noqa: PLR0913  # its own options, those of a supervisor, and those of a child
+        self,
+        factory: Callable[[], Actor],
+        size: int | tuple[int, int] = 4,
+        *,
+        key: Callable[[Any], Hashable] | None = None,
+        shrink_after: float = 60.0,
+        max_restarts: int | None = None,
+        window: float = 5.0,
+        reset_after: float | None = None,
+        backoff: Backoff | None = None,
+        on_limit: Literal["end", "park"] = "end",
+        park_retry: ParkRetry | None = None,
+        strict: bool = True,
+        await_start: bool = True,
+        start_timeout: float | None = None,
+        shutdown: Shutdown | None = None,
+    ) -> None:
+        self._least, self._most = _bounds(size)
+        if key is not None and not callable(key):
+            raise ValueError(f"Pool: key must be a function from a message to its key, not {key!r}")
+        if key is not None and self._least < self._most:
+            raise ValueError(
+                f"Pool: size={size} and key contradict each other, because a key belongs to one member as long as the "
+                f"pool runs; set size={self._most}, or remove key"
+            )
+        if not is_seconds(shrink_after):
+            raise ValueError(f"Pool: shrink_after must be positive seconds, not {shrink_after!r}")
+        self._key = key
+        self._shrink_after = shrink_after
+        self._factory = factory
+        self._member = ChildSpec("member", factory, start_timeout=start_timeout, shutdown=shutdown)
+        self._resume_at = -math.inf
+        super().__init__(
+            max_restarts=self._most if max_restarts is None else max_restarts,
+            window=window,
+            reset_after=reset_after,
+            backoff=backoff,
+            on_limit=on_limit,
+            park_retry=park_retry,
+            start_order="parallel",
+            stop_order="concurrent",
+            strict=strict,
+            await_start=await_start,
+        )
+
+    # --- the owner task ---------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    @trio.lowlevel.enable_ki_protection
+    async def running(self) -> AsyncIterator[None]:
+        """Divide the work, run the members, and adjust their number."""
+        record = self._life.record
+        self._crew = Crew(record, shrinks=self._least < self._most)
+        self._specs = tuple(self._spec(number) for number in range(1, self._least + 1))
+        known = record.children or {}
+        record.children = {spec.id: self._record_of(spec, known.get(spec.id)) for spec in self._specs}
+        record.is_pool = True
+        try:
+            if self._key is None:
+                record.mailbox.taker = self._crew
+            else:
+                self._divide([member.mailbox for member in record.children.values()])
+            async with super().running(), trio.open_nursery() as nursery:
+                if self._least < self._most:
+                    nursery.start_soon(self._adjust, nursery, name=f"{record.name}:size")
+                yield
+                nursery.cancel_scope.cancel("the pool stops")
+        finally:
+            record.mailbox.taker = record.mailbox.route = record.mailbox.on_wait = None
+
+    def _spec(self, number: int) -> ChildSpec:
+        return evolve(self._member, id=f"{self._life.record.name}-{number}", factory=self._make)
+
+    def _make(self) -> Actor:
+        actor = self._factory()
+        if isinstance(actor, Supervisor):
+            raise TypeError(
+                f"actor {self._life.record.name!r}: a member of a pool cannot be a {type(actor).__name__}, which "
+                "handles no messages but those about its children; make it an Actor that opens what it needs"
+            )
+        return actor
+
+    def _record_of(self, spec: ChildSpec, known: Record | None = None) -> Record:
+        """Return the record of a member: with a new mailbox, or that of an earlier incarnation of the pool."""
+        pool = self._life.record
+        if known is None:
+            mailbox = pool.mailbox
+            lane = Lane(spec.id) if self._key is None else Mailbox(spec.id, size=mailbox.size, policy=mailbox.policy)
+            known = Record(spec.id, lane, pool.hub, pool)
+        if self._key is None:
+            cast("Lane", known.mailbox).crew = self._crew
+        return known
+
+    async def handle(self, message: Any) -> Any:
+        """Answer as a supervisor does, but refuse changes of the table of members."""
+        if isinstance(message, StartChild | DeleteChild):
+            name = self._life.record.name
+            raise ActorError(
+                f"actor {name!r}: a pool adds and removes its members itself; set their number with Pool(size=...)",
+                actor=name,
+            )
+        return await super().handle(message)
+
+    # --- by key -----------------------------------------------------------------------------------------------------
+
+    def _divide(self, lanes: list[Mailbox]) -> None:
+        """Give each message to the member of its key, also those that have waited for the pool to start."""
+        record = self._life.record
+
+        def route(message: Message) -> Mailbox:
+            return lanes[self._place(message) % len(lanes)]
+
+        for lane in lanes:
+            lane.reopen()
+        for envelope in record.mailbox.drain():
+            try:
+                lane = envelope.context.run(route, envelope.message)
+            except Exception as exc:
+                if not (envelope.settle(error(exc)) and envelope.awaited):
+                    message = type(envelope.message).__name__
+                    logger.error("actor %r: no key for %s, and no caller gets the error", record.name, message)
+                    record.note(events.Unhandled, message=message, error=exc)
+            else:
+                lane.adopt(envelope)
+        record.mailbox.route = route
+
+    def _place(self, message: Message) -> int:
+        """Return the hash of the key of a message."""
+        assert self._key is not None
+        name, kind = self._life.record.name, type(message).__name__
+        try:
+            key = self._key(message)
+        except Exception as exc:
+            exc.add_note(f"actor {name!r}: raised by the key function of this pool for {kind}, which was not sent")
+            raise
+        try:
+            return hash((key,))  # a tuple, which mixes: the hash of an int is the int, and all may be even
+        except TypeError:
+            raise TypeError(
+                f"actor {name!r}: the key of {kind} is a {type(key).__name__}, which is not hashable; return a str, an "
+                "int, or a tuple of them from the key function"
+            ) from None
+
+    # --- growing and shrinking --------------------------------------------------------------------------------------
+
+    async def _adjust(self, nursery: trio.Nursery) -> None:
+        """Add members while messages wait, and stop those that are idle for too long. No other task does."""
+        mailbox, crew = self._life.record.mailbox, self._crew
+        while True:
+            for _ in range(self._missing()):
+                self._grow(nursery)
+            look_again = self._shrink()
+            # At its greatest size it has nothing to decide when messages wait, so they need not wake it.
+            mailbox.on_wait = crew.change if len(self._children.table) < self._most else None
+            with trio.move_on_at(look_again):
+                await crew.change.wait()
+
+    def _missing(self) -> int:
+        """Return the number of members to add: one for each waiting message, unless a member is about to serve."""
+        if self._crew.free or trio.current_time() < self._resume_at:
+            return 0
+        table = self._children.table
+        coming = sum(child.in_between and not child.record.mailbox.closed for child in table.values())
+        return min(self._life.record.mailbox.queued - coming, self._most - len(table))
+
+    def _grow(self, nursery: trio.Nursery) -> None:
+        """Begin to start another member."""
+        numbers = (self._spec(number) for number in range(1, self._most + 1))
+        spec = next(spec for spec in numbers if spec.id not in self._children.table)
+        child = self._children.add(spec, self._record_of(spec))
+        self._life.record.note(events.MemberAdded, member=spec.id, members=len(self._children.table))
+        nursery.start_soon(self._added, self._children.begin(child), name=f"{spec.id}:start")
+
+    @trio.lowlevel.enable_ki_protection
+    async def _added(self, run: Run) -> None:
+        """Wait for the start of a member that was added. If it fails, go on without it."""
+        end = await self._children.outcome(run)
+        if end is None or end is CUT_SHORT or self._children.pass_on_exit(end):
+            return
+        self._resume_at = trio.current_time() + GROW_AGAIN
+        if end.error is not None:
+            logger.warning(
+                "actor %r: member %r, added because messages wait, did not start: %s; the pool goes on with fewer",
+                self._life.record.name,
+                run.child.spec.id,
+                failure_text(end.error),
+            )
+        self._note_removed(run.child)
+        self._children.remove(run.child)
+
+    def _shrink(self) -> float:
+        """Stop members that are idle for too long. Return the time at which to check again."""
+        now = trio.current_time()
+        again = self._resume_at if self._resume_at > now else math.inf
+        table = self._children.table
+        spare = sum(not child.record.mailbox.closed for child in table.values()) - self._least
+        for name, since in self._crew.idle():
+            if spare <= 0:
+                return again
+            if since + self._shrink_after > now:
+                return min(again, since + self._shrink_after)
+            if not table[name].record.in_flight:
+                self._note_removed(table[name])
+                self._children.ask(table[name], "removed")
+                spare -= 1
+        return min(again, now + self._shrink_after) if spare > 0 else again
+
+    def _note_removed(self, child: Child) -> None:
+        self._life.record.note(events.MemberRemoved, member=child.spec.id, members=len(self._children.table) - 1)
+
+
+def _bounds(size: object) -> tuple[int, int]:
+    """Return the smallest and the greatest number of members."""
+    match size:
+        case least, most if is_whole(least, 1) and is_whole(most, least):
+            return least, most
+        case _ if is_whole(size, 1):
+            return size, size
+    raise ValueError(
+        f"Pool: size must be an int of at least 1, or the smallest and the greatest number, as in (1, 8), not {size!r}"
+    )
