@@ -122,20 +122,32 @@ class Draw:
         if kind < 0.82:
             return ("sleep", 7000) if self.random.random() < 0.1 else self.death()
         trigger = self.death() if self.random.random() < 0.7 else self.call()
-        return ("during", trigger, self.together())
+        return ("during", trigger, self.together(self.home(trigger)))
 
-    def death(self) -> Term:
-        """Draw the end of a worker."""
-        id = self.random.choice([id for id in self.homes if id not in self.supervisors] or list(self.homes))
+    def home(self, action: Term) -> str:
+        """Return the supervisor that an action is about."""
+        match action:
+            case ("kill", id) | ("exit", id, _):
+                return self.homes[id]
+            case ("on", home, _):
+                return str(home)
+        return "root"
+
+    def death(self, home: str | None = None) -> Term:
+        """Draw the end of a worker, of one supervisor if that has any."""
+        workers = [id for id in self.homes if id not in self.supervisors]
+        near = [id for id in workers if self.homes[id] == home]
+        id = self.random.choice(near or workers or list(self.homes))
         return ("kill", id) if self.random.random() < 0.5 else ("exit", id, self.random.choice(REASONS))
 
-    def call(self, *, alone: bool = True) -> Term:
+    def call(self, home: str | None = None, *, alone: bool = True) -> Term:
         """Draw a call.
 
         Args:
+            home: the supervisor; None draws one.
             alone: False if its supervisor is busy. A stop is not drawn then: ours does not always wait for its turn.
         """
-        home = self.random.choice(["root", *self.supervisors])
+        home = home or self.random.choice(["root", *self.supervisors])
         verbs = ["start_child"] if self.fails and not alone else ["start_child", "restart_child", "delete_child"]
         verb = self.random.choice([*verbs, "stop_child", "stop_child"] if alone else verbs)
         known = [id for id in self.homes if self.homes[id] == home]
@@ -144,15 +156,19 @@ class Draw:
             argument = {"id": argument} if known and self.random.random() < 0.3 else self.spec(home, {}, depth=1)
         return (verb, argument) if home == "root" else ("on", home, (verb, argument))
 
-    def together(self) -> list[Term]:
-        """Draw two or three actions at the same time: mostly deaths."""
-        count = self.random.choice([2, 2, 2, 3])
-        return [self.death() if self.random.random() < 0.8 else self.call(alone=False) for _ in range(count)]
+    def together(self, home: str | None = None) -> list[Term]:
+        """Draw two or three actions at the same time: mostly deaths, mostly on one supervisor."""
+        home = home or self.home(self.death())
+        actions = []
+        for _ in range(self.random.choice([2, 2, 2, 3])):
+            near = home if self.random.random() < 0.7 else None
+            actions.append(self.death(near) if self.random.random() < 0.8 else self.call(near, alone=False))
+        return actions
 
     def at_once(self) -> list[Term]:
         """Draw the ends of two children of one supervisor."""
-        home = self.homes[str(self.death()[1])]
-        deaths = [self.death() for _ in range(30)]
+        home = self.home(self.death())
+        deaths = [self.death(home) for _ in range(10)]
         return list({death[1]: death for death in deaths if self.homes[death[1]] == home}.values())[:2]
 
 
