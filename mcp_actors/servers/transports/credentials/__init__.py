@@ -7,5 +7,9 @@ from __future__ import annotations
 
 from ._discretion import discreet as discreet, install_filters as install_filters
 from ._masker import Masked as Masked, Masker as Masker
-from ._renewal import Credentials as Credentials, Renewal as Renewal, named_credentials as named_credentials
-from ._values import resolve_credentials as resolve_credentials
+from ._renewal import (
+    Credentials as Credentials,
+    Renewal as Renewal,
+    named_credentials as named_credentials,
+    resolve_credentials as resolve_credentials,
+)

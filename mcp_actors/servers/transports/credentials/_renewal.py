@@ -1,4 +1,4 @@
-"""Renew credentials that expire in mid-session.
+"""Resolve credentials at every connect, and renew those that expire in mid-session.
 
 After a 401 they are resolved again, once for all refused requests. A request that was answered with 401 was not carried
 out, so it is sent once more with the new credentials. Credentials that the server never accepted are not resolved
@@ -7,27 +7,48 @@ again: a function may run a program or ask a person for a password.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import httpx2
 import trio
 from attrs import define, field
 
-from ...._errors import ConnectFailed
+from ...._errors import ConfigError, ConnectFailed
 from ....config import is_auth_flow, resolve_headers, resolve_token
-from ._values import resolve_credentials
 
 if TYPE_CHECKING:
     from ....config import ConfigValue, Http, Sse
     from ._masker import Masker
 
-__all__ = ["Credentials", "Renewal", "named_credentials"]
+__all__ = ["Credentials", "Renewal", "named_credentials", "resolve_credentials"]
+
+Resolved = TypeVar("Resolved")
 
 VARIABLE: Final = re.compile(r"\$\{\w+")
+
+
+async def resolve_credentials(
+    resolver: Callable[..., Awaitable[Resolved]], configured: object, *, server: str, field: str
+) -> Resolved:
+    """Resolve one field (``"env"``, ``"headers"``, ``"auth"``) against the current environment.
+
+    **Cancellation:** waits only inside an async function of the user, and leaves nothing behind.
+
+    Raises:
+        ConnectFailed: a value cannot be resolved. Hopeless, unless a function of the user raised: it may succeed next
+            time.
+    """
+    try:
+        return await resolver(configured, os.environ, where=f"servers.{server}.{field}")
+    except ConfigError as error:
+        raise ConnectFailed(
+            f"server {server!r}: {error}", server=server, phase="configure", hopeless=error.__cause__ is None
+        ) from error
 
 
 def named_credentials(transport: Http | Sse) -> str:
