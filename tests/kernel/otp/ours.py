@@ -238,7 +238,7 @@ class Run:
         begun: Begun = []
         async with AsyncExitStack() as stack:
             # The stack lets the last one go on first.
-            for id in sorted(chains, key=lambda id: (len(self._chain(id)), [-ord(letter) for letter in id])):
+            for id in sorted(sorted(chains, reverse=True), key=lambda id: len(self._chain(id))):
                 await stack.enter_async_context(busy(self._find(id), self._settle))
             for action in actions:
                 begun += self._begin(action)
