@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,6 +19,7 @@ from mcp_actors.kernel import (
     ActorError,
     ActorStartError,
     ActorStopped,
+    Backoff,
     ChildSpec,
     DeadLetter,
     GaveUp,
@@ -146,6 +148,24 @@ async def test_what_a_member_returns_unsent_goes_to_another_in_its_old_place() -
         assert [job for job, _ in hall.log] == ["other", "unsent", "later"]
         assert len({asker.outcomes[job] for job in ("other", "unsent", "later")}) == 1
         nursery.cancel_scope.cancel()
+
+
+async def test_what_a_member_returns_unsent_is_handled_by_an_idle_one_at_once(autojump_clock: MockClock) -> None:
+    """K4: it does not wait until the member is restarted."""
+    hall, lost = Hall(), trio.Event()
+
+    class Connection(Member):
+        async def handle(self, message: Job) -> str:
+            if not lost.is_set():
+                lost.set()
+                self.fail(Boom())
+                raise NotSent
+            return await super().handle(message)
+
+    pool = Pool(lambda: Connection(hall), 2, max_restarts=1, window=math.inf, backoff=Backoff(first=60))
+    async with open_actor(pool, name="db") as db:
+        await db.call(Job("unsent"))
+        assert trio.current_time() == 0
 
 
 async def test_a_caller_that_leaves_is_forgotten_queued_or_in_flight() -> None:

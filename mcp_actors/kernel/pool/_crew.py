@@ -63,7 +63,8 @@ class Lane(Mailbox):
             super().feed()
         if self.taker is not None:
             self.crew.place(self.taker)
-            self.crew.mailbox.feed()
+        # Also after its end: a handler that raises `NotSent` then has returned its message to the pool.
+        self.crew.mailbox.feed()
 
     def detach(self) -> None:
         """Give the incarnation, whose end was decided, no more envelopes."""
