@@ -83,7 +83,7 @@ async def test_a_pool_with_little_to_do_leaves_its_other_members_idle() -> None:
 
 
 async def test_a_message_to_a_member_is_handled_by_that_member_first() -> None:
-    """Its own mailbox, for control messages, timers, and whoever holds its reference."""
+    """Its own mailbox, for control messages, timers, and tasks that hold its reference."""
     hall, gate = Hall(), trio.Event()
     async with open_pool(hall, 2) as db, trio.open_nursery() as nursery:
         second = db.child("db-2")
@@ -398,7 +398,7 @@ async def test_a_member_may_call_its_pool_while_another_member_can_answer(said: 
             hall.log.append((await db.call(Job("inner")), "back"))
 
         assert await db.call(Job("outer", wait=ask_back)) != hall.log[-1][0]
-        # Both slots wait for a third: nobody could ever answer.
+        # Both slots wait for a third, so no answer could ever come.
         asker = Asker(nursery, db)
 
         async def ask_back_late() -> None:
@@ -489,7 +489,7 @@ def test_the_factory_is_checked_too() -> None:
         Pool(None)  # type: ignore[arg-type]  # that is the point
 
 
-async def test_what_is_no_message_is_refused() -> None:
+async def test_an_object_that_is_not_a_message_is_refused() -> None:
     async with open_pool(Hall(), 1) as db:
         with pytest.raises(TypeError, match="is not a message"):
             await db.tell(Message)  # type: ignore[arg-type]  # that is the point
