@@ -165,7 +165,8 @@ def imports(package: Path) -> list[Import]:
     return [found for path in python_files(package) for found in imports_of(path, package)]
 
 
-def imports_of(path: Path, package: Path) -> Iterator[Import]:
+@cache  # for the tests of this file; none changes a file
+def imports_of(path: Path, package: Path) -> list[Import]:
     parts = path.relative_to(package).with_suffix("").parts
     is_folder = parts[-1] == "__init__"
     importer = parts[:-1] if is_folder else parts
@@ -173,10 +174,17 @@ def imports_of(path: Path, package: Path) -> Iterator[Import]:
     tree = parse(path)
     inside = {id(node) for function in ast.walk(tree) if _is_function(function) for node in ast.walk(function)}
     typing = {id(node) for block in ast.walk(tree) if _is_for_types(block) for node in ast.walk(block)}
-    for node in ast.walk(tree):
-        for target in _targets(node, home):
-            place = ".".join(importer), getattr(node, "lineno", 0)
-            yield Import(*place, target, in_function=id(node) in inside, for_types=id(node) in typing)
+    return [
+        Import(
+            ".".join(importer),
+            getattr(node, "lineno", 0),
+            target,
+            in_function=id(node) in inside,
+            for_types=id(node) in typing,
+        )
+        for node in ast.walk(tree)
+        for target in _targets(node, home)
+    ]
 
 
 def _is_function(node: ast.AST) -> bool:

@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from _processes import Family
 from _steps import PROGRAMS, SCRIPTS, Show, StepFailed
 from main_job import first_of
 
+from .forkserver import run_python
 from .leftovers import children
 from .source import EXAMPLES, parse
 from .test_examples import agrees, expected_output, only_outages
@@ -34,15 +34,8 @@ needs_real_servers = pytest.mark.skipif(
 )
 
 
-def run_demo(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-W", "error", DEMO],
-        cwd=folder,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-    )
+def run_demo(folder: Path, *, cold: bool, **environment: str) -> subprocess.CompletedProcess[str]:
+    return run_python("-W", "error", DEMO, cwd=folder, env={**os.environ, **environment}, timeout=TIMEOUT, cold=cold)
 
 
 @needs_real_servers
@@ -50,7 +43,7 @@ def test_the_demo_prints_what_its_docstring_says_whatever_the_users_environment_
     git = shutil.which("git")
     assert git is not None
     (tmp_path / ".gitconfig").write_text("[commit]\n\tgpgsign = true\n[core]\n\thooksPath = /nowhere\n")
-    finished = run_demo(tmp_path, PATH=str(Path(git).parent), HOME=str(tmp_path), GIT_DIR="/nowhere")
+    finished = run_demo(tmp_path, cold=True, PATH=str(Path(git).parent), HOME=str(tmp_path), GIT_DIR="/nowhere")
     assert finished.returncode == 0, finished.stdout + finished.stderr
     expected = expected_output(ast.get_docstring(parse(DEMO)))
     assert expected is not None
@@ -59,7 +52,7 @@ def test_the_demo_prints_what_its_docstring_says_whatever_the_users_environment_
 
 
 def test_the_demo_fails_in_the_step_that_is_not_as_it_should_be(tmp_path: Path) -> None:
-    finished = run_demo(tmp_path, PATH=str(tmp_path))  # no git there
+    finished = run_demo(tmp_path, cold=False, PATH=str(tmp_path))  # no git there
     assert finished.returncode == 1
     assert re.search(r"^FAILED in step 1: .*'git'", finished.stderr, re.MULTILINE)
 

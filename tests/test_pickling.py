@@ -7,8 +7,6 @@ import importlib
 import inspect
 import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -25,6 +23,7 @@ from mcp_actors import ConnectFailed, ConnectionLost, LimitExceeded, McpActorsEr
 from mcp_actors._pickling import UnpicklableError
 from mcp_actors.kernel import Crashed, Event
 
+from .forkserver import run_python
 from .source import ROOT
 from .test_exports import FOLDERS, public_things
 
@@ -162,9 +161,9 @@ def test_a_chain_of_causes_that_is_a_circle_can_be_pickled() -> None:
 
 def test_a_process_pool_survives_every_error_and_event() -> None:
     """B-24."""
-    # In another process, because `multiprocessing` leaves one of its own behind.
+    # In another process, because `multiprocessing` leaves one of its own behind. The worker is a new interpreter.
     code = "from tests.test_pickling import use_a_pool; use_a_pool()"
-    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    finished = run_python("-c", code, timeout=120, cwd=ROOT)
     assert finished.stderr == ""
     assert finished.stdout.splitlines() == ["every error", "every event", "the pool works"]
 

@@ -264,7 +264,7 @@ class TestCall:
         project = tmp_path / "project"
         (project / "bin").mkdir(parents=True)
         _, (*options, script) = command()
-        (project / "server.py").write_text(Path(script).read_text())
+        (project / "server.py").symlink_to(script)
         (project / "bin" / "python").symlink_to(sys.executable)
         write(project, {"a": {"command": "./bin/python", "args": [*options, "server.py"]}})
         assert run("call", "a", "echo", "text=x", "-c", "project/.mcp.json") == (0, "x\n", "")
@@ -298,7 +298,8 @@ class TestWatch:
 class TestSignals:
     def test_sigterm_cancels_the_call_and_stops_the_server(self, tmp_path: Path) -> None:
         pids, log = tmp_path / "pids", tmp_path / "log"
-        write(tmp_path, {"a": scripted("--pid-file", str(pids), "--log-file", str(log), "--ignore-eof")})
+        flags = ("--pid-file", str(pids), "--log-file", str(log), "--ignore-eof")
+        write(tmp_path, {"a": scripted(*flags, stop_timeout=0.2)})
         with subprocess.Popen(
             [*program(), "call", "a", "mute", *FILE],
             cwd=tmp_path,

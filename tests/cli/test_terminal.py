@@ -89,7 +89,7 @@ def test_watch_shows_connecting_servers_and_errors_on_80_columns(tmp_path: Path)
 @pytest.mark.parametrize("words", [["watch"], ["call", "a", "mute"]])
 def test_closing_the_terminal_stops_the_servers(tmp_path: Path, words: list[str]) -> None:
     pids = tmp_path / "pids"
-    write(tmp_path, {"a": scripted("--pid-file", str(pids), "--ignore-eof")})
+    write(tmp_path, {"a": scripted("--pid-file", str(pids), "--ignore-eof", stop_timeout=0.2)})
     with terminal(tmp_path, *words) as shown:
         wait_for_text(pids, "\n")
         shown.close()
@@ -99,7 +99,7 @@ def test_closing_the_terminal_stops_the_servers(tmp_path: Path, words: list[str]
 
 def test_watch_ends_when_its_terminal_is_closed_and_sighup_is_ignored(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    write(tmp_path, {"a": scripted("--pid-file", str(pids), "--ignore-eof")})
+    write(tmp_path, {"a": scripted("--pid-file", str(pids), "--ignore-eof", stop_timeout=0.2)})
     with terminal(tmp_path, "watch", deaf=True) as shown:
         shown.wait_for(r"a +ready")
         shown.close()
