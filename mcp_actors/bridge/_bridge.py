@@ -1,8 +1,9 @@
 """Carry requests and answers between an event loop and a Trio run.
 
-Who owns what ------------- *On the event loop's side* each caller's task waits for a future of its own, which only
-steps on that side set or cancel. Callbacks of the program run there in tasks that the block cancels and awaits at its
-end.
+Ownership
+---------
+*On the event loop's side* each caller's task waits for a future of its own, which only steps on that side set or
+cancel. Callbacks of the program run there in tasks that the block cancels and awaits at its end.
 
 *On Trio's side* a message to an actor needs no task: its answer posts the way back. A tool call is such a message too,
 until it fails. Any other request is a task in `Bridge.nursery`, which encloses the actors and servers that the requests
