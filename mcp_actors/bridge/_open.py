@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Unpack
 
 from .. import kernel, servers
 from ..catalog.names import DEFAULT_NAMING
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..config import Callbacks
-    from ..kernel import AutoShutdown, Backoff, ChildSpec, Observer, Strategy, SupervisorRef
+    from ..kernel import ChildSpec, Observer, SupervisorOptions, SupervisorRef
     from ..servers import ServerGroup
     from ..servers.group import Configured
     from ._bridge import Bridge
@@ -25,21 +25,13 @@ if TYPE_CHECKING:
 __all__ = ["open_servers", "open_supervisor"]
 
 
-def open_supervisor(  # noqa: PLR0913 - the arguments of the kernel's function, and one
+@kernel.shows_options
+def open_supervisor(
     *specs: ChildSpec,
     name: str = "supervisor",
-    strategy: Strategy = "one_for_one",
-    max_restarts: int = 1,
-    window: float = 5.0,
-    reset_after: float | None = None,
-    backoff: Backoff | None = None,
-    on_limit: Literal["end", "park"] = "end",
-    auto_shutdown: AutoShutdown = "never",
-    start_order: Literal["sequential", "parallel"] = "sequential",
-    stop_order: Literal["sequential", "concurrent"] = "sequential",
-    strict: bool = True,
     observers: Iterable[Observer] = (),
     host: Host = "thread",
+    **options: Unpack[SupervisorOptions],
 ) -> AbstractAsyncContextManager[AsyncioSupervisorRef]:
     """Run a supervisor around a block of asyncio code; see `mcp_actors.kernel.open_supervisor`.
 
@@ -60,21 +52,8 @@ def open_supervisor(  # noqa: PLR0913 - the arguments of the kernel's function, 
     """
 
     def open_on_trio(bridge: Bridge) -> AbstractAsyncContextManager[SupervisorRef]:
-        return kernel.open_supervisor(
-            *specs,
-            name=name,
-            strategy=strategy,
-            max_restarts=max_restarts,
-            window=window,
-            reset_after=reset_after,
-            backoff=backoff,
-            on_limit=on_limit,
-            auto_shutdown=auto_shutdown,
-            start_order=start_order,
-            stop_order=stop_order,
-            strict=strict,
-            observers=observers_from_loop(bridge, observers),
-        )
+        asked = observers_from_loop(bridge, observers)
+        return kernel.open_supervisor(*specs, name=name, observers=asked, **options)
 
     return Door("open_supervisor", "mcp_actors.kernel", open_on_trio, AsyncioSupervisorRef, host)
 

@@ -72,12 +72,14 @@ from .supervisor import (
     ChildSpec as ChildSpec,
     Strategy as Strategy,
     Supervisor as Supervisor,
+    SupervisorOptions as SupervisorOptions,
 )
 
 # For the layers above; not public.
 from ._circles import act_for_caller as act_for_caller  # isort: skip
 from ._events import EVENT_BUFFER as EVENT_BUFFER  # isort: skip
 from .mailbox import Reply as Reply  # isort: skip
+from .supervisor import shows_options as shows_options  # isort: skip
 
 __all__ = [
     "Actor",
@@ -131,6 +133,7 @@ __all__ = [
     "Stopping",
     "Strategy",
     "Supervisor",
+    "SupervisorOptions",
     "SupervisorRef",
     "Timer",
     "TreeNode",

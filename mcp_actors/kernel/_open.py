@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Unpack
 
 import trio
 
@@ -22,16 +22,15 @@ from ._events import EventHub
 from .actor import Incarnation, check_actor, stop
 from .mailbox import MAILBOX_SIZE, Mailbox, OverflowPolicy, check_mailbox
 from .ref import Record, SupervisorRef, failure_of, not_started, ref_to
-from .supervisor import Supervisor
+from .supervisor import Supervisor, shows_options
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from .._backoff import Backoff
     from ._events import Observer
     from .actor import Actor
     from .ref import ActorRef
-    from .supervisor import AutoShutdown, ChildSpec, Strategy
+    from .supervisor import ChildSpec, SupervisorOptions
 
 __all__ = ["open_actor", "open_supervisor"]
 
@@ -81,26 +80,18 @@ async def open_actor(
         yield ref_to(record)
 
 
+@shows_options
 @asynccontextmanager
 @trio.lowlevel.enable_ki_protection
 async def open_supervisor(
     *specs: ChildSpec,
     name: str = "supervisor",
-    strategy: Strategy = "one_for_one",
-    max_restarts: int = 1,
-    window: float = 5.0,
-    reset_after: float | None = None,
-    backoff: Backoff | None = None,
-    on_limit: Literal["end", "park"] = "end",
-    auto_shutdown: AutoShutdown = "never",
-    start_order: Literal["sequential", "parallel"] = "sequential",
-    stop_order: Literal["sequential", "concurrent"] = "sequential",
-    strict: bool = True,
     observers: Iterable[Observer] = (),
+    **options: Unpack[SupervisorOptions],
 ) -> AsyncIterator[SupervisorRef]:
     """Run a supervisor and its children around a block of code.
 
-    `Supervisor` says what the arguments mean; ``name`` and ``observers`` are as for `open_actor`.
+    `Supervisor` says what the other arguments mean; ``name`` and ``observers`` are as for `open_actor`.
 
     The block ends first, then the children stop, newest first, each within its own ``shutdown``.
 
@@ -119,19 +110,7 @@ async def open_supervisor(
     """
     check_flavor("open_supervisor()", "trio", f"on asyncio, {ON_ASYNCIO}")
     check_name(name)
-    supervisor = Supervisor(
-        *specs,
-        strategy=strategy,
-        max_restarts=max_restarts,
-        window=window,
-        reset_after=reset_after,
-        backoff=backoff,
-        on_limit=on_limit,
-        auto_shutdown=auto_shutdown,
-        start_order=start_order,
-        stop_order=stop_order,
-        strict=strict,
-    )
+    supervisor = Supervisor(*specs, **options)
     record = Record(name, Mailbox(name), EventHub(tuple(observers)))
     async with _run(supervisor, record):
         yield SupervisorRef(record)

@@ -5,12 +5,14 @@ Only the face of the kernel, its doors and the pool import this room.
 
 from __future__ import annotations
 
-from ._restart import (
+from ._options import (
     AutoShutdown as AutoShutdown,
-    ChildSpec as ChildSpec,
     ParkRetry as ParkRetry,
     Strategy as Strategy,
+    SupervisorOptions as SupervisorOptions,
+    shows_options as shows_options,
 )
+from ._restart import ChildSpec as ChildSpec
 from ._supervisor import Supervisor as Supervisor
 from ._table import Child as Child, Run as Run
 
@@ -22,4 +24,6 @@ __all__ = [
     "Run",
     "Strategy",
     "Supervisor",
+    "SupervisorOptions",
+    "shows_options",
 ]

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
     from ..actor import Shutdown
     from ..ref import End, Record
-    from ._restart import ChildSpec, SupervisorPolicy
+    from ._options import SupervisorPolicy
+    from ._restart import ChildSpec
     from ._table import Fate, Group
 
 Job = Callable[[], Awaitable[None]]

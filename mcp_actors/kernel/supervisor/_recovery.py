@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ..actor import Incarnation
     from ..ref import End
-    from ._restart import SupervisorPolicy
+    from ._options import SupervisorPolicy
     from ._table import Child, Run
 
 

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast
 
 import trio
 
-from ..._backoff import Backoff
 from ..._collapse import first_of
 from ..._errors import ActorStartError
 from .._circles import find_circle, serving
@@ -34,8 +33,9 @@ from ..ref import (
     ref_to,
 )
 from ._errors import change_deadlocks, change_refused, start_cut_short, stopping_itself
+from ._options import SupervisorPolicy, shows_options
 from ._recovery import Recovery
-from ._restart import SupervisorPolicy, check_specs
+from ._restart import check_specs
 from ._table import count
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
     from ..actor import Incarnation
     from ..ref import ActorRef
-    from ._restart import AutoShutdown, ChildSpec, ParkRetry, Strategy
+    from ._options import SupervisorOptions
+    from ._restart import ChildSpec
     from ._table import Child, Fate, Run
 
 __all__ = ["Supervisor"]
@@ -92,37 +93,10 @@ class Supervisor(Actor):
     default_shutdown: float | Literal["infinity"] = "infinity"
     kind: Literal["worker", "supervisor"] = "supervisor"
 
-    def __init__(
-        self,
-        *specs: ChildSpec,
-        strategy: Strategy = "one_for_one",
-        max_restarts: int = 1,
-        window: float = 5.0,
-        reset_after: float | None = None,
-        backoff: Backoff | None = None,
-        auto_shutdown: AutoShutdown = "never",
-        on_limit: Literal["end", "park"] = "end",
-        park_retry: ParkRetry | None = None,
-        start_order: Literal["sequential", "parallel"] = "sequential",
-        stop_order: Literal["sequential", "concurrent"] = "sequential",
-        strict: bool = True,
-        await_start: bool = True,
-    ) -> None:
-        self._policy = SupervisorPolicy(
-            strategy=strategy,
-            max_restarts=max_restarts,
-            window=window,
-            reset_after=reset_after,
-            backoff=Backoff() if backoff is None else backoff,
-            on_limit=on_limit,
-            park_retry=park_retry,
-            auto_shutdown=auto_shutdown,
-            start_order=start_order,
-            stop_order=stop_order,
-            strict=strict,
-            await_start=await_start,
-        )
-        check_specs(specs, auto_shutdown)
+    @shows_options
+    def __init__(self, *specs: ChildSpec, **options: Unpack[SupervisorOptions]) -> None:
+        self._policy = SupervisorPolicy(**options)
+        check_specs(specs, self._policy.auto_shutdown)
         self._specs = specs
 
     # --- the owner task ---------------------------------------------------------------------------------------------
