@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from mcp_actors.kernel import Actor, ActorRef, ChildSpec, open_supervisor
+from mcp_actors.kernel import Actor, ActorRef, ChildSpec, Pool, open_supervisor
 
 from .actors import Ask, Echo, Relay, WideEcho
 from .figures import Figure
@@ -54,10 +54,16 @@ def callers(ref: ActorRef, number: int) -> Run:
 
 async def measure() -> list[Figure]:
     """Measure all of it in one run."""
-    factories: dict[str, Callable[[], Actor]] = {"echo": Echo, "wide": WideEcho, "relay": Relay}
+    factories: dict[str, Callable[[], Actor]] = {
+        "echo": Echo,
+        "wide": WideEcho,
+        "relay": Relay,
+        "pool of 1": partial(Pool, Echo, size=1),
+        "pool of 16": partial(Pool, Echo, size=16),
+    }
     specs = [ChildSpec(name, factory) for name, factory in factories.items()]
     async with open_supervisor(*specs) as supervisor:
-        echo, wide, relay = (supervisor.child(name) for name in factories)
+        echo, wide, relay, *pools = (supervisor.child(name) for name in factories)
         seconds = await in_turns(
             {
                 "checkpoint": checkpoints,
@@ -68,6 +74,10 @@ async def measure() -> list[Figure]:
                 "128, in a queue": callers(echo, 128),
                 "1, answered later": callers(relay, 1),
                 "16, answered later": callers(relay, 16),
+                "1, a pool of 1": callers(pools[0], 1),
+                "16, a pool of 1": callers(pools[0], 16),
+                "1, a pool of 16": callers(pools[1], 1),
+                "16, a pool of 16": callers(pools[1], 16),
             },
             rounds=ROUNDS,
         )
