@@ -21,6 +21,7 @@ EXTRAS = ["cli", "langchain", "openai-agents", "pydantic-ai"]
 PROGRAMS = [
     "tests/bridge/test_acceptance.py",
     "tests/kernel/test_actor_programs.py",
+    "tests/kernel/test_later_programs.py",
     "tests/kernel/test_supervisor_programs.py",
     "tests/load",
     "tests/servers/test_interrupt.py",

@@ -281,6 +281,18 @@ async def test_not_sent_while_the_handler_runs_is_an_error(said: Said) -> None:
         assert counts(calls.ref) == (0, 0)
 
 
+async def test_not_sent_for_a_control_message_is_an_error() -> None:
+    """B-36: it needs no slot, so it would be handled again at once."""
+    actor = Deferring()
+    async with taking(actor) as calls:
+        await calls.send(DeferNow(1))
+        assert actor.laters[0].fail(NotSent())
+        await settle()
+        assert calls.kinds == {1: ActorError}
+        assert counts(calls.ref) == (0, 0)
+        assert await calls.ref.call(Get(2)) == 2
+
+
 async def test_only_the_handler_of_a_message_can_defer_it_and_once(said: Said) -> None:
     actor = Deferring(max_in_flight=5)
     with pytest.raises(RuntimeError) as idle:

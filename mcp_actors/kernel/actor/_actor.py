@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 from ..._checks import is_seconds, is_whole
 from ..._collapse import without_cancelled
@@ -320,7 +320,8 @@ class Actor:
         """Call the handler of a message."""
         kind = type(message)
         name = self._found.get(kind) or self._find_handler(self.ref.name, kind)
-        return cast("Awaitable[Any]", getattr(self, name)(message))
+        answer: Awaitable[Any] = getattr(self, name)(message)
+        return answer
 
     @classmethod
     def _find_handler(cls, actor: str, kind: type[Message]) -> str:

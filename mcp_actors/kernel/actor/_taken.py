@@ -173,23 +173,30 @@ class Taken(Answers):
         if envelope.later is not later:
             return False
         envelope.later = None
-        if envelope.scope is not later:
+        if envelope.scope is not later:  # its handler still runs, and frees the slot
             if self._raised(envelope, exc):
                 self._failed(envelope, self._endless(envelope))
             return True
         self._note_settled(later, exc)
         self._in_flight.discard(envelope)
         if self._raised(envelope, exc):
-            if not self._refuses:
-                self._refuses = True
-                self.free -= self._size
-            # Its context refers to it since it was offered, and may be the running one. Both would be cyclic garbage if
-            # it is never served.
-            envelope.context = envelope.context.copy()
-            envelope.context.run(serving.set, None)
-            self._return(envelope)
+            self._refuse(envelope)
         self._finish(envelope)
         return True
+
+    def _refuse(self, envelope: Envelope) -> None:
+        """Put a message back, and take nothing until `take_again`."""
+        if envelope.message.control:  # it needs no slot, so it would be handled again at once
+            self._failed(envelope, self._endless(envelope))
+            return
+        if not self._refuses:
+            self._refuses = True
+            self.free -= self._size
+        # Its context refers to it since it was offered, and may be the running one. Both would be cyclic garbage if it
+        # is never served.
+        envelope.context = envelope.context.copy()
+        envelope.context.run(serving.set, None)
+        self._return(envelope)
 
     def _abandon(self, envelope: Envelope) -> None:
         """Answer for a message without a task, because the incarnation ends. The owner calls `Later.on_cancel`."""

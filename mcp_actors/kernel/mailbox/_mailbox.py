@@ -143,7 +143,8 @@ class Mailbox:
         """Raise a `TypeError` if this is not a message, or not one that the actor handles, as far as that is known."""
         if not isinstance(message, Message):
             raise TypeError(_no_message(self.name, message))
-        self.check_class(type(message))
+        if self.accepts is not None:
+            self.accepts(self.name, type(message))
 
     def check_class(self, kind: type[Message]) -> None:
         """Raise a `TypeError` if the actor does not handle messages of a class, as far as that is known."""
@@ -167,7 +168,8 @@ class Mailbox:
             MailboxFull: the queue is full, and ``wait`` or the policy does not allow waiting.
             TypeError: the message is not a `Message`, or the actor has no handler for it.
         """
-        self.check_open()
+        if self._refusal is not None:
+            raise self._refusal()
         self.check(envelope.message)
         if self.route is not None and not envelope.message.control:
             return self.route(envelope.message).put(envelope, wait=wait)

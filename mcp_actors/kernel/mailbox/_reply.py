@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 import outcome
 import trio
@@ -75,7 +75,8 @@ class Reply(Generic[T]):
             await trio.lowlevel.cancel_shielded_checkpoint()
             return self._answer.unwrap()
         self._waiter = trio.lowlevel.current_task()
-        return cast("T", await trio.lowlevel.wait_task_rescheduled(self._abort))
+        result: T = await trio.lowlevel.wait_task_rescheduled(self._abort)
+        return result
 
     def _abort(self, _: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
         self.withdraw()

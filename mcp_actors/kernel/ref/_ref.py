@@ -199,7 +199,7 @@ class ActorRef:
             self._record.mailbox.put(envelope)
         else:
             self._send_from(sender, envelope)
-        return cast("PendingCall[T]", envelope)
+        return envelope
 
     def _send_from(self, sender: Sender, envelope: Envelope) -> None:
         """Send a call for a sender that others may wait for; raise an error if it would deadlock."""
