@@ -23,6 +23,7 @@ from mcp_actors.kernel import (
     Call,
     ChildSpec,
     Message,
+    handles,
     open_actor,
     open_supervisor,
 )
@@ -42,12 +43,13 @@ class PhoneBook(Actor):
     def __init__(self, **numbers: str) -> None:
         self._numbers = numbers
 
-    async def handle(self, message: Lookup | Forget) -> str | None:
-        match message:
-            case Lookup(name):
-                return self._numbers.get(name)
-            case Forget(name):
-                return self._numbers.pop(name, None)
+    @handles(Lookup)
+    async def look_up(self, message: Lookup) -> str | None:
+        return self._numbers.get(message.name)
+
+    @handles(Forget)
+    async def forget(self, message: Forget) -> None:
+        self._numbers.pop(message.name, None)
 
 
 @frozen

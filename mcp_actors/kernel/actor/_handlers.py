@@ -44,9 +44,9 @@ class handles(Generic[M_co]):  # noqa: N801 - a decorator
 
     ::
 
-        class Counter(Actor):
-            @handles(Add)
-            async def add(self, message: Add) -> int: ...
+        @handles(Lookup)
+        async def look_up(self, message: Lookup) -> str | None:
+            return self._numbers.get(message.name)
 
     Subclasses inherit handlers, and override them by the name of the method or by the class of the message.
 
