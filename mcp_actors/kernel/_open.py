@@ -19,7 +19,7 @@ from .._errors import ActorCrashed, ActorStopped
 from .._flavor import check_flavor
 from ._circles import current_sender, expect, is_bounded
 from ._events import EventHub
-from .actor import Incarnation, check_actor, stop
+from .actor import Incarnation, Sweeper, check_actor, stop
 from .mailbox import MAILBOX_SIZE, Mailbox, OverflowPolicy, check_mailbox
 from .ref import Record, SupervisorRef, failure_of, not_started, ref_to
 from .supervisor import Supervisor, shows_options
@@ -136,6 +136,8 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
 
     # Not at once: the exit is raised within a step of the kernel, and half of that step would leave actors running.
     record.hub.on_exit = partial(trio.lowlevel.current_trio_token().run_sync_soon, exit_now)
+    sweeper = Sweeper()
+    record.sweeper = sweeper
     root = Incarnation(record, restarts_after=lambda _: False, on_end=on_end)
     opener = current_sender()
     if opener is not None and opener.busy and not is_bounded(opener):
@@ -145,7 +147,8 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
     escaped: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_own, root, actor, nursery.cancel_scope, name=record.name)
+            nursery.start_soon(_own, root, actor, nursery.cancel_scope, sweeper, name=record.name)
+            nursery.start_soon(sweeper.run, name=f"{record.name}:sweeper")
             nursery.start_soon(_end, root, ending, name=f"{record.name}:stop")
             try:
                 await root.wait_started()
@@ -169,10 +172,11 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
 
 
 @trio.lowlevel.enable_ki_protection
-async def _own(root: Incarnation, actor: Actor, around_block: trio.CancelScope) -> None:
+async def _own(root: Incarnation, actor: Actor, around_block: trio.CancelScope, sweeper: Sweeper) -> None:
     """Run the root in this task, its owner. A failure during its clean-up cancels the block too."""
     record = root.record
     end = await root.run(lambda: actor)
+    sweeper.stop()
     failed = end.error is not None
     record.close("it failed" if failed else "it has ended")
     record.become("failed" if failed else "stopped")

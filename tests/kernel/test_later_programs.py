@@ -54,7 +54,7 @@ class WorkNow(Work):
 
 @frozen
 class Log:
-    """What has happened."""
+    """The events of one program."""
 
     sent: list[int] = field(factory=list)
     outcomes: list[tuple[int, str]] = field(factory=list)
@@ -212,12 +212,13 @@ class Run:
 
     async def empty(self, ref: ActorRef) -> None:
         """Settle what would never be settled, until all slots are free: none has leaked."""
-        worker = self.workers[-1]
         for _ in range(2 * len(self.steps) + 2):
+            worker = self.workers[-1]
             for later in tuple(worker.unsettled):
                 later.reply(-3)
                 worker.unsettled.discard(later)
             await trio.sleep(10)
+        worker = self.workers[-1]
         assert (ref.statistics().in_flight, ref.statistics().queued) == (0, 0)
         assert worker._requests is not None
         assert worker._requests.free == self.max_in_flight  # type: ignore[attr-defined]  # a `Requests`

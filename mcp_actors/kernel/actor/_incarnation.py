@@ -3,12 +3,12 @@
 Theory of operation
 -------------------
 The owner task runs `Incarnation.run` from the first line to the last, so whatever the actor opens is entered and left
-by the same task. Three scopes nest in it::
+by the same task. Three blocks nest in it::
 
-    scope                    cancelled to kill the incarnation; shielded from outside once it has started
-      nursery                the slots, each with the task of one message in ``handle``
-        actor.running()      the resource
-          loop               waits until a caller leaves or the end is decided
+    nursery                the slots, each with the task of one message in a handler. Its scope is cancelled to kill the
+                           incarnation, and shielded from outside once it has started
+      actor.running()      the resource
+        loop               waits until a caller leaves or the end is decided
 
 The nursery encloses the resource. So the resource is released *before* the request tasks are joined, and handlers of a
 lost resource get errors instead of a cancellation.
@@ -83,14 +83,14 @@ class Incarnation:
     comes_back: bool = field(default=False, init=False)
     retried: bool = field(default=False, init=False)
     final: End | None = field(default=None, init=False)
-    awaits: set[Incarnation] = field(factory=set, init=False)
+    awaits: frozenset[Incarnation] = field(default=frozenset(), init=False)
     calls: list[Awaited] | None = field(default=None, init=False)
     prune_at: int = field(default=0, init=False)
     _actor: Actor | None = field(default=None, init=False)
     _requests: Requests | None = field(default=None, init=False)
     _timers: Timers | None = field(default=None, init=False)
     _end: End | None = field(default=None, init=False)
-    _scope: trio.CancelScope = field(factory=trio.CancelScope, init=False)
+    _scope: trio.CancelScope | None = field(default=None, init=False)
     _change: Change = field(factory=Change, init=False)
     _owner: trio.lowlevel.Task | None = field(default=None, init=False)
     _outer_deadline: float = field(default=math.inf, init=False)
@@ -115,8 +115,7 @@ class Incarnation:
             self.record.killed = False
             self.record.become("starting")
             self.record.note(events.Starting)
-            with self._scope:
-                await self._live(factory)
+            await self._live(factory)
         except BaseException as exc:
             # A cancellation from outside ends here: the task that waits for the start is cancelled by itself.
             late = collapse(exc)
@@ -132,6 +131,9 @@ class Incarnation:
         """Enter the resource, loop, and leave it."""
         async with trio.open_nursery() as nursery:
             self.own.begin(nursery)
+            self._scope = nursery.cancel_scope
+            if self._end is not None:
+                self._scope.cancel("its end was decided before it began")
             try:
                 self._actor = actor = self._adopt(factory())
                 async with actor.running():
@@ -139,7 +141,7 @@ class Incarnation:
                     await self._loop(self._start(actor, nursery))
             finally:
                 # The tasks of idle slots sleep forever, so the nursery would never be joined.
-                nursery.cancel_scope.cancel("the incarnation has ended")
+                self._scope.cancel("the incarnation has ended")
 
     def _adopt(self, actor: Actor) -> Actor:
         name = self.record.name
@@ -159,7 +161,7 @@ class Incarnation:
         """Begin to serve."""
         # The caller has just checked for a pending cancellation, and no checkpoint lies between. With one, a deadline
         # could fire there: the incarnation would have started, shielded, while its opener has already left.
-        self._scope.shield = True
+        nursery.cancel_scope.shield = True
         self.started = True
         self.started_at = trio.current_time()
         self._requests = Requests(self, actor, nursery)
@@ -264,7 +266,7 @@ class Incarnation:
         self.record.become("backoff" if self.comes_back else "stopping")
         self.own.close()
         if self._requests is None:
-            self._scope.cancel(f"its end was decided ({reason}) while it was starting")
+            self._cancel(f"its end was decided ({reason}) while it was starting")
             return
         # First of all, take no more messages and answer those in flight: an observer of the events below may send one,
         # and it must go to the next incarnation. The owner wakes up only after this step, so no caller waits for it.
@@ -286,7 +288,11 @@ class Incarnation:
         if self._actor is not None and self.final is None:
             self.record.killed = True
         self._change()
-        self._scope.cancel(why)
+        self._cancel(why)
+
+    def _cancel(self, why: str) -> None:
+        if self._scope is not None:  # else it has not begun
+            self._scope.cancel(why)
 
     async def wait_killed(self) -> None:
         """Wait until it is killed."""
@@ -354,10 +360,14 @@ class Incarnation:
     def _conclude(self, late: BaseException | None) -> End:
         """Return the end as decided, completed by the exception that left ``running()``."""
         end, late = self._end, None if isinstance(late, trio.Cancelled) else late
-        if end is None:
-            end, late = self._start_verdict(late)
-        elif end.crashed and end.error is None:
-            end, late = self._crash(late), None
+        if end is None:  # a start, for which `end` was not called
+            if isinstance(late, IgnoreStart):
+                end, late = End("ignored", keeps_mailbox=late.keep_mailbox), None
+            else:
+                end = End("shutdown" if effective_deadline() == -math.inf else "crashed")
+        if end.crashed and end.error is None:
+            failure = self._without_reason() if late is None else late
+            end = End("crashed", failure, self._is_hopeless(failure))
         if late is not None and late is not end.error:
             if isinstance(late, EXITS):
                 end = End("crashed", late)
@@ -372,21 +382,10 @@ class Incarnation:
             self.record.note(events.StartFailed, error=end.error)
         return end
 
-    def _start_verdict(self, exc: BaseException | None) -> tuple[End, BaseException | None]:
-        """Return the end of a start for which `end` was not called, and the exception not explained by it."""
-        if isinstance(exc, IgnoreStart):
-            return End("ignored", keeps_mailbox=exc.keep_mailbox), None
-        if effective_deadline() == -math.inf:
-            return End("shutdown"), exc
-        return self._crash(exc), None
-
-    def _crash(self, exc: BaseException | None) -> End:
-        if exc is None:
-            exc = ActorError(
-                f"actor {self.record.name!r}: running() ended without a reason; call self.stop() or self.fail()",
-                actor=self.record.name,
-            )
-        return End("crashed", exc, self._is_hopeless(exc))
+    def _without_reason(self) -> ActorError:
+        name = self.record.name
+        what = f"actor {name!r}: running() ended without a reason; call self.stop() or self.fail()"
+        return ActorError(what, actor=name)
 
     def _is_hopeless(self, exc: BaseException | None) -> bool:
         if exc is None or self._actor is None:

@@ -11,6 +11,9 @@ actor opens as many slots as it ever had requests at the same time.
 *Handed over* means that the request task has made its first step, and that neither its caller has left nor the
 incarnation ends by then. Until that step an envelope can go back to the mailbox.
 
+One task per tree, the `Sweeper`, closes slots that are not needed any more. After a burst of requests an actor keeps
+one idle slot, and after a minute without requests none, because a slot is half of the memory of an actor.
+
 ``_taken`` serves messages without a task, and ``_answers`` decides how each message ends.
 """
 
@@ -20,13 +23,14 @@ import contextvars
 import logging
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ..._errors import ActorError
 from .. import _events as events
 from .._circles import serving
+from ..ref import Change
 from ._actor import Actor
 from ._later import Later
 from ._taken import Taken
@@ -35,15 +39,23 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ..mailbox import Envelope, Message
+    from ..ref import Sweeps
     from ._actor import Life
 
 logger = logging.getLogger("mcp_actors.kernel")
 
 
+SWEEP_PERIOD: Final = 30.0
+"""Seconds between two sweeps. A slot that is idle is closed after one or two. To open it again costs half a call."""
+
+SWEEP_STEP: Final = 100
+"""Actors whose slots are closed in one step: half a millisecond."""
+
+
 class Requests(Taken):
     """Takes envelopes from the mailbox (it is a `Taker`) and serves them. See the top of the file."""
 
-    __slots__ = ("_handle", "_idle_slots", "_nursery")
+    __slots__ = ("_handle", "_idle_slots", "_nursery", "_swept", "_used")
 
     def __init__(self, incarnation: Life, actor: Actor, nursery: trio.Nursery) -> None:
         super().__init__(incarnation, actor)
@@ -52,6 +64,7 @@ class Requests(Taken):
         self._handle = actor._dispatch if type(actor).handle is Actor.handle else actor.handle
         self._nursery = nursery
         self._idle_slots: list[trio.Nursery] = []
+        self._swept = self._used = False
 
     # --- for the mailbox and the owner ------------------------------------------------------------------------------
 
@@ -61,6 +74,7 @@ class Requests(Taken):
         needs_slot = not envelope.message.control
         if self._take is not None and needs_slot and self._is_taken(envelope, self._take):
             return
+        self._used = True
         name = f"{self._record.name}:{type(envelope.message).__name__}"
         if not self._idle_slots:
             # A slot outlives its first request, so its task must not keep that sender's context alive.
@@ -94,6 +108,7 @@ class Requests(Taken):
             interruption: returns a new exception for each caller.
         """
         self._interruption = interruption
+        self._sweeper.discard(self._sweep)
         self._record.mailbox.detach()
         # A handler that decides the end itself is about to answer by itself, for example with `NotSent` after
         # `self.fail(...)`. If it does not, `_was_cancelled` answers. An answer from here would be the first and only.
@@ -106,6 +121,20 @@ class Requests(Taken):
                 scope.cancel("the incarnation that handles it ends")
             elif envelope.later is not self._offered:  # else `take` decides the end, and answers by itself
                 self._abandon(envelope)
+
+    @property
+    def _sweeper(self) -> Sweeps:
+        sweeper = self._record.top.sweeper
+        assert sweeper is not None  # open_actor() and open_supervisor() set it
+        return sweeper
+
+    def _sweep(self) -> bool:
+        """Close idle slots: all but one if there was a request since the last sweep. Return False if none is left."""
+        keep, self._used = int(self._used), False
+        while len(self._idle_slots) > keep:
+            self._idle_slots.pop().cancel_scope.cancel("the slot is not needed any more")
+        self._swept = bool(self._idle_slots)
+        return self._swept
 
     # --- a request task ---------------------------------------------------------------------------------------------
 
@@ -139,6 +168,9 @@ class Requests(Taken):
             # In this order: `feed` may take the next envelope in this very step, and then uses the slot freed here.
             if not slot.cancel_scope.cancel_called:
                 self._idle_slots.append(slot)
+                if not self._swept and self._interruption is None:
+                    self._swept = True
+                    self._sweeper.add(self._sweep)
             self._handler_ended(envelope)
 
     async def _handle_observed(self, message: Message) -> object:
@@ -160,6 +192,43 @@ class Requests(Taken):
                 result._began = began  # it finishes when it is settled
             else:
                 self._note_finished(kind, began, failure)
+
+
+class Sweeper:
+    """Closes slots that are not needed any more, in one task for all actors of a tree."""
+
+    def __init__(self) -> None:
+        self._due: dict[Callable[[], bool], None] = {}
+        self._news = Change()
+        # Shielded, because a cancellation of the block would leave this task as an exception. `stop` always ends it.
+        self._scope = trio.CancelScope(shield=True)
+
+    def add(self, sweep: Callable[[], bool]) -> None:
+        """Call a function every `SWEEP_PERIOD` until it returns False."""
+        self._due[sweep] = None
+        self._news()
+
+    def discard(self, sweep: Callable[[], bool]) -> None:
+        """Call it no more. It would keep an incarnation alive that has ended, and the failure that has ended it."""
+        self._due.pop(sweep, None)
+
+    @trio.lowlevel.enable_ki_protection
+    async def run(self) -> None:
+        """Sweep until it is stopped. While there is nothing to do, no deadline wakes this task."""
+        with self._scope:
+            while True:
+                while not self._due:
+                    await self._news.wait()
+                await trio.sleep(SWEEP_PERIOD)
+                for number, sweep in enumerate(tuple(self._due)):
+                    if not sweep():
+                        self.discard(sweep)
+                    if number % SWEEP_STEP == 0:
+                        await trio.lowlevel.checkpoint()
+
+    def stop(self) -> None:
+        """End `run`."""
+        self._scope.cancel("the tree of actors has ended")
 
 
 @trio.lowlevel.disable_ki_protection

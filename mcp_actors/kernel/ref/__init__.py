@@ -27,6 +27,7 @@ from ._record import (
     Change as Change,
     DownReason as DownReason,
     Record as Record,
+    Sweeps as Sweeps,
 )
 from ._ref import ActorRef as ActorRef, Down as Down, Monitor as Monitor
 from ._supervisor_ref import (
@@ -66,6 +67,7 @@ __all__ = [
     "StartChild",
     "StopChild",
     "SupervisorRef",
+    "Sweeps",
     "TreeNode",
     "WhichChildren",
     "failure_of",

@@ -13,6 +13,8 @@ from .._events import DeadLetter, Stopped
 from ._end import failure_summary, stopped
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .._events import Event, EventHub
     from ..mailbox import Envelope, Mailbox
     from ._end import End
@@ -73,6 +75,16 @@ class Watcher(Protocol):
         """Take the report."""
 
 
+class Sweeps(Protocol):
+    """The sweeper of a tree of actors."""
+
+    def add(self, sweep: Callable[[], bool]) -> None:
+        """Call a function periodically until it returns False."""
+
+    def discard(self, sweep: Callable[[], bool]) -> None:
+        """Call it no more, and forget it."""
+
+
 class Record:
     """The lasting part of one actor. Refs only read it; its supervisor and its incarnations write it.
 
@@ -87,6 +99,7 @@ class Record:
         restarts: how often its supervisor has started it again after a failure, its own or another one of its group.
         last_error: the text of the last failure; not the exception, whose traceback would keep frames alive.
         runs: True from the start of an incarnation until it has released everything.
+        sweeper: frees what its actors do not need any more. Only the record at the top has one.
     """
 
     __slots__ = (
@@ -108,6 +121,7 @@ class Record:
         "restarts",
         "runs",
         "state",
+        "sweeper",
     )
 
     def __init__(self, name: str, mailbox: Mailbox, hub: EventHub, parent: Record | None = None) -> None:
@@ -126,6 +140,7 @@ class Record:
         self.restarts: int = 0
         self.last_error: str | None = None
         self.runs: bool = False
+        self.sweeper: Sweeps | None = None
         self._thread = get_ident()
         self._watchers: dict[Watcher, None] = {}
         self._change = Change()
@@ -134,6 +149,14 @@ class Record:
     def lives_here(self) -> bool:
         """True if the caller is in the thread of the actor's Trio run. When that ends, so does the actor."""
         return get_ident() == self._thread
+
+    @property
+    def top(self) -> Record:
+        """The record of the actor that a block has opened."""
+        top = self
+        while top.parent is not None:
+            top = top.parent
+        return top
 
     @property
     def path(self) -> str:
