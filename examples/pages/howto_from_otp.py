@@ -22,6 +22,7 @@ from mcp_actors.kernel import (
     ChildSpec,
     Later,
     Message,
+    handles,
     open_supervisor,
 )
 
@@ -55,26 +56,27 @@ class Counter(Actor):  # -behaviour(gen_server).
         yield
         self.total = 0  # terminate/2
 
-    # handle_call/3, handle_cast/2 and handle_info/2
-    async def handle(
-        self, message: Add | Divide | NextTick | Tick
-    ) -> int | Later[int] | None:
-        match message:
-            case Add(number):
-                self.total += number
-                return self.total  # {reply, Total, State}
-            case Divide(by):
-                self.total //= by
-                return self.total
-            case NextTick():
-                later = self.defer(message, keep_slot=False)
-                self.waiting.append(later)
-                return later  # {noreply, State}
-            case Tick():
-                for later in self.waiting:
-                    later.reply(self.total)  # gen_server:reply/2
-                self.waiting.clear()
-                return None
+    @handles(Add)  # handle_call/3, handle_cast/2 and handle_info/2
+    async def add(self, message: Add) -> int:
+        self.total += message.number
+        return self.total  # {reply, Total, State}
+
+    @handles(Divide)
+    async def divide(self, message: Divide) -> int:
+        self.total //= message.by
+        return self.total
+
+    @handles(NextTick)
+    async def next_tick(self, message: NextTick) -> Later[int]:
+        later = self.defer(message, keep_slot=False)
+        self.waiting.append(later)
+        return later  # {noreply, State}
+
+    @handles(Tick)
+    async def tick(self, message: Tick) -> None:
+        for later in self.waiting:
+            later.reply(self.total)  # gen_server:reply/2
+        self.waiting.clear()
 
     def is_fatal(self, exc: Exception) -> bool:
         return isinstance(exc, ZeroDivisionError)  # let it crash
