@@ -359,12 +359,15 @@ resume(W, Id, Pid) ->
         _ -> ok
     end.
 
-%% Actions during another one are those on the same supervisor, and not on the child that is held.
-touches(W, {on, Sup, _} = Action, _, Home) -> Sup =:= Home orelse refuse(W, Action);
-touches(W, {Verb, _} = Action, _, Home) when Verb =/= kill -> Home =:= root orelse refuse(W, Action);
-touches(W, Death, Held, Home) ->
-    Id = element(2, Death),
-    (Id =/= Held andalso home(W, Death) =:= Home) orelse refuse(W, Death).
+%% Actions during another one are those on the same supervisor, and not on the child that is held. While that
+%% supervisor itself is starting there are none: once it has started, it and its own supervisor go on side by side.
+touches(W, Action, Held, Home) ->
+    {Sup, _} = get_state(W, {supervisor, Home}),
+    (get_state(W, {serving, Home}) =:= Sup andalso is_about(W, Action, Held, Home)) orelse refuse(W, Action).
+
+is_about(_, {on, Sup, _}, _, Home) -> Sup =:= Home;
+is_about(_, {Verb, _}, _, Home) when Verb =/= kill -> Home =:= root;
+is_about(W, Death, Held, Home) -> element(2, Death) =/= Held andalso home(W, Death) =:= Home.
 
 refuse(W, Action) -> record(W, {refused, Action}), false.
 

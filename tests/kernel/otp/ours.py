@@ -267,7 +267,7 @@ class Run:
             [(held, home)] = self.held
             for action in actions:
                 is_about_held = action[0] in ("kill", "exit") and action[1] == held
-                if self._home(action) != home or is_about_held:
+                if self._home(action) != home or is_about_held or self._find(home).state == "starting":
                     self.events.append(("refused", action))
                     continue
                 begun += self._begin(action)

@@ -20,8 +20,8 @@ Ids are unique in the whole tree. The actions:
   first.
 - ``{at_once,[Action]}``: all happen in one step, and are noticed in any order.
 - ``{during,Action,[Action]}``: the gate is closed. The first child to reach it waits there, and its supervisor waits
-  for the child. Meanwhile the second actions happen, if they are on the same supervisor and not on that child; then
-  the gate opens.
+  for the child. Meanwhile the second actions happen, if they are on the same supervisor, which is not itself
+  starting, and not on that child; then the gate opens.
 - ``{sleep,Ms}``: restarts age.
 - ``stop_sup``: stop the root, as after the last action.
 
