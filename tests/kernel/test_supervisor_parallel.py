@@ -142,6 +142,22 @@ async def test_a_child_recovers_while_a_sibling_is_in_its_first_start(autojump_c
     assert yard.of(Started, "actor", "time")[:2] == [("d", 0), ("d", 1)]
 
 
+async def test_a_first_start_that_hangs_delays_nothing_if_it_is_not_awaited(autojump_clock: MockClock) -> None:
+    """B-33: the supervisor serves at once, restarts what fails and starts what is added."""
+    yard = Yard()
+    with trio.fail_after(1):
+        async with open_parallel(
+            yard.spec("x", math.inf), yard.spec("a"), strict=False, await_start=False
+        ) as supervisor:
+            await supervisor.child("a").wait_state("running")
+            await crash(supervisor.child("a"))
+            assert await supervisor.child("a").call(Echo(1)) == 1
+            await supervisor.start_child(yard.spec("b"))
+            await supervisor.stop_child("a")
+            assert await states(supervisor) == ["starting", "stopped", "running"]
+            assert trio.current_time() == 0
+
+
 async def test_a_budget_that_is_spent_ends_a_start_though_a_child_hangs_in_it(autojump_clock: MockClock) -> None:
     """B-33."""
     yard = Yard()
