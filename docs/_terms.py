@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-ORDINARY: Final = {"adapter", "bridge", "group", "link", "pin", "record", "ref"}
+ORDINARY: Final = {"adapter", "bridge", "group", "link", "path", "pin", "record", "ref"}
 """Words that other pages also use in their ordinary sense; they are linked on the pages about the design only."""
 
 _GLOSSARY: Final = re.search(

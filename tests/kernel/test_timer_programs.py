@@ -51,8 +51,18 @@ QUIET = 500.0
 
 STARTS: st.SearchStrategy[Deed] = st.sampled_from([None, None, None, 0.5, 2.0, "boom", partial(shielded, 20)])
 STOPS: st.SearchStrategy[Deed] = st.sampled_from([None, None, 0.5, 3.0, "boom", partial(shielded, 20)])
-VERBS = ["after", "after", "every", "cancel", "watch", "watch", "unwatch", "busy", "sleep", "sleep"]
-VERBS += ["crash", "crash", "finish", "stop_child", "keep_mailbox", "restart_child", "delete_child"]
+VERBS = ["after", "after", "every", "cancel", "watch", "watch", "watch", "watch", "unwatch", "busy", "sleep"]
+VERBS += [
+    "crash",
+    "crash",
+    "crash",
+    "finish",
+    "stop_child",
+    "stop_child",
+    "keep_mailbox",
+    "restart_child",
+    "delete_child",
+]
 
 
 @frozen
@@ -78,7 +88,7 @@ def programs(draw: st.DrawFn) -> Program:
     options = {
         "max_restarts": draw(st.sampled_from([0, 1, 3, 100])),
         "window": math.inf,
-        "backoff": draw(st.sampled_from([Backoff(), Backoff(first=0.5), Backoff(first=3.0, maximum=3.0)])),
+        "backoff": draw(st.sampled_from([Backoff(), Backoff(first=0.5), Backoff(first=9.0)])),
         "strategy": draw(st.sampled_from(["one_for_one", "one_for_all", "rest_for_one"])),
         "on_limit": draw(st.sampled_from(["end", "park"])),
         "start_order": draw(st.sampled_from(["sequential", "parallel"])),
@@ -99,7 +109,7 @@ def programs(draw: st.DrawFn) -> Program:
         stops={path: draw(STOPS) for path in leaves},
         mailbox_size=draw(st.sampled_from([1, 2, 256])),
         overflow=draw(st.sampled_from(["wait", "fail"])),
-        acts=draw(st.lists(act, min_size=4, max_size=30)),
+        acts=draw(st.lists(act, min_size=10, max_size=40)),
     )
 
 
@@ -143,7 +153,7 @@ class SetMonitor:
 
 @define(eq=False)
 class Life:
-    """What the checks need about one incarnation."""
+    """The timers and monitors of one incarnation, for the checks."""
 
     timers: list[SetTimer] = field(factory=list)
     monitors: list[SetMonitor] = field(factory=list)
@@ -162,8 +172,9 @@ class Member(Actor):
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         self.run.lives.append(self)
-        await do(self.start_deed)
+        await self.run.after(self, seconds=0.4)
         try:
+            await do(self.start_deed)
             yield
         finally:
             self.ended = True
@@ -239,7 +250,7 @@ class Run:
             for each in (ref, outside):
                 nursery.start_soon(self.ask, each, partial(self.watch, ref=other, path=act.other))
         elif not isinstance(ref, SupervisorRef):
-            nursery.start_soon(self.ask, ref, partial(getattr(self, act.verb), act=act))
+            nursery.start_soon(self.ask, ref, partial(getattr(self, act.verb), seconds=act.seconds))
         await wait_all_tasks_blocked()
 
     @staticmethod
@@ -274,17 +285,17 @@ class Run:
 
     # --- in a handler -----------------------------------------------------------------------------------------------
 
-    async def after(self, member: Member, act: Act) -> None:
-        each = SetTimer(member, trio.current_time(), act.seconds, repeats=False)
-        each.timer = member.after(act.seconds, Tick(each))
+    async def after(self, member: Member, seconds: float) -> None:
+        each = SetTimer(member, trio.current_time(), seconds, repeats=False)
+        each.timer = member.after(seconds, Tick(each))
         member.life.timers.append(each)
 
-    async def every(self, member: Member, act: Act) -> None:
-        each = SetTimer(member, trio.current_time(), act.seconds or 0.7, repeats=True)
+    async def every(self, member: Member, seconds: float) -> None:
+        each = SetTimer(member, trio.current_time(), seconds or 0.7, repeats=True)
         each.timer = member.every(each.seconds, Tick(each))
         member.life.timers.append(each)
 
-    async def cancel(self, member: Member, act: Act) -> None:
+    async def cancel(self, member: Member, seconds: float) -> None:
         for each in member.life.timers[::2]:
             assert each.timer is not None
             each.timer.cancel()
@@ -294,19 +305,19 @@ class Run:
         if ref != member.ref:
             member.life.monitors.append(SetMonitor(member, path, member.watch(ref)))
 
-    async def unwatch(self, member: Member, act: Act) -> None:
+    async def unwatch(self, member: Member, seconds: float) -> None:
         for each in member.life.monitors[::2]:
             member.unwatch(each.monitor)
             each.canceled = True
 
-    async def busy(self, member: Member, act: Act) -> None:
-        await trio.sleep(act.seconds)
+    async def busy(self, member: Member, seconds: float) -> None:
+        await trio.sleep(seconds)
 
-    async def crash(self, member: Member, act: Act) -> None:
-        await trio.sleep(act.seconds)
+    async def crash(self, member: Member, seconds: float) -> None:
+        await trio.sleep(seconds)
         raise Boom("crash")
 
-    async def finish(self, member: Member, act: Act) -> None:
+    async def finish(self, member: Member, seconds: float) -> None:
         raise StopActor
 
     # --- checks -----------------------------------------------------------------------------------------------------
@@ -341,7 +352,7 @@ class Run:
         waiting = [each for each in member.life.monitors if each.monitor.ref == down.ref and not each.reports]
         waiting = [each for each in waiting if not each.canceled]
         if not waiting:
-            self.wrong.append(f"a report that nobody waits for: {down}")
+            self.wrong.append(f"a report that no monitor waits for: {down}")
         else:
             waiting[0].reports.append(down)
 

@@ -16,6 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
 from mcp_actors.kernel import (
     ActorRef,
+    ActorStopped,
     ChildSpec,
     DeadLetter,
     Event,
@@ -399,6 +400,26 @@ async def test_a_queued_message_of_a_timer_does_not_reach_the_next_incarnation(a
         await settle()
         assert seen == ["a", "b", "c"]
         assert [event for event in events if isinstance(event, DeadLetter)] == []
+
+
+async def test_a_queued_message_of_a_timer_is_removed_when_the_end_is_decided(autojump_clock: MockClock) -> None:
+    """Not only when the clean-up is done: it does not count as queued meanwhile, nor becomes a dead letter."""
+    events: list[Event] = []
+    gate = Gate()
+
+    async def stop(_: Host) -> None:
+        await trio.sleep(5)
+
+    host = Host(stop=stop, shutdown=10.0)
+    async with open_actor(host, name="host", observers=[events.append]) as ref, trio.open_nursery() as nursery:
+        await in_handler(ref, lambda: host.after(1, Put("timer")))
+        nursery.start_soon(expect, ActorStopped, ref.call, Do(gate))
+        await trio.sleep(1.5)
+        assert ref.statistics().queued == 1
+        host.stop()
+        assert ref.statistics().queued == 0
+        await ref.wait_stopped()
+    assert [event for event in events if isinstance(event, DeadLetter)] == []
 
 
 async def test_a_message_of_a_timer_for_which_the_handler_raises_not_sent_ends_with_its_incarnation(
