@@ -35,7 +35,9 @@ NO_CODE: Final = {"": "─", "{toctree}": ":maxdepth:", "{eval-rst}": ".. ", "{g
 PROGRAMS: Final = [(EXAMPLES / path).read_text() for path in examples()]
 Documented: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
-INSTALL: Final = re.compile(r"(?:\.venv/bin/python -m )?pip install (?:--quiet )?(?:--editable )?'[\w.-]+\[([\w-]+)\]'")
+INSTALL: Final = re.compile(
+    r"(?:\.venv/bin/python -m )?pip install (?:--quiet )?(?:--no-compile )?(?:--editable )?'[\w.-]+\[([\w-]+)\]'"
+)
 TYPED: Final = {
     "python3 -m venv .venv": "whoever runs these tests",
     ".venv/bin/python -m pytest": "whoever runs these tests",
