@@ -22,6 +22,7 @@ from mcp_actors.kernel import (
     Event,
     Message,
     NotSent,
+    Supervisor,
     Timer,
     Unhandled,
     open_actor,
@@ -255,6 +256,20 @@ async def test_a_canceled_timer_sends_nothing(autojump_clock: MockClock) -> None
         often.cancel()
         await trio.sleep(10)
         assert host.seen == ["often"]
+
+
+async def test_a_canceled_timer_that_is_still_in_the_heap_sends_nothing(autojump_clock: MockClock) -> None:
+    host, gate = Host(), Gate()
+    async with open_actor(host, name="host") as ref, trio.open_nursery() as nursery:
+        timers: list[Timer] = await in_handler(ref, lambda: [host.every(1, Put(number)) for number in range(3)])
+        nursery.start_soon(ref.call, Do(gate))
+        await settle()
+        timers[0].cancel()
+        await trio.sleep(1.5)
+        assert ref.statistics().queued == 2
+        gate.open()
+        await settle()
+        assert host.seen == [1, 2]
 
 
 async def test_cancel_removes_a_message_that_is_queued(autojump_clock: MockClock) -> None:
@@ -519,22 +534,29 @@ async def test_a_running_timer_does_not_fire_during_the_clean_up(autojump_clock:
     assert (host.seen, ref.statistics().queued) == (["tick"], 0)
 
 
-async def test_a_timer_of_a_child_whose_mailbox_is_closed_before_it_stops_loses_its_message(
-    autojump_clock: MockClock,
-) -> None:
-    """When a supervisor stops, the mailboxes below it are closed at once, and its children stop one after the other."""
+async def test_a_timer_that_is_due_while_the_mailbox_is_closed_sends_nothing(autojump_clock: MockClock) -> None:
+    """A supervisor that ends stops its children one after the other.
+
+    If it is stopped itself meanwhile, it does not come back, and the mailboxes of children that still run are closed.
+    """
 
     async def stop_slowly(_: Host) -> None:
         await trio.sleep(3)
 
     ticking = Host()
-    async with open_supervisor(
-        ChildSpec("ticking", lambda: ticking), ChildSpec("slow", lambda: Host(stop=stop_slowly))
-    ) as supervisor:
-        timer = await in_handler(supervisor.child("ticking"), lambda: ticking.every(1, Put("tick")))
-        await trio.sleep(1.5)
-    assert ticking.seen[0] == "tick"
-    assert timer.skipped == 0
+    slow = ChildSpec("slow", lambda: Host(stop=stop_slowly))
+    inner = [ChildSpec("ticking", lambda: ticking), slow, ChildSpec("cause", Host)]
+    async with (
+        open_supervisor(ChildSpec("inner", lambda: Supervisor(*inner, max_restarts=0)), max_restarts=1) as outer,
+        trio.open_nursery() as nursery,
+    ):
+        timer = await in_handler(outer.find("inner/ticking"), lambda: ticking.every(1, Put("tick")))
+        with pytest.raises(Fatal):
+            await outer.find("inner/cause").call(Do(raising(Fatal("broken"))))
+        await trio.sleep(0.5)
+        nursery.start_soon(outer.stop_child, "inner")
+        await trio.sleep(2)
+        assert (ticking.seen, timer.skipped) == ([], 0)
 
 
 async def test_a_timer_outlives_a_cancellation_of_the_handler_that_has_set_it(autojump_clock: MockClock) -> None:
