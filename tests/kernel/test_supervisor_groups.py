@@ -165,6 +165,28 @@ async def test_an_attempt_of_a_group_that_fails_backs_off_again_with_the_whole_g
         assert yard.of(Restarting, "actor", "attempt", "time") == [("a", 1, 0), ("b", 1, 10)]
 
 
+async def test_a_back_off_that_is_replaced_leaves_no_task(autojump_clock: MockClock) -> None:
+    yard = Yard()
+    async with open_supervisor(
+        *map(yard.spec, "ab"), strategy="one_for_all", max_restarts=9, window=math.inf, backoff=Backoff(first=99)
+    ) as supervisor:
+
+        def alarms() -> int:
+            tasks = [trio.lowlevel.current_task()]
+            for task in tasks:  # which grows
+                tasks += [each for nursery in task.child_nurseries for each in nursery.child_tasks]
+            return sum(task.name.endswith(":backoff") for task in tasks)
+
+        await crash(supervisor.child("a"))
+        await supervisor.start_child(yard.spec("c"))
+        await crash(supervisor.child("c"))
+        assert alarms() == 1
+        await supervisor.stop_child("c")
+        await settle()
+        assert await states(supervisor) == ["running", "running", "stopped"]
+        assert alarms() == 0
+
+
 # --- the limit --------------------------------------------------------------------------------------------------------
 
 
