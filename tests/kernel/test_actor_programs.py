@@ -14,6 +14,7 @@ from typing import Any
 import trio
 from attrs import define, field, frozen
 from hypothesis import strategies as st
+from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors.kernel import (
     Actor,
@@ -157,6 +158,7 @@ class Run:
                         await self.take_step(nursery, supervisor, number, step)
                         await trio.sleep(step.then)
                     await trio.sleep(100)
+                    await wait_all_tasks_blocked()
                     for unit in self.units:
                         unit.check_quiet()
                 for name in NAMES:
@@ -246,7 +248,7 @@ class Unit(Actor):
         self.alarms: list[Alarm] = []
         self.monitors: list[Monitor] = []
         self.reports = self.reports_due = 0
-        self.handlers = 0
+        self.handlers = self.held = 0
         self.laters: list[Later[Any]] = []
         run.units.append(self)
 
@@ -361,10 +363,12 @@ class Unit(Actor):
 
     def let_go(self, later: Later[Any]) -> None:
         if not self.ended:
+            self.held += later.keep_slot
             self.tasks.start_soon(self.drop, later)
 
     async def drop(self, later: Later[Any]) -> None:
         await trio.sleep(0.5)
+        self.held -= later.keep_slot
         self.run.expect(not later.reply(-1), "a caller that had left got an answer")
 
     async def run_again(self, seconds: float) -> None:
@@ -399,8 +403,12 @@ class Unit(Actor):
             self.run.heard.append(message.number)
 
     def check_slots(self) -> None:
-        kept = [later for later in self.laters if later.keep_slot and later.open]
-        self.run.expect(self.handlers + len(kept) <= self.max_in_flight, "more messages were in flight than allowed")
+        self.run.expect(self.in_flight <= self.max_in_flight, "more messages were in flight than allowed")
+
+    @property
+    def in_flight(self) -> int:
+        """The messages with a slot."""
+        return self.handlers + self.held + sum(later.keep_slot and later.open for later in self.laters)
 
     # --- timers and monitors ----------------------------------------------------------------------------------------
 
@@ -431,7 +439,10 @@ class Unit(Actor):
 
     def check_quiet(self) -> None:
         """Check that nothing is missing a long time after the last step, unless no slot is free."""
-        if self.ended or self.ref.statistics().queued:
+        if self.ended:
+            return
+        if self.ref.statistics().queued:
+            self.run.expect(self.in_flight == self.max_in_flight, "a message waits while a slot is free")
             return
         if self.other.state in ("stopped", "failed"):
             self.run.expect(self.reports == self.reports_due, "a monitor has not reported")
