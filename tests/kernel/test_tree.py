@@ -150,12 +150,13 @@ async def test_messages_wait_while_their_actor_is_restarted(autojump_clock: Mock
         a = top.child("a")
         with pytest.raises(Fatal):
             await a.call(Do(raising(Fatal("broken"))))
+        nursery.start_soon(a.call, DoNow(give_one))  # on the control lane
+        await trio.sleep(1)
         nursery.start_soon(a.call, Get(1))
-        nursery.start_soon(a.call, DoNow(give_one))
         await trio.sleep(2)
         node = top.tree().children[0]
         assert (node.state, node.queued) == ("backoff", 2)
-        assert node.oldest_wait == pytest.approx(2)
+        assert node.oldest_wait == pytest.approx(3)
 
 
 async def give_one() -> int:
