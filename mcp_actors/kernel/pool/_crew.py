@@ -57,6 +57,13 @@ class Lane(Mailbox):
         super().attach(taker)
 
     @trio.lowlevel.enable_ki_protection
+    def put(self, envelope: Envelope, *, wait: bool | None = None) -> bool:
+        """Give an envelope to this member and no other; see `Mailbox.put`."""
+        accepted = super().put(envelope, wait=wait)
+        self.feed()  # if it was taken without a task, the member has looked busy meanwhile
+        return accepted
+
+    @trio.lowlevel.enable_ki_protection
     def feed(self) -> None:
         """Fill the free slots from its own queue, then from that of the pool. Called for every slot that gets free."""
         if self._queue:
@@ -120,7 +127,11 @@ class Crew:
 
     def take(self, envelope: Envelope, *, here: bool = False) -> None:
         """Give an envelope to the member that is next."""
-        next(reversed(self._ranks[self._top])).take(envelope, here=here)
+        taker = next(reversed(self._ranks[self._top]))
+        taker.take(envelope, here=here)
+        if taker.free > self._rank.get(taker, taker.free):
+            # Its actor has answered in this step. While an actor takes a message without a task, it looks busy.
+            self.place(taker)
 
     def place(self, taker: Taker) -> None:
         """Put a member at the end of its rank, with the time."""

@@ -1,0 +1,213 @@
+"""Late answers, timers, monitors and the picture of the tree, through a pool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from attrs import frozen
+from trio.testing import MockClock, wait_all_tasks_blocked as settle
+
+from mcp_actors.kernel import (
+    Actor,
+    Call,
+    ChildSpec,
+    Down,
+    Later,
+    Message,
+    NotSent,
+    Pool,
+    SupervisorRef,
+    handles,
+    open_actor,
+    open_supervisor,
+)
+
+from .members import Asker, Boom, Hall, Job, JobNow, at, open_pool
+
+
+@frozen
+class Ask(Call[str]):
+    name: str = ""
+
+
+@frozen
+class Tick(Message):
+    pass
+
+
+class Deferring(Actor):
+    """Answers later; ``held`` has what is not answered yet, by member."""
+
+    held: dict[str, Later[str]]
+
+    def __init__(self, held: dict[str, Later[str]], *, keep_slot: bool = True) -> None:
+        self.held = held
+        self.keep_slot = keep_slot
+
+    @handles(Ask)
+    async def ask(self, message: Ask) -> str | Later[str]:
+        later: Later[str] = self.defer(message, keep_slot=self.keep_slot)
+        self.held[message.name] = later
+        return later
+
+
+async def test_a_late_answer_keeps_the_slot_of_its_member() -> None:
+    held: dict[str, Later[str]] = {}
+    async with open_actor(Pool(lambda: Deferring(held), 2), name="db") as db, trio.open_nursery() as nursery:
+        pending = {name: db.send_request(Ask(name)) for name in "abc"}
+        await settle()
+        assert (sorted(held), db.statistics().in_flight, db.statistics().queued) == (["a", "b"], 2, 1)
+        held["b"].reply("late")
+        assert await pending["b"].wait() == "late"
+        await settle()
+        assert sorted(held) == ["a", "b", "c"]
+        for name in "ac":
+            held[name].reply(name)
+            assert await pending[name].wait() == name
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_idle_member_that_owes_an_answer_is_not_stopped(autojump_clock: MockClock) -> None:
+    held: dict[str, Later[str]] = {}
+    pool = Pool(lambda: Deferring(held, keep_slot=False), (1, 2), shrink_after=10)
+    async with open_actor(pool, name="db") as db:
+        assert isinstance(db, SupervisorRef)
+        pending = [db.child("db-1").send_request(Ask("a")) for _ in range(1)]
+        await trio.sleep(1)
+        assert db.statistics().in_flight == 1
+        held["a"].reply("late")
+        assert await pending[0].wait() == "late"
+
+
+async def test_members_that_take_without_a_task_share_what_they_refuse() -> None:
+    """What one refuses goes to another in its old place; what all refuse waits until one takes again."""
+    taken: list[tuple[str, str]] = []
+    members: list[Taking] = []
+
+    class Taking(Actor):
+        def __init__(self) -> None:
+            self.room = 1
+            members.append(self)
+
+        def take(self, later: Later[Any]) -> bool:
+            if self.room == 0:
+                raise NotSent
+            self.room -= 1
+            taken.append((later.message.name, self.ref.name))  # type: ignore[attr-defined]  # all are Asks
+            later.reply(self.ref.name)
+            return True
+
+    async with open_actor(Pool(Taking, 2), name="db") as db:
+        pending = [db.send_request(Ask(name)) for name in "abcd"]
+        assert [name for name, _ in taken] == ["a", "b"]
+        assert len({member for _, member in taken}) == 2
+        assert db.statistics().queued == 2
+        for member in members:
+            member.room = 1
+            member.take_again()
+        assert [name for name, _ in taken] == ["a", "b", "c", "d"]
+        assert [await each.wait() for each in pending] == [member for _, member in taken]
+
+
+async def test_a_member_that_answers_at_once_is_free_for_the_pool_again() -> None:
+    """While it takes a message it looks busy, also to messages that it sends to the pool meanwhile."""
+
+    class Quick(Actor):
+        def take(self, later: Later[Any]) -> bool:
+            ask = later.message
+            assert isinstance(ask, Ask)
+            if ask.name:
+                assert self.supervisor is not None
+                self.supervisor.tell_nowait(Ask())
+            later.reply(self.ref.name)
+            return True
+
+    async with open_actor(Pool(Quick, 1), name="db") as db:
+        assert isinstance(db, SupervisorRef)
+        for ref in (db, db.child("db-1"), db, db.child("db-1")):
+            assert await ref.call(Ask("with another")) == "db-1"
+            assert db.statistics().queued == 0
+
+
+async def test_a_pool_grows_when_its_members_refuse() -> None:
+    class Once(Actor):
+        def __init__(self) -> None:
+            self.full = False
+
+        def take(self, later: Later[Any]) -> bool:
+            if self.full:
+                raise NotSent
+            self.full = True
+            later.reply(self.ref.name)
+            return True
+
+    async with open_actor(Pool(Once, (1, 3)), name="db") as db:
+        assert [await db.call(Ask()) for _ in range(3)] == ["db-1", "db-2", "db-3"]
+
+
+async def test_a_message_without_a_handler_is_refused_where_it_is_sent() -> None:
+    """Control messages are for the pool itself, so they are not checked by the class of its members."""
+    held: dict[str, Later[str]] = {}
+    for key in (None, lambda _: 1):
+        async with open_actor(Pool(lambda: Deferring(held), 2, key=key), name="db") as db:
+            assert isinstance(db, SupervisorRef)
+            for send in (db.call, db.tell):
+                with pytest.raises(TypeError, match="Job"):
+                    await send(Job())
+            assert len(await db.which_children()) == 2
+
+
+async def test_the_timers_of_a_member_are_its_own(autojump_clock: MockClock) -> None:
+    ticks: list[str] = []
+
+    class Ticking(Actor):
+        @handles(Ask)
+        async def ask(self, message: Ask) -> str:
+            self.every(1, Tick())
+            return self.ref.name
+
+        @handles(Tick)
+        async def tick(self, message: Tick) -> None:
+            ticks.append(self.ref.name)
+
+    async with open_actor(Pool(Ticking, 3), name="db") as db:
+        name = await db.call(Ask())
+        await trio.sleep(3.5)
+        assert ticks == [name] * 3
+
+
+async def test_a_pool_and_each_of_its_members_can_be_watched() -> None:
+    hall = Hall()
+    async with open_supervisor(ChildSpec("db", lambda: Pool(hall.member, 2))) as house:
+        db = house.child("db", SupervisorRef)
+        async with db.watch() as pool, db.child("db-1").watch() as member:
+            with pytest.raises(Boom):
+                await db.child("db-1").call(Job(error=Boom()))
+            down = await member.wait()
+            assert (down.reason, down.comes_back) == ("crashed", True)
+            await house.stop_child("db")
+            assert isinstance(await pool.wait(), Down)
+
+
+async def test_the_tree_shows_the_pool_with_its_members() -> None:
+    for key in (None, lambda job: job.key):
+        hall, gate = Hall(), trio.Event()
+        async with open_pool(hall, 2, key=key) as db, trio.open_nursery() as nursery:
+            await Asker(nursery, db).ask(*at(gate, 1, 2, 3, 4, key=1))
+            tree = db.tree()
+            served = 2 if key is None else 1
+            assert (tree.in_flight, tree.queued) == (served, 4 - served)
+            assert tree.oldest_wait is not None
+            assert sum(child.in_flight for child in tree.children) == served
+            assert f"{served} in flight, {4 - served} queued for" in str(tree).splitlines()[0]
+            gate.set()
+
+
+async def test_a_control_message_to_a_member_is_answered_while_it_is_busy() -> None:
+    gate = trio.Event()
+    async with open_pool(Hall(), 1) as db, trio.open_nursery() as nursery:
+        await Asker(nursery, db).ask(*at(gate, 1))
+        assert await db.child("db-1").call(JobNow()) == "db-1"
+        gate.set()
