@@ -70,7 +70,10 @@ async def test_idle_members_are_stopped_after_their_time_down_to_the_minimum(aut
         assert len(hall.up) == 4
         await trio.sleep(100)
         assert len(hall.up) == 2
-        assert [event.time for event in hall.events if isinstance(event, MemberRemoved)] == [11, 11]
+        assert [(event.time, event.members) for event in hall.events if isinstance(event, MemberRemoved)] == [
+            (11, 3),
+            (11, 2),
+        ]
         assert {member for _, _, member in hall.of(MemberRemoved)} == {dict(hall.log)["a"], dict(hall.log)["b"]}
         assert [child.id for child in await db.which_children()] == sorted(hall.up)
 

@@ -250,7 +250,7 @@ class Pool(Supervisor):
         numbers = (self._spec(number) for number in range(1, self._most + 1))
         spec = next(spec for spec in numbers if spec.id not in self._children.table)
         child = self._children.add(spec, self._record_of(spec))
-        self._life.record.note(events.MemberAdded, member=spec.id, members=len(self._children.table))
+        self._life.record.note(events.MemberAdded, member=spec.id, members=self._size)
         nursery.start_soon(self._added, self._children.begin(child), name=f"{spec.id}:start")
 
     @trio.lowlevel.enable_ki_protection
@@ -287,8 +287,13 @@ class Pool(Supervisor):
                 spare -= 1
         return min(again, now + self._shrink_after) if spare > 0 else again
 
+    @property
+    def _size(self) -> int:
+        """The number of members, without those that are about to be removed."""
+        return sum(child.run is None or child.run.fate != "removed" for child in self._children.table.values())
+
     def _note_removed(self, child: Child) -> None:
-        self._life.record.note(events.MemberRemoved, member=child.spec.id, members=len(self._children.table) - 1)
+        self._life.record.note(events.MemberRemoved, member=child.spec.id, members=self._size - 1)
 
 
 def _bounds(size: object) -> tuple[int, int]:
