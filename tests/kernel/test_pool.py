@@ -13,6 +13,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
+from mcp_actors._backoff import Backoff
 from mcp_actors.kernel import (
     Actor,
     ActorCrashed,
@@ -410,6 +411,19 @@ async def test_a_member_may_call_its_pool_while_another_member_can_answer(said: 
         await settle()
         [(refused, error)] = [each for each in asker.outcomes.items() if isinstance(each[1], ActorError)]
         said("pool deadlocks", str(error), member=dict(hall.log)[refused])
+
+
+async def test_a_member_may_call_its_pool_while_another_one_is_about_to_restart(autojump_clock: MockClock) -> None:
+    hall = Hall()
+    async with open_pool(hall, 2, backoff=Backoff(first=1, initial=1), window=100) as db:
+        with pytest.raises(Boom):
+            await db.child("db-1").call(Job(error=Boom()))
+
+        async def ask_back() -> None:
+            await db.call(Job("inner"))
+
+        assert await db.call(Job("outer", wait=ask_back)) == "db-2"
+        assert hall.log[-1] == ("inner", "db-1")
 
 
 async def test_a_member_that_starts_cannot_call_a_pool_that_has_no_other() -> None:

@@ -24,7 +24,7 @@ from mcp_actors.kernel import (
     open_supervisor,
 )
 
-from .members import Asker, Boom, Hall, Job, JobNow, at, open_pool
+from .members import Asker, Boom, Hall, Job, JobNow, Member, at, open_pool
 
 
 @frozen
@@ -71,14 +71,29 @@ async def test_a_late_answer_keeps_the_slot_of_its_member() -> None:
 
 async def test_an_idle_member_that_owes_an_answer_is_not_stopped(autojump_clock: MockClock) -> None:
     held: dict[str, Later[str]] = {}
-    pool = Pool(lambda: Deferring(held, keep_slot=False), (1, 2), shrink_after=10)
-    async with open_actor(pool, name="db") as db:
+    gate = trio.Event()
+
+    class Both(Deferring, Member):
+        def __init__(self) -> None:
+            Deferring.__init__(self, held, keep_slot=False)
+            Member.__init__(self, Hall())
+
+        async def handle(self, message: Ask | Job) -> Any:
+            return await (Actor.handle(self, message) if isinstance(message, Ask) else Member.handle(self, message))
+
+    pool = Pool(Both, (1, 2), shrink_after=10)
+    async with open_actor(pool, name="db") as db, trio.open_nursery() as nursery:
         assert isinstance(db, SupervisorRef)
-        pending = [db.child("db-1").send_request(Ask("a")) for _ in range(1)]
+        await Asker(nursery, db).ask(*at(gate, 1, 2))
+        gate.set()
+        await settle()
+        pending = db.child("db-1").send_request(Ask("late"))
         await trio.sleep(1)
-        assert db.statistics().in_flight == 1
-        held["a"].reply("late")
-        assert await pending[0].wait() == "late"
+        await db.child("db-2").call(Job())
+        await trio.sleep(100)
+        assert [child.id for child in await db.which_children()] == ["db-1"]
+        held["late"].reply("late")
+        assert await pending.wait() == "late"
 
 
 async def test_members_that_take_without_a_task_share_what_they_refuse() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 from typing import Any
 
 import pytest
@@ -149,7 +150,15 @@ async def test_a_full_lane_refuses_or_waits(said: Said) -> None:
 async def test_messages_that_wait_for_the_pool_to_start_go_to_their_members(caplog: pytest.LogCaptureFixture) -> None:
     """In order, each with the error that its sender would have got; a tell that waits for room waits for its lane."""
     hall = Hall()
-    spec = ChildSpec("db", lambda: Pool(hall.member, 2, key=lambda job: len(job.key)), mailbox_size=3)
+    variable = contextvars.ContextVar("variable", default="the pool")
+    seen = set()
+
+    def length(job: Job) -> int:
+        seen.add(variable.get())
+        return len(job.key)  # type: ignore[arg-type]  # it raises for the job without a key
+
+    variable.set("a sender")
+    spec = ChildSpec("db", lambda: Pool(hall.member, 2, key=length), mailbox_size=3)
     async with (
         open_supervisor(spec, observers=[hall.events.append]) as house,
         trio.open_nursery() as nursery,
@@ -163,11 +172,13 @@ async def test_messages_that_wait_for_the_pool_to_start_go_to_their_members(capl
         await settle()
         await asker.ask(Job("without a key"))
         assert (asker.outcomes, db.statistics().queued) == ({}, 5)
+        variable.set("the opener")
         await house.restart_child("db")
         await settle()
     assert isinstance(asker.outcomes.pop("without a key"), TypeError)
     assert [event.message for event in hall.events if isinstance(event, Unhandled)] == ["Job"]
     assert len(caplog.messages) == 1
+    assert seen == {"a sender"}
     assert [job for job, _ in hall.log] == [0, 1, "told"]
     assert len({member for _, member in hall.log}) == 1
 
@@ -213,6 +224,28 @@ async def test_closing_the_pool_answers_what_waits_for_its_members_in_one_step()
         assert await db.call(Job(key=first)) == "db-1"
         assert (await db.call(Job(key=second))) == "db-2"
     assert not any(job is not None and str(job).endswith("queued") for job, _ in hall.log)
+
+
+async def test_no_key_is_refused_while_a_stopped_pool_starts_again() -> None:
+    """Whatever the tick: the mailbox of each member accepts messages before the pool gives it any."""
+    hall = Hall()
+    async with open_supervisor(ChildSpec("db", lambda: Pool(hall.member, 2, key=key))) as house:
+        db = house.child("db", SupervisorRef)
+        await house.stop_child("db")
+
+        async def send_each_tick(number: int) -> None:
+            while db.state == "stopped":
+                await trio.lowlevel.checkpoint()
+            for _ in range(10):
+                db.tell_nowait(Job(key=number))
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            for number in range(10):
+                nursery.start_soon(send_each_tick, number)
+            await house.restart_child("db")
+        await settle()
+    assert len(hall.log) == 100
 
 
 async def test_a_member_cannot_call_its_pool_with_a_key_of_its_own() -> None:

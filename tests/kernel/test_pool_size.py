@@ -17,11 +17,12 @@ from mcp_actors.kernel import (
     Pool,
     Started,
     StartFailed,
+    SupervisorRef,
     open_supervisor,
 )
 
 from ..messages import Said
-from .members import Asker, Boom, Hall, Job, at, open_pool
+from .members import Asker, Boom, Hall, Job, JobNow, at, open_pool
 
 
 async def test_a_pool_grows_by_as_many_as_wait_up_to_its_maximum() -> None:
@@ -145,6 +146,42 @@ async def test_a_burst_while_members_are_stopped_makes_the_pool_grow_again(autoj
         assert hall.log[-1] == (4, gone)
         gate.set()
     assert {type(outcome) for outcome in asker.outcomes.values()} == {str}
+
+
+async def test_a_member_that_stops_is_not_about_to_serve(autojump_clock: MockClock) -> None:
+    hall, gate = Hall(stop=partial(trio.sleep, 4)), trio.Event()
+    async with open_pool(hall, (1, 3), shrink_after=10) as db, trio.open_nursery() as nursery:
+        asker = Asker(nursery, db)
+        await asker.ask(*at(gate, 1, 2))
+        gate.set()
+        await trio.sleep(11)
+        assert (len(hall.of(MemberRemoved)), len(hall.up)) == (1, 2)
+        gate = trio.Event()
+        await asker.ask(*at(gate, 3, 4))
+        assert (db.statistics().in_flight, len(hall.up)) == (2, 3)
+        gate.set()
+
+
+async def test_a_pool_that_restarts_without_its_added_members_keeps_what_waits() -> None:
+    """None of its first members runs, and the added one is not started again; but the pool is."""
+    hall, gate = Hall(), trio.Event()
+    specs = [
+        ChildSpec("db", lambda: Pool(hall.member, (1, 2), on_limit="park", max_restarts=0)),
+        ChildSpec("other", hall.member),
+    ]
+    async with open_supervisor(*specs, strategy="one_for_all") as house, trio.open_nursery() as nursery:
+        db = house.child("db", SupervisorRef)
+        asker = Asker(nursery, db)
+        await asker.ask(*at(trio.Event(), 1, 2))
+        assert db.child("db-2").state == "running"
+        await db.child("db-1").tell(JobNow(error=Boom()))
+        await db.child("db-1").wait_state("failed")
+        await asker.ask(Job("waits"))
+        with pytest.raises(Boom):
+            await house.child("other").call(Job(error=Boom()))
+        await settle()
+        assert asker.outcomes["waits"] == "db-1"
+        gate.set()
 
 
 async def test_a_member_that_cannot_be_added_is_dropped_and_tried_again_later(

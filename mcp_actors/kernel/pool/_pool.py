@@ -239,7 +239,7 @@ class Pool(Supervisor):
 
     def _missing(self) -> int:
         """Return the number of members to add: one for each waiting message, unless a member is about to serve."""
-        if self._crew.free or trio.current_time() < self._resume_at:
+        if trio.current_time() < self._resume_at:
             return 0
         table = self._children.table
         coming = sum(child.in_between and not child.record.mailbox.closed for child in table.values())
