@@ -157,13 +157,13 @@ async def test_messages_that_wait_for_the_pool_to_start_go_to_their_members(capl
         seen.add(variable.get())
         return len(job.key)  # type: ignore[arg-type]  # it raises for the job without a key
 
-    variable.set("a sender")
     spec = ChildSpec("db", lambda: Pool(hall.member, 2, key=length), mailbox_size=3)
     async with (
         open_supervisor(spec, observers=[hall.events.append]) as house,
         trio.open_nursery() as nursery,
     ):
         await house.stop_child("db", keep_mailbox=True)
+        variable.set("a sender")
         db = house.child("db")
         asker = Asker(nursery, db)
         await asker.ask(Job(0, key="one"), Job(1, key="two"))
@@ -172,7 +172,6 @@ async def test_messages_that_wait_for_the_pool_to_start_go_to_their_members(capl
         await settle()
         await asker.ask(Job("without a key"))
         assert (asker.outcomes, db.statistics().queued) == ({}, 5)
-        variable.set("the opener")
         await house.restart_child("db")
         await settle()
     assert isinstance(asker.outcomes.pop("without a key"), TypeError)
