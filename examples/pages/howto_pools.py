@@ -10,7 +10,7 @@ Prints::
     select: 3 answers
     ann: deposit, withdraw
     ben: deposit, withdraw
-    refused: KeyError('nobody')
+    refused: KeyError('eve')
     0 s: db-2 added
     0 s: db-3 added
     61 s: 1 member left
@@ -113,7 +113,7 @@ async def by_key() -> None:
             booked = await ref.call(Book(user, "withdraw"))
             print(f"{user}:", ", ".join(booked))
         try:
-            await ref.tell(Book("nobody", "deposit"))
+            await ref.tell(Book("eve", "deposit"))
         except KeyError as exc:
             print("refused:", repr(exc))
 

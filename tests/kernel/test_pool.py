@@ -13,7 +13,6 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
-from mcp_actors._backoff import Backoff
 from mcp_actors.kernel import (
     Actor,
     ActorCrashed,

@@ -97,7 +97,7 @@ async def test_an_idle_member_that_owes_an_answer_is_not_stopped(autojump_clock:
 
 
 async def test_members_that_take_without_a_task_share_what_they_refuse() -> None:
-    """What one refuses goes to another in its old place; what all refuse waits until one takes again."""
+    """A message that one refuses goes to another, in its old place; one that all refuse waits until one takes again."""
     taken: list[tuple[str, str]] = []
     members: list[Taking] = []
 

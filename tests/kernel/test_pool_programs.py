@@ -78,7 +78,7 @@ class Again(Message):
 
 @frozen(eq=False)
 class Run:
-    """What happened."""
+    """The course of a program."""
 
     outcomes: list[tuple[int, str]] = field(factory=list)
     sent: list[tuple[int, int]] = field(factory=list)
@@ -214,7 +214,7 @@ async def play(program: list[dict[str, Any]], shape: tuple[int, int, bool], slot
                     await change(house, run, step)
                 await trio.sleep(step["then"])
             await trio.sleep(1000)
-            # Whoever still waits, waits for a member that was stopped. The end of the pool answers.
+            # The messages that are left wait for a member that was stopped. The end of the pool answers them.
             await house.stop_child("db")
     return run
 
