@@ -226,7 +226,7 @@ async def test_closing_the_pool_answers_what_waits_for_its_members_in_one_step()
 
 
 async def test_no_key_is_refused_while_a_stopped_pool_starts_again() -> None:
-    """Whatever the tick: the mailbox of each member accepts messages before the pool gives it any."""
+    """In each tick: the mailbox of each member accepts messages before the pool gives it any."""
     hall = Hall()
     async with open_supervisor(ChildSpec("db", lambda: Pool(hall.member, 2, key=key))) as house:
         db = house.child("db", SupervisorRef)
