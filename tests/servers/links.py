@@ -14,7 +14,8 @@ from mcp.types import CallToolResult, JSONRPCNotification, TextContent
 from mcp_actors.config import ServerConfig, Stdio
 from mcp_actors.servers.transports import Link
 from mcp_actors.servers.transports.stdio._link import StdioLink
-from mcp_actors.servers.transports.stdio._pipes import PipeReader, PipeWriter
+from mcp_actors.servers.transports.stdio._pipes import PipeReader
+from mcp_actors.servers.transports.stdio._writer import PipeWriter
 
 from .processes import eventually
 from .scripted_server import command

@@ -293,7 +293,7 @@ async def test_each_limit_is_kept_by_the_task_that_the_guarantee_names(
     async with open_servers(mute, slow) as servers:
         with pytest.raises(RequestTimedOut):
             await servers["slow"].call_tool("hang")
-    assert keepers == {"ConnectFailed": "mute", "RequestTimedOut": "slow:deadlines", "kill slow": "slow:supervisor"}
+    assert keepers == {"ConnectFailed": "mute", "RequestTimedOut": "slow:deadlines", "kill slow": "slow:stop"}
 
 
 async def hang() -> None:

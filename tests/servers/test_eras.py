@@ -16,7 +16,7 @@ from mcp.shared.message import SessionMessage
 from mcp_actors import Callbacks, ConnectFailed, Http, InProcess, ServerConfig, Stdio, open_servers
 from mcp_actors.servers.connection import _negotiation
 from mcp_actors.servers.policy._era import ASK, LEGACY, QUIRK, Era, era_after_failure
-from mcp_actors.servers.transports.stdio._pipes import PipeWriter
+from mcp_actors.servers.transports.stdio._writer import PipeWriter
 
 from .faults.http_faults import FaultyServer, faulty_server
 from .fleet import kill

@@ -80,6 +80,11 @@ class ToolChecks:
                 raise self._refused(tool, *found)
         return None if arguments is None else sendable
 
+    @property
+    def checks_results(self) -> bool:
+        """True if results are checked, in mode ``"schema"``."""
+        return self._mode == "schema"
+
     def check_result(self, tool: str, result: CallToolResult) -> None:
         """Check the result of a tool, in mode ``"schema"``. A result with ``is_error`` may contain anything.
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextvars import Context
 
     from ..mailbox import Envelope, Message
 
@@ -55,6 +56,11 @@ class Later(Generic[T]):
     def message(self) -> Message:
         """The message."""
         return self._envelope.message
+
+    @property
+    def context(self) -> Context:
+        """The context variables of the sender, for a task that goes on with the message."""
+        return self._envelope.context
 
     @property
     def open(self) -> bool:

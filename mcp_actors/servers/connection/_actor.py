@@ -31,6 +31,7 @@ from ..basics import ClosingOrder, ConnectionOver, current_trace, open_trace
 from ..record import NotificationsMissed, ServerInfo, open_incoming
 from ..requests import keep_checking, keep_log_level, list_all_tools, send_through
 from ..transports import Masker, open_link, refuse_unreadable
+from ._direct import DirectRequests
 from ._drain import Drain
 from ._failures import (
     TimedOut,
@@ -50,9 +51,10 @@ from .callbacks import open_callbacks
 from .upkeep import ChangeStream, keep_refreshed, lists_that_change, renew_subscriptions
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from contextlib import AbstractContextManager
 
+    from ...kernel import Later
     from ..basics import RequestTrace
     from ..policy import Verdict
     from ..record import ClientCallbacks, Incoming, ServerRecord
@@ -86,6 +88,7 @@ class ServerActor(Actor):
         self._hopeless = False
         self._drain = Drain(self._end)
         self._closing = closing or ClosingOrder()
+        self._direct: DirectRequests | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -195,7 +198,16 @@ class ServerActor(Actor):
         self._record.listeners.tell(NotificationsMissed())
         self._remember(link, await self._list_tools(link))
         self._check_health(link, incoming)
+        self._open_direct(link, incoming)
         incoming.tasks.start_soon(keep_refreshed, self._record, self.ref, name=f"{self._name}:refresh")
+
+    def _open_direct(self, link: Link, incoming: Incoming) -> None:
+        """Send requests past the session from now on, where the transport and the configuration allow that."""
+        if link.direct is None or self._record.config.middleware:
+            return
+
+        link.direct.on_room = self.take_again
+        self._direct = DirectRequests(link.direct, self._client, self._record, self._drain, incoming.tasks, self._send)
 
     def _check_health(self, link: Link, incoming: Incoming) -> None:
         """Start the health checks, which end the connection if the server does not answer."""
@@ -266,7 +278,12 @@ class ServerActor(Actor):
         middleware = self._record.config.middleware
         return await (send_through(middleware, message, self._send, self._name) if middleware else self._send(message))
 
-    async def _send(self, message: Request[Any]) -> Any:
+    def take(self, later: Later[Any]) -> bool:
+        """Send a request without a task, if it is a plain one; see ``_direct``."""
+        direct = self._direct
+        return direct is not None and self._phase is Phase.SERVING and direct.take(later)
+
+    async def _send(self, message: Request[Any], ask: Callable[[], Awaitable[Any]] | None = None) -> Any:
         if self._drain.begun:
             await self._drain.wait()
             raise NotSent
@@ -276,7 +293,7 @@ class ServerActor(Actor):
         if deadline is not None:
             deadline.renew()
         try:
-            return await self._ask(message)
+            return await (self._ask(message) if ask is None else ask())
         except MCPError as exc:
             self._masker.clean(exc)
             if exc.code == CONNECTION_CLOSED and self._is_lost(exc):
@@ -348,6 +365,8 @@ class ServerActor(Actor):
     def _end(self, cause: Exception) -> None:
         """End the connection at once, together with its requests."""
         self._phase = Phase.GONE
+        if self._link is not None and self._link.direct is not None:
+            self._link.direct.withdraw_all()
         self.fail(cause)
 
     def _lost_by_request(self) -> ConnectionLost:

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import trio
+from mcp import MCPError
+from mcp.client import ClientRequestContext
 from mcp.types import CreateMessageRequest, ElicitRequest, ErrorData, ListRootsRequest
 
 from ..._errors import LimitExceeded, NotSupported
@@ -17,13 +20,15 @@ from ..basics import current_trace
 
 if TYPE_CHECKING:
     from mcp import Client, ClientSession
-    from mcp.client import ClientRequestContext
-    from mcp.types import CallToolResult, InputRequest, InputResponse
+    from mcp.types import CallToolResult, InputRequest, InputRequiredResult, InputResponse, InputResponses
 
-__all__ = ["MAX_ROUNDS", "disable_result_validation", "too_many_rounds", "watch_input_requests"]
+__all__ = ["MAX_ROUNDS", "answer_input", "disable_result_validation", "too_many_rounds", "watch_input_requests"]
 
 MAX_ROUNDS: Final = 10
 """Requests for input that a server may send for one answer: the default of the SDKs of all languages."""
+
+STATE_ONLY_DELAY: Final = 0.05
+"""Seconds before a request is repeated for a server that only needs time: the SDK's first delay."""
 
 _KINDS: Final = {CreateMessageRequest: "sampling", ElicitRequest: "elicitation", ListRootsRequest: "roots"}
 
@@ -60,6 +65,40 @@ def watch_input_requests(client: Client, server: str) -> None:
 
     # A public method, through which the SDK passes every request for input.
     session.dispatch_input_request = watch  # type: ignore[method-assign]  # replacing it is the purpose
+
+
+async def answer_input(client: Client, required: InputRequiredResult) -> InputResponses | None:
+    """Answer the questions of a result that requires input; None if it has none.
+
+    **Cancellation**: cancels the user's callbacks.
+
+    Raises:
+        mcp.MCPError: a question was refused.
+    """
+    if not required.input_requests:
+        await trio.sleep(STATE_ONLY_DELAY)
+        return None
+    session = client.session
+    answers: InputResponses = {}
+    refused: ErrorData | None = None
+
+    async def answer(key: str, request: InputRequest) -> None:
+        nonlocal refused
+        meta = request.params.meta if request.params is not None else None
+        context = ClientRequestContext(session=session, request_id=key, meta=meta)
+        response = await session.dispatch_input_request(context, request)
+        if isinstance(response, ErrorData):
+            refused = response
+            questions.cancel_scope.cancel("another question was refused")
+        else:
+            answers[key] = response
+
+    async with trio.open_nursery(strict_exception_groups=True) as questions:
+        for key, request in required.input_requests.items():
+            questions.start_soon(answer, key, request)
+    if refused is not None:
+        raise MCPError.from_error_data(refused)
+    return answers
 
 
 def _supported_kinds(client: Client) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from attrs import field, frozen
 from mcp.types import (
@@ -20,13 +20,25 @@ from mcp.types import (
 from ...catalog.schemas import kind_of
 from ...config import mask_url
 from ..record import require
-from ..requests import ListAll, Request, all_pages, given_text, given_texts, meta_for, refused
+from ..requests import (
+    ListAll,
+    PlainRequest,
+    Request,
+    all_pages,
+    given_text,
+    given_texts,
+    members_of,
+    meta_for,
+    needs_meta,
+    refused,
+)
 from ._base import ServerRequests
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mcp import Client
+    from mcp.types import InputResponses
 
     from ..record import ServerRecord
 
@@ -42,8 +54,11 @@ async def _all_prompts(client: Client, record: ServerRecord) -> tuple[Prompt, ..
 
 
 @frozen
-class GetPrompt(Request[GetPromptResult]):
+class GetPrompt(PlainRequest[GetPromptResult]):
     """Get a prompt, filled in with arguments."""
+
+    method: ClassVar[str] = "prompts/get"
+    model: ClassVar[type[GetPromptResult]] = GetPromptResult
 
     prompt: str
     arguments: dict[str, str] | None = field(default=None, hash=False)
@@ -52,6 +67,24 @@ class GetPrompt(Request[GetPromptResult]):
     def operation(self) -> str:
         """``prompts/get`` and the prompt's name."""
         return f"prompts/get {self.prompt!r:.80}"
+
+    def plain(self, client: Client, record: ServerRecord) -> bytes | None:
+        """Return the name and the arguments.
+
+        Raises:
+            NotSupported: the server has no prompts capability.
+        """
+        require("prompts", client, record.config.name, self.operation)
+        if needs_meta(client, record):
+            return None
+        filled = {} if self.arguments is None else {"arguments": self.arguments}
+        return members_of({"name": self.prompt, **filled})
+
+    async def resume(
+        self, client: Client, record: ServerRecord, answers: InputResponses | None, state: str | None
+    ) -> GetPromptResult:
+        """Get the prompt once more, with the input that it required."""
+        return await client.get_prompt(self.prompt, self.arguments, input_responses=answers, request_state=state)
 
     async def send(self, client: Client, record: ServerRecord) -> GetPromptResult:
         """Send ``prompts/get``.

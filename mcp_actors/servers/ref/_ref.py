@@ -8,9 +8,9 @@ import trio
 
 from ..._errors import ServerUnavailable
 from ..._states import check_states
-from ...config import ToolRequest
+from ...config import Stdio, ToolRequest
 from ..record import ACTIVE, CONNECTED, STATES, ServerStatus
-from ..requests import CallTool, ListTools, SetLogLevel, TellRootsChanged, check_health, given_level
+from ..requests import CallTool, ListTools, SetLogLevel, TellRootsChanged, check_health, given_level, members_of
 from ._lifecycle import Reconnect, Start, Stop, change
 from ._pending import PendingRequest
 from ._prompts import PromptFunctions
@@ -200,7 +200,11 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         tool = ToolRequest(server=record.config.name, name=name, arguments=arguments, meta=meta)
         deferred = record.catalog.deferred and any(remembered.name == name for remembered in record.catalog.tools)
         deadline = record.calls.deadlines.begin(f"tools/call {name!r}")
-        return CallTool(tool, progress, idempotent, checks, deferred=deferred, deadline=deadline), deadline
+        members = None
+        if checks is not None and meta is None and isinstance(record.config.transport, Stdio):
+            members = members_of({"name": name} if arguments is None else {"name": name, "arguments": arguments})
+        request = CallTool(tool, progress, idempotent, checks, members=members, deferred=deferred, deadline=deadline)
+        return request, deadline
 
     async def list_tools(self) -> tuple[Tool, ...]:
         """Request all pages of the server's tools, and update the group's catalogue.

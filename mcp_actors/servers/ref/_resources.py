@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from attrs import frozen
 from mcp.types import ReadResourceResult, Resource, ResourceTemplate
@@ -11,13 +11,14 @@ from mcp.types import ReadResourceResult, Resource, ResourceTemplate
 from ...config import mask_url
 from ..connection import Subscribe
 from ..record import Subscription, require
-from ..requests import ListAll, Request, all_pages, given_text, meta_for, refused
+from ..requests import ListAll, PlainRequest, all_pages, given_text, members_of, meta_for, needs_meta, refused
 from ._base import ServerRequests
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from mcp import Client
+    from mcp.types import InputResponses
 
     from ..record import ServerRecord
 
@@ -35,8 +36,11 @@ async def _all_templates(client: Client, record: ServerRecord) -> tuple[Resource
 
 
 @frozen
-class ReadResource(Request[ReadResourceResult]):
+class ReadResource(PlainRequest[ReadResourceResult]):
     """Read a resource."""
+
+    method: ClassVar[str] = "resources/read"
+    model: ClassVar[type[ReadResourceResult]] = ReadResourceResult
 
     uri: str
 
@@ -44,6 +48,21 @@ class ReadResource(Request[ReadResourceResult]):
     def operation(self) -> str:
         """``resources/read`` and the URI, with credentials masked."""
         return f"resources/read {mask_url(self.uri)!r:.200}"
+
+    def plain(self, client: Client, record: ServerRecord) -> bytes | None:
+        """Return the URI.
+
+        Raises:
+            NotSupported: the server has no resources capability.
+        """
+        require("resources", client, record.config.name, self.operation)
+        return None if needs_meta(client, record) else members_of({"uri": self.uri})
+
+    async def resume(
+        self, client: Client, record: ServerRecord, answers: InputResponses | None, state: str | None
+    ) -> ReadResourceResult:
+        """Read the resource once more, with the input that it required."""
+        return await client.read_resource(self.uri, input_responses=answers, request_state=state)
 
     async def send(self, client: Client, record: ServerRecord) -> ReadResourceResult:
         """Send ``resources/read``.

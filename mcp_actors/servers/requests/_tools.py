@@ -12,18 +12,21 @@ from attrs import evolve, field, frozen
 from mcp import MCPError
 from mcp.types import METHOD_NOT_FOUND, CallToolResult, Tool
 
+from ..._collapse import caused_by
 from ..._errors import NotSupported, ToolNotFound
 from ...config import Middleware, ToolRequest, wrapped
 from ..basics import TimeSlice, open_background
 from ..policy import is_repeatable_call
 from ..tools import known_tools
 from ._pages import all_pages
+from ._plain import PlainRequest, needs_meta
 from ._progress import ProgressFeed
 from ._request import Request, meta_for
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
+    from mcp.types import InputResponses
 
     from ...catalog import ToolChecks
     from ..record import ServerRecord
@@ -39,7 +42,7 @@ MAX_NAMED: Final = 20
 
 
 @frozen
-class CallTool(Request[CallToolResult]):
+class CallTool(PlainRequest[CallToolResult]):
     """Call a tool by the name under which the server lists it.
 
     Attributes:
@@ -47,13 +50,18 @@ class CallTool(Request[CallToolResult]):
         progress: called at each progress notification.
         idempotent: whether the caller allows it to be repeated; None leaves that to the tool's annotations.
         checked_by: the checks that its arguments passed; None if they were not checked yet.
+        members: its name and arguments as the members of a JSON object; None if they are only sent by the session.
         deferred: whether the tool was only remembered when it was called. Then the server must still list it.
     """
+
+    method: ClassVar[str] = "tools/call"
+    model: ClassVar[type[CallToolResult]] = CallToolResult
 
     tool: ToolRequest
     progress: ProgressFnT | None = field(default=None, eq=False)
     idempotent: bool | None = None
     checked_by: ToolChecks | None = field(default=None, eq=False, repr=False)
+    members: bytes | None = field(default=None, eq=False, repr=False, kw_only=True)
     deferred: bool = field(default=False, kw_only=True)
 
     @property
@@ -84,6 +92,40 @@ class CallTool(Request[CallToolResult]):
 
         return await wrapped(call, middleware)(self.tool)
 
+    def plain(self, client: Client, record: ServerRecord) -> bytes | None:
+        """Return the name and the arguments, unless something else than the answer is to be waited for or checked.
+
+        Raises:
+            ToolNotFound: the tool is hidden.
+        """
+        config, checks = record.config, record.catalog.checks
+        if (
+            self.progress is not None
+            or self.deferred
+            or self.checked_by is not checks
+            or checks.checks_results
+            or config.progress_timeout is not None
+            or config.extensions
+            or needs_meta(client, record)
+        ):
+            return None
+        record.catalog.admission.check_call(self.tool.name)
+        return self.members
+
+    def explain(self, error: MCPError, record: ServerRecord) -> Exception:
+        """Return `NotSupported` for a tool that must be run as a task."""
+        if error.code == METHOD_NOT_FOUND and self._needs_a_task(record):
+            return caused_by(self._not_as_a_task(record.config.name), error)
+        return error
+
+    async def resume(
+        self, client: Client, record: ServerRecord, answers: InputResponses | None, state: str | None
+    ) -> CallToolResult:
+        """Call the tool once more, with the input that it required."""
+        name, arguments = self.tool.name, self.tool.arguments
+        given = None if arguments is None else dict(arguments)
+        return await client.call_tool(name, given, input_responses=answers, request_state=state)
+
     async def send(self, client: Client, record: ServerRecord) -> CallToolResult:
         """Check the arguments, send ``tools/call`` and check the result.
 
@@ -107,9 +149,10 @@ class CallTool(Request[CallToolResult]):
             else:
                 result = await self._call_with_progress(call, config.name)
         except MCPError as exc:
-            if exc.code == METHOD_NOT_FOUND and self._needs_a_task(record):
-                raise self._not_as_a_task(config.name) from exc
-            raise
+            explained = self.explain(exc, record)
+            if explained is exc:
+                raise
+            raise explained from exc
         record.catalog.checks.check_result(self.tool.name, result)
         return result
 

@@ -8,7 +8,7 @@ HTTP client open) is done by background tasks that belong to the link and end wi
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import trio
 from attrs import define, field, frozen
@@ -18,8 +18,9 @@ from mcp.server.mcpserver import MCPServer
 
 from ..._plain_text import plain_text
 from .credentials import Masker
+from .wire import RequestTable
 
-__all__ = ["Lifeline", "Link", "Obituary", "Target"]
+__all__ = ["DirectPipe", "Lifeline", "Link", "Obituary", "OutgoingLine", "Target"]
 
 Target: TypeAlias = Transport | Server[Any] | MCPServer
 """The argument of `mcp.Client`."""
@@ -90,6 +91,53 @@ class Obituary:
         return plain_text(lines[-1]) if lines else ""
 
 
+class OutgoingLine(Protocol):
+    """A line that waits to be written without a task of its own."""
+
+    @property
+    def line(self) -> bytes:
+        """The line with its newline."""
+
+    def written(self) -> None:
+        """Note that its first byte was offered to the pipe: the server may read it. Never raises."""
+
+    def withdrawn(self) -> None:
+        """Note that it is not written, because the connection ends. Never raises."""
+
+
+class DirectPipe(Protocol):
+    """Writes lines past the SDK's session, in the step of the caller.
+
+    Attributes:
+        table: the requests that were sent so, by id.
+        on_room: called when a line can be offered again after `offer` has refused one.
+        meta: the member ``_meta`` that the session writes into every request since 2026-07-28; None until it has.
+    """
+
+    table: RequestTable
+    on_room: Callable[[], None]
+    meta: bytes | None
+
+    def offer(self, line: OutgoingLine) -> bool:
+        """Write a line at once, or with all lines of this tick. Return False if the pipe has no room for it.
+
+        Until its `written` is called the line may be withdrawn. After a False, `on_room` is called once there is room.
+        If the server is gone this returns False too, and the connection is marked as lost soon.
+        """
+
+    def collect(self, line: OutgoingLine) -> None:
+        """Write a line with all lines of this tick, or as soon as the pipe has room."""
+
+    def withdraw(self, line: OutgoingLine) -> bool:
+        """Drop a line. Return False if it was written."""
+
+    def withdraw_all(self) -> None:
+        """Withdraw all lines that were not written."""
+
+    def count_request(self) -> None:
+        """Count a request that was written, for the limits of the server's own requests."""
+
+
 class Link:
     """An open transport to one server. The defaults are those of a server that is not a child process.
 
@@ -98,6 +146,7 @@ class Link:
         endpoint: the command or URL of the server, without credentials, as messages show it.
         pid: the process of the server, which leads its own process group; None if it is not a child process.
         masker: masks the credentials of this connection in text from the server.
+        direct: writes lines past the session; None if the transport has no lines.
         max_connections: the maximum of concurrent connections to the server, of which each stream holds one; None if
             there is no limit here.
     """
@@ -106,6 +155,7 @@ class Link:
     endpoint: str
     pid: int | None = None
     max_connections: int | None = None
+    direct: DirectPipe | None = None
 
     def __init__(self, lifeline: Lifeline, masker: Masker | None = None) -> None:
         self._lifeline = lifeline

@@ -18,7 +18,8 @@ from mcp.types import JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
 
 from mcp_actors._errors import LimitExceeded
 from mcp_actors.servers.transports import open_link
-from mcp_actors.servers.transports.stdio._pipes import BACKLOG_BYTES, BURST, unread_bytes
+from mcp_actors.servers.transports.stdio._pipes import BURST, unread_bytes
+from mcp_actors.servers.transports.stdio._writer import BACKLOG_BYTES
 from mcp_actors.servers.transports.wire._messages import parse_message
 
 from ...messages import Said
@@ -238,7 +239,7 @@ def test_a_message_is_written_exactly_once_if_ctrl_c_interrupts_the_write(tmp_pa
             reader, writer = await streams_of(link)
             await reader.receive()
             await writer.send(notification("once"))
-            with patch("mcp_actors.servers.transports.stdio._pipes.os", wraps=os, write=write):
+            with patch("mcp_actors.servers.transports.stdio._writer.os", wraps=os, write=write):
                 await trio.sleep(BOUND)
 
     with pytest.raises(KeyboardInterrupt):

@@ -18,7 +18,8 @@ from mcp_actors.config import ServerConfig, Stdio
 from mcp_actors.servers.transports import Link, Obituary, open_link
 from mcp_actors.servers.transports.stdio import _link as _stdio
 from mcp_actors.servers.transports.stdio._link import OBITUARY_WAIT
-from mcp_actors.servers.transports.stdio._pipes import PipeReader, PipeWriter
+from mcp_actors.servers.transports.stdio._pipes import PipeReader
+from mcp_actors.servers.transports.stdio._writer import PipeWriter
 
 from ..fleet import PROMPT
 from ..groups import BOUND

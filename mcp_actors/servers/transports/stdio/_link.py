@@ -5,7 +5,7 @@ background tasks of the link are not cancelled with the owner, and end with the 
 
 - one reads stderr until it ends
 - one waits for the process to exit
-- one writes the backlog of stdin, while there is any
+- one writes to stdin what the pipe did not take at once
 - one drains stdout while the server is being stopped; before that, stdout is read by the task that receives
 
 The connection ends when stdout ends. The exit of the process does not end it, because the real server may be the child
@@ -26,11 +26,12 @@ from ....config import resolve_env
 from ...basics import Background, open_background
 from .._link import Lifeline, Link, Obituary
 from ..credentials import Masker, discreet, install_filters, resolve_credentials
-from ..wire import LOGGED, MessageLimits, OpenStreams, ReadingPace, ServerRequests
+from ..wire import LOGGED, MessageLimits, OpenStreams, ReadingPace, RequestTable, ServerRequests
 from ._command import child_environment
-from ._pipes import PipeReader, PipeWriter, read_pipe, unread_bytes
+from ._pipes import PipeReader, read_pipe, unread_bytes
 from ._process import ServerProcess, start_process
 from ._stderr import StderrReader
+from ._writer import PipeWriter
 
 if TYPE_CHECKING:
     from ....config import ServerConfig, Stdio
@@ -73,6 +74,7 @@ class StdioLink(Link):
         self._name = config.name
         self._stop_timeout = config.stop_timeout
         self._stderr = StderrReader(process.stderr, config.name, masker)
+        table = RequestTable()
         requests = ServerRequests(config.name, config.limits.max_requests)
         self._reader = PipeReader(
             process.stdout,
@@ -81,20 +83,21 @@ class StdioLink(Link):
             server=config.name,
             masker=masker,
             requests=requests,
+            table=table,
             pace=ReadingPace(config.limits.max_notifications),
             limits=MessageLimits(transport.max_line_bytes, config.limits.max_message_values, "max_line_bytes"),
         )
-        self._writer = PipeWriter(
-            process.stdin, self._reader, lifeline, self._wait_exit, background, requests, server=config.name
-        )
+        self._writer = PipeWriter(process.stdin, self._reader, lifeline, self._wait_exit, requests, table)
         self._exit_code: int | None = None
         self._unread: int | None = None
         self._stopping = False
         self.target = OpenStreams(self._reader, self._writer)
+        self.direct = self._writer
         self.endpoint = f"the command {transport.command!r}"
         self.pid = process.pid
         process.watch(background, lifeline.exit)
         background.start_soon(self._stderr.run, name=f"{config.name}:stderr")
+        background.start_soon(self._writer.run, name=f"{config.name}:stdin")
 
     def __repr__(self) -> str:
         state = "closed" if self._stopping else "lost" if self.lost else "open"

@@ -1,12 +1,7 @@
-"""Message streams over the pipes of a process.
+"""Read messages from the pipe of a process.
 
-There is no task or channel in between: `PipeReader` reads in the task that receives, `PipeWriter` writes in the task
-that sends. This saves a quarter to a third of the cost of a small request. In return both have a duty: a writer that is
-cancelled must never leave half a line in the pipe, and a reader that always finds data must let other tasks run.
-
-Each write wakes the server's process, which is a tenth of the cost of a small request. So while responses arrive
-several at a time, and several requests are likely to follow, the writer collects the messages of one tick of the event
-loop and writes them in the next.
+There is no task or channel in between: `PipeReader` reads in the task that receives. This saves a quarter to a third of
+the cost of a small request. In return a reader that always finds data must let other tasks run.
 """
 
 from __future__ import annotations
@@ -26,7 +21,11 @@ import anyio
 import trio
 from attrs import define, field
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCMessage, JSONRPCRequest
+from mcp.types import (
+    JSONRPCMessage,
+    JSONRPCRequest,
+)
+from pydantic_core import from_json
 
 from ...._errors import LimitExceeded
 from ..credentials import Masker
@@ -37,20 +36,19 @@ from ..wire import (
     MessageLimits,
     MessageReader,
     ReadingPace,
+    RequestTable,
     ServerRequests,
     SkippedMessages,
-    Stream,
     answer_over_limit,
-    parse_message,
+    to_message,
     unreadable_answer,
     with_result_type,
 )
 
 if TYPE_CHECKING:
-    from ...basics import Background
     from .._link import Lifeline
 
-__all__ = ["PipeReader", "PipeWriter", "read_pipe", "unread_bytes"]
+__all__ = ["PipeReader", "WaitExit", "read_pipe", "unread_bytes"]
 
 WaitExit: TypeAlias = Callable[[], Awaitable[None]]
 """Gives a server whose pipe has ended a moment to exit, so that the first error can say how it ended."""
@@ -59,9 +57,6 @@ logger = logging.getLogger("mcp_actors.servers")
 
 READ_BYTES: Final = 64 * 1024
 """Bytes per read: the capacity of a Linux pipe."""
-
-BACKLOG_BYTES: Final = 1024 * 1024
-"""Bytes that may wait for a full pipe before senders wait too. One message may exceed it, so that any can be sent."""
 
 BURST: Final = 16
 """Messages returned without a checkpoint in between. A checkpoint costs 3.5 µs, a third of parsing a small message;
@@ -118,6 +113,7 @@ class PipeReader(MessageReader):
     _server: str
     _masker: Masker
     _requests: ServerRequests
+    _table: RequestTable
     _pace: ReadingPace
     _limits: MessageLimits
     _lines: LineSplitter = field(init=False)
@@ -159,7 +155,10 @@ class PipeReader(MessageReader):
                 raise anyio.EndOfStream
             line = self._lines.pop()
             message = await self._read_more() if line is None else self._parse(line)
-            if message is not None and not self._requests.is_answer(message):
+            if message is not None and self._table.settle_error(message):
+                self._requests.answered()
+                message = None
+            elif message is not None and not self._requests.is_answer(message):
                 self._count(message, len(line) if isinstance(line, bytes) else 0)
             if line is not None:
                 self._paced = 0
@@ -191,7 +190,7 @@ class PipeReader(MessageReader):
             return self._skipped(line)
         began, spent, self._spent = perf_counter(), self._spent, 0.0
         try:
-            return parse_message(line)
+            return self._accept(from_json(line))
         except ValueError:
             answer = None
             if line and not line.isspace():
@@ -199,6 +198,13 @@ class PipeReader(MessageReader):
                 answer = unreadable_answer(line)
             self._rest = self._pace.wasted(spent + perf_counter() - began)
             return answer
+
+    def _accept(self, parsed: object) -> JSONRPCMessage | None:
+        """Settle the request that this answers; return the message if it is for the session."""
+        if self._table.settle(parsed):
+            self._requests.answered()
+            return None
+        return to_message(parsed)
 
     def _skipped(self, line: LongLine) -> JSONRPCMessage:
         if (answer := answer_over_limit(line, self._limits.response_too_large(line.excess))) is None:
@@ -248,7 +254,7 @@ class PipeReader(MessageReader):
     async def _at_end(self) -> JSONRPCMessage | None:
         # A server that was killed may leave half a message, which does not parse.
         with suppress(ValueError):
-            return parse_message(self._lines.take_rest())
+            return self._accept(from_json(self._lines.take_rest()))
         # Wait before the connection is marked as lost: callers fail in that step, and their errors should say how the
         # process ended. If cancelled here, the next call finds the end of the stream again.
         await self._wait_exit()
@@ -263,119 +269,3 @@ class PipeReader(MessageReader):
         """Stop reading. The pipe stays open, because the link still drains it. Not a checkpoint: clean-up uses it."""
         self._closed = True
         self._lifeline.closing = True
-
-
-@define(eq=False, repr=False)
-class PipeWriter(Stream):
-    """The messages that a server reads from stdin. Any number of tasks may send."""
-
-    _stream: trio.lowlevel.FdStream
-    _reader: PipeReader
-    _lifeline: Lifeline
-    _wait_exit: WaitExit
-    _background: Background
-    _requests: ServerRequests
-    _server: str
-    # Bytes that were collected, or did not fit into the pipe. While there are any, a single background task writes
-    # them and all senders append here. Otherwise messages would overtake each other, or split a line.
-    _backlog: bytearray = field(factory=bytearray, init=False)
-    _waiting: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot, init=False)
-    _begun: bool = field(default=False, init=False)
-    _closed: bool = field(default=False, init=False)
-
-    @property
-    def sent(self) -> bool:
-        """True if something was sent, and all of it was written to the pipe."""
-        return self._begun and not self._backlog
-
-    @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C could leave half a line, or a backlog without its task
-    async def send(self, item: SessionMessage, /) -> None:
-        """Send one message, whole.
-
-        **Cancellation:** nothing was sent.
-
-        Raises:
-            anyio.BrokenResourceError: the server is gone; nothing was sent, or an incomplete line that it cannot read.
-            anyio.ClosedResourceError: this stream, or the link it belongs to, was closed; nothing was sent.
-        """
-        # All checkpoints come before the first byte is written. After it this method must not raise Cancelled: the
-        # caller would believe that nothing was sent. Usually the pipe takes the whole line at once; the rest is written
-        # by a background task that the cancellation of the sender does not reach.
-        line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-        with self._requests.sending(item.message):
-            await trio.lowlevel.checkpoint_if_cancelled()
-            self._check_open()
-            full = self._full
-            while self._full:
-                await self._waiting.park()
-                self._check_open()
-            await self._give(line)
-            if full:
-                self._let_in()
-
-    async def _give(self, line: bytes) -> None:
-        if self._backlog:
-            self._backlog += line
-            return
-        self._begun = True
-        taken = 0 if self._reader.crowded else await self._write(line)
-        if taken < len(line):
-            self._backlog += memoryview(line)[taken:]
-            self._background.start_soon(self._write_backlog, name=f"{self._server}:stdin")
-
-    @property
-    def _full(self) -> bool:
-        return len(self._backlog) >= BACKLOG_BYTES
-
-    def _let_in(self) -> None:
-        # Wake one sender at a time; it wakes the next if there is still room. If all of thousands were woken, each
-        # would take a step for each line that is written.
-        if not self._full:
-            self._waiting.unpark()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise anyio.ClosedResourceError
-        if self._lifeline.lost:
-            raise anyio.BrokenResourceError
-
-    async def _write(self, data: bytes | bytearray) -> int:
-        """Write the bytes that the pipe takes at once; return their number. A checkpoint only if the server is gone."""
-        try:
-            return os.write(self._stream.fileno(), data)
-        except BlockingIOError:
-            return 0
-        except OSError as error:
-            # The `finally` covers a sender that is cancelled while it waits here. The connection is lost all the same,
-            # and the parked senders would wait for room for ever.
-            try:
-                await self._wait_exit()
-            finally:
-                self._lifeline.lose()
-                self._waiting.unpark_all()
-            raise anyio.BrokenResourceError from error
-
-    @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C between the write and the `del` would write bytes twice
-    async def _write_backlog(self) -> None:
-        try:
-            while True:
-                del self._backlog[: await self._write(self._backlog)]
-                self._let_in()
-                if not self._backlog:
-                    return
-                await trio.lowlevel.wait_writable(self._stream.fileno())
-        except (anyio.BrokenResourceError, trio.ClosedResourceError):
-            # The loss is noted in `_write`, or this side closed the pipe. The backlog stays, so no sender can write
-            # behind half a line.
-            pass
-
-    async def aclose(self) -> None:
-        """Take no more messages; senders that wait for room raise. Not a checkpoint: clean-up uses it.
-
-        Collected messages are written first, because the link closes stdin soon after.
-        """
-        with suppress(OSError):  # the pipe is full, or the server is gone
-            del self._backlog[: os.write(self._stream.fileno(), self._backlog)]
-        self._closed = True
-        self._lifeline.closing = True
-        self._waiting.unpark_all()

@@ -16,6 +16,7 @@ from ._messages import (
     LOGGED as LOGGED,
     SkippedMessages as SkippedMessages,
     parse_message as parse_message,
+    to_message as to_message,
     with_result_type as with_result_type,
 )
 from ._pace import (
@@ -23,6 +24,12 @@ from ._pace import (
     ANSWERS_AT_ONCE as ANSWERS_AT_ONCE,
     Bucket as Bucket,
     ReadingPace as ReadingPace,
+)
+from ._request_table import (
+    FIRST_ID as FIRST_ID,
+    LAST_ID as LAST_ID,
+    RequestTable as RequestTable,
+    WaitingRequest as WaitingRequest,
 )
 from ._server_requests import (
     CANCELLED as CANCELLED,

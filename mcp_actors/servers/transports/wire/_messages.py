@@ -9,7 +9,7 @@ from attrs import define, field
 from mcp.types import JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic_core import from_json
 
-__all__ = ["INITIALIZED", "LOGGED", "SkippedMessages", "parse_message", "with_result_type"]
+__all__ = ["INITIALIZED", "LOGGED", "SkippedMessages", "parse_message", "to_message", "with_result_type"]
 
 INITIALIZED: Final = "notifications/initialized"
 """Ends the handshake of the legacy era. The server accepts no other request before it."""
@@ -26,7 +26,16 @@ def parse_message(data: bytes) -> JSONRPCMessage:
     Raises:
         ValueError: it is not a message.
     """
-    return jsonrpc_message_adapter.validate_python(from_json(data), by_name=False)
+    return to_message(from_json(data))
+
+
+def to_message(parsed: object) -> JSONRPCMessage:
+    """Return the message in a parsed text.
+
+    Raises:
+        ValueError: it is not a message.
+    """
+    return jsonrpc_message_adapter.validate_python(parsed, by_name=False)
 
 
 def with_result_type(message: JSONRPCMessage) -> JSONRPCMessage:

@@ -85,6 +85,15 @@ class ServerRequests:
         """Whether a request that the server was sent may still be answered."""
         return self._awaited > 0
 
+    def sent(self) -> None:
+        """Count a request that the server is sent; it earns the server more of its own (`EARNED`)."""
+        self._credit += EARNED
+        self._awaited += 1
+
+    def answered(self) -> None:
+        """Count an answer of the server to a request that it was sent, or one that never comes."""
+        self._awaited -= 1
+
     def is_answer(self, message: JSONRPCMessage) -> bool:
         """Return True if a message of the server may answer a request that it was sent, and count that answer."""
         if not self._awaited or not isinstance(message, JSONRPCResponse | JSONRPCError):
@@ -126,8 +135,7 @@ class ServerRequests:
     def sending(self, message: JSONRPCMessage) -> AbstractContextManager[None]:
         """Return the block in which a message is sent. A request earns more (`EARNED`), an answer settles one."""
         if isinstance(message, JSONRPCRequest):
-            self._credit += EARNED
-            self._awaited += 1
+            self.sent()
         elif isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
             return self._answering(message.id)
         return NOT_AN_ANSWER

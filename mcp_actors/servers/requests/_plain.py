@@ -1,0 +1,121 @@
+"""Requests that are sent without a task, past the SDK's session."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import cache
+from types import NoneType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+
+from attrs import frozen
+from mcp.types import InputRequiredResult, Result, methods
+from mcp.types.version import KNOWN_PROTOCOL_VERSIONS
+from opentelemetry import trace
+from pydantic_core import PydanticSerializationError, to_json
+
+from ..policy import is_modern
+from ._request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mcp import Client, MCPError
+    from mcp.types import InputResponses
+
+    from ..record import ServerRecord
+
+__all__ = ["PlainRequest", "is_traced", "members_of", "needs_meta"]
+
+INPUT_REQUIRED: Final = "input_required"
+
+ResultT = TypeVar("ResultT", bound=Result)
+
+
+@frozen(kw_only=True)
+class PlainRequest(Request[ResultT]):
+    """A request that may be sent without a task, if nothing in its configuration needs one.
+
+    Attributes:
+        method: the protocol's method.
+        model: the class of its result.
+    """
+
+    method: ClassVar[str]
+    model: ClassVar[type[Result]]
+
+    @abstractmethod
+    def plain(self, client: Client, record: ServerRecord) -> bytes | None:
+        """Return the members of the request's params as JSON text, without braces and ``_meta``.
+
+        None means that it needs a task; then `send` is called instead.
+
+        Raises:
+            Exception: the request must not be sent; its caller gets this error.
+        """
+
+    @abstractmethod
+    async def resume(
+        self, client: Client, record: ServerRecord, answers: InputResponses | None, state: str | None
+    ) -> ResultT:
+        """Send the request once more, with the input that its first result required, and return its result.
+
+        Raises:
+            Exception: as for `send`.
+        """
+
+    def explain(self, error: MCPError, record: ServerRecord) -> Exception:
+        """Return the exception for an error of the server, as `send` raises it."""
+        return error
+
+    def read(self, version: str, result: dict[str, Any]) -> ResultT | InputRequiredResult:
+        """Return a result as the SDK's session does.
+
+        Args:
+            version: the protocol version of the session.
+            result: the parsed ``result`` of the answer. It is changed.
+
+        Raises:
+            pydantic_core.ValidationError: the result does not conform to the protocol.
+        """
+        for key in _later_fields(self.method, version).intersection(result):
+            del result[key]
+        if not is_modern(version) and not isinstance(result.get("structuredContent"), (dict, NoneType)):
+            # The class of the result takes any value, as it is the same for all versions; in these it is an error.
+            methods.validate_server_result(self.method, version, result)
+        if result.get("resultType") == INPUT_REQUIRED:
+            return InputRequiredResult.model_validate(result, by_name=False)
+        return self.model.model_validate(result, by_name=False)  # type: ignore[return-value]  # it is that of the subclass
+
+
+def members_of(params: Mapping[str, Any]) -> bytes | None:
+    """Return the members of a JSON object, without its braces; None if a value cannot be written as JSON."""
+    try:
+        return to_json(params, inf_nan_mode="null")[1:-1]  # what pydantic writes for these values in a model
+    except (PydanticSerializationError, ValueError):
+        return None
+
+
+def needs_meta(client: Client, record: ServerRecord) -> bool:
+    """Return True if a request needs a ``_meta`` besides that of its session: the log level, since 2026-07-28."""
+    return record.session.log_level is not None and is_modern(client.protocol_version)
+
+
+@cache
+def _later_fields(method: str, version: str) -> frozenset[str]:
+    """Return the fields of a result that only later protocol versions define, which the SDK ignores."""
+    own = methods.SERVER_RESULTS[method, version]
+    later = KNOWN_PROTOCOL_VERSIONS[KNOWN_PROTOCOL_VERSIONS.index(version) + 1 :]
+    return frozenset().union(*(_fields(methods.SERVER_RESULTS[method, each]) for each in later)) - _fields(own)
+
+
+def _fields(models: Any) -> frozenset[str]:
+    """Return the names of the fields of a model, or of a union of models, as JSON has them."""
+    members = getattr(models, "__args__", (models,))
+    return frozenset(each.alias or name for model in members for name, each in model.model_fields.items())
+
+
+def is_traced() -> bool:
+    """Return True if the SDK's span for a request would be recorded, or the caller's be propagated to the server."""
+    if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        return True
+    return trace.get_current_span().get_span_context().is_valid

@@ -1,0 +1,96 @@
+"""Match answers with the requests that this package sends by itself.
+
+Such a request shares its connection with those of the SDK's session, whose ids begin at 1. The ids here begin where the
+SDK never gets, so one look at the id of an answer tells whose it is, before the SDK parses it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+from mcp.shared.dispatcher import coerce_request_id
+from mcp.types import ErrorData, JSONRPCError
+from pydantic_core import ValidationError
+
+__all__ = ["FIRST_ID", "LAST_ID", "RequestTable", "WaitingRequest"]
+
+FIRST_ID: Final = 2**30
+"""The SDK would reach it after a year of a request every 30 ms on one connection."""
+
+LAST_ID: Final = 2**31 - 1
+"""The largest id that every server can keep: some use 32-bit integers. `FIRST_ID` follows it."""
+
+
+class WaitingRequest(Protocol):
+    """A request that was sent. One of these methods is called, in the step that reads the answer; they never raise."""
+
+    def succeeded(self, result: dict[str, Any]) -> None:
+        """Take the result, as it was parsed from JSON."""
+
+    def refused(self, error: ErrorData) -> None:
+        """Take the server's error, or one about an answer that cannot be read (see `is_unreadable`)."""
+
+
+class RequestTable:
+    """The unanswered requests of one connection, by id."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, WaitingRequest] = {}
+        self._last = FIRST_ID - 1
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, request: WaitingRequest) -> int:
+        """Add a request, and return its new id."""
+        self._last = FIRST_ID if self._last == LAST_ID else self._last + 1
+        while self._last in self._waiting:  # only after the ids have begun again
+            self._last = FIRST_ID if self._last == LAST_ID else self._last + 1
+        self._waiting[self._last] = request
+        return self._last
+
+    def remove(self, request_id: int) -> None:
+        """Forget a request; a later answer to it is dropped."""
+        self._waiting.pop(request_id, None)
+
+    def settle(self, message: Any) -> bool:
+        """Pass a parsed message to the request that it answers.
+
+        Return False if it is for the SDK: it answers none of these requests, or is not a valid answer at all. A valid
+        answer to a request that is not waiting any more is dropped.
+        """
+        if type(message) is not dict or message.get("method") is not None or message.get("jsonrpc") != "2.0":
+            return False
+        request_id = self._own(message.get("id"))
+        if request_id is None:
+            return False
+        error = message.get("error")
+        if type(error) is dict:
+            with suppress(ValidationError):
+                return self._refuse(request_id, ErrorData.model_validate(error, by_name=False))
+        result = message.get("result")
+        if type(result) is not dict:
+            return False
+        if (request := self._waiting.pop(request_id, None)) is not None:
+            request.succeeded(result)
+        return True
+
+    def settle_error(self, message: object) -> bool:
+        """Like `settle`, for an error that stands for an answer that cannot be read (see `unreadable_answer`)."""
+        if not isinstance(message, JSONRPCError):
+            return False
+        request_id = self._own(message.id)
+        return request_id is not None and self._refuse(request_id, message.error)
+
+    @staticmethod
+    def _own(request_id: object) -> int | None:
+        """Return an id of these requests as a number; None for any other value."""
+        if type(request_id) is str:
+            request_id = coerce_request_id(request_id)  # some servers return "7" for 7; the SDK accepts that too
+        return request_id if type(request_id) is int and FIRST_ID <= request_id <= LAST_ID else None
+
+    def _refuse(self, request_id: int, error: ErrorData) -> bool:
+        if (request := self._waiting.pop(request_id, None)) is not None:
+            request.refused(error)
+        return True

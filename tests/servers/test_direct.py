@@ -1,0 +1,391 @@
+"""Requests that are sent over stdio without a task: the same outcomes as by the SDK's session, whatever happens."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import trio
+from mcp import MCPError
+from mcp.types import CallToolResult, ListRootsResult, Root
+from pydantic import FileUrl
+from trio.testing import wait_all_tasks_blocked
+
+from mcp_actors import (
+    Callbacks,
+    ConnectionLost,
+    McpActorsError,
+    RequestTimedOut,
+    ServerConfig,
+    ServerGroup,
+    ServerRef,
+    Stdio,
+    open_servers,
+)
+from mcp_actors.servers.transports.wire import FIRST_ID, LAST_ID, RequestTable
+from tests.programs import FULL_SIZE, SEED
+
+from . import wire_server
+from .fleet import Outcome, calls, kill, pid_of
+from .groups import AT_ONCE
+from .links import text_of
+from .processes import eventually
+
+ERAS: Final = ("legacy", "modern")
+BY_SESSION: Final = {"k": 1}
+"""A ``_meta`` of the caller: such a request takes the way of the SDK's session."""
+
+
+def config(era: str, log: Path, **options: Any) -> ServerConfig:
+    """Configure the server of these tests."""
+    program, arguments = wire_server.command(era, str(log))
+    return ServerConfig("a", Stdio(program, arguments), **options)
+
+
+def messages(log: Path, method: str) -> list[dict[str, Any]]:
+    """Return what the server has read."""
+    read = [json.loads(line) for line in log.read_bytes().splitlines()]
+    return [message for message in read if message.get("method") == method]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """The file in which the server keeps what it reads."""
+    return tmp_path / "log"
+
+
+async def say(ref: ServerRef, *lines: str, meta: dict[str, Any] | None = None) -> CallToolResult:
+    """Call a tool that answers with these lines."""
+    return await ref.call_tool("say", {"lines": lines}, meta=meta)
+
+
+ANSWER: Final = '{"jsonrpc":"2.0","id":$id,"result":{"content":[{"type":"text","text":"answered"}]}}'
+
+
+# --- the way --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_plain_call_has_no_task_and_an_id_that_the_session_never_uses(era: str, log: Path) -> None:
+    async with open_servers(config(era, log)) as servers:
+        await servers["a"].call_tool("echo")
+        idle = trio.lowlevel.current_statistics().tasks_living
+        async with calls(10, servers["a"].call_tool, "mute") as outcomes:
+            await wait_all_tasks_blocked()
+            assert trio.lowlevel.current_statistics().tasks_living <= idle + 10  # those of the callers
+            assert servers["a"].statistics().in_flight == 10
+            await eventually(lambda: len(messages(log, "tools/call")) == 11)
+            kill(servers["a"])
+    assert [type(outcome.error) for outcome in outcomes] == [ConnectionLost] * 10
+    ids = [message["id"] for message in messages(log, "tools/call")]
+    assert len(set(ids)) == 11
+    assert min(ids) >= FIRST_ID
+    assert all(message["id"] < FIRST_ID for message in messages(log, "tools/list"))
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_both_ways_send_the_same_request(era: str, log: Path) -> None:
+    arguments = {"a": None, "b": [None, {"c": "é\u2028"}], "d": 1.5, "e": 2**60, "f": True}
+    async with open_servers(config(era, log)) as servers:
+        for given in (arguments, {}, None):
+            await servers["a"].call_tool("echo", given)
+            await servers["a"].call_tool("echo", given, meta=BY_SESSION)
+    sent = [(message["id"] >= FIRST_ID, message["params"]) for message in messages(log, "tools/call")]
+    assert [direct for direct, _ in sent] == [True, False] * 3
+    for (_, direct), (_, by_session) in zip(sent[::2], sent[1::2], strict=True):
+        assert by_session["_meta"].pop("k") == 1
+        assert direct == by_session | ({} if by_session["_meta"] else {"_meta": {}}) or "_meta" not in direct
+        assert direct.get("_meta", {}) == by_session["_meta"]
+        assert direct.get("arguments") == by_session.get("arguments")
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_answers_out_of_order_doubled_or_unasked_reach_the_right_callers(era: str, log: Path) -> None:
+    reply = '{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"%d"}]}}'
+    async with open_servers(config(era, log)) as servers:
+        async with calls(3, servers["a"].call_tool, "mute") as outcomes:
+            await wait_all_tasks_blocked(0.01)
+            first = FIRST_ID
+            ids = (first + 2, first + 2, first + 500, LAST_ID, LAST_ID + 1, 2**70, first, first + 1, first)
+            lines = [reply % (number, number - first) for number in ids]
+            text = '{"jsonrpc":"2.0","id":$text,"result":{"content":[]}}'
+            assert (await say(servers["a"], *lines, text)).content == []  # its own answer has its id as a string
+        assert sorted(text_of(outcome.value) for outcome in outcomes) == ["0", "1", "2"]
+        assert text_of(await say(servers["a"], ANSWER)) == "answered"
+
+
+async def test_an_answer_that_arrives_byte_by_byte_is_whole(log: Path) -> None:
+    async with open_servers(config("legacy", log)) as servers:
+        assert text_of(await servers["a"].call_tool("slowly")) == "slow"
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_answer_that_breaks_the_schema_hurts_its_caller_alone(era: str, log: Path) -> None:
+    async with open_servers(config(era, log)) as servers, trio.open_nursery() as nursery:
+        sibling = Outcome()
+        nursery.start_soon(sibling.of, servers["a"].call_tool, "mute")
+        await wait_all_tasks_blocked(0.01)
+        for broken in ('"result":{"content":5}', '"result":[]', '"error":{"code":"x"}', '"error":5', '"result":null'):
+            with pytest.raises(ConnectionLost):
+                await say(servers["a"], f'{{"jsonrpc":"2.0","id":$id,{broken}}}')
+        assert servers["a"].state == "ready"
+        assert not sibling.over
+        assert text_of(await say(servers["a"], ANSWER)) == "answered"
+        nursery.cancel_scope.cancel()
+
+
+class Answers:
+    """Draws answers, valid and not, with what later revisions add and what servers get wrong."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+
+    def likely(self, share: float) -> bool:
+        """Return True in this share of all cases."""
+        return self.draw.random() < share
+
+    def value(self, depth: int = 0) -> Any:
+        """Return any value of JSON."""
+        kinds: list[Any] = [None, True, 0, -1, 1.5, "", "text", 2**70]
+        if depth < 2:
+            kinds += [[self.value(depth + 1)], {"type": self.value(depth + 1)}, {}]
+        return self.draw.choice(kinds)
+
+    def item(self) -> Any:
+        """Return a content block."""
+        each = dict(self.draw.choice(BLOCKS))
+        if self.likely(0.3):
+            each[self.draw.choice([*each, "annotations", "_meta", "extra"])] = self.value()
+        return each if self.likely(0.95) else self.value()
+
+    def result(self) -> Any:
+        """Return a result of ``tools/call``."""
+        members: dict[str, Any] = {"content": [self.item() for _ in range(self.draw.randrange(3))]}
+        for key in ("structuredContent", "isError", "_meta", "resultType", "ttlMs", "cacheScope", "requestState", "x"):
+            if self.likely(0.15):
+                members[key] = self.draw.choice([self.value(), "complete", {"a": 1}])
+        if self.likely(0.1):
+            del members["content"]
+        return members if self.likely(0.95) else self.value()
+
+    def error(self) -> Any:
+        """Return an error."""
+        code = self.draw.choice([-32603, -32601, -32700, 7, self.value()])
+        members: dict[str, Any] = {"code": code, "message": "no"}
+        if self.likely(0.5):
+            members["data"] = self.value()
+        if self.likely(0.2):
+            members[self.draw.choice(["code", "message"])] = self.value()
+        return members if self.likely(0.9) else self.value()
+
+    def line(self) -> str:
+        """Return a response."""
+        members = {"result": self.result()} if self.likely(0.8) else {"error": self.error()}
+        if self.likely(0.05):
+            members |= {"error": self.error()}
+        return '{"jsonrpc":"2.0","id":$id,' + json.dumps(members)[1:]
+
+
+BLOCKS: Final[tuple[dict[str, Any], ...]] = (
+    {"type": "text", "text": "x"},
+    {"type": "image", "data": "eA==", "mimeType": "image/png"},
+    {"type": "audio", "data": "eA==", "mimeType": "audio/wav"},
+    {"type": "resource_link", "name": "n", "uri": "file:///x"},
+    {"type": "resource", "resource": {"uri": "file:///x", "text": "x"}},
+)
+
+
+async def outcome_of(ref: ServerRef, line: str, meta: dict[str, Any] | None) -> Any:
+    """Return a result; or the type of an error, and what the server has said."""
+    try:
+        with trio.fail_after(5):
+            return (await say(ref, line, meta=meta)).model_dump()
+    except (McpActorsError, MCPError) as exc:
+        return type(exc), getattr(exc, "error", None)  # the text names the place a little differently
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_generated_answers_mean_the_same_by_both_ways(
+    era: str, log: Path, record_property: Callable[[str, object], None]
+) -> None:
+    answers, number = Answers(SEED), 2000 if FULL_SIZE else 150
+    record_property("note", f"{number} answers, PROGRAMS_SEED={SEED}")
+    async with open_servers(config(era, log)) as servers:
+        for _ in range(number):
+            line = answers.line()
+            direct = await outcome_of(servers["a"], line, None)
+            assert direct == await outcome_of(servers["a"], line, BY_SESSION), line
+
+
+# --- input ----------------------------------------------------------------------------------------------------------
+
+
+async def roots(_: object) -> ListRootsResult:
+    """Answer the server's question."""
+    return ListRootsResult(roots=[Root(uri=FileUrl("file:///here"))])
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("max_in_flight", [1, 64])
+async def test_a_server_that_asks_back_gets_its_answer_and_the_call_is_sent_once(
+    era: str, max_in_flight: int, log: Path
+) -> None:
+    async with open_servers(config(era, log, max_in_flight=max_in_flight), callbacks=Callbacks(roots=roots)) as servers:
+        assert "file:///here" in text_of(await servers["a"].call_tool("ask"))
+    sent = messages(log, "tools/call")
+    assert [message["id"] >= FIRST_ID for message in sent] == ([True, False] if era == "modern" else [True])
+    assert [message["params"].get("requestState") for message in sent[1:]] == ["halfway"] * (era == "modern")
+
+
+# --- leaving --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_server_is_asked_to_cancel_each_call_it_may_have_read_and_no_other(era: str, log: Path) -> None:
+    async with open_servers(config(era, log, max_in_flight=3)) as servers:
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):  # two of them wait in the mailbox
+                nursery.start_soon(servers["a"].call_tool, "mute")
+            await wait_all_tasks_blocked(0.01)
+            nursery.cancel_scope.cancel()
+        assert text_of(await say(servers["a"], ANSWER)) == "answered"
+        assert servers["a"].statistics().in_flight == 0
+    written = [message["id"] for message in messages(log, "tools/call")]
+    told = [message["params"]["requestId"] for message in messages(log, "notifications/cancelled")]
+    assert len(written) == 4
+    assert sorted(told) == sorted(written)[:3]
+
+
+async def test_a_call_that_times_out_is_cancelled_at_the_server_and_frees_its_slot(log: Path) -> None:
+    async with open_servers(config("legacy", log, max_in_flight=1, request_timeout=0.2)) as servers:
+        for _ in range(3):
+            with pytest.raises(RequestTimedOut):
+                await servers["a"].call_tool("mute")
+        assert text_of(await say(servers["a"], ANSWER)) == "answered"
+    assert len(messages(log, "notifications/cancelled")) == 3
+
+
+async def leave_or_get(ref: ServerRef, number: int, served: list[int]) -> None:
+    """Call with a line of 2 KB; every third caller leaves."""
+    with trio.CancelScope() as scope:
+        if number % 3 == 0:
+            scope.deadline = trio.current_time() + 0.02
+        await ref.call_tool("echo", {"number": number, "padding": "x" * 2000})
+        served.append(number)
+
+
+async def frozen_and_thawed(servers: ServerGroup, callers: int) -> list[int]:
+    """Make calls while the server reads nothing, and return who was served once it reads again."""
+    served: list[int] = []
+    pid = pid_of(servers["a"])
+    os.kill(pid, signal.SIGSTOP)
+    async with trio.open_nursery() as nursery:
+        for number in range(callers):
+            nursery.start_soon(leave_or_get, servers["a"], number, served)
+        await trio.sleep(0.05)
+        os.kill(pid, signal.SIGCONT)
+    return served
+
+
+async def test_a_full_pipe_keeps_only_the_calls_that_it_has_taken(log: Path) -> None:
+    """Callers that leave while the pipe is full are never served, the others are, and nothing is sent twice."""
+    async with open_servers(config("legacy", log, max_in_flight=1000, mailbox_size=10_000)) as servers:
+        await servers["a"].call_tool("echo", {"number": -1})
+        served = await frozen_and_thawed(servers, 3000)
+        assert len(served) == len(set(served))
+        assert set(range(3000)) - set(served) <= set(range(0, 3000, 3))
+        read = [message["params"]["arguments"]["number"] for message in messages(log, "tools/call")]
+        assert len(read) == len(set(read))
+        assert set(served) < set(read)
+        assert len(read) - len(served) < 100  # what the pipe had taken; the others left the mailbox
+        assert servers["a"].statistics().in_flight == 0
+
+
+async def test_calls_that_a_lost_connection_has_not_written_are_served_by_the_next(log: Path) -> None:
+    """A-03: only what the pipe had taken is lost."""
+    async with open_servers(config("legacy", log, max_in_flight=1000, restart=AT_ONCE)) as servers:
+        await servers["a"].call_tool("echo")
+        os.kill(pid_of(servers["a"]), signal.SIGSTOP)
+        async with calls(100, servers["a"].call_tool, "echo", {"padding": "x" * 2000}) as outcomes:
+            await wait_all_tasks_blocked(0.01)
+            taken = servers["a"].statistics().in_flight
+            assert 0 < taken < 100
+            kill(servers["a"])
+        lost = [outcome for outcome in outcomes if outcome.error is not None]
+        assert {type(outcome.error) for outcome in lost} == {ConnectionLost}
+        assert len(lost) <= taken
+    assert len(messages(log, "tools/call")) == 1 + len(outcomes) - len(lost)
+
+
+# --- the table ------------------------------------------------------------------------------------------------------
+
+
+class Waiting:
+    """A request that notes its answer."""
+
+    def __init__(self) -> None:
+        self.answers: list[Any] = []
+
+    def succeeded(self, result: dict[str, Any]) -> None:
+        """Note a result."""
+        self.answers.append(result)
+
+    def refused(self, error: Any) -> None:
+        """Note an error."""
+        self.answers.append(error.message)
+
+
+def test_ids_begin_again_and_pass_by_those_that_wait() -> None:
+    table = RequestTable()
+    old = table.add(Waiting())
+    table._last = LAST_ID - 1
+    assert [table.add(Waiting()) for _ in range(3)] == [LAST_ID, FIRST_ID + 1, FIRST_ID + 2]
+    assert old == FIRST_ID
+    assert len(table) == 4
+
+
+async def test_ids_that_begin_again_reach_their_callers(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RequestTable, "add", starting_late(RequestTable.add))
+    async with open_servers(config("legacy", log)) as servers:
+        for _ in range(5):
+            assert text_of(await say(servers["a"], ANSWER)) == "answered"
+    assert [message["id"] for message in messages(log, "tools/call")][:3] == [LAST_ID - 1, LAST_ID, FIRST_ID]
+
+
+def starting_late(add: Any) -> Any:
+    """Return `RequestTable.add` of a connection that has sent a thousand million requests."""
+
+    def add_late(table: RequestTable, request: Any) -> int:
+        if table._last == FIRST_ID - 1:
+            table._last = LAST_ID - 2
+        number: int = add(table, request)
+        return number
+
+    return add_late
+
+
+# --- garbage --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_spent_call_leaves_nothing_for_the_garbage_collector(log: Path) -> None:
+    async with open_servers(config("legacy", log)) as servers:
+        await servers["a"].call_tool("echo")
+        gc.collect()
+        gc.disable()
+        try:
+            before = len(gc.get_objects())
+            for _ in range(200):
+                await servers["a"].call_tool("echo")
+            assert len(gc.get_objects()) - before < 200
+        finally:
+            gc.enable()
