@@ -393,6 +393,20 @@ async def test_a_call_is_not_refused_because_of_a_deferred_message_without_a_slo
         assert calls.outcomes[1] == 5
 
 
+async def test_a_deferred_message_without_a_slot_hides_no_circle() -> None:
+    """B-35: it has no slot that it could free for the call."""
+    actor = Deferring()
+    async with open_actor(Host(), name="q") as q, taking(actor) as calls:
+        await calls.send(Defer(1, keep_slot=False))
+
+        async def call_back() -> int:
+            return await calls.ref.call(Get(3))
+
+        with pytest.raises(ActorError, match="would deadlock"):
+            await calls.ref.call(Do(lambda: q.call(Do(call_back))))
+        actor.laters[0].reply(1)
+
+
 async def test_a_deferred_message_leaves_nothing_for_the_garbage_collector() -> None:
     gc.collect()
     gc.disable()

@@ -310,6 +310,20 @@ async def test_a_younger_message_does_not_overtake_one_that_is_being_refused() -
     assert calls.outcomes == {1: 0, 2: 2, 3: 3}
 
 
+async def test_a_message_that_take_sends_to_its_own_actor_is_taken_next() -> None:
+    """In the step of the sender, if there is a slot for it."""
+
+    def send(taker: Taker, later: Later[int]) -> bool:
+        taker.ref.tell_nowait(Ask(2))
+        taker.taken.append(later)
+        return True
+
+    taker = Taker(max_in_flight=2)
+    async with taking(taker) as calls:
+        await calls.ref.tell(Ask(1, send))
+        assert (taker.numbers, counts(calls.ref)) == ([1, 2], (2, 0))
+
+
 async def test_messages_that_take_itself_sends_come_after_those_that_wait() -> None:
     """A nested `take` would be called for the younger message first."""
     order: list[int] = []
@@ -600,6 +614,26 @@ async def test_a_raising_on_cancel_is_a_crash_of_the_actor_alone() -> None:
         assert calls.kinds == {1: str, 2: str, 3: ActorCrashed}
         assert len(takers) == 2
         assert await calls.ref.call(Get(4)) == 4
+
+
+async def test_an_on_cancel_that_settles_and_raises_frees_the_slot_once() -> None:
+    def settle_and_fail(later: Later[Any]) -> None:
+        later.reply(0)
+        raise Boom
+
+    takers: list[Taker] = []
+
+    def make() -> Taker:
+        takers.append(Taker(max_in_flight=1, on_cancel=settle_and_fail))
+        return takers[-1]
+
+    async with open_child(make) as supervisor, trio.open_nursery() as nursery:
+        calls = Calls(supervisor.child("child"), nursery)
+        await calls.send(Ask(1))
+        assert repr(takers[0].taken[0]) == "<Later open: Ask(number=1, take=None)>"
+        calls.cancel(1)
+        await settle()
+        assert (len(takers), counts(calls.ref)) == (2, (0, 0))
 
 
 async def test_a_chain_of_taken_messages_unwinds_one_owner_after_the_other(autojump_clock: trio.abc.Clock) -> None:

@@ -117,9 +117,6 @@ class Taken(Answers):
         envelope.scope = envelope.later = None
         self._in_flight.discard(envelope)
         self.free += 1
-        if self._interruption is not None:
-            self._return(envelope)
-            return True
         return False
 
     def defer(self, message: Message, *, keep_slot: bool) -> Later[Any]:
