@@ -14,8 +14,10 @@ from mcp_actors.kernel import (
     ActorError,
     ActorStopped,
     ChildSpec,
+    Event,
     MailboxFull,
     Pool,
+    Stopping,
     SupervisorRef,
     Unhandled,
     open_supervisor,
@@ -206,8 +208,14 @@ async def test_the_pool_restarts_with_what_waits_for_its_members() -> None:
 
 
 async def test_closing_the_pool_answers_what_waits_for_its_members_in_one_step() -> None:
-    hall = Hall()
-    async with open_supervisor(ChildSpec("db", lambda: Pool(hall.member, 2, key=key))) as house:
+    hall, queued = Hall(), list[int]()
+
+    def observe(event: Event) -> None:
+        if isinstance(event, Stopping) and event.actor == "db":
+            queued.append(house.child("db").statistics().queued)
+
+    spec = ChildSpec("db", lambda: Pool(hall.member, 2, key=key))
+    async with open_supervisor(spec, observers=[observe]) as house:
         db = house.child("db")
         assert isinstance(db, SupervisorRef)
         first, second = await keys_of(db, 2)
@@ -215,7 +223,9 @@ async def test_closing_the_pool_answers_what_waits_for_its_members_in_one_step()
             asker = Asker(nursery, db)
             for each in (first, second):
                 await asker.ask(*at(trio.Event(), f"{each} in flight", f"{each} queued", key=each))
+            assert db.statistics().queued == 2
             await house.stop_child("db")
+        assert queued == [0]
         assert {type(outcome) for outcome in asker.outcomes.values()} == {ActorStopped}
         with pytest.raises(ActorStopped):
             await db.call(Job(key=first))
