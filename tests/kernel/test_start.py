@@ -19,6 +19,7 @@ from mcp_actors.kernel import (
     ActorStopped,
     ChildSpec,
     Event,
+    EventHub,
     IgnoreStart,
     Started,
     StartFailed,
@@ -26,6 +27,9 @@ from mcp_actors.kernel import (
     open_actor,
     open_supervisor,
 )
+from mcp_actors.kernel.actor import Incarnation
+from mcp_actors.kernel.mailbox import Mailbox
+from mcp_actors.kernel.ref import Record
 
 from ..messages import Said
 from .actors import Boom, Get, Host, hook, leaving, of, raising, shielded
@@ -366,3 +370,21 @@ async def test_leaving_is_waited_for(autojump_clock: MockClock) -> None:
         async with open_actor(Host(stop=leave), name="host"):
             raise Boom
     assert (log, trio.current_time()) == (["left"], began + 4)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_an_incarnation_that_is_stopped_before_its_task_begins_never_serves(killed: bool) -> None:
+    started: list[str] = []
+
+    async def start(_: Host) -> None:
+        started.append("began")
+        await trio.lowlevel.checkpoint()
+        started.append("went on")
+
+    record = Record("early", Mailbox("early"), EventHub())
+    early = Incarnation(record, restarts_after=lambda _: False, on_end=lambda: None)
+    if killed:
+        early.kill("before it began")
+    early.end("shutdown", comes_back=False)
+    end = await early.run(lambda: Host(start=start))
+    assert (end.reason, early.started, "went on" in started) == ("shutdown", False, False)
