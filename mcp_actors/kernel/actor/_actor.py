@@ -56,6 +56,8 @@ class NotSent(Exception):
     Meant for a handler that finds its connection lost before it has sent the first byte, together with `Actor.fail`:
     the next incarnation serves the message, still under its caller's deadline. If nothing ends the incarnation within a
     second, the message is answered with an `ActorError`, because it would be handled again forever.
+
+    `Actor.take` may raise it too, and needs no end of the incarnation: nothing is taken until `Actor.take_again`.
     """
 
 
