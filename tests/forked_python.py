@@ -9,6 +9,7 @@ It is imported by an interpreter without `site`, which starts in a tenth of the 
 
 from __future__ import annotations
 
+import contextlib
 import marshal
 import os
 import select
@@ -32,6 +33,12 @@ def main(address: str) -> None:
     while (nothing := os.open(os.devnull, os.O_RDWR)) < 3:
         pass  # so that no socket is where a standard stream was closed
     ignored = [int(number) for number in PASSED_ON if signal.getsignal(number) is signal.SIG_IGN]
+    # A signal that comes just before a system call does not interrupt it, but what has it written can be waited for.
+    heard, hear = os.pipe()
+    os.set_blocking(hear, False)
+    signal.set_wakeup_fd(hear)
+    for each in set(PASSED_ON) - set(ignored):
+        signal.signal(each, lambda *_: None)
     server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     server.connect(address)
     request = (words, os.getcwd(), dict(os.environ), False, b"", os.path.abspath(executable), streams, ignored)
@@ -39,16 +46,11 @@ def main(address: str) -> None:
     for number in range(3):
         os.dup2(nothing, number)
     fork = int(server.recv(16))
-    # A signal that comes just before a system call does not interrupt it, but what has it written can be waited for.
-    heard, hear = os.pipe()
-    os.set_blocking(hear, False)
-    signal.set_wakeup_fd(hear)
-    for each in set(PASSED_ON) - set(ignored):
-        signal.signal(each, lambda *_: None)
     sources: list[Any] = [server, heard]
     while server not in select.select(sources, [], [])[0]:
         for number in os.read(heard, 16):
-            os.kill(fork, number)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended, and its exit code is on its way
+                os.kill(fork, number)
     code = int(server.recv(16))
     if code < 0:
         signal.signal(-code, signal.SIG_DFL)

@@ -111,13 +111,18 @@ def program_of_a_shell(code: str, before: str = "") -> Iterator[tuple[subprocess
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("ignored", [False, True], ids=["heard", "ignored"])
 def test_signals_are_passed_on_to_a_fork_unless_they_are_ignored(number: signal.Signals, ignored: bool) -> None:
-    code = f"import signal; print(signal.getsignal({number:d}) == signal.SIG_IGN, flush=True); signal.pause()"
+    code = (
+        f"import os, signal; ignored = signal.getsignal({number:d}) == signal.SIG_IGN\n"
+        "for each in (1, 2, 15): signal.signal(each, lambda number, _: os._exit(number))\n"
+        f"if ignored: signal.signal({number:d}, signal.SIG_IGN)\n"
+        "print(ignored, flush=True)\nsignal.pause()"
+    )
     with program_of_a_shell(code, f'trap "" {number:d};' if ignored else "") as (program, said):
         assert said == f"{ignored}\n"
         program.send_signal(number)
         ends = number if not ignored else signal.SIGINT if number == signal.SIGTERM else signal.SIGTERM
         program.send_signal(ends)
-        assert program.wait(PATIENCE) == -ends
+        assert program.wait(PATIENCE) == ends
 
 
 def test_a_fork_ends_with_the_process_that_represents_it() -> None:

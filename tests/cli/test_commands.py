@@ -483,10 +483,11 @@ class TestMisuse:
 
     def test_a_reader_that_ends_early_causes_no_error(self, tmp_path: Path, run: Run) -> None:
         write(tmp_path, {"a": scripted("--tools", "900")})
-        shell = f"{' '.join((*program(), 'tools', *FILE))} | head -n 1"
-        done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
-        assert done.stdout.startswith("a ")
-        assert done.stderr == ""
+        for reader, begin in (("head -n 1", "a "), ("true", "")):  # the second has ended before anything is written
+            shell = f"{' '.join((*program(), 'tools', *FILE))} | {reader}"
+            done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+            assert done.stdout.startswith(begin)
+            assert done.stderr == ""
 
 
 def test_an_input_without_a_terminal_is_an_error(tmp_path: Path, run: Run) -> None:
