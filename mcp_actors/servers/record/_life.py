@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import math
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
+from attrs import define, field
 
 from ..._errors import ServerUnavailable
 from ...kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting, Stopped
@@ -31,6 +33,7 @@ logger = logging.getLogger("mcp_actors.servers")
 E = TypeVar("E", bound=ServerEvent)
 
 
+@define(eq=False, repr=False)
 class ServerLife:
     """The state of one server, the reasons for it, and what is wanted of the server.
 
@@ -61,39 +64,33 @@ class ServerLife:
         on_change: called at each change of the state.
     """
 
-    def __init__(
-        self,
-        config: ServerConfig,
-        emit: Callable[[Event], None],
-        catalog: ServerCatalog,
-        health: ServerHealth,
-        *,
-        required: bool,
-        on_change: Callable[[], None],
-    ) -> None:
-        self.state: ServerState = "pending"
-        self.since: float = trio.current_time()
-        self.changed_at: datetime = datetime.now(UTC)
-        self.parked: bool = False
-        self.incarnation: int = 0
-        self.connects: int = 0
-        self.failures: int = 0
-        self.error: Exception | None = None
-        self.last_error: Exception | None = None
-        self.overdue: str | None = None
-        self.wanted: bool = config.connect == "eager"
-        self.returning: bool = False
-        self.left: bool = False
-        self._config = config
-        self._required = required
-        self._emit = emit
-        self._catalog = catalog
-        self._health = health
-        self._on_change = on_change
-        self._reason = "not used yet" if config.connect == "lazy" else "about to connect"
-        self._link: Link | None = None
-        self._retry_at: datetime | None = None
-        self._change: trio.Event | None = None
+    _config: ServerConfig
+    _emit: Callable[[Event], None]
+    _catalog: ServerCatalog
+    _health: ServerHealth
+    _required: bool = field(kw_only=True)
+    _on_change: Callable[[], None] = field(kw_only=True)
+    state: ServerState = field(default="pending", init=False)
+    since: float = field(factory=trio.current_time, init=False)
+    changed_at: datetime = field(factory=partial(datetime.now, UTC), init=False)
+    parked: bool = field(default=False, init=False)
+    incarnation: int = field(default=0, init=False)
+    connects: int = field(default=0, init=False)
+    failures: int = field(default=0, init=False)
+    error: Exception | None = field(default=None, init=False)
+    last_error: Exception | None = field(default=None, init=False)
+    overdue: str | None = field(default=None, init=False)
+    wanted: bool = field(init=False)
+    returning: bool = field(default=False, init=False)
+    left: bool = field(default=False, init=False)
+    _reason: str = field(init=False)
+    _link: Link | None = field(default=None, init=False)
+    _retry_at: datetime | None = field(default=None, init=False)
+    _change: trio.Event | None = field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.wanted = self._config.connect == "eager"
+        self._reason = "about to connect" if self.wanted else "not used yet"
 
     # --- views ------------------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ...config import ServerConfig
     from ...kernel import Event
     from ..policy import Era
-    from ._events import ServerEvent, StateChanged
+    from ._events import StateChanged
     from ._status import ServerInfo
 
 __all__ = ["Calls", "ServerRecord", "Session"]
@@ -102,7 +102,12 @@ class ServerRecord:
         self.calls = Calls(config)
         self.health = ServerHealth(config.name, config.health, self.calls.deadlines, lambda: self.life.health_changed())
         self.calls.deadlines.on_timeout = self.health.timed_out
-        reporter = CatalogReporter(config, self._emit, lambda: self.life.recover(), self._mask)
+        reporter = CatalogReporter(
+            config,
+            lambda kind, **details: self.life.emit(kind, **details),
+            lambda: self.life.recover(),
+            lambda text: self.session.masker(text),
+        )
         self.catalog = ServerCatalog(config, reporter)
         self.life = ServerLife(
             config, emit, self.catalog, self.health, required=required, on_change=self.subscriptions.wake
@@ -123,12 +128,6 @@ class ServerRecord:
         """Note that the ``open_servers`` block has exited."""
         self.life.leave()
         self.subscriptions.close()
-
-    def _emit(self, kind: type[ServerEvent], **details: object) -> None:
-        self.life.emit(kind, **details)
-
-    def _mask(self, text: str) -> str:
-        return self.session.masker(text)
 
     def _lists_may_have_changed(self) -> None:
         """Emit the events for lists whose notifications may have been missed, unless it never was connected."""

@@ -24,16 +24,16 @@ from ..._errors import (
     ActorStopped,
     ConnectFailed,
     ConnectionLost,
-    LimitExceeded,
     MailboxFull,
     ServerError,
     ServerUnavailable,
 )
 from ...kernel import open_actor
-from ..basics import open_background, problem_of
+from ..basics import open_background
 from ..connection import ServerActor
 from ..policy import NoRetry, Retries
 from ..record import ACTIVE, ServerRecord
+from ._failures import mailbox_full, request_lost, stopped_under, unavailable, would_deadlock
 from ._lifecycle import Start
 
 if TYPE_CHECKING:
@@ -203,15 +203,15 @@ class Caller:
         match exc:
             case ActorCrashed():
                 reason = _root_of(exc.__cause__)
-                failure = self._lost(request, reason)
+                failure = request_lost(self._config.name, request.operation, reason)
             case ActorStopped(handed_over=True):
-                failure = self._stopped_under(request)
+                failure = stopped_under(self._config.name, request.operation, self._life)
             case ActorStopped():
                 failure = self.unavailable()
             case MailboxFull():
-                failure, reason = self._full(), None
+                failure, reason = mailbox_full(self._config), None
             case _:  # the kernel refused a call that would deadlock; its text says who waits for whom
-                failure, reason = self._deadlock(), exc
+                failure, reason = would_deadlock(self._config), exc
         failure.__cause__ = reason
         return failure
 
@@ -252,7 +252,7 @@ class Caller:
             if exc.actor != name:
                 raise
             reason = _root_of(exc.__cause__)
-        raise self._lost(request, reason) from reason
+        raise request_lost(self._config.name, request.operation, reason) from reason
 
     def _is_wanted(self) -> bool:
         """Return False once the server was stopped or its group was closed."""
@@ -272,7 +272,7 @@ class Caller:
     async def _end_with_server(self, request: Request[Any], call: PendingCall[Any]) -> None:
         """Fail an isolated attempt when the server is stopped."""
         await self._wait_unwanted()
-        call.expire(self._stopped_under(request))
+        call.expire(stopped_under(self._config.name, request.operation, self._life))
 
     # --- a server that does not serve -------------------------------------------------------------------------------
 
@@ -305,70 +305,10 @@ class Caller:
 
     def unavailable(self) -> ServerUnavailable:
         """Return the error for a request to a server that is not serving."""
-        name, state, error = self._config.name, self._life.state, self._life.error
         if self._lifecycle.state != "running":
             # The block has ended and the servers are being stopped; `ServerRecord.leave` follows only after that.
             return self._life.group_left()
-        if self._life.overdue is not None:
-            message = f"{self._life.overdue}; wait longer with wait_state('ready'), or raise connect_timeout"
-            return ServerUnavailable(message, server=name, state=state, last_error=error)
-        retry_at = self._life.retry_at
-        standing = "has failed" if state == "failed" else f"is {state}"
-        if error is None:
-            problem = f"is {state}; to connect it again, await servers[{name!r}].start()"
-        elif state in ("pending", "connecting", "backoff"):
-            problem = (
-                f"is down ({state}): {problem_of(error)}; it reconnects by itself; to wait for it, use when_down='wait'"
-            )
-        elif retry_at is None:
-            problem = f"{standing}: {problem_of(error)}; fix that, then await servers[{name!r}].restart()"
-        else:
-            seconds = max(0.0, (retry_at - datetime.now(UTC)).total_seconds())
-            problem = (
-                f"{standing}: {problem_of(error)}; the next attempt is in {seconds:.0f} s; to retry now, "
-                f"await servers[{name!r}].restart()"
-            )
-        message = f"server {name!r} {problem}"
-        return ServerUnavailable(message, server=name, state=state, last_error=error, retry_at=retry_at)
-
-    # --- errors -----------------------------------------------------------------------------------------------------
-
-    def _lost(self, request: Request[Any], reason: BaseException | None) -> ConnectionLost:
-        name = self._config.name
-        why = f" ({problem_of(reason)})" if reason is not None else ""
-        return ConnectionLost(
-            f"server {name!r}: connection lost{why} during {request.operation}, which may have taken effect; send it "
-            "again only if a second time does no harm",
-            server=name,
-        )
-
-    def _stopped_under(self, request: Request[Any]) -> ServerUnavailable:
-        name = self._config.name
-        return ServerUnavailable(
-            f"server {name!r} was stopped during {request.operation}, which may have taken effect; send it again only "
-            "if a second time does no harm",
-            server=name,
-            state=self._life.state,
-            last_error=self._life.error,
-            outcome="unknown",
-        )
-
-    def _full(self) -> LimitExceeded:
-        name = self._config.name
-        return LimitExceeded(
-            f"server {name!r}: mailbox full: {self._config.mailbox_size} requests are queued already (mailbox_size); "
-            "send fewer at a time, raise mailbox_size, or use overflow='wait'",
-            server=name,
-        )
-
-    def _deadlock(self) -> LimitExceeded:
-        name = self._config.name
-        return LimitExceeded(
-            f"server {name!r}: this call would deadlock: all {self._config.max_in_flight} requests in flight "
-            "(max_in_flight) wait for it, for example because their callbacks make it; raise max_in_flight, or do not "
-            "call the server from there",
-            server=name,
-        )
+        return unavailable(self._config.name, self._life)
 
 
 def _root_of(reason: BaseException | None) -> BaseException | None:

@@ -17,6 +17,7 @@ import logging
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 import httpx2
@@ -35,7 +36,6 @@ from ....basics import Background, ConnectionOver, RequestTrace, current_trace
 from ..._link import Lifeline
 from ...wire import (
     INITIALIZED,
-    Excerpt,
     Excess,
     MessageLimits,
     ReadingPace,
@@ -251,7 +251,7 @@ class ContainedClient(httpx2.AsyncClient):
 
         trace.failure = None
         # skipped=0: the end of an event over a limit is not needed, because it fails the request of this stream.
-        events = read_events(response, self._limits, self._pace, is_expected=_may_be_answer, skipped=0)
+        events = read_events(response, self._limits, self._pace, is_expected=attrgetter("may_be_answer"), skipped=0)
         response = with_stubs(response, events, _read_event, self._pace, answers=True)
         response.stream = WatchedResponseBody(
             response.stream,  # type: ignore[arg-type]  # an AsyncClient's are async
@@ -324,10 +324,6 @@ def _read_event(event: Event) -> JSONRPCMessage:
         return parse_message(event.data)
     except ValueError:
         raise NotMessage("it sent an event that is not an MCP message") from None
-
-
-def _may_be_answer(excerpt: Excerpt) -> bool:
-    return excerpt.may_be_answer
 
 
 def _with_body(response: httpx2.Response, body: bytes) -> httpx2.Response:

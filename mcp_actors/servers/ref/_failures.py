@@ -1,0 +1,74 @@
+"""Build the errors for requests without an answer. Pure functions."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from ..._errors import ConnectionLost, LimitExceeded, ServerUnavailable
+from ..basics import problem_of
+
+if TYPE_CHECKING:
+    from ...config import ServerConfig
+    from ..record import ServerLife
+
+__all__ = ["mailbox_full", "request_lost", "stopped_under", "unavailable", "would_deadlock"]
+
+_MAY_HAVE_ACTED: Final = "which may have taken effect; send it again only if a second time does no harm"
+
+
+def request_lost(server: str, operation: str, reason: BaseException | None) -> ConnectionLost:
+    """Return the error for a sent request whose connection was lost."""
+    why = f" ({problem_of(reason)})" if reason is not None else ""
+    return ConnectionLost(
+        f"server {server!r}: connection lost{why} during {operation}, {_MAY_HAVE_ACTED}", server=server
+    )
+
+
+def stopped_under(server: str, operation: str, life: ServerLife) -> ServerUnavailable:
+    """Return the error for a sent request to a server that was stopped."""
+    message = f"server {server!r} was stopped during {operation}, {_MAY_HAVE_ACTED}"
+    return ServerUnavailable(message, server=server, state=life.state, last_error=life.error, outcome="unknown")
+
+
+def mailbox_full(config: ServerConfig) -> LimitExceeded:
+    """Return the error for a request that found the mailbox full."""
+    return LimitExceeded(
+        f"server {config.name!r}: mailbox full: {config.mailbox_size} requests are queued already (mailbox_size); "
+        "send fewer at a time, raise mailbox_size, or use overflow='wait'",
+        server=config.name,
+    )
+
+
+def would_deadlock(config: ServerConfig) -> LimitExceeded:
+    """Return the error for a request that would wait for itself."""
+    return LimitExceeded(
+        f"server {config.name!r}: this call would deadlock: all {config.max_in_flight} requests in flight "
+        "(max_in_flight) wait for it, for example because their callbacks make it; raise max_in_flight, or do not "
+        "call the server from there",
+        server=config.name,
+    )
+
+
+def unavailable(server: str, life: ServerLife) -> ServerUnavailable:
+    """Return the error for a request to a server that is not serving."""
+    state, error, retry_at = life.state, life.error, life.retry_at
+    restart = f"await servers[{server!r}].restart()"
+    if life.overdue is not None:
+        message = f"{life.overdue}; wait longer with wait_state('ready'), or raise connect_timeout"
+        return ServerUnavailable(message, server=server, state=state, last_error=error)
+    if error is None:
+        problem = f"is {state}; to connect it again, await servers[{server!r}].start()"
+    elif state in ("pending", "connecting", "backoff"):
+        problem = (
+            f"is down ({state}): {problem_of(error)}; it reconnects by itself; to wait for it, use when_down='wait'"
+        )
+    else:
+        problem = f"{'has failed' if state == 'failed' else f'is {state}'}: {problem_of(error)}; "
+        if retry_at is None:
+            problem += f"fix that, then {restart}"
+        else:
+            seconds = max(0.0, (retry_at - datetime.now(UTC)).total_seconds())
+            problem += f"the next attempt is in {seconds:.0f} s; to retry now, {restart}"
+    message = f"server {server!r} {problem}"
+    return ServerUnavailable(message, server=server, state=state, last_error=error, retry_at=retry_at)
