@@ -172,6 +172,9 @@ class Actor:
         It is called in a step of the sender, or of the task that has freed the slot, in the sender's context variables.
         So it must be quick. While it runs, nothing else is offered.
 
+        Do not send from here to an actor that takes messages itself. Each one would nest in the step of the one before,
+        and a chain of a hundred exceeds Python's recursion limit.
+
         Returns:
             True if it has taken the message: any task of the actor answers with ``later.reply()`` or ``later.fail()``.
             False if `handle` serves it.
