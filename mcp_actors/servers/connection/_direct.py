@@ -115,9 +115,10 @@ class DirectRequests:
     def explain(self, request: PlainRequest[Any], exc: MCPError | ValidationError) -> Exception:
         """Return the error for the caller of a request whose answer is an error, or is not valid."""
         name, masker = self._record.config.name, self._record.session.masker
-        masker.clean(exc)
         if isinstance(exc, ValidationError):
-            return caused_by(answer_not_understood(name, request.operation, exc, masker), exc)
+            misfit = answer_not_understood(name, request.operation, exc, masker)
+            return caused_by(misfit, masker.clean(exc))  # which cannot be cleaned in place
+        masker.clean(exc)
         try:
             refuse_unreadable(name, request.operation, exc)
         except ServerError as unreadable:

@@ -47,9 +47,9 @@ async def test_every_message_is_delivered_in_order_after_the_library_has_handled
 
     async with open_servers(asking(callbacks=Callbacks(message=message))) as servers:
         listeners_of(servers, "a").add(object, lambda told: order.append(f"library: {type(told).__name__}"))
-        await call(servers["a"], "tell", notifications=[LISTED])
-        await call(servers["a"], "tell", notifications=[log("x")])
-        await wait_all_tasks_blocked()
+        for notification in (LISTED, log("x")):
+            await call(servers["a"], "tell", notifications=[notification])
+            await wait_all_tasks_blocked()
     assert order == [
         "library: ToolListChangedNotification",
         "callback: ToolListChangedNotification",
