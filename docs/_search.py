@@ -36,13 +36,16 @@ def check(app: Any, failure: Exception | None) -> None:
         f"{word!r} finds {found}, not only {page!r}"
         for page, words in WORDS.items()
         for word in words
-        if (found := first(index, word)) != {page}
+        if (found := first(index, word)) - {"glossary"} != {page} - {"glossary"}
     ]
     if wrong:
         raise ExtensionError("search.toml: " + "; ".join(wrong))
 
 
 def first(index: dict[str, Any], word: str) -> set[str]:
-    """Return the pages that a search for a word shows first: those that have it as a main entry."""
+    """Return the pages that a search for a word shows first: those that have it as a main entry.
+
+    The glossary may be among them, because each of its terms is one.
+    """
     entries = index["indexentries"].get(word.lower(), [])
     return {index["docnames"][page] for page, _, is_main in entries if is_main}
