@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 
-from mcp_actors.kernel import ActorRef, open_actor
+from mcp_actors.kernel import ActorRef, ActorStopped, open_actor
 
 from ..messages import Said
 from .actors import Get, Host, Put, open_child
@@ -97,3 +97,13 @@ async def test_events_are_watched_in_the_run_of_the_tree() -> None:
     async with open_child() as supervisor:
         with pytest.raises(RuntimeError, match="'supervisor'"):
             await trio.to_thread.run_sync(supervisor.watch_events)
+
+
+def test_a_ref_of_a_run_that_has_ended_says_that_its_actor_has_stopped() -> None:
+    async def main() -> ActorRef:
+        async with open_actor(Host(), name="host") as ref:
+            return ref
+
+    ref = trio.run(main)
+    with pytest.raises(ActorStopped):
+        ref.tell_nowait(Put(1))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections import Counter
+from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
@@ -20,6 +23,7 @@ from mcp_actors.kernel import (
     SupervisorRef,
     open_supervisor,
 )
+from mcp_actors.kernel._circles import effective_deadline
 from mcp_actors.kernel.ref import Record
 
 from .workers import Boom, Echo, Yard, nest, shielded, state
@@ -109,3 +113,13 @@ async def test_an_actor_below_a_parked_supervisor_that_never_started_has_stopped
             await never_started.wait_stopped()
         assert yard.of(Starting) == ["supervisor", "n", "a"]
         assert yard.of(Stopped) == ["a"]
+
+
+async def test_the_deadline_below_more_scopes_than_python_can_nest_calls_is_none() -> None:
+    """Trio asks each scope in turn, in one nested call per scope."""
+    with ExitStack() as scopes:
+        for _ in range(2 * sys.getrecursionlimit()):
+            scopes.enter_context(trio.CancelScope())
+        with pytest.raises(RecursionError):
+            trio.current_effective_deadline()
+        assert effective_deadline() == math.inf

@@ -118,6 +118,7 @@ async def test_take_runs_in_a_copy_of_the_senders_context() -> None:
 
     def look(_: Taker, later: Later[int]) -> bool:
         found.append(OF_SENDER.get())
+        assert later.context[OF_SENDER] == OF_SENDER.get()  # for a task that goes on with the message
         OF_SENDER.set("take")
         return later.reply(0)
 
