@@ -8,6 +8,8 @@ import os
 import random
 import signal
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +31,8 @@ from mcp_actors import (
     Stdio,
     open_servers,
 )
-from mcp_actors.servers.transports.wire import FIRST_ID, LAST_ID, RequestTable
+from mcp_actors.servers.connection._direct import DirectRequests
+from mcp_actors.servers.transports.wire import FIRST_ID, LAST_ID, ReadingPace, RequestTable
 from tests.programs import FULL_SIZE, SEED
 
 from . import wire_server
@@ -127,6 +130,26 @@ async def test_answers_out_of_order_doubled_or_unasked_reach_the_right_callers(e
 async def test_an_answer_that_arrives_byte_by_byte_is_whole(log: Path) -> None:
     async with open_servers(config("legacy", log)) as servers:
         assert text_of(await servers["a"].call_tool("slowly")) == "slow"
+
+
+@pytest.mark.parametrize("body", ['"result":{"content":[]}', '"error":{"code":1,"message":"no"}'])
+async def test_answers_to_no_request_are_counted_as_unasked(
+    body: str, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that floods its client with them is read more slowly, as by the way of the session."""
+    unasked, count = list[float](), ReadingPace.unasked
+
+    def note(pace: ReadingPace, now: float, *args: Any, **options: Any) -> float:
+        unasked.append(now)
+        return count(pace, now, *args, **options)
+
+    monkeypatch.setattr(ReadingPace, "unasked", note)
+    async with open_servers(config("legacy", log)) as servers:
+        doubled = f'{{"jsonrpc":"2.0","id":$id,{body}}}'
+        with suppress(MCPError):
+            await say(servers["a"], *[doubled] * 20)
+        assert text_of(await say(servers["a"], ANSWER)) == "answered"
+    assert 18 <= len(unasked) <= 20  # one may have answered the second call, as far as the count knows
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -247,6 +270,31 @@ async def test_a_server_that_asks_back_gets_its_answer_and_the_call_is_sent_once
     assert [message["params"].get("requestState") for message in sent[1:]] == ["halfway"] * (era == "modern")
 
 
+@pytest.mark.parametrize("attempt", range(8))  # Trio runs the tasks of a tick in any order
+async def test_a_caller_that_leaves_as_the_server_asks_back_has_its_call_not_carried_on(
+    attempt: int, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scope, asked, carry_on = trio.CancelScope(), list[object](), DirectRequests.carry_on
+
+    def leave(*args: Any) -> None:
+        carry_on(*args)
+        scope.cancel()
+
+    async def ask(context: object) -> ListRootsResult:
+        asked.append(context)
+        return await roots(context)
+
+    monkeypatch.setattr(DirectRequests, "carry_on", leave)
+    async with open_servers(config("modern", log, max_in_flight=1), callbacks=Callbacks(roots=ask)) as servers:
+        with scope:
+            await servers["a"].call_tool("ask")
+        assert text_of(await say(servers["a"], ANSWER)) == "answered"
+        assert servers["a"].statistics().in_flight == 0
+    assert scope.cancelled_caught
+    assert [message["params"]["name"] for message in messages(log, "tools/call")] == ["ask", "say"]
+    assert len(asked) <= 1
+
+
 # --- leaving --------------------------------------------------------------------------------------------------------
 
 
@@ -325,6 +373,22 @@ async def test_calls_that_a_lost_connection_has_not_written_are_served_by_the_ne
         assert {type(outcome.error) for outcome in lost} == {ConnectionLost}
         assert len(lost) <= taken
     assert len(messages(log, "tools/call")) == 1 + len(outcomes) - len(lost)
+
+
+async def test_a_message_of_the_session_that_fills_the_pipe_lets_no_call_follow(log: Path) -> None:
+    """The calls wait in the mailbox, so they survive a restart as well."""
+    async with open_servers(config("legacy", log, stop_timeout=0.1)) as servers, trio.open_nursery() as nursery:
+        await servers["a"].call_tool("echo")
+        os.kill(pid_of(servers["a"]), signal.SIGSTOP)
+        large = Outcome()
+        nursery.start_soon(large.of, partial(servers["a"].call_tool, "echo", {"x": "x" * 200_000}, meta=BY_SESSION))
+        await wait_all_tasks_blocked(0.01)
+        async with calls(5, servers["a"].call_tool, "echo") as outcomes:
+            await wait_all_tasks_blocked(0.01)
+            assert servers["a"].statistics().in_flight == 1
+            await servers["a"].restart()
+    assert isinstance(large.error, ConnectionLost)
+    assert [outcome.error for outcome in outcomes] == [None] * 5
 
 
 # --- the table ------------------------------------------------------------------------------------------------------

@@ -127,18 +127,19 @@ class DirectRequests:
 
     def carry_on(self, later: Later[Any], required: InputRequiredResult) -> None:
         """Continue with a request whose answer requires input, in a task with the context variables of its caller."""
-        name = f"{self._record.config.name}:input"
-        later.context.run(partial(self._tasks.start_soon, self._resume, later, required, name=name))
+        name, scope = f"{self._record.config.name}:input", trio.CancelScope()
+        later.on_cancel = lambda _: scope.cancel("its caller has left")  # perhaps before the task has begun
+        later.context.run(partial(self._tasks.start_soon, self._resume, later, required, scope, name=name))
 
-    async def _resume(self, later: Later[Any], required: InputRequiredResult) -> None:
+    async def _resume(self, later: Later[Any], required: InputRequiredResult, scope: trio.CancelScope) -> None:
         request = cast("PlainRequest[Any]", later.message)
 
         async def resume() -> Any:
             answers = await answer_input(self._client, required)
             return await request.resume(self._client, self._record, answers, required.request_state)
 
-        with trio.CancelScope() as scope:
-            later.on_cancel = lambda _: scope.cancel("its caller has left")
+        with scope:
+            await trio.lowlevel.checkpoint_if_cancelled()
             try:
                 result = await self._send(request, resume)
             except Exception as exc:

@@ -155,8 +155,7 @@ class PipeReader(MessageReader):
                 raise anyio.EndOfStream
             line = self._lines.pop()
             message = await self._read_more() if line is None else self._parse(line)
-            if message is not None and self._table.settle_error(message):
-                self._requests.answered()
+            if message is not None and self._table.settle_error(message) and self._requests.answered():
                 message = None
             elif message is not None and not self._requests.is_answer(message):
                 self._count(message, len(line) if isinstance(line, bytes) else 0)
@@ -200,11 +199,8 @@ class PipeReader(MessageReader):
             return answer
 
     def _accept(self, parsed: object) -> JSONRPCMessage | None:
-        """Settle the request that this answers; return the message if it is for the session."""
-        if self._table.settle(parsed):
-            self._requests.answered()
-            return None
-        return to_message(parsed)
+        """Settle the request that this answers; return the message if it is for the session, or answers none."""
+        return None if self._table.settle(parsed) and self._requests.answered() else to_message(parsed)
 
     def _skipped(self, line: LongLine) -> JSONRPCMessage:
         if (answer := answer_over_limit(line, self._limits.response_too_large(line.excess))) is None:

@@ -119,7 +119,10 @@ class PipeWriter(Stream):
         self.meta = to_json({"_meta": stamps})[1:-1] if len(stamps) == len(STAMPS) else None
 
     async def _give(self, line: bytes) -> None:
-        taken = 0 if self._backlog or self._blocked or self._reader.crowded else await self._write(line)
+        taken = 0
+        if not self._backlog and not self._blocked and not self._reader.crowded:
+            taken = await self._write(line)
+            self._blocked = taken < len(line)
         self._begun = True
         if taken < len(line):
             self._backlog += memoryview(line)[taken:]
@@ -237,6 +240,7 @@ class PipeWriter(Stream):
                 elif self._collected:
                     await self._write_collected()
                 if self._backlog or self._blocked:
+                    self._blocked = True
                     await trio.lowlevel.wait_writable(self._stream.fileno())
                 if not self._backlog:
                     self._unblock()

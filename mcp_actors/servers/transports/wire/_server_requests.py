@@ -90,16 +90,16 @@ class ServerRequests:
         self._credit += EARNED
         self._awaited += 1
 
-    def answered(self) -> None:
-        """Count an answer of the server to a request that it was sent, or one that never comes."""
-        self._awaited -= 1
-
-    def is_answer(self, message: JSONRPCMessage) -> bool:
-        """Return True if a message of the server may answer a request that it was sent, and count that answer."""
-        if not self._awaited or not isinstance(message, JSONRPCResponse | JSONRPCError):
+    def answered(self) -> bool:
+        """Count an answer of the server. Return False if no request that it was sent can be the one it answers."""
+        if not self._awaited:
             return False
         self._awaited -= 1
         return True
+
+    def is_answer(self, message: JSONRPCMessage) -> bool:
+        """Return True if a message of the server may answer a request that it was sent, and count that answer."""
+        return isinstance(message, JSONRPCResponse | JSONRPCError) and self.answered()
 
     def _excess(self, size: int, now: float) -> str | None:
         self._credit = min(self._limit, self._credit + (now - self._credited) * A_SECOND) - 1
