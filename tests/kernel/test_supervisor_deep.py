@@ -115,7 +115,7 @@ async def test_an_actor_below_a_parked_supervisor_that_never_started_has_stopped
         assert yard.of(Stopped) == ["a"]
 
 
-async def test_the_deadline_below_more_scopes_than_python_can_nest_calls_is_none() -> None:
+async def test_scopes_too_deep_for_pythons_stack_count_as_no_deadline() -> None:
     """Trio asks each scope in turn, in one nested call per scope."""
     with ExitStack() as scopes:
         for _ in range(2 * sys.getrecursionlimit()):
