@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -32,11 +33,12 @@ from mcp_actors import (
     open_servers,
 )
 from mcp_actors.servers.connection._direct import DirectRequests
+from mcp_actors.servers.transports.stdio._pipes import READ_BYTES, PipeReader
 from mcp_actors.servers.transports.wire import FIRST_ID, LAST_ID, ReadingPace, RequestTable
 from tests.programs import FULL_SIZE, SEED
 
 from . import wire_server
-from .fleet import Outcome, calls, kill, pid_of
+from .fleet import STARTED, Outcome, calls, kill, pid_of
 from .groups import AT_ONCE
 from .links import text_of
 from .processes import eventually
@@ -56,6 +58,11 @@ def messages(log: Path, method: str) -> list[dict[str, Any]]:
     """Return what the server has read."""
     read = [json.loads(line) for line in log.read_bytes().splitlines()]
     return [message for message in read if message.get("method") == method]
+
+
+def last_line(log: Path) -> int:
+    """Return the size of the last line that the server has read."""
+    return len(log.read_bytes().splitlines(keepends=True)[-1])
 
 
 @pytest.fixture
@@ -389,6 +396,84 @@ async def test_a_message_of_the_session_that_fills_the_pipe_lets_no_call_follow(
             await servers["a"].restart()
     assert isinstance(large.error, ConnectionLost)
     assert [outcome.error for outcome in outcomes] == [None] * 5
+
+
+@pytest.fixture
+def directs(monkeypatch: pytest.MonkeyPatch) -> list[DirectRequests]:
+    """The connections of a test, whose every tick collects its lines."""
+    made, init = list[DirectRequests](), DirectRequests.__init__
+
+    def note(self: DirectRequests, *args: Any) -> None:
+        init(self, *args)
+        made.append(self)
+
+    monkeypatch.setattr(DirectRequests, "__init__", note)
+    monkeypatch.setattr(PipeReader, "crowded", property(lambda _: True, lambda *_: None))
+    return made
+
+
+def call_of(ref: ServerRef, size: int) -> Callable[[], Any]:
+    """Return a call whose line has about so many bytes."""
+    return partial(ref.call_tool, "echo", {"padding": "x" * size})
+
+
+async def test_callers_that_leave_a_full_pipe_leave_nothing_behind(log: Path, directs: list[DirectRequests]) -> None:
+    async with open_servers(config("legacy", log)) as servers:
+        await servers["a"].call_tool("echo")
+        pid = pid_of(servers["a"])
+        os.kill(pid, signal.SIGSTOP)
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):  # one is written, one is begun, one stays collected
+                nursery.start_soon(call_of(servers["a"], 50_000))
+            await wait_all_tasks_blocked(0.01)
+            nursery.start_soon(servers["a"].call_tool, "echo")  # it is refused
+            await wait_all_tasks_blocked(0.01)
+            assert servers["a"].statistics().in_flight == 3
+            nursery.cancel_scope.cancel()
+        await wait_all_tasks_blocked(0.01)
+        assert servers["a"].statistics().in_flight == 2  # until the notices are written
+        os.kill(pid, signal.SIGCONT)
+        assert text_of(await say(servers["a"], ANSWER)) == "answered"
+        assert servers["a"].statistics().in_flight == 0
+        (direct,) = directs
+        assert len(direct.pipe.table) == 0
+        assert direct.drain._under_way == 0
+    assert len(messages(log, "tools/call")) == 4
+    assert len(messages(log, "notifications/cancelled")) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the capacity of a pipe differs elsewhere")
+@pytest.mark.usefixtures("directs")
+async def test_a_call_that_fills_the_pipe_exactly_lets_the_next_ones_wait(log: Path) -> None:
+    async with open_servers(config("legacy", log)) as servers:
+        await call_of(servers["a"], 0)()
+        spare = READ_BYTES - last_line(log)
+        os.kill(pid_of(servers["a"]), signal.SIGSTOP)
+        async with calls(3, call_of(servers["a"], spare)) as outcomes:
+            await wait_all_tasks_blocked(0.01)
+            assert servers["a"].statistics().in_flight == 3
+            os.kill(pid_of(servers["a"]), signal.SIGCONT)
+    assert [outcome.error for outcome in outcomes] == [None] * 3
+
+
+async def test_a_collected_call_survives_the_loss_of_its_connection(log: Path, directs: list[DirectRequests]) -> None:
+    async with open_servers(config("legacy", log, restart=AT_ONCE)) as servers:
+        await servers["a"].call_tool("echo")
+        os.kill(pid_of(servers["a"]), signal.SIGSTOP)
+        async with calls(3, call_of(servers["a"], 50_000)) as outcomes:
+            await wait_all_tasks_blocked(0.01)
+            assert servers["a"].statistics().in_flight == 3
+            kill(servers["a"])
+    assert sorted(type(outcome.error).__name__ for outcome in outcomes) == ["ConnectionLost"] * 2 + ["NoneType"]
+    assert [len(direct.pipe.table) for direct in directs] == [0, 0]
+
+
+async def test_a_call_to_a_server_that_has_closed_its_stdin_is_served_by_the_next(log: Path) -> None:
+    async with open_servers(config("legacy", log, restart=AT_ONCE, stop_timeout=0.1)) as servers:
+        assert text_of(await servers["a"].call_tool("deaf")) == "deaf"
+        with trio.fail_after(STARTED):
+            assert text_of(await say(servers["a"], ANSWER)) == "answered"
+    assert len(messages(log, "tools/call")) == 2
 
 
 # --- the table ------------------------------------------------------------------------------------------------------

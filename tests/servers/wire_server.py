@@ -79,6 +79,10 @@ class Server:
             case "say":
                 for line in arguments["lines"]:
                     write(line.replace("$id", json.dumps(request)).replace("$text", json.dumps(str(request))))
+            case "deaf":
+                os.close(sys.stdin.fileno())
+                self.reply(request, text("deaf"))
+                time.sleep(60)  # it goes on, and reads nothing more
             case "slowly":
                 whole = json.dumps({"jsonrpc": "2.0", "id": request, "result": text("slow")}) + "\n"
                 for byte in whole.encode():
