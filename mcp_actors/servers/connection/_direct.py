@@ -8,7 +8,7 @@ Everything else takes the way of the SDK's session, in a request task: a request
 extensions or spans, and everything over HTTP or in process.
 
 ====================  ===================================================  =============================================
-a line is             the caller leaves, or its deadline expires           the connection ends
+a line is             the caller leaves, or its deadline expires           the connection is lost
 ====================  ===================================================  =============================================
 refused by the pipe   the message is in the mailbox, as if never taken     it stays there
 collected             the line is dropped; the server learns nothing       the message returns to its old place
