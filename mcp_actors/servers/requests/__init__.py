@@ -10,12 +10,12 @@ from ._health_checks import check_health as check_health, keep_checking as keep_
 from ._log_level import SetLogLevel as SetLogLevel, given_level as given_level, keep_log_level as keep_log_level
 from ._middleware import send_through as send_through
 from ._pages import ListAll as ListAll, all_pages as all_pages
-from ._plain import (
-    PlainRequest as PlainRequest,
-    is_traced as is_traced,
-    members_of as members_of,
+from ._plain import PlainRequest as PlainRequest, is_traced as is_traced, members_of as members_of
+from ._request import (
+    Request as Request,
+    meta_for as meta_for,
     needs_meta as needs_meta,
+    request_internally as request_internally,
 )
-from ._request import Request as Request, meta_for as meta_for, request_internally as request_internally
 from ._roots import TellRootsChanged as TellRootsChanged
 from ._tools import CallTool as CallTool, ListTools as ListTools, list_all_tools as list_all_tools

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ..record import ServerRecord
 
-__all__ = ["PlainRequest", "is_traced", "members_of", "needs_meta"]
+__all__ = ["PlainRequest", "is_traced", "members_of"]
 
 INPUT_REQUIRED: Final = "input_required"
 
@@ -93,11 +93,6 @@ def members_of(params: Mapping[str, Any]) -> bytes | None:
         return to_json(params, inf_nan_mode="null")[1:-1]  # what pydantic writes for these values in a model
     except (PydanticSerializationError, ValueError):
         return None
-
-
-def needs_meta(client: Client, record: ServerRecord) -> bool:
-    """Return True if a request needs a ``_meta`` besides that of its session: the log level, since 2026-07-28."""
-    return record.session.log_level is not None and is_modern(client.protocol_version)
 
 
 @cache

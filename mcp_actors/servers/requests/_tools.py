@@ -19,9 +19,9 @@ from ..basics import TimeSlice, open_background
 from ..policy import is_repeatable_call
 from ..tools import known_tools
 from ._pages import all_pages
-from ._plain import PlainRequest, needs_meta
+from ._plain import PlainRequest
 from ._progress import ProgressFeed
-from ._request import Request, meta_for
+from ._request import Request, meta_for, needs_meta
 
 if TYPE_CHECKING:
     from mcp import Client
