@@ -205,7 +205,6 @@ class ServerActor(Actor):
         """Send requests past the session from now on, where the transport and the configuration allow that."""
         if link.direct is None or self._record.config.middleware:
             return
-
         link.direct.on_room = self.take_again
         self._direct = DirectRequests(link.direct, self._client, self._record, self._drain, incoming.tasks, self._send)
 

@@ -103,7 +103,7 @@ class DirectRequests:
         if self._modern:
             if self.pipe.meta is None:
                 return False
-            members = b",".join(filter(None, (members, self.pipe.meta)))
+            members = b"%b,%b" % (members, self.pipe.meta)
         sent = SentRequest(self, request, later, members)
         if not self.pipe.offer(sent):
             self.pipe.table.remove(sent.id)

@@ -128,8 +128,8 @@ class DirectPipe(Protocol):
     def collect(self, line: OutgoingLine) -> None:
         """Write a line with all lines of this tick, or as soon as the pipe has room."""
 
-    def withdraw(self, line: OutgoingLine) -> bool:
-        """Drop a line. Return False if it was written."""
+    def withdraw(self, line: OutgoingLine) -> None:
+        """Drop a line that was offered and is not yet written."""
 
     def withdraw_all(self) -> None:
         """Withdraw all lines that were not written."""

@@ -159,12 +159,9 @@ class PipeWriter(Stream):
         self._collected[line] = None
         self._work.unpark()
 
-    def withdraw(self, line: OutgoingLine) -> bool:
+    def withdraw(self, line: OutgoingLine) -> None:
         """See `DirectPipe.withdraw`."""
-        if line not in self._collected:
-            return False
         del self._collected[line]
-        return True
 
     def _take(self, line: OutgoingLine, taken: int) -> None:
         """Note that the pipe has taken at least the first bytes of a line; the rest must follow."""
