@@ -29,6 +29,7 @@ from mcp_actors.kernel import (
     Event,
     Message,
     Monitor,
+    Restarting,
     StartFailed,
     Starting,
     StopActor,
@@ -377,10 +378,15 @@ class Run:
             assert not any(isinstance(event, Crashed) for event in happened), down
         if down.reason == "not_running":
             assert not down.comes_back
-        if not down.comes_back and not self.explicit & {down.ref.name, "n"}:
+        if not down.comes_back and not self.explicit & {down.ref.name, "n"} and not self.revived_by_group(down):
             name, number = self.key(down)
             later = [event for event in self.events if isinstance(event, Starting) and event.actor == name]
             assert not any(event.incarnation > number for event in later), down
+
+    def revived_by_group(self, down: Down) -> bool:
+        """Return True if the failure of a sibling may have started it again later, although it had ended for good."""
+        restarting = {event.actor for event in self.events if isinstance(event, Restarting)}
+        return self.program.options["strategy"] != "one_for_one" and bool(restarting - {down.ref.name})
 
     @staticmethod
     def key(down: Down) -> tuple[str, int]:
