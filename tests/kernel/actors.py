@@ -11,7 +11,7 @@ import pytest
 import trio
 from attrs import frozen
 
-from mcp_actors.kernel import Actor, Call, ChildSpec, Event, Message, SupervisorRef, open_supervisor
+from mcp_actors.kernel import Actor, ActorRef, Call, ChildSpec, Event, Message, SupervisorRef, open_supervisor
 
 T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
@@ -188,3 +188,16 @@ def leaving(kind: type[E] | tuple[type[E], ...], match: str | None = None) -> py
 def of(events: list[Event], *kinds: type[Event]) -> list[str]:
     """The names of the events of these kinds (default: all), in order."""
     return [type(event).__name__ for event in events if isinstance(event, kinds or Event)]
+
+
+async def sent_as(kind: str, ref: ActorRef, message: Call[Any], answer: object) -> str:
+    """Send a message as a call, a tell or a tell_nowait, and return how that ended. A call must get this answer."""
+    match kind:
+        case "call":
+            assert await ref.call(message) == answer
+            return "value"
+        case "tell":
+            await ref.tell(message)
+        case "tell_nowait":
+            ref.tell_nowait(message)
+    return "told"

@@ -26,6 +26,7 @@ from mcp_actors.kernel import (
     open_supervisor,
 )
 
+from .actors import sent_as
 from .members import Boom
 
 deeds = st.sampled_from(["return", "return", "return", "later", "now", "refuse", "raise", "crash", "stop", "not sent"])
@@ -148,16 +149,7 @@ async def send(ref: ActorRef, run: Run, number: int, step: dict[str, Any]) -> No
         # Up to its place in the mailbox a call has no checkpoint, so this is the order of arrival.
         run.sent.append((step["key"], number))
         try:
-            match step["kind"]:
-                case "call":
-                    assert await ref.call(message) == number
-                    outcome = "value"
-                case "tell":
-                    await ref.tell(message)
-                    outcome = "told"
-                case "tell_nowait":
-                    ref.tell_nowait(message)
-                    outcome = "told"
+            outcome = await sent_as(step["kind"], ref, message, number)
         except (ValueError, Boom, ActorError) as exc:
             outcome = type(exc).__name__
     run.outcomes.append((number, outcome))

@@ -20,7 +20,7 @@ from mcp_actors.kernel import (
     open_supervisor,
 )
 
-from .actors import Boom, Fatal
+from .actors import Boom, Fatal, sent_as
 
 deeds = st.sampled_from(["return", "raise", "crash", "fail", "stop", "not sent", "fail, not sent"])
 times = st.sampled_from([0.0, 0.0, 0.5, 1.0, 2.0])
@@ -93,16 +93,7 @@ async def send(ref: ActorRef, run: Run, number: int, step: dict[str, Any]) -> No
         # Up to its place in the mailbox a call has no checkpoint, so this is the order of arrival.
         run.sent.append(number)
         try:
-            match step["kind"]:
-                case "call":
-                    assert await ref.call(message) == number
-                    outcome = "value"
-                case "tell":
-                    await ref.tell(message)
-                    outcome = "told"
-                case "tell_nowait":
-                    ref.tell_nowait(message)
-                    outcome = "told"
+            outcome = await sent_as(step["kind"], ref, message, number)
         except (Boom, Fatal, ActorError) as exc:
             outcome = type(exc).__name__
     run.outcomes.append((number, outcome))
