@@ -250,7 +250,8 @@ class Unit(Actor):
         self.alarms: list[Alarm] = []
         self.monitors: list[Monitor] = []
         self.reports = self.reports_due = 0
-        self.handlers = self.held = 0
+        self.handlers = 0
+        self.held: list[Later[Any]] = []
         self.laters: list[Later[Any]] = []
         run.units.append(self)
 
@@ -365,13 +366,18 @@ class Unit(Actor):
 
     def let_go(self, later: Later[Any]) -> None:
         if not self.ended:
-            self.held += later.keep_slot
+            self.held.append(later)
             self.tasks.start_soon(self.drop, later)
 
     async def drop(self, later: Later[Any]) -> None:
         await trio.sleep(0.5)
-        self.held -= later.keep_slot
+        self.freed(later)
         self.run.expect(not later.reply(-1), "a caller that had left got an answer")
+
+    def freed(self, later: Later[Any]) -> None:
+        """Note that the actor settles a message: if its caller had left, this frees the slot."""
+        if later in self.held:
+            self.held.remove(later)
 
     async def run_again(self, seconds: float) -> None:
         await trio.sleep(seconds)
@@ -379,6 +385,7 @@ class Unit(Actor):
 
     async def put_back(self, later: Later[int], seconds: float) -> None:
         await trio.sleep(seconds)
+        self.freed(later)
         later.fail(NotSent())
         await self.run_again(seconds)
 
@@ -398,6 +405,7 @@ class Unit(Actor):
             self.run.expect(not later.open and not later.reply(-1), "a message was answered twice")
 
     def answer(self, later: Later[Any], message: Job) -> None:
+        self.freed(later)
         give: Callable[[], bool] = partial(later.reply, message.number)
         if message.deed in ("later, raise", "later, crash"):
             give = partial(later.fail, Boom() if message.deed == "later, raise" else Fatal())
@@ -410,7 +418,8 @@ class Unit(Actor):
     @property
     def in_flight(self) -> int:
         """The messages with a slot."""
-        return self.handlers + self.held + sum(later.keep_slot and later.open for later in self.laters)
+        laters = [*self.held, *(later for later in self.laters if later.open)]
+        return self.handlers + sum(later.keep_slot for later in laters)
 
     # --- timers and monitors ----------------------------------------------------------------------------------------
 
