@@ -7,73 +7,58 @@ Usable alone::
 
 from __future__ import annotations
 
-from .._backoff import Backoff as Backoff
+from .._backoff import Backoff
 from .._errors import (
-    ActorCrashed as ActorCrashed,
-    ActorError as ActorError,
-    ActorStartError as ActorStartError,
-    ActorStopped as ActorStopped,
-    ChildError as ChildError,
-    MailboxFull as MailboxFull,
-    RestartLimitReached as RestartLimitReached,
+    ActorCrashed,
+    ActorError,
+    ActorStartError,
+    ActorStopped,
+    ChildError,
+    MailboxFull,
+    RestartLimitReached,
 )
 from .._exports import publish
 from ._events import (
-    Crashed as Crashed,
-    DeadLetter as DeadLetter,
-    Event as Event,
-    EventHub as EventHub,
-    EventStream as EventStream,
-    GaveUp as GaveUp,
-    MemberAdded as MemberAdded,
-    MemberRemoved as MemberRemoved,
-    Observer as Observer,
-    Overdue as Overdue,
-    RequestFinished as RequestFinished,
-    RequestStarted as RequestStarted,
-    Restarting as Restarting,
-    Started as Started,
-    StartFailed as StartFailed,
-    Starting as Starting,
-    StopFailed as StopFailed,
-    Stopped as Stopped,
-    Stopping as Stopping,
-    Unhandled as Unhandled,
+    Crashed,
+    DeadLetter,
+    Event,
+    EventHub,
+    EventStream,
+    GaveUp,
+    MemberAdded,
+    MemberRemoved,
+    Observer,
+    Overdue,
+    RequestFinished,
+    RequestStarted,
+    Restarting,
+    Started,
+    StartFailed,
+    Starting,
+    StopFailed,
+    Stopped,
+    Stopping,
+    Unhandled,
 )
-from ._open import open_actor as open_actor, open_supervisor as open_supervisor
-from .actor import (
-    Actor as Actor,
-    IgnoreStart as IgnoreStart,
-    Later as Later,
-    NotSent as NotSent,
-    Shutdown as Shutdown,
-    StopActor as StopActor,
-    Timer as Timer,
-    handles as handles,
-)
-from .mailbox import Call as Call, Message as Message, OverflowPolicy as OverflowPolicy
-from .pool import Pool as Pool
+from ._open import open_actor, open_supervisor
+from .actor import Actor, IgnoreStart, Later, NotSent, Shutdown, StopActor, Timer, handles
+from .mailbox import Call, Message, OverflowPolicy
+from .pool import Pool
 from .ref import (
-    ActorRef as ActorRef,
-    ActorState as ActorState,
-    ActorStatistics as ActorStatistics,
-    ChildInfo as ChildInfo,
-    ChildrenCount as ChildrenCount,
-    Down as Down,
-    DownReason as DownReason,
-    Monitor as Monitor,
-    PendingCall as PendingCall,
-    RestartType as RestartType,
-    SupervisorRef as SupervisorRef,
-    TreeNode as TreeNode,
+    ActorRef,
+    ActorState,
+    ActorStatistics,
+    ChildInfo,
+    ChildrenCount,
+    Down,
+    DownReason,
+    Monitor,
+    PendingCall,
+    RestartType,
+    SupervisorRef,
+    TreeNode,
 )
-from .supervisor import (
-    AutoShutdown as AutoShutdown,
-    ChildSpec as ChildSpec,
-    Strategy as Strategy,
-    Supervisor as Supervisor,
-    SupervisorOptions as SupervisorOptions,
-)
+from .supervisor import AutoShutdown, ChildSpec, Strategy, Supervisor, SupervisorOptions
 
 # For the layers above; not public.
 from ._circles import act_for_caller as act_for_caller  # isort: skip

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from .ref import ActorRef
     from .supervisor import ChildSpec, SupervisorOptions
 
-__all__ = ["open_actor", "open_supervisor"]
 
 ON_ASYNCIO: Final = "use `from mcp_actors.bridge import open_supervisor`"
 

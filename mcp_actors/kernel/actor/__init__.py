@@ -18,20 +18,3 @@ from ._later import Later as Later
 from ._requests import Requests as Requests, Sweeper as Sweeper
 from ._stop import Shutdown as Shutdown, stop as stop, stop_within as stop_within
 from ._timers import Timer as Timer
-
-__all__ = [
-    "Actor",
-    "IgnoreStart",
-    "Incarnation",
-    "Later",
-    "NotSent",
-    "Requests",
-    "Shutdown",
-    "StopActor",
-    "Sweeper",
-    "Timer",
-    "check_actor",
-    "handles",
-    "stop",
-    "stop_within",
-]

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["Actor", "IgnoreStart", "NotSent", "StopActor"]
-
 
 class StopActor(Exception):
     """Raised from ``handle`` to end this actor without a failure.

@@ -23,7 +23,6 @@ from ._later import Later
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["handles"]
 
 A = TypeVar("A")
 R = TypeVar("R")

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
 
     from ..mailbox import Envelope, Message
 
-__all__ = ["Later"]
 
 T = TypeVar("T")
 

@@ -20,7 +20,6 @@ from ..mailbox import Message
 if TYPE_CHECKING:
     from ._own import OwnEnvelope, OwnMessages
 
-__all__ = ["Timer"]
 
 SHORTEST: Final = 0.001
 """The shortest period of `Actor.every` in seconds. A shorter one leaves no time to handle a message."""

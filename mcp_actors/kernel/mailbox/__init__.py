@@ -16,18 +16,3 @@ from ._mailbox import (
 )
 from ._messages import Call as Call, Message as Message
 from ._reply import Reply as Reply, error as error, value as value
-
-__all__ = [
-    "MAILBOX_SIZE",
-    "Accepts",
-    "Call",
-    "Envelope",
-    "Mailbox",
-    "Message",
-    "OverflowPolicy",
-    "Reply",
-    "Taker",
-    "check_mailbox",
-    "error",
-    "value",
-]

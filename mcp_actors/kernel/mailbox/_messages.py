@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Generic, TypeVar
 
-__all__ = ["Call", "Message"]
-
 T_co = TypeVar("T_co", covariant=True)
 
 

@@ -6,5 +6,3 @@ Only the face of the kernel imports this room.
 from __future__ import annotations
 
 from ._pool import Pool as Pool
-
-__all__ = ["Pool"]

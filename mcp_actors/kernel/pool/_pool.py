@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from ..mailbox import Message
     from ..supervisor import Child, ParkRetry, Run
 
-__all__ = ["Pool"]
 
 logger = logging.getLogger("mcp_actors.kernel")
 

@@ -9,7 +9,6 @@ from attrs import frozen
 if TYPE_CHECKING:
     from ._record import ActorState
 
-__all__ = ["ChildInfo", "ChildrenCount"]
 
 RestartType = Literal["permanent", "transient", "temporary"]
 

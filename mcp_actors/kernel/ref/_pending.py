@@ -9,7 +9,6 @@ if TYPE_CHECKING:
 
     import outcome
 
-__all__ = ["PendingCall"]
 
 T_co = TypeVar("T_co", covariant=True)
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ._pending import PendingCall
     from ._record import ActorState, ActorStatistics, DownReason, Record
 
-__all__ = ["ActorRef", "Down", "Monitor"]
 
 T = TypeVar("T")
 

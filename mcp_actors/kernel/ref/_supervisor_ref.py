@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ._record import Record
     from ._tree import TreeNode
 
-__all__ = ["SupervisorRef"]
 
 R = TypeVar("R", bound=ActorRef)
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from ._record import ActorState, Record
 
-__all__ = ["TreeNode"]
 
 SHOWN: Final = 100
 """Characters of a last error that a drawing shows: the line of an actor should fit on a screen."""

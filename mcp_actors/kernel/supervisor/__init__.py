@@ -15,15 +15,3 @@ from ._options import (
 from ._restart import ChildSpec as ChildSpec
 from ._supervisor import Supervisor as Supervisor
 from ._table import Child as Child, Run as Run
-
-__all__ = [
-    "AutoShutdown",
-    "Child",
-    "ChildSpec",
-    "ParkRetry",
-    "Run",
-    "Strategy",
-    "Supervisor",
-    "SupervisorOptions",
-    "shows_options",
-]

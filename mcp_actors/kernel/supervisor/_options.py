@@ -16,8 +16,6 @@ from attrs import field, fields, frozen
 from ..._backoff import Backoff
 from ..._checks import is_seconds, is_whole
 
-__all__ = ["AutoShutdown", "Strategy", "SupervisorOptions"]
-
 Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
 AutoShutdown = Literal["never", "any_significant", "all_significant"]
 

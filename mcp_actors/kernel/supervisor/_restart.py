@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ..actor import Actor
     from ..ref import EndReason
 
-__all__ = ["AutoShutdown", "ChildSpec", "RestartBudget", "Strategy"]
 
 Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
 AutoShutdown = Literal["never", "any_significant", "all_significant"]

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from ._restart import ChildSpec
     from ._table import Child, Fate, Run
 
-__all__ = ["Supervisor"]
 
 T = TypeVar("T")
 
