@@ -1,7 +1,7 @@
 # The house, and who may import whom: downward only, never sideways (tests/test_layers.py checks it).
 #
-#   L4  cli       __main__                    the command line; no other folder imports it
-#   L3  bridge    adapters                    callers: programs on asyncio, agent frameworks
+#   L4  cli       __main__   _pytest_plugin   the command line; fixtures; no other folder imports them
+#   L3  bridge    adapters   testing          callers: programs on asyncio, agent frameworks; tools for tests
 #   L2  servers                               one MCP server = one actor; groups of them
 #   L1  kernel    catalog  config             actors without MCP | pure data: tools | pure data: what to connect to
 #   L0  _errors   _backoff _collapse _exports errors, back-off, one exception per failure, the naming of public things

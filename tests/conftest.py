@@ -16,8 +16,9 @@ from typing import Final
 import hypothesis
 import pytest
 
+from mcp_actors.testing import Snapshot
+
 from .forkserver import interpreter
-from .leftovers import Snapshot
 from .messages import WRITE, Said, check, table_for
 from .node.packages import NodeMissing, fetch, node
 from .source import ROOT

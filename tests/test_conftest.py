@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from . import leftovers
-from .leftovers import Snapshot
+from mcp_actors.testing import Snapshot, _leftovers
 
 pytest_plugins = ["pytester"]
 
@@ -25,7 +24,7 @@ SLEEP_FOR_EVER = [sys.executable, "-c", "import time; time.sleep(3600)"]
 @pytest.fixture
 def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tests that leave something behind on purpose not wait for it to go away."""
-    monkeypatch.setattr(leftovers, "GRACE", 0.0)
+    monkeypatch.setattr(_leftovers, "GRACE", 0.0)
 
 
 @pytest.fixture

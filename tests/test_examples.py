@@ -34,8 +34,9 @@ NOT_SINCE: Final = {"trio_program_with_asyncio_agents.py": (3, 14)}
 BROKEN: Final = {"pages/tutorial_naive.py"}
 """Shows what goes wrong, so Python has something to complain of at its end."""
 
-STOPPING: Final = {"pages/tutorial_dying_server.py"}
-"""Stop their server by SIGSTOP, which a process in place of an interpreter cannot pass on."""
+COLD: Final = {"pages/howto_testing_actors.py", "pages/tutorial_dying_server.py"}
+"""Need a new interpreter: to stop a server by SIGSTOP, which a fork of one cannot pass on; for pytest, which rewrites
+the modules of its plugins when they are imported."""
 
 OPTIONAL: Final = re.compile(
     r"^from (agents|anthropic|langchain|langchain_core|pydantic_ai)\b|\b(mcp-server-\w+)", re.MULTILINE
@@ -105,7 +106,7 @@ def test_an_example_prints_what_its_docstring_says(path: str, tmp_path: Path) ->
         pytest.skip(lacking)
     expected = expected_output(ast.get_docstring(parse(EXAMPLES / path)))
     assert expected is not None, f"{path}: the docstring does not end with a block 'Prints::'"
-    python = sys.executable if path in STOPPING else interpreter()
+    python = sys.executable if path in COLD else interpreter()
     finished = run_python(
         *("-W", "error", EXAMPLES / path),
         cwd=tmp_path,

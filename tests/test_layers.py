@@ -36,8 +36,10 @@ LAYERS: Final = {
     "servers": 2,
     "bridge": 3,
     "adapters": 3,
+    "testing": 3,
     "cli": 4,
     "__main__": 4,
+    "_pytest_plugin": 4,
 }
 """The folders and top-level modules of the package, and the layer each is in. The diagram is in ``__init__.py``."""
 
@@ -268,7 +270,7 @@ def foreign_problem(found: Import, declared: set[str], optional: set[str]) -> st
         return f"{found}: the kernel does without"
     if found.place == "_errors" and name != "trio":
         return f"{found}: errors need the standard library and trio only"
-    allowed = declared | optional if found.place in ("adapters", "cli") else declared
+    allowed = declared | optional if found.place in ("adapters", "cli", "_pytest_plugin") else declared
     distributions = {_normal(name) for name in installed().get(name, [name])}
     return None if distributions & allowed else f"{found}: declare its distribution in pyproject.toml"
 
@@ -317,7 +319,7 @@ def test_foreign_imports_are_declared_and_where_they_belong() -> None:
 
 def folder_sizes() -> dict[str, int]:
     """Count the files and rooms of every folder that has a limit."""
-    limited = ("bridge", "catalog", "cli", "config", "kernel", "servers")
+    limited = ("bridge", "catalog", "cli", "config", "kernel", "servers", "testing")
     folders = [path.parent for name in limited for path in (PACKAGE / name).rglob("__init__.py")]
     return {
         str(folder.relative_to(PACKAGE)): sum(

@@ -20,8 +20,9 @@ from _processes import Family
 from _steps import PROGRAMS, SCRIPTS, Show, StepFailed
 from main_job import first_of
 
+from mcp_actors.testing import children
+
 from .forkserver import run_python
-from .leftovers import children
 from .source import EXAMPLES, parse
 from .test_examples import agrees, expected_output, only_outages
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from shlex import join
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import trio
 from mcp.server.mcpserver import MCPServer
@@ -16,11 +16,10 @@ from mcp.server.mcpserver import MCPServer
 from mcp_actors import Backoff, InProcess, RestartPolicy, ServerConfig, StateChanged, Stdio
 from mcp_actors.kernel import Event, GaveUp, Restarting, StartFailed
 from mcp_actors.servers import ServerGroup, ServerRef, ServerState
+from mcp_actors.testing import EventRecorder
 
 from .processes import eventually
 from .scripted_server import command
-
-E = TypeVar("E", bound=Event)
 
 NEVER: Final = RestartPolicy(max_restarts=0)
 """The first failure is the last."""
@@ -94,19 +93,7 @@ async def expire_once(scope: trio.CancelScope, condition: Callable[[], bool]) ->
     scope.deadline = trio.current_time()
 
 
-class Events(list[Event]):
-    """An observer that keeps everything."""
-
-    def __call__(self, event: Event, /) -> None:
-        self.append(event)
-
-    def of(self, kind: type[E], *actors: str) -> list[E]:
-        """Return the events of one kind, of these actors or of all."""
-        return [event for event in self if isinstance(event, kind) and (not actors or event.actor in actors)]
-
-    def states(self, server: str) -> list[str]:
-        """Return the states that a server went through."""
-        return [event.new for event in self.of(StateChanged, server)]
+Events = EventRecorder
 
 
 def state(group: ServerGroup, name: str) -> str:

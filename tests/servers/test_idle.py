@@ -15,8 +15,8 @@ from mcp_actors import ServerGroup, open_servers
 from mcp_actors.servers.connection._actor import ServerActor
 from mcp_actors.servers.transports.stdio._link import StdioLink
 from mcp_actors.servers.transports.stdio._pipes import PipeReader
+from mcp_actors.testing import Snapshot
 
-from ..leftovers import Snapshot
 from .fleet import http_config, http_server
 from .groups import AT_ONCE, LATER, crash, pids_in, server
 from .links import text_of

@@ -11,8 +11,8 @@ import trio
 
 from mcp_actors import ServerConfig, ServerError, ServerRef, open_servers
 from mcp_actors.servers.basics._background import open_background
+from mcp_actors.testing import Snapshot
 
-from ...leftovers import Snapshot
 from ..groups import server
 from ..links import text_of
 from ..processes import group_members, state_of, wait_ended
