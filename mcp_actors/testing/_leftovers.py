@@ -1,4 +1,4 @@
-"""Find child processes, open file descriptors, busy threads and asyncio tasks that a test has left behind."""
+"""Find processes, descriptors, threads and tasks that a test has left behind."""
 
 from __future__ import annotations
 

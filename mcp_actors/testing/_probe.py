@@ -1,4 +1,4 @@
-"""An actor that does what a test says, and records what it was sent."""
+"""An actor that answers as a test says and records its messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Probe:
-    """Stands in for an actor: records its messages, and answers them as a test says.
+    """A substitute for an actor that records its messages and answers them as a test says.
 
     `actor` makes the actors, so that a probe outlives the restarts of its actor::
 

@@ -1,7 +1,7 @@
-"""Run a Trio program so that one number repeats it: with a mock clock and a seeded scheduler.
+"""Run a Trio program so that one number repeats it.
 
 Trio runs the tasks of one tick in random order. Its own tests, and hypothesis, make that order reproducible by two
-private names of its scheduler, which this file uses too. What else differs from run to run is settled here as well: the
+private names of its scheduler, which this file uses too. Other differences between runs are removed here as well: the
 time (a mock clock), the jitter of back-offs (`random`), and the moments of garbage collections, which run finalizers.
 """
 
