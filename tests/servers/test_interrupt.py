@@ -144,7 +144,7 @@ async def test_ctrl_c_twice(tmp_path: Path) -> None:
         ("/mcp_actors/servers/", OWNER),
         ("/mcp_actors/servers/transports/", ""),
         ("/jsonrpc_dispatcher.py", ""),
-        ("/trio/_subprocess.py", ""),
+        ("/transports/stdio/_start.py", ""),
     ],
 )
 def test_ctrl_c_in_the_code_of_a_connection_is_lost_nowhere(path: str, below: str) -> None:

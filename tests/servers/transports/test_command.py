@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-import trio
 
 from mcp_actors._errors import ConnectFailed
 from mcp_actors.config import Secret, ServerConfig, Stdio
 from mcp_actors.servers.transports import open_link
+from mcp_actors.servers.transports.stdio import _start
 from mcp_actors.servers.transports.stdio._command import find_program
 
 from ...messages import Said
@@ -154,10 +154,10 @@ async def test_arguments_that_are_too_long_are_hopeless(said: Said) -> None:
 async def test_a_temporary_shortage_is_not_hopeless(
     monkeypatch: pytest.MonkeyPatch, row: str, code: int, said: Said
 ) -> None:
-    async def open_process(*args: object, **options: object) -> None:
+    def spawn(*args: object, **options: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(trio.lowlevel, "open_process", open_process)
+    monkeypatch.setattr(_start, "Popen", spawn)
     error = await refusal(github("sh"))
     said(row, str(error))
     assert not error.hopeless
@@ -166,10 +166,10 @@ async def test_a_temporary_shortage_is_not_hopeless(
 async def test_a_program_that_may_not_be_started_says_what_to_check(
     monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:
-    async def open_process(*args: object, **options: object) -> None:
+    def spawn(*args: object, **options: object) -> None:
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(trio.lowlevel, "open_process", open_process)
+    monkeypatch.setattr(_start, "Popen", spawn)
     error = await refusal(github("sh"))
     said("command cannot be started: permissions", str(error))
     assert error.hopeless

@@ -6,16 +6,20 @@ import logging
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
+from mcp_actors.config import Stdio
 from mcp_actors.servers.transports import open_link
-from mcp_actors.servers.transports.stdio import _process
+from mcp_actors.servers.transports.stdio import _link, _process, _start
 from mcp_actors.servers.transports.stdio._link import StdioLink
+from mcp_actors.servers.transports.stdio._process import ServerProcess
 
 from ...messages import Said
 from ..links import MARGIN, never_lost, open_session, scripted, shell, streams_of, wait_for_line
@@ -186,23 +190,67 @@ async def test_a_start_that_is_cancelled_while_the_process_is_created_leaves_no_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """S4-19."""
-    pids: list[int] = []
-    popen = subprocess.Popen
+    spawned: list[subprocess.Popen[bytes]] = []
+    begun, cancelled, popen = trio.Event(), Event(), subprocess.Popen
+    token = trio.lowlevel.current_trio_token()
 
-    def made_and_cancelled(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
-        process: subprocess.Popen[bytes] = popen(*args, **options)
-        pids.append(process.pid)
-        # The process exists now, and only this thread has a reference to it.
-        trio.from_thread.run_sync(scope.cancel, "while it starts")
-        return process
+    def spawn(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        token.run_sync_soon(begun.set)
+        assert cancelled.wait(timeout=60)
+        spawned.append(popen(*args, **options))
+        return spawned[-1]
 
-    monkeypatch.setattr(subprocess, "Popen", made_and_cancelled)
-    with trio.CancelScope() as scope:
-        async with open_link(scripted("--ignore-eof", stop_timeout=0.5), on_lost=never_lost):
-            await trio.lowlevel.checkpoint()
-            pytest.fail("it went on")
+    async def cancel(scope: trio.CancelScope) -> None:
+        await begun.wait()
+        scope.cancel("while it is created")
+        await wait_all_tasks_blocked()
+        cancelled.set()
+
+    monkeypatch.setattr(_start, "Popen", spawn)
+    async with trio.open_nursery() as nursery:
+        with trio.CancelScope() as scope:
+            nursery.start_soon(cancel, scope)
+            async with open_link(scripted("--ignore-eof", stop_timeout=0.5), on_lost=never_lost):
+                await trio.lowlevel.checkpoint()
+                pytest.fail("it went on")
     assert scope.cancelled_caught
-    assert [state_of(pid) for pid in pids] == ["gone"]
+    [process] = spawned
+    assert process.returncode is not None
+
+
+async def test_a_start_that_is_cancelled_during_the_look_up_ends_at_once_and_never_spawns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """S4-19: the file server with the program does not respond."""
+    spawned: list[object] = []
+    begun, found, ended = trio.Event(), Event(), trio.Event()
+    token, run = trio.lowlevel.current_trio_token(), _start._Start.run
+
+    def find(*args: object, **options: object) -> str:
+        token.run_sync_soon(begun.set)
+        assert found.wait(timeout=60)
+        return "/bin/true"
+
+    def note_end(self: _start._Start) -> None:
+        run(self)
+        token.run_sync_soon(ended.set)
+
+    async def cancel(scope: trio.CancelScope) -> None:
+        await begun.wait()
+        scope.cancel("while it looks")
+
+    monkeypatch.setattr(_start, "find_program", find)
+    monkeypatch.setattr(_start, "Popen", lambda *args, **options: spawned.append(args))
+    monkeypatch.setattr(_start._Start, "run", note_end)
+    async with trio.open_nursery() as nursery:
+        with trio.CancelScope() as scope:
+            nursery.start_soon(cancel, scope)
+            async with open_link(scripted(), on_lost=never_lost):
+                pytest.fail("it went on")
+    assert scope.cancelled_caught
+    found.set()
+    await ended.wait()
+    assert spawned == []
 
 
 def test_ctrl_c_stops_the_server_and_is_raised_as_a_bare_keyboard_interrupt() -> None:
@@ -225,18 +273,19 @@ def test_ctrl_c_right_after_the_start_of_the_process_does_not_leak_it(
 ) -> None:
     """A-08."""
     pids: list[int] = []
-    make: Callable[..., None] = _process.ServerProcess.__init__
+    start: Callable[..., Awaitable[ServerProcess]] = _start.start_process
 
-    def interrupted(self: _process.ServerProcess, process: trio.Process, server: str) -> None:
-        make(self, process, server)
-        pids.append(self.pid)
+    async def interrupted(*args: object) -> ServerProcess:
+        process = await start(*args)
+        pids.append(process.pid)
         signal.raise_signal(signal.SIGINT)
+        return process
 
     async def main() -> None:
         async with open_link(scripted(), on_lost=never_lost):
             await trio.sleep_forever()
 
-    monkeypatch.setattr(_process.ServerProcess, "__init__", interrupted)
+    monkeypatch.setattr(_link, "start_process", interrupted)
     with pytest.raises(KeyboardInterrupt):
         trio.run(main)
     assert [state_of(pid) for pid in pids] == ["gone"]
@@ -245,10 +294,7 @@ def test_ctrl_c_right_after_the_start_of_the_process_does_not_leak_it(
 async def test_a_group_is_never_signaled_after_its_leader_was_reaped(monkeypatch: pytest.MonkeyPatch) -> None:
     """The system may have given its number to a stranger by then."""
     signaled: list[int] = []
-    popen = await trio.lowlevel.open_process(
-        ["true"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-    )
-    process = _process.ServerProcess(popen, "a")
+    process = await _start.start_process("a", Stdio("true"), {})
     monkeypatch.setattr(os, "killpg", lambda group, number: signaled.append(group))
     assert await process.wait() == 0
     assert process.poll() == 0

@@ -45,8 +45,6 @@ if sys.platform == "linux":
 elif sys.platform == "darwin":
 
     async def _wait_kqueue(pid: int) -> bool:
-        # In Trio only one task may wait for the kqueue events of a process, and `trio.Process.wait` would be another.
-        # So `ServerProcess.wait` waits for the end of this task first.
         queue = trio.lowlevel.current_kqueue()
 
         def event(flags: int) -> select.kevent:

@@ -29,7 +29,8 @@ from ..credentials import Masker, discreet, install_filters, resolve_credentials
 from ..wire import LOGGED, MessageLimits, OpenStreams, ReadingPace, RequestTable, ServerRequests
 from ._command import child_environment
 from ._pipes import PipeReader, read_pipe, unread_bytes
-from ._process import ServerProcess, start_process
+from ._process import ServerProcess
+from ._start import start_process
 from ._stderr import StderrReader
 from ._writer import PipeWriter
 

@@ -1,4 +1,4 @@
-"""Start the process of a stdio server, and stop its process group.
+"""Watch the process of a stdio server, and stop its process group.
 
 Theory of operation. The process leads a process group of its own, and signals go to the group, because a wrapper such
 as ``npx`` or ``uv run`` is only the leader of the real server. A group can be signaled safely until its leader is
@@ -15,21 +15,19 @@ import logging
 import os
 import select
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from subprocess import PIPE
-from typing import TYPE_CHECKING, Final, cast
+from subprocess import Popen
+from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ._command import explain_spawn_error, find_program
 from ._exit import has_successor, is_stopped, wait_exiting
 
 if TYPE_CHECKING:
-    from ....config import Stdio
     from ...basics import Background
 
-__all__ = ["ServerProcess", "start_process"]
+__all__ = ["ServerProcess"]
 
 logger = logging.getLogger("mcp_actors.servers")
 
@@ -44,23 +42,38 @@ REAP_FLOOR: Final = 0.5
 """Minimum seconds for a killed process to vanish, however short ``stop_timeout`` is. Otherwise a process on a busy
 machine would be reported as one that cannot be killed."""
 
+LOOK_EVERY: Final = 0.01
+"""Seconds between two checks whether a process has exited, on systems that do not report it. Only the end of a
+connection waits for it."""
+
 
 class ServerProcess:
-    """A running server: three pipes and a process group."""
+    """A running server: three pipes and a process group.
 
-    def __init__(self, process: trio.Process, server: str) -> None:
+    Args:
+        process: its leader, in a session of its own.
+        pipes: our ends of its stdin, stdout and stderr.
+        server: the name of the server.
+    """
+
+    def __init__(self, process: Popen[bytes], pipes: tuple[int, int, int], server: str) -> None:
         self._process = process
         self._server = server
         self._group_ended = False
         self._exited: trio.Event | None = None
         self.pid = process.pid
-        self.stdin = cast("trio.lowlevel.FdStream", process.stdin)
-        self.stdout = cast("trio.lowlevel.FdStream", process.stdout)
-        self.stderr = cast("trio.lowlevel.FdStream", process.stderr)
+        self.stdin, self.stdout, self.stderr = map(trio.lowlevel.FdStream, pipes)
 
     def poll(self) -> int | None:
         """Return the exit code, or None if the leader is alive. Reaps it, so the connection must have ended."""
-        return self._reaped(self._process.poll())
+        code = self._process.poll()
+        # This must follow the reaping without a checkpoint. Once the leader is reaped and its group is empty, the
+        # system may give the number of the group to a stranger, so the rest of the group is killed now and the group
+        # is never signaled again.
+        if code is not None and not self._group_ended:
+            self._signal(signal.SIGKILL)
+            self._group_ended = True
+        return code
 
     def watch(self, background: Background, on_exit: Callable[[], None]) -> None:
         """Call `on_exit` when the leader has exited, if the system reports that. Does not reap it."""
@@ -90,19 +103,12 @@ class ServerProcess:
         """Return True if another process may have written so many bytes, now that the leader has exited. Blocks."""
         return has_successor(self.pid, written)
 
-    async def wait(self) -> int | None:
+    async def wait(self) -> int:
         """Wait for the leader to exit and return its code. Reaps it, so the connection must have ended."""
         if self._exited is not None:
-            await self._exited.wait()  # on macOS only one task may wait for the process itself
-        return self._reaped(await self._process.wait())
-
-    def _reaped(self, code: int | None) -> int | None:
-        # This must follow the reaping without a checkpoint. Once the leader is reaped and its group is empty, the
-        # system may give the number of the group to a stranger, so the rest of the group is killed now and the group
-        # is never signaled again.
-        if code is not None and not self._group_ended:
-            self._signal(signal.SIGKILL)
-            self._group_ended = True
+            await self._exited.wait()
+        while (code := self.poll()) is None:  # noqa: ASYNC110 - the system does not report the exit
+            await trio.sleep(LOOK_EVERY)
         return code
 
     def _signal(self, number: signal.Signals) -> None:
@@ -144,33 +150,3 @@ class ServerProcess:
         """Close our ends of the pipes."""
         for pipe in (self.stdin, self.stdout, self.stderr):
             pipe.close()
-
-
-async def start_process(server: str, transport: Stdio, environment: Mapping[str, str]) -> ServerProcess:
-    """Start the server's process, without a shell.
-
-    **Cancellation:** leaves nothing behind. Once the process exists it is returned even if this task was cancelled
-    meanwhile; `Cancelled` is raised at the caller's next checkpoint, so the caller must prepare its clean-up before.
-
-    Raises:
-        ConnectFailed: it cannot be started.
-    """
-    # In a thread that may be abandoned: a directory in PATH may be on a file server that does not respond.
-    program = await trio.to_thread.run_sync(
-        lambda: find_program(server, transport.command, cwd=transport.cwd, path=environment.get("PATH")),
-        abandon_on_cancel=True,
-    )
-    try:
-        process = await trio.lowlevel.open_process(
-            [transport.command, *transport.args],
-            executable=program,
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            start_new_session=True,
-            env=environment,
-            cwd=transport.cwd,
-        )
-    except (OSError, ValueError) as error:
-        raise explain_spawn_error(server, transport.command, error) from error
-    return ServerProcess(process, server)
