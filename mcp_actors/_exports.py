@@ -1,4 +1,4 @@
-"""Give public classes and functions the name of their public module.
+"""Set ``__module__`` of public classes and functions to their public module.
 
 Tracebacks and `repr` then show ``mcp_actors.ConnectFailed``, not the private file of its code.
 """
@@ -15,17 +15,17 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def publish(module: str, namespace: Mapping[str, object]) -> None:
-    """Give a public home to every class and function in `namespace` that a private module of this package defines.
+    """Set ``__module__`` of every class and function in `namespace` that a private module of this package defines.
 
-    The home is the façade for the names that the façade offers, and `module` for all others. The last line of a
-    folder's ``__init__`` is ``publish(__name__, globals())``; a single file below the folders ends with a call for the
-    folder that exports its names.
+    It becomes ``mcp_actors`` for the names that ``mcp_actors/__init__.py`` offers, and `module` for all others. The
+    last line of a folder's ``__init__`` is ``publish(__name__, globals())``. A file directly in ``mcp_actors``, such as
+    ``_errors.py``, ends with a call for the folder that exports its names.
 
-    A thing that has a public home keeps it, so a name may be re-exported by several modules. Names that begin with an
-    underscore, constants, type aliases and things of other packages are left alone.
+    A class or function whose ``__module__`` is already public keeps it, so several modules may re-export it. Names that
+    begin with an underscore, constants, type aliases and things of other packages are left alone.
 
-    `typing.get_type_hints` on a published *class* looks names up in its public home, so its caller must pass the
-    names in. Functions are not affected.
+    `typing.get_type_hints` looks up the annotations of a *class* in the module that ``__module__`` names. For a
+    published class, pass it the names that are missing there. Functions are not affected.
 
     Args:
         module: the dotted name under which users import the things.

@@ -11,7 +11,7 @@ from langchain_core.tools import StructuredTool, ToolException
 from mcp import MCPError
 
 from .._errors import McpActorsError
-from ._offer import Offer, said
+from ._offer import Offer, failure_text
 
 if TYPE_CHECKING:
     from mcp.types import BlobResourceContents, CallToolResult, ContentBlock, TextResourceContents
@@ -89,7 +89,7 @@ class _GroupTool(StructuredTool):
                 raise
             raise ToolException(str(exc)) from exc
         if result.is_error:
-            raise ToolException(said(result))
+            raise ToolException(failure_text(result))
         return _content(result), result.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 

@@ -1,4 +1,4 @@
-"""Offer a group to libraries that take an MCP client."""
+"""Use a group of servers where an MCP client session is expected."""
 
 from __future__ import annotations
 
@@ -30,21 +30,23 @@ __all__ = ["McpClient"]
 
 
 class McpClient:
-    """A group of servers in the shape of ``mcp.ClientSession``, for libraries that take one to list and call tools.
+    """A group of servers with the methods of ``mcp.ClientSession`` that list and call tools.
 
-    Examples are the MCP helpers of ``anthropic``, ``dspy``, ``llama-index-tools-mcp`` and ``agent-framework`` (there as
-    ``session=``). Tools have their public names. Failures are presented by those libraries: a result with ``is_error``
-    is returned to them, and errors of the call leave `call_tool` unchanged.
+    Pass it to a library that takes a session: the MCP helpers of ``anthropic``, ``dspy``, ``llama-index-tools-mcp``, or
+    ``agent-framework`` (there as ``session=``). Tools have their public names. `call_tool` returns a result with
+    ``is_error`` as it is, and raises the errors of the call: the library decides how to present both. Prompts and
+    resources need an adapter of exactly one server.
 
     Any number of agents may use one at the same time. It owns no connection, and cannot be closed.
 
     Args:
         group: the group that `mcp_actors.bridge.open_servers` yields.
         servers: the names of the servers whose tools to offer. Default None: all.
-        context: the agent and run, for the predicates of `ToolFilter`. Default None: no particular one.
+        context: the agent and run, for the predicates of `ToolFilter`. Default None: unknown; then `list_tools` fails
+            if a filter has a predicate.
 
     Raises:
-        TypeError: `group` is not a group of the bridge.
+        TypeError: `group` is not an `AsyncioServerGroup`.
         KeyError: the group has no such server.
     """
 
@@ -101,7 +103,7 @@ class McpClient:
         return await self._offer.call(name, arguments, progress=progress_callback, meta=meta)
 
     async def list_prompts(self, cursor: str | None = None, *, params: object = None) -> ListPromptsResult:
-        """Return all prompts of the only server. Raise a `ValueError` if there are several; so do the methods below."""
+        """Return all prompts of the server. This and the methods below raise `ValueError` unless there is just one."""
         return ListPromptsResult(prompts=list(await self._offer.one_server("prompts").list_prompts()))
 
     async def get_prompt(self, name: str, arguments: dict[str, str] | None = None) -> GetPromptResult:

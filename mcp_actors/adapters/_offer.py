@@ -1,4 +1,7 @@
-"""List and call the tools that an adapter offers."""
+"""Choose servers of a group, and list and call their tools.
+
+All adapters are made with this.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
     from ..catalog import CatalogTool
 
-__all__ = ["Offer", "as_listed", "context_of", "said"]
+__all__ = ["Offer", "as_listed", "context_of", "failure_text"]
 
 
 @frozen(repr=False)
@@ -27,7 +30,7 @@ class Offer:
     """The tools of a group, or of some of its servers, under their public names. It does not own the group.
 
     Attributes:
-        group: the group.
+        group: the servers, as `mcp_actors.bridge.open_servers` yields them.
         names: the names of the servers, without repetitions; None for all.
     """
 
@@ -36,10 +39,10 @@ class Offer:
 
     @classmethod
     def of(cls, group: AsyncioServerGroup, servers: Iterable[str] | None) -> Offer:
-        """Check the arguments of an adapter, and keep them.
+        """Check the arguments of an adapter, and return its offer.
 
         Raises:
-            TypeError: `group` is not a group of the bridge, or `servers` is not a collection of names.
+            TypeError: `group` is not an `AsyncioServerGroup`, or `servers` is not a collection of names.
             KeyError: the group has no such server.
         """
         if not isinstance(group, AsyncioServerGroup):
@@ -62,7 +65,7 @@ class Offer:
         return "mcp_actors" if self.names is None else "-".join(self.names) or "none"
 
     async def tools(self, context: ToolContext | None) -> tuple[CatalogTool, ...]:
-        """Return the tools to offer to a model now.
+        """Return the tools to offer to a model now, without those that only a user interface may call.
 
         This sends no request to a server, so an agent may call it on every turn.
 
@@ -151,7 +154,7 @@ def as_listed(tool: CatalogTool) -> Tool:
     )
 
 
-def said(result: CallToolResult) -> str:
+def failure_text(result: CallToolResult) -> str:
     """Return the text of a failed result, for a model."""
     words = "\n".join(part.text for part in result.content if part.type == "text")
     if words or result.structured_content is None:

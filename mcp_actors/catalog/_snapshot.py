@@ -1,4 +1,7 @@
-"""All tools of a group at one moment."""
+"""All tools of a group of servers at one moment.
+
+The next snapshot reuses the parts of the servers whose tools have not changed.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,10 @@ class Listing:
 
     Attributes:
         server: the configured name of the server.
-        tools: its tools in listed order. If several have the same name, the first one counts.
-        available: whether the server is serving; False marks its tools.
-        deferred: whether the listing is remembered from an earlier run; True marks its tools.
+        tools: its tools in listed order. If several have the same name, the first one is kept.
+        available: whether the server is serving; copied to `CatalogTool.available`.
+        deferred: True if an earlier run of the program stored the listing, and the server has not connected since;
+            copied to `CatalogTool.deferred`.
     """
 
     server: str
@@ -42,7 +46,7 @@ class Listing:
 
 @attrs.frozen(eq=False)
 class _Section:
-    """The part of one server in a snapshot.
+    """The tools of one server in a snapshot.
 
     Attributes:
         listing: the listing that it was made from, or None if that is unknown.

@@ -1,4 +1,4 @@
-"""Parse the command line, run the command, and report its errors."""
+"""Parse the command line, run the command, report errors, return the exit code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from .commands import EXAMPLES, call, check
 __all__ = ["run"]
 
 FAILED: Final = 1
+"""The exit code of a command that failed."""
+
 MISUSED: Final = 2
+"""The exit code of a command line that is wrong."""
 
 
 def make_app() -> App:

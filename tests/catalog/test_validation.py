@@ -403,6 +403,15 @@ def test_a_pattern_that_cannot_be_used_does_not_spoil_the_rest(heavy: str, caplo
     assert len(line) < 400
 
 
+def test_a_pattern_of_members_that_cannot_be_used_is_reported_and_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    found = checks({"patternProperties": {UNKNOWN: INTEGER}})
+    found.check_arguments("find", {"a": "whose member is not checked"})
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line.startswith("server 'docs': tool 'find': its input schema has patterns that are not checked (")
+
+
 def test_patterns_are_those_of_unicode() -> None:
     found = checks(having(a={"pattern": r"^\p{Lu}\d"}))
     found.check_arguments("find", {"a": "Ä1…"})

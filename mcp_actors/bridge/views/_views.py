@@ -1,6 +1,8 @@
-"""The refs and groups of `mcp_actors`, for asyncio programs.
+"""Refs of actors and servers, and groups of servers, for asyncio programs.
 
-Each method mirrors the one of the same name on Trio's side, by the rules of ``_rules``.
+Each object here is a *view* of an object on Trio's side, and calls its method of the same name through the bridge.
+What waits or changes something is async here, even where it is synchronous on Trio; what only reads is synchronous.
+``_rules`` has a function for each of these cases.
 """
 
 from __future__ import annotations

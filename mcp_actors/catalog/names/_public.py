@@ -1,11 +1,12 @@
 """Public names of tools, valid for every model provider.
 
-A public name has 1 to 64 of the characters ``A-Z a-z 0-9 _ -``. Servers' own names have no such limits, so some must
-be changed, and two changed names may be equal. A name that could mean more than one tool therefore ends in a short hash
-of the server's and the tool's real names:
+A public name has 1 to 64 characters out of ``A-Z a-z 0-9 _ -``. The names that servers give to their tools, and the
+configured names of servers, have no such limits. So some must be changed, and then two may be equal. A name that could
+mean more than one tool therefore ends in a short hash of the server's configured name and the tool's own name:
 
 - a name in which a character was replaced, or which was shortened;
-- a name of a server whose name contains ``__`` or ends in ``_``, which hides where the tool's name begins;
+- a name of a tool whose server's name contains ``__`` or ends in ``_``, so that it is not clear where the
+  tool's own name begins;
 - a name that looks as if it ended in such a hash;
 - all names that are still equal to each other (possible with a template that hides where the tool's name begins).
 

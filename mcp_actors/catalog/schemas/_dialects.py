@@ -1,8 +1,9 @@
 """Validate with any dialect of JSON schema within a time limit.
 
-A schema is a foreign program, and a kilobyte of it can run for years: a pattern that backtracks, alternatives within
-alternatives, a comparison of every item with every other. So the keywords that match and compare are implemented here,
-and every keyword checks the clock first.
+A schema comes from a server and is not trusted. A small one can take very long to check: by a pattern that backtracks,
+by nested ``anyOf``, by ``uniqueItems`` on a long array. So ``pattern``, ``patternProperties``, ``additionalProperties``
+and ``uniqueItems`` are implemented here, and every keyword first checks whether time is left. The limit also holds for
+the check of the schema itself.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from ._patterns import Patterns
 __all__ = ["BoundedDialect", "TakesTooLong"]
 
 SECONDS: Final = 0.1
-"""Processor time for one check. A thousand arguments take a fraction of that."""
+"""Processor time for one check, of a value or of the schema itself. A value with a thousand members takes a fraction of
+it; a schema with several hundred properties can exceed it."""
 
 Keyword = Callable[[Any, Any, Any, Any], Iterator[Any] | None]
 """A function of `jsonschema` for a keyword, of the validator, the keyword's value, the instance and the schema."""
@@ -31,13 +33,14 @@ class TakesTooLong(Exception):
 
 
 class BoundedDialect:
-    """One dialect, for one schema.
+    """Makes validators with a time limit, for one schema in one dialect (a version of JSON schema, such as 2020-12).
 
     Args:
         dialect: a validator class of `jsonschema`.
 
     Attributes:
-        unmatched: the patterns that could not be checked; the caller reports and clears them.
+        unmatched: the patterns that could not be applied: unsupported or too large, or met by a text that is too long.
+            What depends on them is not checked. The caller reports and clears them.
     """
 
     def __init__(self, dialect: Any) -> None:
@@ -97,14 +100,14 @@ class BoundedDialect:
     # --- keywords ---------------------------------------------------------------------------------------------------
 
     def _pattern(self, validator: Any, rule: Any, value: Any, schema: Any) -> Iterator[Any]:
-        if isinstance(value, str) and not self._matches(rule, value):
+        if isinstance(value, str) and self._match(rule, value) is False:
             yield _error("does not match")
 
     def _pattern_properties(self, validator: Any, rule: Any, value: Any, schema: Any) -> Iterator[Any]:
         if isinstance(value, Mapping):
             for pattern, inner in rule.items():
                 for name, member in value.items():
-                    if self._patterns.match(pattern, name):
+                    if self._match(pattern, name):
                         yield from validator.descend(member, inner, path=name, schema_path=pattern)
 
     def _additional_properties(self, validator: Any, rule: Any, value: Any, schema: Any) -> Iterator[Any]:
@@ -112,18 +115,18 @@ class BoundedDialect:
             return
         known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
         for name in value:
-            if name not in known and not any(self._matches(pattern, name) for pattern in patterns):
+            if name not in known and all(self._match(pattern, name) is False for pattern in patterns):
                 if rule is False:
                     yield _error("is not known")
                     return
                 yield from validator.descend(value[name], rule, path=name)
 
-    def _matches(self, pattern: str, text: str) -> bool:
-        """Return whether a pattern matches a text, or may match it."""
+    def _match(self, pattern: str, text: str) -> bool | None:
+        """Return whether a pattern matches a text; None, and note the pattern, if it cannot be applied."""
         found = self._patterns.match(pattern, text)
         if found is None:
             self.unmatched.add(pattern)
-        return found is not False
+        return found
 
 
 def _unique_items(validator: Any, rule: Any, value: Any, schema: Any) -> Iterator[Any]:

@@ -1,8 +1,11 @@
 """The canonical text of a JSON value, and its hash.
 
-Members are sorted. Strings are not normalized, because a model may read two spellings of a letter differently. Numbers
-are compared by value, so ``1``, ``1.0`` and ``1e0`` are the same (as in RFC 8785, but integers of any size stay exact).
-A boolean is never equal to a number.
+Values that mean the same have the same text. Pins and the identity of a server are hashes of it, and ``uniqueItems``
+compares it.
+
+The members of objects are sorted by name. Strings are not normalized (as by NFC), because a model may read two
+encodings of the same letter differently. Numbers of the same value have the same text: ``1``, ``1.0`` and ``1e0`` (as
+in RFC 8785, but integers of any size stay exact). A boolean is never equal to a number.
 """
 
 from __future__ import annotations
@@ -32,8 +35,8 @@ def digest(value: Any) -> str:
 def canonical_text(value: Any) -> str:
     """Return the canonical text of a JSON value, which is JSON itself except for very large integers.
 
-    A value that is not JSON is written as its `repr`. Any nesting depth is possible, but not a value that contains
-    itself.
+    Parts that are not JSON are written as their `repr`. The nesting depth is not limited, but a value must not contain
+    itself: its text would never end.
     """
     # The encoder of the standard library is fast, but it recurses and does not normalize numbers. Use it where neither
     # matters.

@@ -1,4 +1,6 @@
-"""The child table of a supervisor, as plain data without tasks.
+"""The child table of a supervisor: only data, no task runs here.
+
+A *group* here is a failed child and the children that are restarted with it.
 
 The state of a child has two independent parts::
 
@@ -8,17 +10,18 @@ The state of a child has two independent parts::
                      ▲                    │ it has ended by itself
                      └────────────────────┘
 
-    Child.group    the group that it is started again with, or None
+    Child.group    the group that will start it, or None
                             hold
-                   None ──────────────► due   again with another group, if another child fails
-                     ▲                    │ begin, or leave (it is stopped, or given up)
+                   None ──────────────► due
+                     ▲                    │ begin (it starts), or leave (it was stopped, or is given up)
                      └────────────────────┘
 
-Any two of them may come together. A member of a group is *live and due* until it is its turn to stop, *stopping and
-due* until it has, then only *due*, and *live* again when the group is started. Neither live nor due, it is *idle*.
+Every combination of the two is possible. A member of a group is first *live and due*. Asked to stop, it is *stopping
+and due*; stopped, it is only *due*; and when the group starts, it is *live*. Without an incarnation and without a
+group, a child is *idle*.
 
-A child is in one group at most, and the start of a group starts the members that still refer to it. So a group whose
-members have gone elsewhere does nothing, however late its alarm goes off.
+A child is in one group at most. If another child fails meanwhile, ``hold`` moves it to the new group. The start of a
+group starts the members that still refer to it, so a group that has lost all its members does nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
     from ._restart import ChildSpec
 
 Fate = Literal["closed", "open", "restarted", "removed"]
-"""What becomes of a child after its stop: its mailbox is closed; its mailbox stays open for a ``restart_child``; it is
+"""What a child is after its stop: its mailbox is closed; its mailbox stays open for a ``restart_child``; it is
 restarted with its group or its supervisor; or its row is removed."""
 
 
@@ -69,8 +72,8 @@ class Group:
 
     Attributes:
         cause: the child that failed.
-        members: in child-table order; those count whose `Child.group` this is.
-        delay: around the back-off of the cause.
+        members: in child-table order. A child is a member only while this is its `Child.group`.
+        delay: the cancel scope around the back-off of the cause.
     """
 
     cause: Child
