@@ -8,7 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
+from attrs import evolve
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ServerGroup, open_servers
@@ -73,6 +75,23 @@ async def test_nothing_spins_after_a_close_that_was_cancelled_half_way() -> None
         assert impatience.cancelled_caught
         await group["a"].wait_state("stopped")
         assert await idle_share(group, "used") < IDLE_SHARE
+
+
+def names_of_tasks(task: trio.lowlevel.Task) -> set[str]:
+    """Return the names of a task and of all tasks below it."""
+    below = [child for nursery in task.child_nurseries for child in nursery.child_tasks]
+    return {task.name}.union(*map(names_of_tasks, below))
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])  # the first is watched twice, as it is sent two requests
+async def test_a_connected_process_is_no_longer_watched_like_one_that_starts(era: str) -> None:
+    """A-02."""
+    async with open_servers(evolve(server("a", "--era", era), protocol="auto")) as group:
+        await group.wait_ready()
+        await wait_all_tasks_blocked()
+        names = names_of_tasks(trio.lowlevel.current_task())
+        assert "a:stdin" in names
+        assert not {"a:startup", "a:exited", "a:overdue"} & names
 
 
 def alive(*kinds: type[Any]) -> int:

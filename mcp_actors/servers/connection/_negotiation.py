@@ -174,7 +174,7 @@ class Negotiation:
                 self._asked_both = True
                 session.adopt(_AS_LEGACY)  # only changes later messages: server/discover is on the wire already
                 tasks.start_soon(answers.take_initialize, _initialize, client, name=f"{name}:initialize")
-                tasks.start_soon(patience.watch_reading, link, name=f"{name}:startup")
+                patience.watch_reading(link)
             await answers.wait_change()
         if isinstance(outcome, Exception):
             raise outcome

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from ...config import ServerConfig
+    from ..basics import Background
     from ..record import ServerLife
     from ..transports import Link
     from ._failures import Limit
@@ -59,7 +60,8 @@ class Patience:
         self._limit: Limit = "connect_timeout"
         self._link: Link | None = None
         self._started = math.inf
-        self._answered = self._connected = False
+        self._answered = False
+        self._watchers: Background
         self._has_read: bool | None = None
         self.read = trio.Event()
         self.scope = trio.CancelScope(deadline=trio.current_time() + self._connect)
@@ -74,17 +76,20 @@ class Patience:
         self.scope.deadline, self._limit = self._started + self._startup, "startup_timeout"
         name = self._config.name
         self._life.note_connecting(link)
-        async with open_background() as background:
-            background.start_soon(self._note_overdue, link, name=f"{name}:overdue")
-            background.start_soon(self.watch_reading, link, name=f"{name}:startup")
-            background.start_soon(self._watch_exit, link, name=f"{name}:exited")
+        async with open_background() as self._watchers:
+            self._watchers.start_soon(self._note_overdue, link, name=f"{name}:overdue")
+            self._watchers.start_soon(self._watch_exit, link, name=f"{name}:exited")
+            self.watch_reading(link)
             yield
 
-    async def watch_reading(self, link: Link) -> None:
-        """Wait until a process has read all its input; from then on it has at least ``connect_timeout``.
+    def watch_reading(self, link: Link) -> None:
+        """Give a process at least ``connect_timeout`` from the moment it has read all its input.
 
         If the system does not report that, ``startup_timeout`` bounds the whole attempt.
         """
+        self._watchers.start_soon(self._watch_reading, link, name=f"{self._config.name}:startup")
+
+    async def _watch_reading(self, link: Link) -> None:
         self._has_read = False
         # A message that is sent in this step is in the pipe only after this. An empty pipe now would prove nothing.
         await trio.sleep(LOOK_EVERY)
@@ -106,7 +111,7 @@ class Patience:
         """
         while not (link.exited and link.input_closed):
             await trio.sleep(LOOK_EVERY)
-            if self._connected or link.lost:
+            if link.lost:
                 return
         link.lose()
         await link.wait_obituary()
@@ -126,8 +131,10 @@ class Patience:
             self.scope.deadline, self._limit = trio.current_time() + self._connect, "connect_timeout"
 
     def connected(self) -> None:
-        """Lift the deadline: the server is connected."""
-        self.scope.deadline, self._connected = math.inf, True
+        """Lift the deadline, and stop watching the process: the server is connected."""
+        self.scope.deadline = math.inf
+        if self._link is not None:
+            self._watchers.cancel("the server is connected")
 
     def over(self) -> TimedOut:
         """Return the error of an attempt that timed out."""
