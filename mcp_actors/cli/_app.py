@@ -1,4 +1,4 @@
-"""Parse the command line, run the command, report errors, return the exit code."""
+"""Parse the command line, run the command, report its errors."""
 
 from __future__ import annotations
 
