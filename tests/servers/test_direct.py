@@ -32,6 +32,7 @@ from mcp_actors import (
     Stdio,
     open_servers,
 )
+from mcp_actors.servers import NotSupported
 from mcp_actors.servers.connection._direct import DirectRequests
 from mcp_actors.servers.transports.stdio._pipes import READ_BYTES, PipeReader
 from mcp_actors.servers.transports.wire import FIRST_ID, LAST_ID, ReadingPace, RequestTable
@@ -275,6 +276,17 @@ async def test_a_server_that_asks_back_gets_its_answer_and_the_call_is_sent_once
     sent = messages(log, "tools/call")
     assert [message["id"] >= FIRST_ID for message in sent] == ([True, False] if era == "modern" else [True])
     assert [message["params"].get("requestState") for message in sent[1:]] == ["halfway"] * (era == "modern")
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("meta", [None, BY_SESSION])
+async def test_a_tool_that_requires_a_task_is_not_supported_after_its_input_either(
+    era: str, meta: dict[str, Any] | None, log: Path
+) -> None:
+    async with open_servers(config(era, log), callbacks=Callbacks(roots=roots)) as servers:
+        with pytest.raises(NotSupported, match="requires task execution") as caught:
+            await servers["a"].call_tool("task", meta=meta)
+    assert isinstance(caught.value.__cause__, MCPError)
 
 
 @pytest.mark.parametrize("attempt", range(8))  # Trio runs the tasks of a tick in any order

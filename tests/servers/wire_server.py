@@ -10,12 +10,14 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 Json = dict[str, Any]
 
 MODERN = "2026-07-28"
 TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("say", "mute", "ask", "echo")]
+TASK = {"name": "task", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}}
 
 
 def command(era: str, log: str) -> tuple[str, tuple[str, ...]]:
@@ -23,15 +25,10 @@ def command(era: str, log: str) -> tuple[str, tuple[str, ...]]:
     return sys.executable, ("-S", "-E", __file__, era, log)
 
 
-def write(line: str) -> None:
-    """Write one line."""
-    sys.stdout.buffer.write(line.encode() + b"\n")
+def put(data: bytes) -> None:
+    """Write to stdout."""
+    sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
-
-
-def send(message: Json) -> None:
-    """Write one message."""
-    write(json.dumps({"jsonrpc": "2.0", **message}))
 
 
 def text(of: str) -> Json:
@@ -39,16 +36,62 @@ def text(of: str) -> Json:
     return {"content": [{"type": "text", "text": of}]}
 
 
-class Server:
-    """One run of the server."""
+def filled(request: object, line: str) -> str:
+    """Return a line with the id of a request in it."""
+    return line.replace("$id", json.dumps(request)).replace("$text", json.dumps(str(request)))
 
-    def __init__(self, era: str) -> None:
+
+class Server:
+    """One run of the server.
+
+    Args:
+        era: of the protocol.
+        put: writes to the client.
+
+    Attributes:
+        muted: the ids of the calls of `mute`, in order.
+    """
+
+    def __init__(self, era: str, put: Callable[[bytes], object]) -> None:
         self.modern = era == "modern"
+        self.put = put
         self.asked: dict[object, object] = {}
+        self.muted: list[object] = []
+
+    def write(self, line: str) -> None:
+        """Write one line."""
+        self.put(line.encode() + b"\n")
+
+    def send(self, message: Json) -> None:
+        """Write one message."""
+        self.write(json.dumps({"jsonrpc": "2.0", **message}))
+
+    def ask(self, request: object, params: Json) -> None:
+        """Ask for the roots, and answer with them."""
+        if not self.modern:
+            self.asked[f"roots-{request}"] = request
+            self.send({"id": f"roots-{request}", "method": "roots/list"})
+        elif "inputResponses" not in params:
+            self.require_roots(request)
+        else:
+            self.reply(request, text(json.dumps([params["requestState"], params["inputResponses"]])))
+
+    def refuse(self, request: object, params: Json) -> None:
+        """Ask for the roots if an answer can do so, and then refuse to run without a task."""
+        if self.modern and "inputResponses" not in params:
+            self.require_roots(request)
+        else:
+            self.send({"id": request, "error": {"code": -32601, "message": "a task is required"}})
+
+    def require_roots(self, request: object) -> None:
+        """Answer that the roots are needed first."""
+        roots = {"roots": {"method": "roots/list"}}
+        required = {"resultType": "input_required", "inputRequests": roots, "requestState": "halfway"}
+        self.send({"id": request, "result": required})
 
     def reply(self, request: object, result: Json) -> None:
         """Answer a request."""
-        send({"id": request, "result": result | ({"resultType": "complete"} if self.modern else {})})
+        self.send({"id": request, "result": result | ({"resultType": "complete"} if self.modern else {})})
 
     def take(self, message: Json) -> None:
         """Act on one message."""
@@ -62,7 +105,7 @@ class Server:
                 version = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
                 self.reply(request, version)
             case "tools/list":
-                self.reply(request, {"tools": TOOLS, "ttlMs": 0, "cacheScope": "private"})
+                self.reply(request, {"tools": [*TOOLS, TASK], "ttlMs": 0, "cacheScope": "private"})
             case "tools/call":
                 self.call(request, params)
             case "ping":
@@ -70,15 +113,14 @@ class Server:
             case None if request in self.asked:
                 self.reply(self.asked.pop(request), text(json.dumps(message.get("result"))))
             case _ if request is not None:
-                send({"id": request, "error": {"code": -32601, "message": "not found"}})
+                self.send({"id": request, "error": {"code": -32601, "message": "not found"}})
 
     def call(self, request: object, params: Json) -> None:
         """Call a tool."""
         arguments = params.get("arguments") or {}
         match params["name"]:
             case "say":
-                for line in arguments["lines"]:
-                    write(line.replace("$id", json.dumps(request)).replace("$text", json.dumps(str(request))))
+                self.put("".join(filled(request, line) + "\n" for line in arguments["lines"]).encode())
             case "deaf":
                 os.close(sys.stdin.fileno())
                 self.reply(request, text("deaf"))
@@ -86,25 +128,21 @@ class Server:
             case "slowly":
                 whole = json.dumps({"jsonrpc": "2.0", "id": request, "result": text("slow")}) + "\n"
                 for byte in whole.encode():
-                    sys.stdout.buffer.write(bytes([byte]))
-                    sys.stdout.buffer.flush()
+                    self.put(bytes([byte]))
                     time.sleep(0.0005)
-            case "ask" if self.modern and "inputResponses" not in params:
-                roots = {"roots": {"method": "roots/list"}}
-                required = {"resultType": "input_required", "inputRequests": roots, "requestState": "halfway"}
-                send({"id": request, "result": required})
-            case "ask" if self.modern:
-                self.reply(request, text(json.dumps([params["requestState"], params["inputResponses"]])))
             case "ask":
-                self.asked[f"roots-{request}"] = request
-                send({"id": f"roots-{request}", "method": "roots/list"})
+                self.ask(request, params)
             case "echo":
                 self.reply(request, text(json.dumps([request, params])))
+            case "mute":
+                self.muted.append(request)
+            case "task":
+                self.refuse(request, params)
 
 
 def main() -> None:
     """Serve until stdin ends."""
-    server = Server(sys.argv[1])
+    server = Server(sys.argv[1], put)
     with open(sys.argv[2], "ab", buffering=0) as log:
         for line in sys.stdin.buffer:
             os.write(log.fileno(), line)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -118,13 +119,25 @@ class CallTool(PlainRequest[CallToolResult]):
             return caused_by(self._not_as_a_task(record.config.name), error)
         return error
 
+    @contextmanager
+    def _explaining(self, record: ServerRecord) -> Iterator[None]:
+        """Raise what `explain` returns for an error of the server."""
+        try:
+            yield
+        except MCPError as exc:
+            explained = self.explain(exc, record)
+            if explained is exc:
+                raise
+            raise explained from exc
+
     async def resume(
         self, client: Client, record: ServerRecord, answers: InputResponses | None, state: str | None
     ) -> CallToolResult:
         """Call the tool once more, with the input that it required."""
         name, arguments = self.tool.name, self.tool.arguments
         given = None if arguments is None else dict(arguments)
-        return await client.call_tool(name, given, input_responses=answers, request_state=state)
+        with self._explaining(record):
+            return await client.call_tool(name, given, input_responses=answers, request_state=state)
 
     async def send(self, client: Client, record: ServerRecord) -> CallToolResult:
         """Check the arguments, send ``tools/call`` and check the result.
@@ -143,16 +156,11 @@ class CallTool(PlainRequest[CallToolResult]):
             arguments = record.catalog.checks.check_arguments(self.tool.name, arguments)
         meta = meta_for(client, record, self.tool.meta)
         call = partial(client.call_tool, self.tool.name, None if arguments is None else dict(arguments), meta=meta)
-        try:
+        with self._explaining(record):
             if self.progress is None and config.progress_timeout is None:
                 result = await call()
             else:
                 result = await self._call_with_progress(call, config.name)
-        except MCPError as exc:
-            explained = self.explain(exc, record)
-            if explained is exc:
-                raise
-            raise explained from exc
         record.catalog.checks.check_result(self.tool.name, result)
         return result
 
