@@ -37,10 +37,12 @@ class Taker(Actor):
         max_in_flight: int = 100,
         on_cancel: Callable[[Later[Any]], object] | None = None,
         background: Callable[[Taker], Awaitable[None]] | None = None,
+        on_end: Callable[[Taker], None] | None = None,
     ) -> None:
         self.max_in_flight = max_in_flight
         self.on_cancel = on_cancel
         self.background = background
+        self.on_end = on_end
         self.taken: list[Later[Any]] = []
         self.handled: list[Any] = []
 
@@ -60,6 +62,10 @@ class Taker(Actor):
             return later.message.take(self, later)
         self.taken.append(later)
         return True
+
+    def ending(self) -> None:
+        if self.on_end is not None:
+            self.on_end(self)
 
     async def handle(self, message: Any) -> Any:
         self.handled.append(message)

@@ -6,7 +6,7 @@ import contextvars
 import gc
 import weakref
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -567,6 +567,74 @@ async def test_the_end_answers_all_that_were_taken_in_one_step() -> None:
         assert steps == ["cancel 1", "cancel 2", "cancel 3", "released"]
         assert not any(later.reply(0) for later in takers[0].taken)
         assert len(takers) == 2
+
+
+def put_back_all_but_first(taker: Taker) -> None:
+    for later in reversed(taker.taken[1:]):
+        later.fail(NotSent())
+
+
+@pytest.mark.parametrize("end", ["fails", "dies", "is stopped"])
+async def test_what_is_put_back_at_the_end_is_served_by_the_next_incarnation_in_its_order(end: str) -> None:
+    """K4."""
+    takers: list[Taker] = []
+    cancelled: list[Later[Any]] = []
+    broken = trio.Event()
+
+    async def background(_: Taker) -> None:
+        await broken.wait()
+        if len(takers) == 1:
+            raise Boom
+        await trio.sleep_forever()
+
+    def make() -> Taker:
+        takers.append(Taker(on_cancel=cancelled.append, background=background, on_end=put_back_all_but_first))
+        return takers[-1]
+
+    async with open_child(make) as supervisor, trio.open_nursery() as nursery:
+        calls = Calls(supervisor.child("child"), nursery)
+        await calls.send(Ask(1), Ask(2), Ask(3))
+        match end:
+            case "fails":
+                takers[0].fail(Boom())
+            case "dies":
+                broken.set()
+            case "is stopped":
+                await supervisor.stop_child("child", keep_mailbox=True)
+                await supervisor.restart_child("child")
+        await settle()
+        assert calls.kinds == {1: ActorCrashed}
+        assert [number_of(later) for later in cancelled] == [1]
+        assert takers[1].numbers == [2, 3]
+        assert [later.reply(0) for later in takers[1].taken] == [True, True]
+
+
+async def test_what_is_put_back_at_the_last_end_was_not_handed_over() -> None:
+    """K1."""
+    taker = Taker(on_end=put_back_all_but_first)
+    async with taking(taker) as calls:
+        await calls.send(Ask(1), Ask(2))
+        taker.stop()
+    first, second = calls.outcomes[1], calls.outcomes[2]
+    assert (first.handed_over, second.handed_over) == (True, False)
+
+
+@pytest.mark.parametrize(("exc", "answer"), [(Boom(), ActorStopped), (KeyboardInterrupt(), ActorCrashed)])
+async def test_a_raising_ending_keeps_no_answer_back(
+    exc: BaseException, answer: type, caplog: pytest.LogCaptureFixture
+) -> None:
+    """K5: an exit leaves the block; anything else is logged."""
+
+    def fail(_: Taker) -> None:
+        raise exc
+
+    taker = Taker(on_end=fail)
+    with leaving(KeyboardInterrupt) if isinstance(exc, KeyboardInterrupt) else nullcontext():
+        async with taking(taker) as calls:
+            await calls.send(Ask(1))
+            taker.stop()
+    assert calls.kinds == {1: answer}
+    assert "actor 'taker': ending() raised" in caplog.text
 
 
 async def test_a_resource_that_dies_answers_all_that_were_taken() -> None:

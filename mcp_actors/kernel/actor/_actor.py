@@ -184,6 +184,13 @@ class Actor:
         """
         return False
 
+    def ending(self) -> None:
+        """Settle messages in flight in the step that decides the end, before the others are answered. For `take`.
+
+        Override it if some of them have had no effect, such as lines that wait to be written. Those return to their old
+        places with ``later.fail(NotSent())``, and the next incarnation serves them. The default does nothing.
+        """
+
     def take_again(self) -> None:
         """Take messages again after a `NotSent` from `take`, or from a `Later`. Else it does nothing."""
         if self._requests is not None:

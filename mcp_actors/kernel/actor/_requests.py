@@ -110,6 +110,7 @@ class Requests(Taken):
         self._interruption = interruption
         self._sweeper.discard(self._sweep)
         self._record.mailbox.detach()
+        self._settle_unsent()
         # A handler that decides the end itself is about to answer by itself, for example with `NotSent` after
         # `self.fail(...)`. If it does not, `_was_cancelled` answers. An answer from here would be the first and only.
         own_slot = trio.lowlevel.current_task().parent_nursery

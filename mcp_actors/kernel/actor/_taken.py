@@ -12,7 +12,8 @@ A handler is a task, which owns its message from beginning to end. Without one, 
   message offered. A message has at most one valid `Later` (`Envelope.later`), so that of an earlier offer does nothing.
 - A *caller that leaves*, or a deadline, only marks the message and wakes the owner (`forget`): it may be the step in
   which Trio delivers a cancellation, and another one from there would recurse through chains of actors.
-- The step that *ends the incarnation* answers for all (`_abandon`). They are not in flight any more.
+- The step that *ends the incarnation* calls `Actor.ending`, which may put messages back, and answers for all others
+  (`_abandon`). They are not in flight any more.
 - The *owner* calls `Later.on_cancel` for all that were marked, in order, before ``running()`` is left, and frees their
   slots, unless the actor does that.
 
@@ -194,6 +195,14 @@ class Taken(Answers):
         envelope.context = envelope.context.copy()
         envelope.context.run(serving.set, None)
         self._return(envelope)
+
+    def _settle_unsent(self) -> None:
+        """Let the actor put messages back, because the incarnation ends."""
+        try:
+            self._actor.ending()
+        except BaseException as exc:
+            logger.warning("actor %r: ending() raised", self.name, exc_info=exc)
+            self._incarnation.end("crashed", exc)
 
     def _abandon(self, envelope: Envelope) -> None:
         """Answer for a message without a task, because the incarnation ends. The owner calls `Later.on_cancel`."""

@@ -282,6 +282,11 @@ class ServerActor(Actor):
         direct = self._direct
         return direct is not None and self._phase is Phase.SERVING and direct.take(later)
 
+    def ending(self) -> None:
+        """Return what was not written to its place: the next connection serves it."""
+        if self._direct is not None:
+            self._direct.pipe.withdraw_all()
+
     async def _send(self, message: Request[Any], ask: Callable[[], Awaitable[Any]] | None = None) -> Any:
         if self._drain.begun:
             await self._drain.wait()
@@ -364,8 +369,6 @@ class ServerActor(Actor):
     def _end(self, cause: Exception) -> None:
         """End the connection at once, together with its requests."""
         self._phase = Phase.GONE
-        if self._link is not None and self._link.direct is not None:
-            self._link.direct.withdraw_all()
         self.fail(cause)
 
     def _lost_by_request(self) -> ConnectionLost:
