@@ -26,7 +26,9 @@ PROGRAMS = [
     "tests/load",
     "tests/servers/test_interrupt.py",
     "tests/servers/test_refresh_programs.py",
+    "tests/servers/test_direct.py",
     "tests/servers/test_request_programs.py",
+    "tests/servers/test_wire_programs.py",
 ]
 """The tests whose size an environment variable raises."""
 
