@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import random
 import signal
 import sys
 from collections.abc import Callable
@@ -39,14 +38,13 @@ from mcp_actors.servers.transports.wire import FIRST_ID, LAST_ID, ReadingPace, R
 from tests.programs import FULL_SIZE, SEED
 
 from . import wire_server
+from .answers import BY_SESSION, Answers
 from .fleet import STARTED, Outcome, calls, kill, pid_of
 from .groups import AT_ONCE
 from .links import text_of
 from .processes import eventually
 
 ERAS: Final = ("legacy", "modern")
-BY_SESSION: Final = {"k": 1}
-"""A ``_meta`` of the caller: such a request takes the way of the SDK's session."""
 
 
 def config(era: str, log: Path, **options: Any) -> ServerConfig:
@@ -173,67 +171,6 @@ async def test_an_answer_that_breaks_the_schema_hurts_its_caller_alone(era: str,
         assert not sibling.over
         assert text_of(await say(servers["a"], ANSWER)) == "answered"
         nursery.cancel_scope.cancel()
-
-
-class Answers:
-    """Draws answers, valid and not, with what later revisions add and what servers get wrong."""
-
-    def __init__(self, seed: int) -> None:
-        self.draw = random.Random(seed)
-
-    def likely(self, share: float) -> bool:
-        """Return True in this share of all cases."""
-        return self.draw.random() < share
-
-    def value(self, depth: int = 0) -> Any:
-        """Return any value of JSON."""
-        kinds: list[Any] = [None, True, 0, -1, 1.5, "", "text", 2**70]
-        if depth < 2:
-            kinds += [[self.value(depth + 1)], {"type": self.value(depth + 1)}, {}]
-        return self.draw.choice(kinds)
-
-    def item(self) -> Any:
-        """Return a content block."""
-        each = dict(self.draw.choice(BLOCKS))
-        if self.likely(0.3):
-            each[self.draw.choice([*each, "annotations", "_meta", "extra"])] = self.value()
-        return each if self.likely(0.95) else self.value()
-
-    def result(self) -> Any:
-        """Return a result of ``tools/call``."""
-        members: dict[str, Any] = {"content": [self.item() for _ in range(self.draw.randrange(3))]}
-        for key in ("structuredContent", "isError", "_meta", "resultType", "ttlMs", "cacheScope", "requestState", "x"):
-            if self.likely(0.15):
-                members[key] = self.draw.choice([self.value(), "complete", {"a": 1}])
-        if self.likely(0.1):
-            del members["content"]
-        return members if self.likely(0.95) else self.value()
-
-    def error(self) -> Any:
-        """Return an error."""
-        code = self.draw.choice([-32603, -32601, -32700, 7, self.value()])
-        members: dict[str, Any] = {"code": code, "message": "no"}
-        if self.likely(0.5):
-            members["data"] = self.value()
-        if self.likely(0.2):
-            members[self.draw.choice(["code", "message"])] = self.value()
-        return members if self.likely(0.9) else self.value()
-
-    def line(self) -> str:
-        """Return a response."""
-        members = {"result": self.result()} if self.likely(0.8) else {"error": self.error()}
-        if self.likely(0.05):
-            members |= {"error": self.error()}
-        return '{"jsonrpc":"2.0","id":$id,' + json.dumps(members)[1:]
-
-
-BLOCKS: Final[tuple[dict[str, Any], ...]] = (
-    {"type": "text", "text": "x"},
-    {"type": "image", "data": "eA==", "mimeType": "image/png"},
-    {"type": "audio", "data": "eA==", "mimeType": "audio/wav"},
-    {"type": "resource_link", "name": "n", "uri": "file:///x"},
-    {"type": "resource", "resource": {"uri": "file:///x", "text": "x"}},
-)
 
 
 async def outcome_of(ref: ServerRef, line: str, meta: dict[str, Any] | None) -> Any:

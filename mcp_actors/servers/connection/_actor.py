@@ -32,6 +32,7 @@ from ..record import NotificationsMissed, ServerInfo, open_incoming
 from ..requests import keep_checking, keep_log_level, list_all_tools, send_through
 from ..transports import Masker, open_link, refuse_unreadable
 from ._direct import DirectRequests
+from ._dispatch import DispatchedRequests
 from ._drain import Drain
 from ._failures import (
     TimedOut,
@@ -193,6 +194,7 @@ class ServerActor(Actor):
         """List the tools and start the tasks of the connection, before any request is served."""
         disable_result_validation(self._client.session)
         watch_input_requests(self._client, self._name)
+        self._dispatched = DispatchedRequests(self._client, self._record)
         self._phase = Phase.LISTING
         await self._listen(link, incoming)
         self._record.listeners.tell(NotificationsMissed())
@@ -320,7 +322,7 @@ class ServerActor(Actor):
 
     async def _ask(self, message: Request[Any]) -> Any:
         try:
-            return await message.send(self._client, self._record)
+            return await self._dispatched.send(message)
         except BaseException as exc:
             if isinstance(exc, Exception) or not is_failure(exc):
                 raise

@@ -4,8 +4,7 @@ Theory of operation
 -------------------
 Most requests need nothing but a line in each direction. Such a request (`PlainRequest`) has no task: the step of its
 caller, or the step that frees an in-flight slot, writes the line; the step that reads the answer settles the message.
-Everything else takes the way of the SDK's session, in a request task: a request with progress, middleware, ``_meta``,
-extensions or spans, and everything over HTTP or in process.
+Everything else has a request task, and goes through the SDK's dispatcher (see ``_dispatch``) or through its session.
 
 ====================  ===================================================  =============================================
 a line is             the caller leaves, or its deadline expires           the connection is lost

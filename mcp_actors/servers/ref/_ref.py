@@ -8,7 +8,7 @@ import trio
 
 from ..._errors import ServerUnavailable
 from ..._states import check_states
-from ...config import Stdio, ToolRequest
+from ...config import ToolRequest
 from ..record import ACTIVE, CONNECTED, STATES, ServerStatus
 from ..requests import CallTool, ListTools, SetLogLevel, TellRootsChanged, check_health, given_level, members_of
 from ._lifecycle import Reconnect, Start, Stop, change
@@ -201,7 +201,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         deferred = record.catalog.deferred and any(remembered.name == name for remembered in record.catalog.tools)
         deadline = record.calls.deadlines.begin(f"tools/call {name!r}")
         members = None
-        if checks is not None and meta is None and isinstance(record.config.transport, Stdio):
+        if checks is not None and meta is None:
             members = members_of({"name": name} if arguments is None else {"name": name, "arguments": arguments})
         request = CallTool(tool, progress, idempotent, checks, members=members, deferred=deferred, deadline=deadline)
         return request, deadline

@@ -1,0 +1,252 @@
+"""Plain requests over HTTP and in process: the same outcomes as by the SDK's session, without its models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final, Literal
+
+import httpx2
+import pytest
+import trio
+from attrs import define, field
+from mcp import ClientSession, MCPError
+from mcp.server import Server
+from mcp.types import (
+    HEADER_MISMATCH,
+    ListRootsResult,
+    ListToolsResult,
+    Root,
+    Tool,
+)
+from pydantic import FileUrl
+
+from mcp_actors import Callbacks, Http, InProcess, McpActorsError, ServerConfig, ServerRef, open_servers
+from tests.programs import FULL_SIZE, SEED
+
+from .answers import BY_SESSION, Answers
+from .links import text_of
+
+URL: Final = "https://answers.example/mcp"
+ERAS: Final = ("legacy", "modern")
+PROTOCOLS: Final[dict[str, Literal["legacy", "2026-07-28"]]] = {"legacy": "legacy", "modern": "2026-07-28"}
+REGION: Final = {"type": "string", "x-mcp-header": "Region"}
+
+Json = dict[str, Any]
+
+
+@define(slots=False)
+class WebServer:
+    """Answers HTTP requests in this process: with the argument ``answer`` of a call, in which ``$id`` is its id."""
+
+    era: str
+    kind: str = "application/json"
+    calls: list[tuple[httpx2.Headers, Json]] = field(factory=list)
+    refused: int = 0
+
+    @property
+    def config(self) -> ServerConfig:
+        """Its configuration."""
+        return ServerConfig("a", Http(URL, http_client=self.client))
+
+    def client(self) -> httpx2.AsyncClient:
+        """Return a client that reaches it."""
+        return httpx2.AsyncClient(transport=httpx2.MockTransport(self.handle))
+
+    def handle(self, request: httpx2.Request) -> httpx2.Response:
+        """Answer one HTTP request."""
+        if request.method != "POST":
+            return httpx2.Response(405)
+        message = json.loads(request.content)
+        if "id" not in message:
+            return httpx2.Response(202)
+        if message["method"] != "tools/call":
+            return httpx2.Response(200, json={"jsonrpc": "2.0", "id": message["id"], **self.answer(message)})
+        self.calls.append((request.headers, message))
+        answer = self.answer_to_call(message).replace("$id", json.dumps(message["id"]))
+        if self.kind == "text/event-stream":
+            answer = f"event: message\ndata: {answer}\n\n"
+        return httpx2.Response(200, headers={"content-type": self.kind}, content=answer.encode())
+
+    def answer(self, message: Json) -> Json:
+        """Return the answer to anything but a call."""
+        match self.era, message["method"]:
+            case "modern", "server/discover":
+                more = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
+                return {"result": {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, **more}}
+            case "legacy", "initialize":
+                info = {"name": "web", "version": "1"}
+                return {"result": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}}
+            case _, "tools/list":
+                tool = {"name": "say", "inputSchema": {"type": "object", "properties": {"region": REGION}}}
+                return {"result": {"tools": [tool], "ttlMs": 0, "cacheScope": "private"}}
+        return {"error": {"code": -32601, "message": "not found"}}
+
+    def answer_to_call(self, message: Json) -> str:
+        """Return the answer to a call."""
+        if self.refused:
+            self.refused -= 1
+            return answer_with("error", {"code": HEADER_MISMATCH, "message": "wrong header"})
+        return str(message["params"].get("arguments", {}).get("answer", ANSWER))
+
+
+def answer_with(member: str, value: Json) -> str:
+    """Return an answer in which ``$id`` is to be replaced."""
+    return '{"jsonrpc":"2.0","id":$id,' + json.dumps({member: value})[1:]
+
+
+ANSWER: Final = answer_with("result", {"content": [{"type": "text", "text": "answered"}]})
+
+
+@asynccontextmanager
+async def over_http(era: str, kind: str = "application/json") -> AsyncIterator[ServerRef]:
+    """Connect to a server over HTTP."""
+    async with open_servers(WebServer(era, kind).config) as servers:
+        yield servers["a"]
+
+
+def in_process_server(on_call: Callable[[Json], Any]) -> Server[Any]:
+    """Return a server whose tool does what a function says."""
+
+    async def list_tools(context: object, params: object) -> ListToolsResult:
+        await trio.lowlevel.checkpoint()
+        return ListToolsResult(tools=[Tool(name="say", input_schema={"type": "object"})])
+
+    async def call(context: object, params: Any) -> Any:
+        await trio.lowlevel.checkpoint()
+        return on_call(params.arguments or {})
+
+    return Server("answers", on_list_tools=list_tools, on_call_tool=call)
+
+
+@asynccontextmanager
+async def in_process(era: str) -> AsyncIterator[ServerRef]:
+    """Connect to a server in this process that answers as its caller says."""
+
+    def answer(arguments: Json) -> Any:
+        message = json.loads(arguments["answer"].replace("$id", "1"))
+        if "error" in message:
+            raise MCPError(**message["error"])
+        result = message["result"]
+        return {"resultType": "complete", **result} if isinstance(result, dict) else result
+
+    config = ServerConfig("a", InProcess(in_process_server(answer)), protocol=PROTOCOLS[era])
+    async with open_servers(config) as servers:
+        yield servers["a"]
+
+
+Opener = Callable[[str], AbstractAsyncContextManager[ServerRef]]
+WAYS: Final[dict[str, Opener]] = {
+    "json": over_http,
+    "events": lambda era: over_http(era, "text/event-stream"),
+    "in process": in_process,
+}
+
+
+@pytest.fixture
+def by_session(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The methods of the requests that the session has sent."""
+    methods, send = list[str](), ClientSession.send_request
+
+    async def note(session: ClientSession, request: Any, *args: Any, **options: Any) -> Any:
+        methods.append(request.method)
+        return await send(session, request, *args, **options)
+
+    monkeypatch.setattr(ClientSession, "send_request", note)
+    return methods
+
+
+async def outcome_of(ref: ServerRef, answer: str, meta: Json | None) -> Any:
+    """Return a result; or the type of an error, and what the server has said."""
+    try:
+        with trio.fail_after(5):
+            return (await ref.call_tool("say", {"answer": answer}, meta=meta)).model_dump()
+    except (McpActorsError, MCPError) as exc:
+        return type(exc), getattr(exc, "error", None)  # the text names the place a little differently
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("way", WAYS)
+async def test_generated_answers_mean_the_same_by_both_ways(
+    era: str, way: str, by_session: list[str], record_property: Callable[[str, object], None]
+) -> None:
+    answers, number = Answers(SEED), 2000 if FULL_SIZE else 60
+    record_property("note", f"{number} answers, PROGRAMS_SEED={SEED}")
+    async with WAYS[way](era) as ref:
+        for _ in range(number):
+            answer = answers.line()
+            dispatched = await outcome_of(ref, answer, None)
+            before = by_session.count("tools/call")
+            assert dispatched == await outcome_of(ref, answer, BY_SESSION), answer
+            assert by_session.count("tools/call") == before + 1
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_plain_call_passes_no_model_of_the_session(era: str, way: str, by_session: list[str]) -> None:
+    """It fails if a version of the SDK has another name for what is looked up in its session."""
+    async with WAYS[way](era) as ref:
+        assert text_of(await ref.call_tool("say", {"answer": ANSWER})) == "answered"
+        assert "tools/call" not in by_session
+
+
+@pytest.mark.parametrize("name", ["_dispatcher", "_stamp"])
+async def test_a_call_goes_through_a_session_in_which_nothing_is_found(
+    name: str, by_session: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp_actors.servers.connection._dispatch.getattr", without(name), raising=False)
+    async with over_http("modern") as ref:
+        assert text_of(await ref.call_tool("say", {"answer": ANSWER})) == "answered"
+    assert "tools/call" in by_session
+
+
+def without(missing: str) -> Callable[..., Any]:
+    """Return a `getattr` that does not find one name."""
+    return lambda found, name, default: default if name == missing else getattr(found, name, default)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_both_ways_send_the_same_request(era: str) -> None:
+    arguments = {"a": None, "b": [None, {"c": "é\u2028"}], "d": 1.5, "e": 2**60, "f": True, "region": "eu"}
+    server = WebServer(era)
+    async with open_servers(server.config) as servers:
+        for given in (arguments, {}, None):
+            await servers["a"].call_tool("say", given)
+            await servers["a"].call_tool("say", given, meta=BY_SESSION)
+    for (headers, sent), (expected_headers, expected) in zip(server.calls[::2], server.calls[1::2], strict=True):
+        assert expected["params"]["_meta"].pop("k") == 1
+        expected["params"] = {
+            name: value for name, value in expected["params"].items() if value != {} or name != "_meta"
+        }
+        assert sent["params"] == expected["params"]
+        assert sent["method"] == expected["method"]
+        names = headers.keys() - {"content-length"}
+        assert names == expected_headers.keys() - {"content-length"}
+        assert [headers[name] for name in names] == [expected_headers[name] for name in names]
+    assert ("mcp-param-region" in server.calls[0][0]) == (era == "modern")
+
+
+async def test_a_refused_header_is_corrected_as_by_the_session() -> None:
+    server = WebServer("modern", refused=1)
+    async with open_servers(server.config) as servers:
+        assert text_of(await servers["a"].call_tool("say")) == "answered"
+    assert len(server.calls) == 2
+
+
+async def roots(_: object) -> ListRootsResult:
+    """Answer the server's question."""
+    return ListRootsResult(roots=[Root(uri=FileUrl("file:///here"))])
+
+
+async def test_a_call_whose_answer_requires_input_is_carried_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    questions = {"r": {"method": "roots/list"}}
+    required = {"resultType": "input_required", "inputRequests": questions, "requestState": "halfway"}
+    server, answers = WebServer("modern"), [answer_with("result", required), ANSWER]
+    monkeypatch.setattr(server, "answer_to_call", lambda _: answers.pop(0))
+    async with open_servers(server.config, callbacks=Callbacks(roots=roots)) as servers:
+        assert text_of(await servers["a"].call_tool("say")) == "answered"
+    first, second = (message["params"] for _, message in server.calls)
+    assert "requestState" not in first
+    assert second["requestState"] == "halfway"
+    assert second["inputResponses"] == {"r": {"roots": [{"uri": "file:///here"}]}}
