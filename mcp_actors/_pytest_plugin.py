@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractAsyncContextManager
 
-    from .testing import EventRecorder
+    from .testing import EventRecorder, ScriptedServer
+
+
+@pytest.fixture
+def scripted_server() -> Iterator[ScriptedServer]:
+    """A `ScriptedServer`, which is closed at the end of the test."""
+    from .testing import ScriptedServer
+
+    with ScriptedServer() as server:
+        yield server
 
 
 @pytest.fixture

@@ -1,10 +1,13 @@
 """Test programs that use MCP servers or actors.
 
-pytest loads the fixtures by itself (`scripted_server`, `event_recorder`, `nothing_left`); they import this package
-when a test names one. The scripted server needs the SDK's server, and is imported when it is first used.
+pytest loads the fixtures by itself (``scripted_server``, ``event_recorder``, ``mcp_servers``, ``nothing_left``); they
+import this package when a test names one. The scripted server needs the SDK's server, and is imported at its first use,
+so tests of actors alone do without.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 from .._exports import publish
 from ._leftovers import Snapshot as Snapshot
@@ -15,6 +18,56 @@ from ._replay import run_seeded as run_seeded
 # For this project's tests; not public.
 from ._leftovers import children as children  # isort: skip
 
-__all__ = ["EventRecorder", "Probe", "Snapshot", "run_seeded"]
+if TYPE_CHECKING:
+    from .server import (
+        Ask as Ask,
+        Crash as Crash,
+        Delay as Delay,
+        Duplicate as Duplicate,
+        Fail as Fail,
+        Fault as Fault,
+        Flood as Flood,
+        Garble as Garble,
+        Gate as Gate,
+        Hang as Hang,
+        HttpError as HttpError,
+        Received as Received,
+        ScriptedServer as ScriptedServer,
+    )
+
+__all__ = [
+    "Ask",
+    "Crash",
+    "Delay",
+    "Duplicate",
+    "EventRecorder",
+    "Fail",
+    "Fault",
+    "Flood",
+    "Garble",
+    "Gate",
+    "Hang",
+    "HttpError",
+    "Probe",
+    "Received",
+    "ScriptedServer",
+    "Snapshot",
+    "run_seeded",
+]
+
+_OF_SERVER: Final = {*__all__} - {"EventRecorder", "Probe", "Snapshot", "run_seeded"}
+
+# Hidden from type checkers, which would otherwise accept every misspelled name.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Fetch a name of the scripted server from its module, and keep it (PEP 562)."""
+        if name not in _OF_SERVER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from . import server
+
+        globals()[name] = thing = getattr(server, name)
+        return thing
+
 
 publish(__name__, globals())

@@ -53,8 +53,8 @@ class LoopServer(ElsewhereServer):
         # The SDK unwraps it the same way; there is no public name.
         self._server: Server[Any] = server._lowlevel_server if isinstance(server, MCPServer) else server
 
-    def connect(self) -> AbstractAsyncContextManager[TransportStreams]:
-        """Serve one connection, around a block."""
+    def connect(self, on_lost: Callable[[], None]) -> AbstractAsyncContextManager[TransportStreams]:
+        """Serve one connection, around a block. A request, and not `on_lost`, notices the end of the server."""
         return self._connect()
 
     @asynccontextmanager

@@ -34,16 +34,20 @@ class ElsewhereServer(ABC):
     name: str
 
     @abstractmethod
-    def connect(self) -> AbstractAsyncContextManager[TransportStreams]:
-        """Serve one connection for the duration of a block."""
+    def connect(self, on_lost: Callable[[], None]) -> AbstractAsyncContextManager[TransportStreams]:
+        """Serve one connection for the duration of a block.
+
+        Args:
+            on_lost: called synchronously if the server ends the connection before the block does.
+        """
 
 
 class InProcessLink(Link):
-    """A link to a server object. It is never lost, because the other side cannot go away."""
+    """A link to a server object. Only an `ElsewhereServer` can go away before this side does."""
 
     def __init__(self, server: Server[Any] | MCPServer | ElsewhereServer, lifeline: Lifeline) -> None:
         super().__init__(lifeline)
-        self.target = server.connect() if isinstance(server, ElsewhereServer) else server
+        self.target = server.connect(lifeline.lose) if isinstance(server, ElsewhereServer) else server
         self.endpoint = f"the in-process server {server.name!r}"
 
 

@@ -1,0 +1,131 @@
+"""A connection to a scripted server that can be frozen or cut."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import trio
+from mcp.types import JSONRPCError, JSONRPCResponse
+
+from ...servers.transports import Stream
+from ._behavior import CONNECTION, Behavior
+from ._faults import Duplicate, Garble
+from ._script import Connected, Script
+from ._signal import Signal, post
+
+if TYPE_CHECKING:
+    from mcp.client._transport import ReadStream
+    from mcp.shared.message import SessionMessage
+
+__all__ = ["Connection", "StreamConnection"]
+
+
+class Connection(Connected, ABC):
+    """A connection; see `Connected`.
+
+    Attributes:
+        number: counted from 1 for each server.
+        behavior: the SDK's server behind it.
+    """
+
+    behavior: Behavior
+
+    def __init__(self, script: Script) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._marks: dict[object, Garble | Duplicate] = {}
+        self._thawed = Signal()
+        self._thawed.set()
+        self.number = script.connect(self)
+
+    def mark(self, request_id: object, fault: Garble | Duplicate) -> None:
+        self._marks[request_id] = fault
+
+    def freeze(self) -> None:
+        self._thawed = Signal()
+
+    def thaw(self) -> None:
+        self._thawed.set()
+
+    def crash(self) -> None:
+        post(self._token, self.cut)
+
+    def notify(self) -> None:
+        post(self._token, lambda: self.start_soon(self.behavior.notify))
+
+    @abstractmethod
+    def cut(self) -> None:
+        """End at once, in the run of this connection."""
+
+    @abstractmethod
+    def start_soon(self, fn: Any) -> None:
+        """Start a task that ends with the connection."""
+
+
+class StreamConnection(Connection):
+    """A connection whose messages go through two streams, with an SDK server of its own."""
+
+    def __init__(self, script: Script, reader: ReadStream[SessionMessage | Exception]) -> None:
+        super().__init__(script)
+        self.behavior = Behavior(script)
+        self._script = script
+        self._reader = reader
+        self._tasks: trio.Nursery | None = None
+        self._scope = trio.CancelScope()
+
+    async def serve(self) -> None:
+        """Serve until the client has closed its side, or until `cut`."""
+        CONNECTION.set(self)
+        try:
+            with self._scope:
+                async with trio.open_nursery() as self._tasks:
+                    options = self.behavior.server.create_initialization_options()
+                    await self.behavior.server.run(self._reader, _Answers(self), options)
+                    self._tasks.cancel_scope.cancel("the client has left")
+        finally:
+            self._tasks = None
+            self._script.disconnect(self)
+
+    def cut(self) -> None:
+        self._scope.cancel("the scripted server crashes")
+
+    def start_soon(self, fn: Any) -> None:
+        if self._tasks is not None:
+            self._tasks.start_soon(fn)
+
+    async def pass_on(self, item: SessionMessage) -> None:
+        """Send a message, unless the connection is frozen or the message is to be garbled."""
+        await self._thawed.wait()
+        message = item.message
+        answered = message.id if isinstance(message, JSONRPCResponse | JSONRPCError) else None
+        match self._marks.pop(answered, None) if answered is not None else None:
+            case Garble(line):
+                await self.deliver_raw(line)
+            case Duplicate():
+                await self.deliver(item)
+                await self.deliver(item)
+            case None:
+                await self.deliver(item)
+
+    @abstractmethod
+    async def deliver(self, item: SessionMessage) -> None:
+        """Send a message to the client."""
+
+    @abstractmethod
+    async def deliver_raw(self, line: bytes) -> None:
+        """Send a line to the client that may not be a message."""
+
+
+class _Answers(Stream):
+    """The messages of the SDK's server to the client."""
+
+    def __init__(self, connection: StreamConnection) -> None:
+        self._connection = connection
+
+    async def send(self, item: SessionMessage, /) -> None:
+        await anyio.lowlevel.checkpoint()
+        await self._connection.pass_on(item)
+
+    async def aclose(self) -> None:
+        """Do nothing: the connection ends when `StreamConnection.serve` does."""

@@ -1,0 +1,248 @@
+"""Serve a script over HTTP.
+
+Streamable HTTP is at ``/mcp``, HTTP with SSE at ``/sse``.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+from mcp.server.sse import SseServerTransport
+
+from ._asgi import serve_asgi
+from ._behavior import CONNECTION, Behavior
+from ._connection import Connection
+from ._faults import Garble, HttpError
+
+if TYPE_CHECKING:
+    from ._script import Script
+
+__all__ = ["Endpoint"]
+
+CLOSE_GRACE: Final = 1.0
+SESSION: Final = b"mcp-session-id"
+UNKNOWN_SESSION: Final = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Session not found"}}'
+RESET: Final = struct.pack("ii", 1, 0)
+"""The value of SO_LINGER with which closing a socket resets its connection."""
+
+
+class Endpoint:
+    """A port with a server behind it, which can be away, and comes back as a new process would: without its sessions.
+
+    Attributes:
+        port: the port.
+        process: the server that runs now; None until it has started.
+        started: set when one has started.
+    """
+
+    port: int
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._listening: trio.CancelScope | None = None
+        self._streams: set[trio.SocketStream] = set()
+        self.process: _HttpProcess | None = None
+        self.started = trio.Event()
+        self._fewer = trio.Event()
+
+    async def run(self, host: str, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled, with one server after the other."""
+        self._host = host
+        self.port = 0
+        async with trio.open_nursery() as self._nursery:
+            await self.set_listening(True)
+            if self._script.refusing:  # it has a port now, at which to refuse
+                await self.set_listening(False)
+            task_status.started()
+            while True:
+                process = _HttpProcess(self._script, self)
+                await process.run()
+
+    async def set_listening(self, listening: bool) -> None:
+        """Refuse connections, or take them again on the same port."""
+        await trio.lowlevel.checkpoint()
+        if self._listening is not None:
+            self._listening.cancel("the scripted server is down")
+            self._listening = None
+        if listening:
+            self._listening = trio.CancelScope()
+            await self._nursery.start(self._listen, self._listening)
+        else:
+            self.reset()
+
+    async def _listen(self, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
+        with scope:
+            listeners = await trio.open_tcp_listeners(self.port, host=self._host)
+            self.port = listeners[0].socket.getsockname()[1]
+            task_status.started()
+            await trio.serve_listeners(self._serve, listeners, handler_nursery=self._nursery)
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        self._streams.add(stream)
+        try:
+            await serve_asgi(stream, self._answer)
+        finally:
+            self._streams.discard(stream)
+            self._fewer.set()
+
+    async def close(self) -> None:
+        """Reset all connections, and give their tasks a moment to end by themselves."""
+        self.reset()
+        with trio.move_on_after(CLOSE_GRACE):
+            while self._streams:
+                self._fewer = trio.Event()
+                await self._fewer.wait()
+
+    async def _answer(self, *args: Any) -> None:
+        while self.process is None:
+            await self.started.wait()
+        await self.process(*args)
+
+    def reset(self) -> None:
+        """Reset all connections."""
+        for stream in list(self._streams):
+            with suppress(OSError):
+                stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            stream.socket.close()
+
+
+class _HttpProcess(Connection):
+    """The server behind the port, from one crash to the next."""
+
+    def __init__(self, script: Script, endpoint: Endpoint) -> None:
+        super().__init__(script)
+        self.behavior = Behavior(script)
+        self._script = script
+        self._endpoint = endpoint
+        self._forgotten: set[bytes] = set()
+        self._sessions: set[bytes] = set()
+        self._scope = trio.CancelScope()
+        self._handlers: set[trio.CancelScope] = set()
+        self._app = self.behavior.server.streamable_http_app()
+        self._sse = SseServerTransport("/messages/")
+
+    async def run(self) -> None:
+        """Serve until the crash."""
+        try:
+            with self._scope:
+                async with self._app.router.lifespan_context(self._app), trio.open_nursery() as self._tasks:
+                    self._endpoint.process = self
+                    self._endpoint.started.set()
+                    await trio.sleep_forever()
+        finally:
+            self._script.disconnect(self)
+
+    def cut(self) -> None:
+        self._endpoint.process, self._endpoint.started = None, trio.Event()
+        self._endpoint.reset()
+        for scope in (*self._handlers, self._scope):
+            scope.cancel("the scripted server crashes")
+
+    def start_soon(self, fn: Any) -> None:
+        self._tasks.start_soon(fn)
+
+    def forget_sessions(self) -> None:
+        """Answer all requests of open sessions with 404, as the specification has it for unknown ones."""
+        self._forgotten |= self._sessions
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        CONNECTION.set(self)
+        if scope["path"] == "/sse":  # ends with its socket; the SDK would leave its streams open if it were cancelled
+            await self._handle(scope, receive, send)
+            return
+        with trio.CancelScope() as handler:
+            self._handlers.add(handler)
+            try:
+                await self._handle(scope, receive, send)
+            finally:
+                self._handlers.discard(handler)
+
+    async def _handle(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._thawed.wait()
+        headers = dict(scope["headers"])
+        if headers.get(SESSION) in self._forgotten:
+            await _respond(
+                send, 404, {}, b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Session not found"}}'
+            )
+        elif scope["path"] == "/sse":
+            server = self.behavior.server
+            async with self._sse.connect_sse(scope, receive, self._watching(send)) as (reader, writer):
+                await server.run(reader, writer, server.create_initialization_options())
+        else:
+            await self._post(scope, receive, send)
+
+    async def _post(self, scope: Any, receive: Any, send: Any) -> None:
+        """Pass a request on to the SDK, unless it is to be answered with an HTTP status."""
+        message = await receive()
+        if isinstance(fault := self._refusal(message.get("body", b"")), HttpError):
+            await _respond(send, fault.status, fault.headers, b"")
+            return
+        first = [message]
+
+        async def replay() -> Any:
+            return first.pop() if first else await receive()
+
+        app = self._sse.handle_post_message if scope["path"] == "/messages/" else self._app
+        await app(scope, replay, self._watching(send))
+
+    def _refusal(self, body: bytes) -> object:
+        try:
+            request = json.loads(body or b"null")
+        except ValueError:
+            return None
+        if not isinstance(request, dict) or "id" not in request or "method" not in request:
+            return None
+        return self._script.take(request["method"], (request.get("params") or {}).get("name"), http=True)
+
+    def _watching(self, send: Any) -> Any:
+        """Return a `send` that keeps the ids of sessions, and garbles or doubles answers."""
+        start: Any = None
+
+        async def watch(event: Any) -> None:
+            nonlocal start
+            await self._thawed.wait()
+            if event["type"] == "http.response.start":
+                start = event
+                self._sessions |= {value for name, value in event["headers"] if name.lower() == SESSION}
+                if _is_json(event):  # its length may change
+                    return
+            else:
+                event = {**event, "body": self._faulty(event.get("body", b""), once=_is_json(start))}
+                if _is_json(start):
+                    await send(_with_length(start, len(event["body"])))
+            await send(event)
+
+        return watch
+
+    def _faulty(self, body: bytes, *, once: bool) -> bytes:
+        """Return a body, or a part of one, with what is to be garbled or doubled in it."""
+        for request_id, fault in list(self._marks.items()):
+            if b'"id":%s' % json.dumps(request_id).encode() in body.replace(b" ", b"") and b'"method"' not in body:
+                del self._marks[request_id]
+                if isinstance(fault, Garble):
+                    return fault.line if once else b"event: message\r\ndata: %s\r\n\r\n" % fault.line
+                return body if once else body + body
+        return body
+
+
+def _is_json(start: Any) -> bool:
+    """Return True if a response is one JSON value, and not a stream of events."""
+    return any(name.lower() == b"content-type" and b"json" in value for name, value in start["headers"])
+
+
+def _with_length(start: Any, length: int) -> Any:
+    others = [(name, value) for name, value in start["headers"] if name.lower() != b"content-length"]
+    return {**start, "headers": [*others, (b"content-length", str(length).encode())]}
+
+
+async def _respond(send: Any, status: int, headers: Any, body: bytes) -> None:
+    pairs = [(name.lower().encode(), str(value).encode()) for name, value in headers.items()]
+    length = (b"content-length", str(len(body)).encode())
+    kind = (b"content-type", b"application/json")
+    await send({"type": "http.response.start", "status": status, "headers": [*pairs, length, kind]})
+    await send({"type": "http.response.body", "body": body})

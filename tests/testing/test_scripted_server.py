@@ -1,0 +1,201 @@
+"""A scripted server does what the test says, over every transport and in both eras."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+import trio
+
+from mcp_actors import (
+    Backoff,
+    Http,
+    HttpStatusError,
+    RequestTimedOut,
+    RestartPolicy,
+    ServerConfig,
+    ServerError,
+    open_servers,
+)
+from mcp_actors.testing import (
+    Crash,
+    Delay,
+    Duplicate,
+    EventRecorder,
+    Fail,
+    Flood,
+    Garble,
+    Gate,
+    Hang,
+    HttpError,
+    ScriptedServer,
+)
+
+from ..servers.processes import eventually
+
+WAYS: Final = ["in_process", "stdio", "http", "sse"]
+BOTH: Final = [(way, era) for way in WAYS for era in ("legacy", "2026-07-28") if (way, era) != ("sse", "2026-07-28")]
+every_way = pytest.mark.parametrize(("way", "era"), BOTH)
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with ScriptedServer() as server:
+        yield server
+
+
+def config(server: ScriptedServer, way: str, era: Any = "legacy", **options: Any) -> ServerConfig:
+    options = {"restart": RestartPolicy(max_restarts=50, backoff=Backoff()), "required": True, **options}
+    return ServerConfig("x", getattr(server, way)(), protocol=era, **options)
+
+
+async def echo(ref: Any, text: str = "hello") -> str:
+    result = await ref.call_tool("echo", {"text": text})
+    return str(result.content[0].text)
+
+
+@every_way
+async def test_it_can_be_called(server: ScriptedServer, way: str, era: str) -> None:
+    async with open_servers(config(server, way, era)) as servers:
+        assert await echo(servers["x"]) == "hello"
+    assert [(call.name, call.arguments) for call in server.calls] == [("echo", {"text": "hello"})]
+
+
+@every_way
+async def test_a_crash_in_a_call_loses_it_and_the_next_is_served(server: ScriptedServer, way: str, era: str) -> None:
+    server.inject(Crash())
+    async with open_servers(config(server, way, era)) as servers:
+        with pytest.raises(ServerError):
+            await echo(servers["x"])
+        assert await echo(servers["x"], "again") == "again"
+    assert len(server.calls) == 2
+
+
+@pytest.mark.parametrize("way", ["in_process", "stdio"])
+async def test_a_crash_while_idle_is_noticed(server: ScriptedServer, way: str) -> None:
+    recorder = EventRecorder()
+    async with open_servers(config(server, way), observers=[recorder]) as servers:
+        server.crash()
+        with trio.fail_after(30):
+            await servers["x"].wait_state("backoff", "connecting")
+            await servers["x"].wait_ready()
+    assert recorder.states("x")[:3] == ["connecting", "ready", "backoff"]
+
+
+@every_way
+async def test_a_hanging_call_times_out_and_is_cancelled(server: ScriptedServer, way: str, era: str) -> None:
+    server.inject(Hang())
+    async with open_servers(config(server, way, era, request_timeout=0.3)) as servers:
+        with pytest.raises(RequestTimedOut):
+            await echo(servers["x"])
+        assert await echo(servers["x"], "next") == "next"
+
+
+@every_way
+async def test_gates_decide_the_order_of_the_answers(server: ScriptedServer, way: str, era: str) -> None:
+    gates = [Gate(), Gate()]
+    for gate in gates:
+        server.inject(gate)
+    answered: list[str] = []
+
+    async def call(text: str) -> None:
+        answered.append(await echo(servers["x"], text))
+
+    async with open_servers(config(server, way, era)) as servers, trio.open_nursery() as nursery:
+        for number, text in enumerate(("a", "b"), 1):
+            nursery.start_soon(call, text)
+            await server.wait_call("echo", number=number)
+        gates[1].open()
+        await eventually(lambda: answered == ["b"])
+        gates[0].open()
+    assert answered == ["b", "a"]
+
+
+@every_way
+async def test_a_call_fails_as_injected(server: ScriptedServer, way: str, era: str) -> None:
+    server.inject(Fail("no luck", -32001), name="echo")
+    async with open_servers(config(server, way, era)) as servers:
+        with pytest.raises(Exception, match="no luck"):
+            await echo(servers["x"])
+        assert await echo(servers["x"]) == "hello"
+
+
+@every_way
+async def test_delays_floods_and_double_answers_do_no_harm(server: ScriptedServer, way: str, era: str) -> None:
+    for fault in (Delay(0.01), Flood(20), Duplicate()):
+        server.inject(fault)
+    async with open_servers(config(server, way, era)) as servers:
+        assert [await echo(servers["x"], text) for text in "abcd"] == ["a", "b", "c", "d"]
+
+
+@every_way
+async def test_a_garbled_answer_fails_or_times_out_and_the_next_is_right(
+    server: ScriptedServer, way: str, era: str
+) -> None:
+    server.inject(Garble(b"\xff not json"))
+    async with open_servers(config(server, way, era, request_timeout=0.5)) as servers:
+        with pytest.raises(ServerError):
+            await echo(servers["x"])
+        assert await echo(servers["x"]) == "hello"
+
+
+@every_way
+async def test_a_changed_list_is_shown(server: ScriptedServer, way: str, era: str) -> None:
+    async with open_servers(config(server, way, era)) as servers:
+        server.add_tool("new", lambda arguments: {"sum": 5})
+        with trio.fail_after(30):
+            async with servers.watch_events() as events:
+                while [tool.name for tool in servers.tools] != ["echo", "new"]:
+                    await anext(events)
+        assert (await servers["x"].call_tool("new")).structured_content == {"sum": 5}
+
+
+async def test_http_statuses_are_injected(server: ScriptedServer) -> None:
+    server.inject(HttpError(503, {"Retry-After": "7"}))
+    async with open_servers(config(server, "http")) as servers:
+        with pytest.raises(HttpStatusError) as caught:
+            await echo(servers["x"])
+        assert (caught.value.status, caught.value.retry_after) == (503, 7)
+        assert await echo(servers["x"]) == "hello"
+    assert len(server.calls) == 1
+
+
+async def test_a_forgotten_session_is_opened_again(server: ScriptedServer) -> None:
+    async with open_servers(config(server, "http")) as servers:
+        assert await echo(servers["x"]) == "hello"
+        server.forget_sessions()
+        assert await echo(servers["x"], "again") == "again"
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_server_that_is_down_refuses_connects_until_it_is_up(server: ScriptedServer, way: str) -> None:
+    server.go_down()
+    restart = RestartPolicy(max_restarts=1000, backoff=Backoff(first=0.05, initial=0.05))
+    async with open_servers(config(server, way, required=False, restart=restart)) as servers:
+        with trio.fail_after(30):
+            await servers["x"].wait_state("backoff")
+            server.come_up()
+            await servers["x"].wait_ready()
+        assert await echo(servers["x"]) == "hello"
+
+
+@pytest.mark.parametrize("way", ["in_process", "stdio", "http"])
+async def test_a_frozen_server_goes_on_where_it_was(server: ScriptedServer, way: str) -> None:
+    async with open_servers(config(server, way)) as servers, trio.open_nursery() as nursery:
+        assert await echo(servers["x"]) == "hello"
+        server.freeze()
+        with trio.move_on_after(0.2) as scope:
+            await echo(servers["x"])
+        assert scope.cancelled_caught
+        server.thaw()
+        nursery.start_soon(echo, servers["x"])
+
+
+def test_a_way_that_needs_the_block_says_so() -> None:
+    with pytest.raises(RuntimeError, match=r"http\(\) needs an open server; use it in `with ScriptedServer\(\)"):
+        ScriptedServer().http()
+
+
+def test_the_transports_are_those_of_configurations(server: ScriptedServer) -> None:
+    assert isinstance(server.http(), Http)
