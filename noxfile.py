@@ -125,6 +125,15 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session(python=OLDEST)
+def instructions(session: nox.Session) -> None:
+    """Count the instructions of a tool call, which no other load changes; a bound that is missed is an error."""
+    if shutil.which("valgrind") is None:
+        session.skip("Valgrind is not installed; `apt-get install valgrind` installs it on Debian and Ubuntu")
+    session.install("--editable", ".[test]")
+    session.run("python", "-m", "tests.benchmarks", "instructions")
+
+
+@nox.session(python=OLDEST)
 def load(session: nox.Session) -> None:
     """Make many calls to a server that is killed every second: ``nox -s load -- --calls 1000000``."""
     session.install("--editable", ".[test]")
