@@ -17,7 +17,7 @@ from .peers import BY_HAND, CALLERS, OURS
 from .peers.contest import Contestant, enter
 
 BOUNDS: Final = (1.5, 1.6, 1.6)
-"""For each number of callers, our instructions compared with those of the client by hand."""
+"""For each number of callers, our instructions compared with those of the minimal client."""
 
 PEERS: Final = (BY_HAND, OURS, "mcp.Client")
 
@@ -72,7 +72,7 @@ def instructions(contestant: Contestant, callers: int) -> float:
 
 
 def figures() -> list[Figure]:
-    """Count for ours, the client by hand, and the client of the SDK."""
+    """Count for ours, the minimal client, and the client of the SDK."""
     found: dict[str, list[float]] = {}
     for peer in PEERS:
         with enter_counted(peer) as contestant:
