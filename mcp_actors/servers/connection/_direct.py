@@ -210,6 +210,7 @@ class SentRequest:
             self._direct.pipe.withdraw(self)
             later.reply(None)  # it frees the slot; its caller has left
         else:
+            self._direct.pipe.count_cancelled()
             self._direct.pipe.collect(CancelNotice(self.id, later))
         self._direct.drain.leave()
 

@@ -137,6 +137,9 @@ class DirectPipe(Protocol):
     def count_request(self) -> None:
         """Count a request that was written, for the limits of the server's own requests."""
 
+    def count_cancelled(self) -> None:
+        """Count a request that was written and is cancelled; see `ServerRequests.cancelled`."""
+
 
 class Link:
     """An open transport to one server. The defaults are those of a server that is not a child process.

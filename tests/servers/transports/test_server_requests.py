@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from mcp.types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from mcp_actors import LimitExceeded
-from mcp_actors.servers.transports.wire._server_requests import A_SECOND, EARNED, HELD_BYTES, ServerRequests
+from mcp_actors.servers.transports.wire._server_requests import A_SECOND, EARNED, HELD_BYTES, LATE, ServerRequests
 
 from ...messages import Said
 
@@ -50,6 +50,15 @@ def test_a_request_counts_until_its_response_is_sent() -> None:
         with pytest.raises(LimitExceeded):
             requests.receive(asks(3), 10, 3000.0)
     requests.receive(asks(4), 10, 4000.0)
+
+
+def test_a_cancelled_request_waits_for_no_answer_but_one_may_come() -> None:
+    requests = ServerRequests("a", 1)
+    for _ in range(LATE + 5):
+        with requests.sending(asks(1)), requests.sending(takes_back(1)):
+            assert not requests.awaits_answer
+    requests.cancelled()  # of a request that was answered meanwhile
+    assert [requests.answered() for _ in range(LATE + 1)] == [True] * LATE + [False]
 
 
 def test_a_cancelled_request_does_not_count_and_ids_compare_as_in_the_sdk() -> None:

@@ -154,6 +154,10 @@ class PipeWriter(Stream):
         """See `DirectPipe.count_request`."""
         self._requests.sent()
 
+    def count_cancelled(self) -> None:
+        """See `DirectPipe.count_cancelled`."""
+        self._requests.cancelled()
+
     def collect(self, line: OutgoingLine) -> None:
         """See `DirectPipe.collect`."""
         self._collected[line] = None

@@ -30,6 +30,10 @@ A_SECOND: Final = 30
 HELD_BYTES: Final = 64 * 1024 * 1024
 """Total size of the unanswered requests of a server: as much as one message may have by default."""
 
+LATE: Final = 100
+"""Requests that were cancelled and may be answered all the same. Some servers do so; the specification advises
+against it, so without a limit their number would grow for the life of a connection."""
+
 CANCELLED: Final = "notifications/cancelled"
 
 NOT_AN_ANSWER: Final = nullcontext()
@@ -52,6 +56,7 @@ class ServerRequests:
         self._credit = float(limit)
         self._credited = 0.0
         self._awaited = 0
+        self._late = 0
         # The sizes of unanswered requests by id. A server may use an id twice, so each id has a queue of sizes.
         self._unanswered: defaultdict[RequestId, deque[int]] = defaultdict(deque)
         self._count = 0
@@ -82,7 +87,7 @@ class ServerRequests:
 
     @property
     def awaits_answer(self) -> bool:
-        """Whether a request that the server was sent may still be answered."""
+        """Whether a request waits for an answer of the server."""
         return self._awaited > 0
 
     def sent(self) -> None:
@@ -90,11 +95,20 @@ class ServerRequests:
         self._credit += EARNED
         self._awaited += 1
 
+    def cancelled(self) -> None:
+        """Count a request that the server is asked to cancel. It waits for no answer, but one may come."""
+        if self._awaited:
+            self._awaited -= 1
+            self._late = min(self._late + 1, LATE)
+
     def answered(self) -> bool:
         """Count an answer of the server. Return False if no request that it was sent can be the one it answers."""
-        if not self._awaited:
+        if self._awaited:
+            self._awaited -= 1
+        elif self._late:
+            self._late -= 1
+        else:
             return False
-        self._awaited -= 1
         return True
 
     def is_answer(self, message: JSONRPCMessage) -> bool:
@@ -138,6 +152,8 @@ class ServerRequests:
             self.sent()
         elif isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
             return self._answering(message.id)
+        elif isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
+            self.cancelled()
         return NOT_AN_ANSWER
 
     @contextmanager
