@@ -1,7 +1,6 @@
-"""One fresh process: import what a module needs, then the module; print how long each took, and what came with it.
+"""One fresh process: import what the kernel needs, then the kernel; print how long each took, and what came with it.
 
-Run as ``python -m tests.benchmarks.import_once NEEDED,NEEDED MODULE``. The time is that of the processor, so that other
-load counts less.
+The time is that of the processor, so that other load counts less.
 """
 
 from __future__ import annotations
@@ -12,17 +11,17 @@ import sys
 from time import process_time
 
 
-def main(needed: str, module: str) -> None:
+def main() -> None:
     """Import and print."""
     started = process_time()
-    for name in needed.split(","):
+    for name in ("trio", "attrs", "outcome"):
         importlib.import_module(name)
-    between, before = process_time(), set(sys.modules)
-    importlib.import_module(module)
+    between, needed = process_time(), set(sys.modules)
+    importlib.import_module("mcp_actors.kernel")
     ended = process_time()
-    packages = sorted({name.partition(".")[0] for name in sys.modules.keys() - before})
+    packages = sorted({name.partition(".")[0] for name in sys.modules.keys() - needed})
     print(json.dumps({"needed": between - started, "added": ended - between, "packages": packages}))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -23,7 +23,6 @@ from trio.testing import wait_all_tasks_blocked
 from mcp_actors import (
     Callbacks,
     ConnectionLost,
-    McpActorsError,
     RequestTimedOut,
     ServerConfig,
     ServerGroup,
@@ -35,10 +34,9 @@ from mcp_actors.servers import NotSupported
 from mcp_actors.servers.connection._direct import DirectRequests
 from mcp_actors.servers.transports.stdio._pipes import READ_BYTES, PipeReader
 from mcp_actors.servers.transports.wire import FIRST_ID, LAST_ID, ReadingPace, RequestTable
-from tests.programs import FULL_SIZE, SEED
 
 from . import wire_server
-from .answers import BY_SESSION, Answers
+from .answers import BY_SESSION
 from .fleet import STARTED, Outcome, calls, kill, pid_of
 from .groups import AT_ONCE
 from .links import text_of
@@ -171,28 +169,6 @@ async def test_an_answer_that_breaks_the_schema_hurts_its_caller_alone(era: str,
         assert not sibling.over
         assert text_of(await say(servers["a"], ANSWER)) == "answered"
         nursery.cancel_scope.cancel()
-
-
-async def outcome_of(ref: ServerRef, line: str, meta: dict[str, Any] | None) -> Any:
-    """Return a result; or the type of an error, and what the server has said."""
-    try:
-        with trio.fail_after(5):
-            return (await say(ref, line, meta=meta)).model_dump()
-    except (McpActorsError, MCPError) as exc:
-        return type(exc), getattr(exc, "error", None)  # the text names the place a little differently
-
-
-@pytest.mark.parametrize("era", ERAS)
-async def test_generated_answers_mean_the_same_by_both_ways(
-    era: str, log: Path, record_property: Callable[[str, object], None]
-) -> None:
-    answers, number = Answers(SEED), 2000 if FULL_SIZE else 150
-    record_property("note", f"{number} answers, PROGRAMS_SEED={SEED}")
-    async with open_servers(config(era, log)) as servers:
-        for _ in range(number):
-            line = answers.line()
-            direct = await outcome_of(servers["a"], line, None)
-            assert direct == await outcome_of(servers["a"], line, BY_SESSION), line
 
 
 # --- input ----------------------------------------------------------------------------------------------------------

@@ -179,7 +179,7 @@ async def test_generated_answers_mean_the_same_by_both_ways(
             dispatched = await outcome_of(ref, answer, None)
             before = by_session.count("tools/call")
             assert dispatched == await outcome_of(ref, answer, BY_SESSION), answer
-            assert by_session.count("tools/call") == before + 1
+            assert by_session.count("tools/call") > before
 
 
 @pytest.mark.parametrize("era", ERAS)

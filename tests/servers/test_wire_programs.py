@@ -158,7 +158,7 @@ class Run:
     servers: ServerGroup = field(init=False)
     nursery: trio.Nursery = field(init=False)
     places: count[int] = field(factory=count)
-    half: tuple[object, bytes] | None = None
+    half: object = None
     verbs: dict[str, Callable[[Act], Awaitable[None]]] = field(init=False)
     numbers: dict[tuple[WireProcess, object], int] = field(factory=dict)
     noticed: dict[tuple[WireProcess, object], bool] = field(factory=dict)
@@ -187,6 +187,7 @@ class Run:
         self.process = self.machine.now
         await self.verbs[act.verb](act)
         await wait_all_tasks_blocked()
+        self.end_half()
         if self.process.has_exited():
             self.lose(self.process)
         self.expire()
@@ -271,7 +272,7 @@ class Run:
             request, number = self.pick(act)
             line = written(request, number, (OK,))
             self.process.put(line[: len(line) // 2])
-            self.half = request, line[len(line) // 2 :]
+            self.half, self.process.rest = request, line[len(line) // 2 :]
 
     async def ask(self, act: Act) -> None:
         """Have the server ask in the middle of a call: in the modern era by an answer that requires input."""
@@ -329,9 +330,14 @@ class Run:
     def finish(self) -> None:
         """Write the rest of half an answer."""
         if self.half is not None:
-            (request, rest), self.half = self.half, None
-            self.process.put(rest)
-            self.answered(request, "answered")
+            self.process.put(b"")
+            self.end_half()
+
+    def end_half(self) -> None:
+        """Expect the answer whose second half was written."""
+        if self.half is not None and not self.process.rest:
+            self.answered(self.half, "answered")
+            self.half = None
 
     def answered(self, request: object, outcome: str) -> None:
         caller = self.callers[self.numbers[self.process, request]]

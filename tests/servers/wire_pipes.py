@@ -39,6 +39,7 @@ class WireProcess:
         read: the messages that it has read.
         frozen: True while it reads nothing by itself.
         slow: True if it writes one byte at a time.
+        rest: what it writes before anything else: the rest of a line.
     """
 
     def __init__(self, era: str, capacity: int | None) -> None:
@@ -47,6 +48,7 @@ class WireProcess:
         self.read: list[Json] = []
         self.frozen = False
         self.slow = False
+        self.rest = b""
         self.pid = 1
         self._code: int | None = None  # of its exit
         self._exited = trio.Event()
@@ -68,7 +70,8 @@ class WireProcess:
 
     def put(self, data: bytes) -> None:
         """Write to stdout."""
-        self._out += data
+        self._out += self.rest + data
+        self.rest = b""
         self._wake()
 
     def freeze(self) -> None:

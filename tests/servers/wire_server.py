@@ -17,6 +17,7 @@ Json = dict[str, Any]
 
 MODERN = "2026-07-28"
 TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("say", "mute", "ask", "echo")]
+CAPABILITIES: Json = {"tools": {}, "resources": {}, "prompts": {}}
 TASK = {"name": "task", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}}
 
 
@@ -50,6 +51,7 @@ class Server:
 
     Attributes:
         muted: the ids of the calls of `mute`, in order.
+        script: the line that answers whatever may be sent without a task; None to answer as usual.
     """
 
     def __init__(self, era: str, put: Callable[[bytes], object]) -> None:
@@ -57,6 +59,7 @@ class Server:
         self.put = put
         self.asked: dict[object, object] = {}
         self.muted: list[object] = []
+        self.script: str | None = None
 
     def write(self, line: str) -> None:
         """Write one line."""
@@ -97,12 +100,14 @@ class Server:
         """Act on one message."""
         request, params = message.get("id"), message.get("params") or {}
         match message.get("method"):
+            case "tools/call" | "resources/read" | "prompts/get" if self.script is not None:
+                self.write(filled(request, self.script))
             case "server/discover" if self.modern:
-                supported = {"supportedVersions": [MODERN], "capabilities": {"tools": {}}}
+                supported = {"supportedVersions": [MODERN], "capabilities": CAPABILITIES}
                 self.reply(request, supported | {"ttlMs": 0, "cacheScope": "private"})
             case "initialize" if not self.modern:
                 info = {"name": "wire", "version": "1"}
-                version = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
+                version = {"protocolVersion": "2025-11-25", "capabilities": CAPABILITIES, "serverInfo": info}
                 self.reply(request, version)
             case "tools/list":
                 self.reply(request, {"tools": [*TOOLS, TASK], "ttlMs": 0, "cacheScope": "private"})

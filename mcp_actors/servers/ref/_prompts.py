@@ -35,10 +35,10 @@ from ..requests import (
 from ._base import ServerRequests
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from mcp import Client
-    from mcp.types import InputResponses
+    from mcp.types import ContentBlock, InputResponses
 
     from ..record import ServerRecord
 
@@ -79,6 +79,10 @@ class GetPrompt(PlainRequest[GetPromptResult]):
             return None
         filled = {} if self.arguments is None else {"arguments": self.arguments}
         return members_of({"name": self.prompt, **filled})
+
+    def blocks(self, value: GetPromptResult) -> Iterable[ContentBlock]:
+        """Return the content of the messages."""
+        return [message.content for message in value.messages]
 
     async def resume(
         self, client: Client, record: ServerRecord, answers: InputResponses | None, state: str | None

@@ -8,7 +8,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from attrs import frozen
-from mcp.types import InputRequiredResult, Result, methods
+from mcp.types import Result, methods
 from mcp.types.version import KNOWN_PROTOCOL_VERSIONS
 from opentelemetry import trace
 from pydantic_core import PydanticSerializationError, to_json
@@ -17,10 +17,10 @@ from ..policy import is_modern
 from ._request import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from mcp import Client, MCPError
-    from mcp.types import InputResponses
+    from mcp.types import ContentBlock, InputRequiredResult, InputResponses
 
     from ..record import ServerRecord
 
@@ -79,12 +79,32 @@ class PlainRequest(Request[ResultT]):
         """
         for key in _later_fields(self.method, version).intersection(result):
             del result[key]
-        if not is_modern(version) and not isinstance(result.get("structuredContent"), (dict, NoneType)):
-            # The class of the result takes any value, as it is the same for all versions; in these it is an error.
-            methods.validate_server_result(self.method, version, result)
-        if result.get("resultType") == INPUT_REQUIRED:
-            return InputRequiredResult.model_validate(result, by_name=False)
-        return self.model.model_validate(result, by_name=False)  # type: ignore[return-value]  # it is that of the subclass
+        if is_modern(version):
+            result.setdefault("resultType", "complete")  # as `with_result_type` does
+        milliseconds = result.get("ttlMs")
+        if type(milliseconds) in (int, float) and milliseconds < 0:  # type: ignore[operator]  # not None
+            result["ttlMs"] = 0
+        if result.get("resultType") != INPUT_REQUIRED:
+            value: ResultT = self.model.model_validate(result, by_name=False)  # type: ignore[assignment]  # of the subclass
+            if self._is_plain(value, result):
+                return value
+        # What the session does with each answer. It costs as much as everything else together.
+        return methods.parse_server_result(self.method, version, result)  # type: ignore[return-value]  # one of the two
+
+    def blocks(self, value: ResultT) -> Iterable[ContentBlock]:
+        """Return the content blocks of a result."""
+        return ()
+
+    def _is_plain(self, value: ResultT, result: dict[str, Any]) -> bool:
+        """Return False if its class, which is the same for all versions, may have accepted what the session refuses."""
+        for block in self.blocks(value):
+            if "type" not in block.model_fields_set:
+                return False
+        return (
+            isinstance(result.get("structuredContent"), (dict, NoneType))
+            and "inputRequests" not in result
+            and "requestState" not in result
+        )
 
 
 def members_of(params: Mapping[str, Any]) -> bytes | None:

@@ -27,7 +27,7 @@ from ._request import Request, meta_for, needs_meta
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
-    from mcp.types import InputResponses
+    from mcp.types import ContentBlock, InputResponses
 
     from ...catalog import ToolChecks
     from ..record import ServerRecord
@@ -129,6 +129,10 @@ class CallTool(PlainRequest[CallToolResult]):
             if explained is exc:
                 raise
             raise explained from exc
+
+    def blocks(self, value: CallToolResult) -> Iterable[ContentBlock]:
+        """Return the content of the result."""
+        return value.content
 
     async def resume(
         self, client: Client, record: ServerRecord, answers: InputResponses | None, state: str | None
