@@ -27,6 +27,7 @@ PROGRAMS = [
     "tests/servers/test_interrupt.py",
     "tests/servers/test_refresh_programs.py",
     "tests/servers/test_direct_pipes.py",
+    "tests/servers/test_dispatch.py",
     "tests/servers/test_generated_answers.py",
     "tests/servers/test_request_programs.py",
     "tests/servers/test_wire_programs.py",
@@ -123,6 +124,15 @@ def bench(session: nox.Session) -> None:
     """Measure what a call, an import and an idle actor cost, also beside others; a bound that is missed is an error."""
     session.install("--editable", ".[bench,test]")
     session.run("python", "-m", "tests.benchmarks", *session.posargs)
+
+
+@nox.session(python=OLDEST)
+def instructions(session: nox.Session) -> None:
+    """Count the instructions of a tool call, which no other load changes; a bound that is missed is an error."""
+    if shutil.which("valgrind") is None:
+        session.skip("Valgrind is not installed; `apt-get install valgrind` installs it on Debian and Ubuntu")
+    session.install("--editable", ".[test]")
+    session.run("python", "-m", "tests.benchmarks", "instructions")
 
 
 @nox.session(python=OLDEST)

@@ -15,6 +15,7 @@ from . import (
     hops,
     hostile,
     imports,
+    instructions,
     lifecycle,
     memory,
     peers,
@@ -40,13 +41,16 @@ BENCHMARKS: Final[dict[str, Callable[[], list[Figure]]]] = {
     "hostile": hostile.figures,
 }
 
-NIGHTLY: Final[dict[str, Callable[[], list[Figure]]]] = {"crowds": lifecycle.crowds}
-"""Take minutes, so they run only if they are named."""
+NAMED: Final[dict[str, Callable[[], list[Figure]]]] = {
+    "crowds": lifecycle.crowds,
+    "instructions": instructions.figures,
+}
+"""Take minutes, or need Valgrind; so they run only if they are named."""
 
 
 def known(name: str) -> str:
     """Accept the name of a benchmark."""
-    names = [*BENCHMARKS, *NIGHTLY]
+    names = [*BENCHMARKS, *NAMED]
     if name not in names:
         raise argparse.ArgumentTypeError(f"there is no benchmark {name!r}; there are {', '.join(names)}")
     return name
@@ -55,11 +59,11 @@ def known(name: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("benchmark", nargs="*", type=known, help=", ".join([*BENCHMARKS, *NIGHTLY]))
+    parser.add_argument("benchmark", nargs="*", type=known, help=", ".join([*BENCHMARKS, *NAMED]))
     found: list[Figure] = []
     for name in parser.parse_args(arguments).benchmark or BENCHMARKS:
         print(name, flush=True)
-        for figure in (BENCHMARKS | NIGHTLY)[name]():
+        for figure in (BENCHMARKS | NAMED)[name]():
             found.append(figure)
             print(figure.row(), flush=True)
     print("All bounds are kept." if all_pass(found) else "A bound is missed.")

@@ -1,6 +1,7 @@
-"""One fresh process: import what the kernel needs, then the kernel; print how long each took, and what came with it.
+"""One fresh process: import what a module needs, then the module; print how long each took, and what came with it.
 
-The time is that of the processor, so that other load counts less.
+Run as ``python -m tests.benchmarks.import_once NEEDED,NEEDED MODULE``. The time is that of the processor, so that other
+load counts less.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ import sys
 from time import process_time
 
 
-def main() -> None:
+def main(needed: str, module: str) -> None:
     """Import and print."""
     started = process_time()
-    for name in ("trio", "attrs", "outcome"):
+    for name in needed.split(","):
         importlib.import_module(name)
-    between, needed = process_time(), set(sys.modules)
-    importlib.import_module("mcp_actors.kernel")
+    between, before = process_time(), set(sys.modules)
+    importlib.import_module(module)
     ended = process_time()
-    packages = sorted({name.partition(".")[0] for name in sys.modules.keys() - needed})
+    packages = sorted({name.partition(".")[0] for name in sys.modules.keys() - before})
     print(json.dumps({"needed": between - started, "added": ended - between, "packages": packages}))
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

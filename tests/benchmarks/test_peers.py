@@ -13,22 +13,28 @@ import pytest
 import trio
 
 from .measuring import in_turns
-from .peers import BRIDGED, OTHER_TRANSPORTS, process
+from .peers import BRIDGED_BOUNDS, BY_HAND, OTHER_TRANSPORTS, process
 from .peers.clients import CallTool, Client, together_in_trio
-from .peers.contest import enter, enter_all, play_rounds
+from .peers.contest import TYPESCRIPT, enter, enter_all, play_rounds
 
 pytestmark = pytest.mark.usefixtures("programs_in_forks")
 
 
 def test_contestants_play_in_turns() -> None:
-    with enter_all("calls", ["ServerRef", "mcp.Client"]) as contestants:
+    with enter_all("calls", ["ServerRef", "mcp.Client", BY_HAND]) as contestants:
         seconds = play_rounds(contestants, 2, 2, 4)
-    assert [len(rounds) for rounds in seconds.values()] == [2, 2]
+    assert [len(rounds) for rounds in seconds.values()] == [2, 2, 2]
     assert all(0 < each < 60 for rounds in seconds.values() for each in rounds)
 
 
+@pytest.mark.usefixtures("npm_packages")
+def test_a_program_on_node_plays_too() -> None:
+    with enter("calls", TYPESCRIPT) as contestant:
+        assert 0 < contestant.play(2, 4) < 60
+
+
 def test_programs_on_asyncio_play_too() -> None:
-    with enter_all("calls", BRIDGED) as contestants:
+    with enter_all("calls", list(BRIDGED_BOUNDS)) as contestants:
         seconds = play_rounds(contestants, 1, 2, 4)
     assert all(0 < rounds[0] < 60 for rounds in seconds.values())
 

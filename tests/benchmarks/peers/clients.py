@@ -182,12 +182,13 @@ async def connect_many_server_refs(commands: Sequence[Sequence[str]]) -> AsyncIt
 
 @asynccontextmanager
 async def connect_many_openai_agents(commands: Sequence[Sequence[str]]) -> AsyncIterator[None]:
-    """The package openai-agents: in parallel, which is not its default."""
+    """The package openai-agents: in parallel, which is not its default. It lists the tools only when it is asked to."""
     from agents.mcp import MCPServerManager, MCPServerStdio
 
     servers = [MCPServerStdio({"command": command[0], "args": list(command[1:])}) for command in commands]
     async with MCPServerManager(servers, connect_in_parallel=True) as manager:
         assert len(manager.active_servers) == len(commands)
+        await asyncio.gather(*(server.list_tools() for server in servers))
         yield
 
 
@@ -219,7 +220,17 @@ async def together_in_asyncio(number: int, repeat: Repeat) -> None:
             group.create_task(call_repeat())
 
 
+@asynccontextmanager
+async def connect_by_hand(command: Sequence[str]) -> AsyncIterator[CallTool]:
+    """The floor."""
+    from .by_hand import open_by_hand
+
+    async with open_by_hand(command) as client:
+        yield client.call_tool
+
+
 CLIENTS: Final = {
+    "by hand on Trio": Client(run_trio, together_in_trio, connect_by_hand),
     "ServerRef": Client(run_trio, together_in_trio, connect_server_ref, connect_many_server_refs),
     "bridge, thread": Client(run_asyncio, together_in_asyncio, connect_through_bridge),
     "bridge, guest": Client(run_asyncio, together_in_asyncio, partial(connect_through_bridge, host="guest")),

@@ -12,15 +12,22 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import IO, Any
+from pathlib import Path
+from typing import IO, Any, Final
 
+from ...node.packages import node, program
 from ..measuring import ROOT, TIMEOUT
+from . import quick_server
+
+TYPESCRIPT: Final = "TypeScript SDK on Node"
+"""The peer that is not in `clients`."""
 
 
 class Contestant:
     """A peer that takes part in a contest: a process that plays a round on request."""
 
     def __init__(self, name: str, process: subprocess.Popen[str], errors: IO[str]) -> None:
+        self.pid = process.pid
         self._name = name
         self._process = process
         self._errors = errors
@@ -48,14 +55,21 @@ class Contestant:
         return json.loads(line)
 
 
+def command(contest: str, peer: str) -> list[str]:
+    """Return the command line of the process of a peer."""
+    if peer != TYPESCRIPT:
+        return [sys.executable, "-m", "tests.benchmarks.peers.process", contest, peer]
+    sdk = program("@modelcontextprotocol/sdk", "dist/esm/client")
+    return [str(node()), str(Path(__file__).with_name("typescript_client.mjs")), str(sdk), *quick_server.command()]
+
+
 @contextmanager
-def enter(contest: str, peer: str) -> Iterator[Contestant]:
-    """Start the process of a peer, and end it."""
-    command = [sys.executable, "-m", "tests.benchmarks.peers.process", contest, peer]
-    pipe = subprocess.PIPE
+def enter(contest: str, peer: str, *, under: Sequence[str] = ()) -> Iterator[Contestant]:
+    """Start the process of a peer, and end it; `under` is the command of a program that runs it."""
+    pipe, arguments = subprocess.PIPE, [*under, *command(contest, peer)]
     with (
         tempfile.TemporaryFile("w+") as errors,
-        subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=errors, text=True) as process,
+        subprocess.Popen(arguments, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=errors, text=True) as process,
     ):
         contestant = Contestant(peer, process, errors)
         contestant.hear()

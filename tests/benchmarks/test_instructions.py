@@ -1,0 +1,43 @@
+"""Read the counters of callgrind; the figures themselves are for ``nox -s instructions``."""
+
+from __future__ import annotations
+
+import pytest
+
+from . import instructions
+from .instructions import counted
+from .peers.contest import Contestant
+
+TOLD = "PID 7: python -m x\n\n  Totals:         Ir \n   Th 1  346,828,084 \n   Th 2          916 \n\n"
+
+
+@pytest.fixture
+def contestant() -> Contestant:
+    contestant = Contestant.__new__(Contestant)
+    contestant.pid = 7
+    return contestant
+
+
+def test_the_instructions_of_all_threads_are_added(contestant: Contestant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instructions, "control", lambda contestant, option: TOLD)
+    assert counted(contestant) == 346_829_000
+
+
+def test_an_answer_without_a_counter_is_an_error(contestant: Contestant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instructions, "control", lambda contestant, option: "Totals:  Ir \n")
+    with pytest.raises(RuntimeError, match="callgrind_control does not tell the instructions: 'Totals:  Ir "):
+        counted(contestant)
+
+
+def test_what_a_round_costs_besides_its_calls_cancels_out(
+    contestant: Contestant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = 0
+
+    def play(self: Contestant, callers: int, calls: int) -> None:
+        nonlocal played
+        played += 90_000 + 1000 * calls
+
+    monkeypatch.setattr(Contestant, "play", play)
+    monkeypatch.setattr(instructions, "counted", lambda contestant: played)
+    assert instructions.instructions(contestant, 16) == 1000
