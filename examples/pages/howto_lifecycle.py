@@ -1,12 +1,14 @@
-"""Stop, start and restart a server, and reload a configuration file on SIGHUP.
+"""Stop, start, restart, add and remove servers, and reload a configuration file on SIGHUP.
 
 Prints::
 
     stopped: server 'time'...
     ready
+    time clock
+    time
     serving: time
     not reloaded: ...servers.json: ...
-    serving: time clock
+    added: clock; removed: nothing; unchanged: time
 """
 
 from __future__ import annotations
@@ -15,18 +17,18 @@ import json
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterable, Awaitable, Callable
-from functools import partial
 from pathlib import Path
 
 import trio
 import trio.testing
 
 from mcp_actors import (
-    LoadedConfig,
+    ConfigError,
+    ConnectFailed,
+    ServerConfig,
     ServerGroup,
     ServerUnavailable,
-    load_config,
+    Stdio,
     open_servers,
 )
 
@@ -45,46 +47,58 @@ async def pause(servers: ServerGroup) -> None:
     await time.restart()  # resolves its variables again
 
 
-async def serve(file: Path, work: Callable[[ServerGroup], Awaitable[None]]) -> None:
-    """Work with the servers of a file; on SIGHUP, begin again with the new file."""
+async def change(servers: ServerGroup) -> None:
+    clock = await servers.add(ServerConfig("clock", Stdio("mcp-server-time")))
+    await clock.call_tool("get_current_time", {"timezone": "Europe/Paris"})
+    print(*servers)
+    await servers.remove("clock")
+    print(*servers)
+
+
+async def reload_on_hangup(servers: ServerGroup) -> None:
     with trio.open_signal_receiver(signal.SIGHUP) as hangups:
-        loaded = load_config(file)
-        while True:
-            async with open_servers(loaded) as servers, trio.open_nursery() as nursery:
-                nursery.start_soon(work, servers)
-                loaded = await wait_changed(file, hangups)
-                nursery.cancel_scope.cancel()
+        async for _ in hangups:
+            try:
+                done = await servers.reload()
+            except (ConfigError, ConnectFailed) as error:
+                print("not reloaded:", error)
+            else:
+                print(
+                    f"added: {', '.join(done.added) or 'nothing'};",
+                    f"removed: {', '.join(done.removed) or 'nothing'};",
+                    f"unchanged: {', '.join(done.unchanged)}",
+                )
 
 
-async def wait_changed(file: Path, hangups: AsyncIterable[int]) -> LoadedConfig:
-    """Return the configuration of a file after a SIGHUP, unless it has errors."""
-    async for _ in hangups:
-        loaded = load_config(file)
-        if not loaded.errors:
-            return loaded
-        print("not reloaded:", *loaded.errors)
-    raise AssertionError("signals do not end")
+async def serve(file: Path) -> None:
+    async with open_servers(file) as servers, trio.open_nursery() as nursery:
+        nursery.start_soon(reload_on_hangup, servers)
+        print("serving:", *servers)
+        await work(file, servers)
+        nursery.cancel_scope.cancel()
 
 
-async def work(file: Path, done: trio.CancelScope, servers: ServerGroup) -> None:
-    print("serving:", *servers)
-    if "clock" in servers:
-        done.cancel()
-        return
+async def work(file: Path, servers: ServerGroup) -> None:
+    await trio.testing.wait_all_tasks_blocked()
     both = {"mcpServers": {"time": TIME, "clock": TIME}}
     for text in ('{"mcpServers": ', json.dumps(both)):
         await trio.Path(file).write_text(text)
         os.kill(os.getpid(), signal.SIGHUP)
         await trio.testing.wait_all_tasks_blocked(cushion=0.1)
+    while "clock" not in servers:
+        await trio.testing.wait_all_tasks_blocked(cushion=0.1)
+    await servers.wait_ready()
+    await trio.testing.wait_all_tasks_blocked(cushion=0.1)
 
 
 async def main() -> None:
     async with open_servers({"mcpServers": {"time": TIME}}) as servers:
         await pause(servers)
-    with tempfile.TemporaryDirectory() as folder, trio.CancelScope() as done:
+        await change(servers)
+    with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "servers.json")
         await trio.Path(file).write_text(json.dumps({"mcpServers": {"time": TIME}}))
-        await serve(file, partial(work, file, done))
+        await serve(file)
 
 
 trio.run(main)

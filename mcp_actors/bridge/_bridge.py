@@ -69,6 +69,8 @@ class Bridge:
         serving: True while Trio's side takes requests. Written there only.
         ended: True once Trio's side has ended. Written on the event loop's side only.
         failure: the exception that ended Trio's side, if one did.
+        adapted: for each server by name, a configuration of the program and the one that was made of it for Trio's
+            side. Event loop's side only.
     """
 
     nursery: trio.Nursery
@@ -83,6 +85,7 @@ class Bridge:
         self.serving: bool = False
         self.ended: bool = False
         self.failure: BaseException | None = None
+        self.adapted: Final[dict[str, tuple[object, object]]] = {}
         self._running_loop = asyncio.get_running_loop
         self._process = os.getpid()
         self._waiting: set[_Request[Any]] = set()

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 from .._errors import NotSupported as NotSupported
 from .._exports import publish
-from .group import ServerGroup as ServerGroup, open_servers as open_servers
+from .group import ReloadSummary as ReloadSummary, ServerGroup as ServerGroup, open_servers as open_servers
 from .policy import Health as Health, HealthStatus as HealthStatus, Latency as Latency
 from .record import (
+    ConfigChanged as ConfigChanged,
     Flooded as Flooded,
     LimitReached as LimitReached,
     PromptsChanged as PromptsChanged,
     ResourcesChanged as ResourcesChanged,
     ResourceUpdated as ResourceUpdated,
+    ServerAdded as ServerAdded,
     ServerEvent as ServerEvent,
     ServerInfo as ServerInfo,
+    ServerRemoved as ServerRemoved,
     ServerState as ServerState,
     ServerStatus as ServerStatus,
     StateChanged as StateChanged,
@@ -32,6 +35,7 @@ from .ref import PendingRequest as PendingRequest, ServerRef as ServerRef
 from .tools import ToolChanges as ToolChanges
 
 __all__ = [
+    "ConfigChanged",
     "Flooded",
     "Health",
     "HealthStatus",
@@ -40,12 +44,15 @@ __all__ = [
     "NotSupported",
     "PendingRequest",
     "PromptsChanged",
+    "ReloadSummary",
     "ResourceUpdated",
     "ResourcesChanged",
+    "ServerAdded",
     "ServerEvent",
     "ServerGroup",
     "ServerInfo",
     "ServerRef",
+    "ServerRemoved",
     "ServerState",
     "ServerStatus",
     "StateChanged",

@@ -15,7 +15,7 @@ import anyio.lowlevel
 import pytest
 from mcp import MCPError
 
-from mcp_actors import ServerConfig, ServerUnavailable, StateChanged, ToolNotFound
+from mcp_actors import ConfigError, ServerConfig, ServerUnavailable, StateChanged, ToolNotFound
 from mcp_actors.kernel import ActorCrashed, ActorStopped, ChildError, ChildSpec
 from tests.programs import FULL_SIZE
 from tests.servers.fleet import STARTED
@@ -286,6 +286,23 @@ async def a_lazy_server_connects_at_its_first_call(program: Program) -> None:
         assert servers["a"].state == "pending"
         assert text_of(await servers["a"].call_tool("echo", {"text": "up"})) == "up"
         assert servers["a"].state == "ready"
+
+
+async def servers_of_an_open_group_change(program: Program) -> None:
+    """S3-15: what has not changed notices nothing, on every host."""
+    a, b = server("a"), server("b", connect="lazy")
+    async with program.open_servers(a) as servers:
+        added = await servers.add(b)
+        assert (added, added.state) == (servers["b"], "pending")
+        await expect(ConfigError, servers.add, b)
+        summary = await servers.reload(server("b", connect="lazy", request_timeout=7.0), a)
+        assert (summary.added, summary.changed, summary.unchanged) == ((), ("b",), ("a",))
+        assert [*servers] == ["b", "a"]
+        assert servers["a"].statistics().incarnation == 1
+        await servers.remove("b")
+        assert [*servers] == ["a"]
+        await expect(ServerUnavailable, added.call_tool, "echo", {"text": "x"})
+    await expect(ServerUnavailable, servers.remove, "a")
 
 
 async def subagents_share_the_connections_of_their_parent(program: Program) -> None:

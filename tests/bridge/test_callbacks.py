@@ -474,3 +474,31 @@ def test_a_group_leaves_no_task_of_an_in_process_server(host: Host) -> None:
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(main())
+
+
+def test_a_reload_recognizes_functions_and_servers_of_the_program(host: Host) -> None:
+    """S3-15: a server that was given before is the same, and runs on; a removed one is given anew."""
+    asked: list[str] = []
+
+    async def note(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        asked.append(request.server)
+        return await call_next(request)
+
+    house = MCPServer("house")
+    house.add_tool(lambda: "here", name="who", description="Say who answers.")
+
+    def config(name: str, **options: Any) -> ServerConfig:
+        return ServerConfig(name, InProcess(house), middleware=[note], protocol="legacy", **options)
+
+    async def main() -> None:
+        async with open_servers(config("a"), config("b"), host=host) as servers:
+            summary = await servers.reload(config("a"), config("b", request_timeout=7.0), config("c"))
+            assert (summary.added, summary.changed, summary.unchanged) == (("c",), ("b",), ("a",))
+            await servers.remove("a")
+            await servers.add(config("a"))
+            for ref in servers.configured:
+                await ref.call_tool("who")
+            assert [ref.statistics().incarnation for ref in servers.configured] == [2, 1, 1]
+        assert asked == ["b", "c", "a"]
+
+    asyncio.run(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 import trio
@@ -12,10 +13,14 @@ from mcp_actors.kernel import (
     ActorCrashed,
     ActorStopped,
     Backoff,
+    ChildSpec,
     GaveUp,
+    IgnoreStart,
+    MailboxFull,
     Restarting,
     RestartLimitReached,
     Stopped,
+    Supervisor,
     SupervisorRef,
     open_supervisor,
 )
@@ -263,6 +268,48 @@ async def test_stop_child_keeps_the_mailboxes_below_if_asked_to() -> None:
             await a.call(Echo(1))
         await supervisor.restart_child("n")
         assert await a.call(Echo(1)) == 1
+
+
+async def test_a_child_that_comes_back_with_its_supervisor_has_the_limits_of_its_new_spec() -> None:
+    """The messages that wait are kept, and those that found no room move up."""
+    yard = Yard()
+    limits: list[dict[str, Any]] = [
+        {"mailbox_size": 1},
+        {"mailbox_size": 2, "overflow": "fail"},
+        {"mailbox_size": 1, "overflow": "fail"},
+    ]
+
+    def nested() -> Supervisor:
+        start = IgnoreStart(keep_mailbox=True) if limits else None
+        return Supervisor(yard.spec("a", start, **(limits.pop(0) if limits else {})))
+
+    async with open_supervisor(ChildSpec("n", nested)) as supervisor, trio.open_nursery() as nursery:
+        a = below(supervisor).child("a")
+
+        async def begin_again() -> None:
+            await supervisor.stop_child("n", keep_mailbox=True)
+            await supervisor.restart_child("n")
+
+        accepted = trio.Event()
+
+        async def tell_late() -> None:
+            await a.tell(Echo(2))
+            accepted.set()
+
+        await a.tell(Echo(1))
+        nursery.start_soon(tell_late)
+        await settle()
+        assert not accepted.is_set()
+        await begin_again()
+        await settle()
+        assert accepted.is_set()
+        with pytest.raises(MailboxFull):
+            await a.tell(Echo(3))
+        await begin_again()
+        assert a.statistics().queued == 2
+        await begin_again()
+        assert await a.call(Echo(4)) == 4
+        assert a.statistics().queued == 0
 
 
 async def test_an_exit_out_of_a_grandchild_is_raised_ungrouped_after_clean_up() -> None:

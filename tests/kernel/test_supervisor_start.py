@@ -21,6 +21,8 @@ from mcp_actors.kernel import (
     RestartLimitReached,
     Started,
     StartFailed,
+    StopFailed,
+    Stopped,
     open_supervisor,
 )
 
@@ -323,6 +325,28 @@ async def test_with_keep_mailbox_messages_wait_until_the_child_is_started() -> N
         await supervisor.restart_child("a")
         await settle()
         assert answers == [0, 1, 2]
+
+
+async def test_a_child_that_is_stopped_and_then_finds_nothing_to_run_has_stopped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its stop has not failed."""
+    yard = Yard()
+
+    async def find_nothing() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise IgnoreStart
+
+    spec = yard.spec("a", find_nothing)
+    async with open_supervisor(spec, strict=False, await_start=False, observers=[yard.events.append]) as supervisor:
+        await settle()
+        await supervisor.stop_child("a")
+        assert state(supervisor.child("a")) == "stopped"
+    assert yard.of(Stopped)[0] == "a"
+    assert not yard.of(StopFailed)
+    assert not caplog.records
 
 
 async def test_a_kept_mailbox_is_answered_when_its_supervisor_stops() -> None:

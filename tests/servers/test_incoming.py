@@ -25,7 +25,7 @@ from mcp_actors.servers.record._notifications import Incoming, Listeners, open_i
 
 
 def listeners_of(group: ServerGroup, name: str = "here") -> Listeners:
-    return group._records[name].listeners
+    return group._roster.records[name].listeners
 
 
 def telling() -> MCPServer:

@@ -59,9 +59,20 @@ class _Observer:
 
 
 def config_from_loop(bridge: Bridge, config: Any) -> Any:
-    """Return a configuration for Trio's side. Anything but a `ServerConfig` is returned as it is, and refused later."""
+    """Return a configuration for Trio's side. Anything but a `ServerConfig` is returned as it is, and refused later.
+
+    Equal configurations of a server have the same result: its wrappers would differ, and a reload would find a change.
+    """
     if not isinstance(config, ServerConfig):
         return config
+    before, adapted = bridge.adapted.get(config.name, (None, None))
+    if before != config:
+        adapted = _adapted(bridge, config)
+        bridge.adapted[config.name] = config, adapted
+    return adapted
+
+
+def _adapted(bridge: Bridge, config: ServerConfig) -> ServerConfig:
     return attrs.evolve(
         config,
         transport=_transport(bridge, config.transport),

@@ -17,14 +17,15 @@ from ..._errors import ActorStopped, ServerUnavailable
 from ...config import permitted
 from ...kernel import ActorRef, Monitor, SupervisorRef
 from ...servers import ServerGroup, ServerRef
-from ..callbacks import ServerAsker
+from ..callbacks import ServerAsker, config_from_loop
 from ._rules import View, async_view, request_view, step_view, stream_view, sync_view
 
 if TYPE_CHECKING:
     from ...catalog import CatalogSnapshot, CatalogTool
     from ...config import ServerConfig, ToolContext
     from ...kernel import ActorState, Call, ChildSpec
-    from ...servers import ServerInfo, ServerState, ToolChanges
+    from ...servers import ReloadSummary, ServerInfo, ServerState, ToolChanges
+    from ...servers.group import Configured
     from .._bridge import Bridge
 
 __all__ = [
@@ -299,6 +300,21 @@ class AsyncioServerGroup(View[ServerGroup], Mapping[str, AsyncioServerRef]):
         """
         await self._bridge.call(self, trio.lowlevel.checkpoint)  # raises if the group has ended
         return permitted(self.tools, {name: self[name].config.tools for name in self}, context)
+
+    async def add(self, config: ServerConfig) -> AsyncioServerRef:
+        """Add a server, connect to it, and return it, like `mcp_actors.ServerGroup.add`."""
+        adapted = config_from_loop(self._bridge, config)
+        return AsyncioServerRef(self._bridge, await self._bridge.call(self, lambda: self._target.add(adapted)))
+
+    async def remove(self, name: str) -> None:
+        """Stop a server and forget it, like `mcp_actors.ServerGroup.remove`."""
+        await self._bridge.call(self, lambda: self._target.remove(name))
+        self._bridge.adapted.pop(name, None)
+
+    async def reload(self, *configs: Configured) -> ReloadSummary:
+        """Change what differs from a configuration, like `mcp_actors.ServerGroup.reload`."""
+        adapted = [config_from_loop(self._bridge, config) for config in configs]
+        return await self._bridge.call(self, lambda: self._target.reload(*adapted))
 
     status: Final = sync_view(ServerGroup.status)
     tree: Final = step_view(ServerGroup.tree)

@@ -360,11 +360,10 @@ class Incarnation:
     def _conclude(self, late: BaseException | None) -> End:
         """Return the end as decided, completed by the exception that left ``running()``."""
         end, late = self._end, None if isinstance(late, trio.Cancelled) else late
+        if isinstance(late, IgnoreStart):
+            end, late = end or End("ignored", keeps_mailbox=late.keep_mailbox), None
         if end is None:  # a start, for which `end` was not called
-            if isinstance(late, IgnoreStart):
-                end, late = End("ignored", keeps_mailbox=late.keep_mailbox), None
-            else:
-                end = End("shutdown" if effective_deadline() == -math.inf else "crashed")
+            end = End("shutdown" if effective_deadline() == -math.inf else "crashed")
         if end.crashed and end.error is None:
             failure = self._without_reason() if late is None else late
             end = End("crashed", failure, self._is_hopeless(failure))

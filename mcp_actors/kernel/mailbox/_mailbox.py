@@ -305,6 +305,11 @@ class Mailbox:
         """Accept messages again."""
         self._refusal = None
 
+    def set_limits(self, size: int, policy: OverflowPolicy) -> None:
+        """Change the limits for later messages. What is queued stays, even if it is more than the new size."""
+        self.size, self.policy = size, policy
+        self._move_up()
+
     def _move_up(self) -> None:
         while self._entrance and len(self._queue) < self.size:
             envelope, since = self._entrance.popitem(last=False)

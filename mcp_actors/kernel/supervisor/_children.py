@@ -92,8 +92,11 @@ class Children(ABC):
         return [self.add(spec, known.get(spec.id)) for spec in specs]
 
     def add(self, spec: ChildSpec, record: Record | None = None) -> Child:
-        """Append a row, with a new record unless one is given."""
-        record = record or make_record(spec, self._life.record)
+        """Append a row, with a new record unless one is given, which then has the limits of this spec."""
+        if record is None:
+            record = make_record(spec, self._life.record)
+        else:
+            record.mailbox.set_limits(spec.mailbox_size, spec.overflow)
         self._records[spec.id] = record
         child = self.table[spec.id] = Child(spec, record)
         return child

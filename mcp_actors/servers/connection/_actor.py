@@ -94,8 +94,9 @@ class ServerActor(Actor):
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Connect, serve and disconnect."""
-        if not self._record.life.wanted:
-            raise IgnoreStart(keep_mailbox=self._record.life.dormant)
+        life = self._record.life
+        if life.held or not life.wanted:
+            raise IgnoreStart(keep_mailbox=life.wanted or life.dormant)
         config, negotiation = self._record.config, Negotiation(self._record)
         try:
             async with self._connection(negotiation):

@@ -1,4 +1,4 @@
-"""Read the configurations, files and mappings that `open_servers` was given."""
+"""Read the configurations of a group, and compare them with earlier ones."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import trio
-from attrs import Factory, define
+from attrs import Factory, define, fields, frozen
 
 from ..._collapse import first_of
 from ..._errors import ConfigError
 from ...config import LoadedConfig, ServerConfig, check_unique_names, load_config
 
-__all__ = ["Configured", "Given", "read_configs"]
+__all__ = ["Configured", "Difference", "Given", "changed_fields", "check_added", "compare", "read_configs"]
 
 logger = logging.getLogger("mcp_actors.servers")
 
@@ -30,11 +30,13 @@ class Given:
         servers: the configurations, in the order in which they were given.
         failed: the error of each server or file that could not be loaded, by its name or path.
         required: the names in `failed` that prevent the group from starting.
+        unread: the names in `failed` that are whole files or mappings.
     """
 
     servers: list[ServerConfig] = Factory(list)
     failed: dict[str, ConfigError] = Factory(dict)
     required: set[str] = Factory(set)
+    unread: set[str] = Factory(set)
 
     @property
     def enabled(self) -> list[ServerConfig]:
@@ -46,6 +48,7 @@ class Given:
         self.servers += loaded.servers
         self.failed.update(loaded.failed)
         self.required |= loaded.required
+        self.unread |= {loaded.source} & loaded.failed.keys()
         for problem in (*loaded.errors, *loaded.warnings):
             logger.warning("%s", problem)
 
@@ -80,3 +83,60 @@ async def read_configs(configs: Iterable[Configured], *, strict: bool) -> Given:
         raise first_of(needed)
     check_unique_names(given.servers)
     return given
+
+
+@frozen(kw_only=True)
+class Difference:
+    """The servers of a group that differ from a new configuration.
+
+    Attributes:
+        added: the new ones, in the new order.
+        removed: the names of those that are gone, in the old order.
+        changed: those that differ, in the new order.
+        unchanged: the names of all others: in the new order, then those whose new entries are invalid.
+        order: the names of all servers in the new order.
+    """
+
+    added: tuple[ServerConfig, ...]
+    removed: tuple[str, ...]
+    changed: tuple[ServerConfig, ...]
+    unchanged: tuple[str, ...]
+
+    order: tuple[str, ...]
+
+
+def compare(old: Mapping[str, ServerConfig], new: Given) -> Difference:
+    """Compare the servers of a group with a new configuration.
+
+    Two configurations are the same if they are equal, secrets included. A server whose new entry is invalid is left as
+    it is: a slip of the pen in one entry must not stop the server that it is about.
+    """
+    now = {config.name: config for config in new.enabled}
+    kept = tuple(name for name in old if name not in now and name in new.failed)
+    return Difference(
+        added=tuple(config for name, config in now.items() if name not in old),
+        removed=tuple(name for name in old if name not in now and name not in kept),
+        changed=tuple(config for name, config in now.items() if name in old and config != old[name]),
+        unchanged=(*(name for name, config in now.items() if name in old and config == old[name]), *kept),
+        order=(*now, *kept),
+    )
+
+
+def changed_fields(old: ServerConfig, new: ServerConfig) -> tuple[str, ...]:
+    """Return the names of the fields in which two configurations of a server differ."""
+    compared = (field.name for field in fields(ServerConfig) if field.eq)
+    return tuple(name for name in compared if getattr(old, name) != getattr(new, name))
+
+
+def check_added(config: object) -> None:
+    """Validate the argument of `ServerGroup.add`.
+
+    Raises:
+        ConfigError: it is not the configuration of an enabled server.
+    """
+    if not isinstance(config, ServerConfig):
+        problem = f"add() takes a ServerConfig, not {type(config).__name__}; for files and mappings, use reload()"
+        raise ConfigError(problem, source="ServerGroup.add")
+    if not config.enabled:
+        problem = "this server is disabled; add it with enabled=True"
+        raise ConfigError(f"server {config.name!r}: {problem}", source="ServerGroup.add", path="enabled")

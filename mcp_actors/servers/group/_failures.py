@@ -1,23 +1,25 @@
-"""Translate the kernel's failures of a group into errors about servers."""
+"""Errors of a group; translate the kernel's failures into them."""
 
 from __future__ import annotations
 
+import difflib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from attrs import define
 
 from ..._collapse import caused_by, first_of, leaves
-from ..._errors import ActorStartError, RestartLimitReached, ServerError, ServerUnavailable
+from ..._errors import ActorStartError, RestartLimitReached, ServerError, ServerUnavailable, ToolNotFound
 from ._tree import GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ..record import ServerRecord
+    from ._roster import Roster
 
 
-__all__ = ["translate"]
+__all__ = ["closed", "tool_not_found", "translate"]
 
 
 @define
@@ -28,7 +30,7 @@ class Phase:
 
 
 @contextmanager
-def translate(records: Iterable[ServerRecord]) -> Iterator[Phase]:
+def translate(roster: Roster) -> Iterator[Phase]:
     """Raise errors about servers instead of the kernel's errors about the group's supervisor."""
     phase = Phase()
     failure: BaseException
@@ -37,14 +39,15 @@ def translate(records: Iterable[ServerRecord]) -> Iterator[Phase]:
     except ActorStartError as exc:
         if phase.started:
             raise
-        failure = _start_failure(records, exc)
+        failure = _start_failure(roster.records.values(), exc)
     except RestartLimitReached as exc:
         if exc.actor != GROUP:
             raise
+        records = roster.records.values()
         failure = (_unavailable(records) or exc) if phase.started else _start_failure(records, exc)
     except BaseExceptionGroup as group:
         ours, others = group.split(lambda exc: isinstance(exc, RestartLimitReached) and exc.actor == GROUP)
-        unavailable = _unavailable(records)
+        unavailable = _unavailable(roster.records.values())
         if ours is None or others is None or unavailable is None:
             raise
         failure = unavailable
@@ -54,6 +57,15 @@ def translate(records: Iterable[ServerRecord]) -> Iterator[Phase]:
         return
     # Not `from exc`: the kernel's account of its actors would only bury the server's own cause in the traceback.
     raise failure from failure.__cause__
+
+
+def closed() -> ServerUnavailable:
+    """Return the error for a change of a group after its block."""
+    return ServerUnavailable(
+        "this group of servers cannot be changed because its open_servers() block has exited; open it again",
+        server="*",
+        state="stopped",
+    )
 
 
 def _start_failure(records: Iterable[ServerRecord], exc: Exception) -> BaseException:
@@ -86,3 +98,23 @@ def _unavailable(records: Iterable[ServerRecord]) -> ServerUnavailable | None:
 def _is_echo(others: BaseException, failure: ServerUnavailable) -> bool:
     """Return True if the block raised only errors about the same server that ended it."""
     return all(isinstance(leaf, ServerError) and leaf.server == failure.server for leaf in leaves(others))
+
+
+def tool_not_found(
+    public_name: str, known: Sequence[str], *, silent: Sequence[str], hidden: Sequence[str]
+) -> ToolNotFound:
+    """Return the error for a public name that no tool has.
+
+    Args:
+        public_name: the name that was asked for.
+        known: the public names of all tools.
+        silent: the servers that show no tools now, each with its state.
+        hidden: the servers with tools that wait for approval, each with their number.
+    """
+    near = difflib.get_close_matches(public_name, known, n=3)
+    hints = [f"did you mean {' or '.join(map(repr, near))}?" if near else f"{len(known)} tools are known"]
+    if silent:
+        hints.append(f"servers not serving now: {', '.join(silent)}")
+    if hidden:
+        hints.append(f"servers with tools that wait for approval (see tool_changes): {', '.join(hidden)}")
+    return ToolNotFound(f"tool {public_name!r} not found; {'; '.join(hints)}", server="*")

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Iterator, Mapping
 from operator import is_
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 from attrs import frozen
 
-from ..._errors import ConfigError, ToolNotFound
+from ..._collapse import first_of
+from ..._errors import ActorCrashed, ActorStartError, ActorStopped
 from ...catalog import CatalogSnapshot, Listing
-from ...config import permitted
-from ...kernel import EVENT_BUFFER, SupervisorRef
+from ...config import ServerConfig, permitted
+from ...kernel import EVENT_BUFFER
 from ..record import ACTIVE, CONNECTED
-from ..ref import Reconnect, ServerEntry, ServerRef, change
-from ._tree import LIFECYCLE, supervisor_id
+from ..ref import Reconnect, ServerRef, change
+from ._configs import check_added, read_configs
+from ._failures import closed, tool_not_found
+from ._lifecycle import Add, Reload, Remove, wait_connects
+from ._tree import LIFECYCLE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from contextlib import AbstractAsyncContextManager
 
     from mcp.shared.dispatcher import ProgressFnT
@@ -29,9 +31,14 @@ if TYPE_CHECKING:
 
     from ...catalog import CatalogTool
     from ...config import ToolContext
-    from ...kernel import EventHub, EventStream, TreeNode
-    from ..record import ServerRecord, ServerState, ServerStatus
+    from ...kernel import Call, EventHub, EventStream, SupervisorRef, TreeNode
+    from ..record import ServerState, ServerStatus
     from ..ref import PendingRequest
+    from ._configs import Configured
+    from ._lifecycle import ReloadSummary
+    from ._roster import Member, Roster
+
+T = TypeVar("T")
 
 __all__ = ["ServerGroup"]
 
@@ -59,50 +66,46 @@ class ServerGroup(Mapping[str, ServerRef]):
 
     def __init__(
         self,
-        records: Mapping[str, ServerRecord],
+        roster: Roster,
         supervisor: SupervisorRef,
         hub: EventHub,
         *,
         naming: str,
-        failed: Mapping[str, ConfigError],
+        configs: tuple[Configured, ...],
     ) -> None:
-        self._records = records
-        self._not_loaded = {name: error for name, error in failed.items() if name not in records}
+        self._roster = roster
         self._hub = hub
         self._supervisor = supervisor
         self._lifecycle = supervisor.child(LIFECYCLE)
-        self._supervised = {name: _supervised(record, supervisor) for name, record in records.items()}
-        self._refs = {name: ServerRef(server, self._lifecycle) for name, server in self._supervised.items()}
+        self._configs = configs
         self._shown = _Shown([], [], CatalogSnapshot.from_listings((), naming=naming))
 
     def __repr__(self) -> str:
-        states = ", ".join(f"{name}: {record.life.state}" for name, record in self._records.items())
+        states = ", ".join(f"{name}: {member.record.life.state}" for name, member in self._members.items())
         return f"<ServerGroup {states or 'empty'}>"
+
+    @property
+    def _members(self) -> Mapping[str, Member]:
+        return self._roster.members
 
     # --- the mapping ------------------------------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> ServerRef:
         """Return the server with that name. A `KeyError` lists the known names."""
-        try:
-            return self._refs[name]
-        except KeyError:
-            if name in self._not_loaded:
-                raise KeyError(f"server {name!r} could not be loaded: {self._not_loaded[name]}") from None
-            known = ", ".join(self._refs) or "none"
-            raise KeyError(f"server {name!r} not found in this group; its servers are: {known}") from None
+        return self._roster.member(name).ref
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._refs)
+        return iter(self._members)
 
     def __len__(self) -> int:
-        return len(self._refs)
+        return len(self._members)
 
     # --- views ------------------------------------------------------------------------------------------------------
 
     @property
     def configured(self) -> tuple[ServerRef, ...]:
         """All enabled servers."""
-        return tuple(self._refs.values())
+        return tuple(member.ref for member in self._members.values())
 
     @property
     def connected(self) -> tuple[ServerRef, ...]:
@@ -120,7 +123,7 @@ class ServerGroup(Mapping[str, ServerRef]):
 
         This includes a server that is reconnecting after a failure, and one that is ``degraded``.
         """
-        return tuple(self._refs[name] for name, record in self._records.items() if record.life.troubled)
+        return tuple(member.ref for member in self._members.values() if member.record.life.troubled)
 
     @property
     def errors(self) -> Mapping[str, Exception]:
@@ -129,15 +132,16 @@ class ServerGroup(Mapping[str, ServerRef]):
         An entry disappears when its server becomes ready or is stopped. Entries that could not be loaded come first
         and stay: a server under its name, an unreadable file under its path.
         """
-        errors = {name: record.life.error for name, record in self._records.items() if record.life.error is not None}
-        return MappingProxyType({**self._not_loaded, **errors})
+        lives = {name: member.record.life for name, member in self._members.items()}
+        errors = {name: error for name, life in lives.items() if (error := life.error) is not None}
+        return MappingProxyType({**self._roster.not_loaded, **errors})
 
     def _in(self, states: frozenset[ServerState]) -> tuple[ServerRef, ...]:
-        return tuple(ref for ref in self._refs.values() if ref.state in states)
+        return tuple(member.ref for member in self._members.values() if member.record.life.state in states)
 
     def status(self) -> Mapping[str, ServerStatus]:
         """Return a snapshot of every server, by name."""
-        return MappingProxyType({name: ref.statistics() for name, ref in self._refs.items()})
+        return MappingProxyType({name: member.ref.statistics() for name, member in self._members.items()})
 
     def tree(self) -> TreeNode:
         """Return the tree of the actors behind the servers, as it is now; ``print(servers.tree())`` draws it.
@@ -157,7 +161,7 @@ class ServerGroup(Mapping[str, ServerRef]):
         server are not listed. With a ``catalog_store``, a server that has not connected yet shows the tools of an
         earlier run, also marked as ``deferred``. A snapshot is immutable; a later one has a larger generation.
         """
-        listed = [record for record in self._records.values() if record.life.listed]
+        listed = [member.record for member in self._members.values() if member.record.life.listed]
         tools = [record.catalog.shown for record in listed]
         marks = [(record.config.name, record.life.state in ACTIVE, record.catalog.deferred) for record in listed]
         # Compare by identity: comparing tools by value is slow, and every call comes through here.
@@ -185,11 +189,11 @@ class ServerGroup(Mapping[str, ServerRef]):
             silent = [f"{ref.name} ({ref.state})" for ref in self.configured if ref.state not in ACTIVE]
             hidden = [
                 f"{name} ({number})"
-                for name, record in self._records.items()
-                if (number := record.catalog.admission.waiting)
+                for name, member in self._members.items()
+                if (number := member.record.catalog.admission.waiting)
             ]
             known = [tool.public_name for tool in self.tools]
-            raise _tool_not_found(public_name, known, silent=silent, hidden=hidden) from None
+            raise tool_not_found(public_name, known, silent=silent, hidden=hidden) from None
 
     async def call_tool(
         self,
@@ -208,7 +212,7 @@ class ServerGroup(Mapping[str, ServerRef]):
             ToolNotFound: no tool has that name now.
         """
         tool = self.find_tool(public_name)
-        server = self._refs[tool.server]
+        server = self._members[tool.server].ref
         return await server.call_tool(tool.name, arguments, progress=progress, meta=meta, idempotent=idempotent)
 
     def send_tool_call(
@@ -226,7 +230,7 @@ class ServerGroup(Mapping[str, ServerRef]):
             ToolNotFound: no tool has that name now.
         """
         tool = self.find_tool(public_name)
-        server = self._refs[tool.server]
+        server = self._members[tool.server].ref
         return server.send_tool_call(tool.name, arguments, progress=progress, meta=meta, idempotent=idempotent)
 
     async def list_tools(self, context: ToolContext | None = None) -> tuple[CatalogTool, ...]:
@@ -242,7 +246,8 @@ class ServerGroup(Mapping[str, ServerRef]):
             ConfigError: a server has a predicate, but no context was given.
         """
         await trio.lowlevel.checkpoint()
-        return permitted(self.tools, {name: record.config.tools for name, record in self._records.items()}, context)
+        filters = {name: member.record.config.tools for name, member in self._members.items()}
+        return permitted(self.tools, filters, context)
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -267,8 +272,84 @@ class ServerGroup(Mapping[str, ServerRef]):
         """
         for name in names:
             self[name]
-        servers = tuple(server for name, server in self._supervised.items() if not names or name in names)
+        entries = [member.entry for member in self._members.values()]
+        servers = tuple(each for each in entries if (each.name in names if names else not each.record.life.removed))
         await change(self._lifecycle, Reconnect(servers, failed_only and not names))
+
+    async def add(self, config: ServerConfig) -> ServerRef:
+        """Add a server after the others, connect to it, and return it.
+
+        Waits for its first connect as `open_servers` does: an optional server that fails shows that in its state and is
+        retried in the background; a lazy server is not connected. Nothing changes for the other servers.
+
+        **Cancellation**: leaves at once; the server is added nevertheless.
+
+        Raises:
+            ConnectFailed: a required server could not be connected. It is not added, and nothing of it is left.
+            ConfigError: this is not a `ServerConfig`, it is disabled, or the group has a server of this name.
+            ServerUnavailable: the group was closed, or the server was removed meanwhile.
+        """
+        check_added(config)
+        member = await self._change(Add(config))
+        await wait_connects([member.record])
+        return member.ref
+
+    async def remove(self, name: str) -> None:
+        """Stop a server and forget it: its tools, its errors, its queue.
+
+        Returns when its process, tasks and sockets are gone. Its requests fail, as do later ones through a ref to it.
+        What a ``catalog_store`` holds of it stays there: tools that were accepted once count when it is added again.
+
+        **Cancellation**: leaves at once; the server is removed nevertheless.
+
+        Raises:
+            KeyError: no server has that name.
+            ServerUnavailable: the group was closed.
+        """
+        self[name]
+        await self._change(Remove(name))
+
+    async def reload(self, *configs: Configured) -> ReloadSummary:
+        """Change what differs from a configuration, and nothing else.
+
+        All of it is read and validated first; an error changes nothing. Then the servers that are gone are stopped and
+        forgotten; those that differ in any field, credentials included, are connected again with their new
+        configuration; new ones are added. All others notice nothing: their refs, queues and calls in flight stay. So do
+        the ref and the queue of a changed server, whose calls in flight end as at a `restart`. One that was stopped
+        explicitly stays stopped. The views are in the new order afterwards.
+
+        An entry that cannot be used is logged and listed in the result; a server that runs under its name keeps its
+        configuration. Waits for connects as `add` does.
+
+        **Cancellation**: while files are read, nothing changes. Later it leaves at once, and the changes are made
+        nevertheless. Concurrent calls of `add`, `remove` and `reload` run one after the other.
+
+        Args:
+            configs: as for `open_servers`. Without any, those that the group was opened or reloaded with last, so that
+                files are read again. Servers that are not in the configuration are removed, added ones too.
+
+        Raises:
+            ConfigError: a file or mapping is not valid, or an entry is not and it is required. Nothing was changed.
+            ConnectFailed: a required server could not be connected: the first one; the others are notes. All other
+                changes were made. A new server is not added then; a changed one is ``failed``.
+            ServerUnavailable: the group was closed.
+        """
+        configs = configs or self._configs
+        given = await read_configs(configs, strict=self._roster.strict)
+        if given.unread:
+            raise first_of(error for name, error in given.failed.items() if name in given.unread)
+        self._configs = configs
+        summary = await self._change(Reload(given))
+        touched = {*summary.added, *summary.changed}
+        await wait_connects(member.record for name, member in self._members.items() if name in touched)
+        return summary
+
+    async def _change(self, message: Call[T]) -> T:
+        """Change the set of servers."""
+        try:
+            return await self._lifecycle.call(message)
+        except (ActorStopped, ActorCrashed, ActorStartError):
+            raise closed() from None
 
     async def wait_ready(self, *names: str) -> None:
         """Wait until these servers, or all servers, serve at the same moment.
@@ -301,29 +382,3 @@ def _log_collisions(before: CatalogSnapshot, now: CatalogSnapshot) -> None:
     for each in now.collisions:
         if each not in known:
             logger.warning("%s; to avoid the collision, rename a server or hide a tool (ToolFilter)", each)
-
-
-def _supervised(record: ServerRecord, group: SupervisorRef) -> ServerEntry:
-    own = group.child(supervisor_id(record.config.name))
-    assert isinstance(own, SupervisorRef)
-    return ServerEntry(record, own)
-
-
-def _tool_not_found(
-    public_name: str, known: Sequence[str], *, silent: Sequence[str], hidden: Sequence[str]
-) -> ToolNotFound:
-    """Return the error for a public name that no tool has.
-
-    Args:
-        public_name: the name that was asked for.
-        known: the public names of all tools.
-        silent: the servers that show no tools now, each with its state.
-        hidden: the servers with tools that wait for approval, each with their number.
-    """
-    near = difflib.get_close_matches(public_name, known, n=3)
-    hints = [f"did you mean {' or '.join(map(repr, near))}?" if near else f"{len(known)} tools are known"]
-    if silent:
-        hints.append(f"servers not serving now: {', '.join(silent)}")
-    if hidden:
-        hints.append(f"servers with tools that wait for approval (see tool_changes): {', '.join(hidden)}")
-    return ToolNotFound(f"tool {public_name!r} not found; {'; '.join(hints)}", server="*")

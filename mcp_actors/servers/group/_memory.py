@@ -86,26 +86,44 @@ class CatalogMemory:
 
     def __init__(self, store: CatalogStore, records: Iterable[ServerRecord]) -> None:
         self._store = store
-        known = {record.config.name: (record, fingerprint(record.config)) for record in records}
-        self._records = {server: record for server, (record, key) in known.items() if key is not None}
-        self._fingerprints = {server: key for server, (_, key) in known.items() if key is not None}
+        self._records: dict[str, ServerRecord] = {}
+        self._fingerprints: dict[str, str] = {}
         self._kept: dict[str, _Known] = {}
         self._unread: dict[str, _Known] = {}  # their files were not read in time, so none of their tools is accepted
         self._news = trio.Event()
         self._closed = False
         # A limiter of our own: the program's other threads cannot delay this one, and at most one of ours can hang.
         self._threads = trio.CapacityLimiter(1)
+        for record in records:
+            self.add(record)
 
-    async def load(self) -> None:
+    def add(self, record: ServerRecord) -> None:
+        """Remember a server, or note that its configuration has changed: another file may belong to it now."""
+        server, key = record.config.name, fingerprint(record.config)
+        if key != self._fingerprints.get(server):
+            self.forget(server)
+            if key is not None:
+                self._records[server], self._fingerprints[server] = record, key
+
+    def forget(self, server: str) -> None:
+        """Remember a server no longer. Its file stays, for other programs and with the tools that were accepted."""
+        for each in (self._records, self._fingerprints, self._kept, self._unread):
+            each.pop(server, None)
+
+    async def load(self, *servers: str) -> None:
         """Read the files and show the remembered tools; give up on a file after `LOAD_WAIT` or `PINS_WAIT`.
 
         **Cancellation**: leaves at once.
+
+        Args:
+            servers: the servers whose files are read, if they are remembered at all. Default: all.
         """
-        now, servers = trio.current_time(), list(self._fingerprints)
+        now, servers = trio.current_time(), tuple(each for each in servers or self._records if each in self._records)
         until = {server: now + (PINS_WAIT if self._blocks(server) else LOAD_WAIT) for server in servers}
         unread = dict.fromkeys(servers)
         with trio.move_on_at(max(until.values(), default=now)):
-            for server in await self._in_thread(partial(_by_size, self._store, self._fingerprints)):
+            files = {server: self._fingerprints[server] for server in servers}
+            for server in await self._in_thread(partial(_by_size, self._store, files)):
                 with trio.move_on_at(until[server]):
                     known = await self._in_thread(partial(_load, self._store, self._fingerprints[server], server))
                     del unread[server]
@@ -160,9 +178,13 @@ class CatalogMemory:
         while True:
             self._news = trio.Event()
             for server, known in self._unwritten().items():
-                identity = self._records[server].catalog.admission.identity
-                await self._in_thread(partial(_save, self._store, self._fingerprints[server], server, known, identity))
-                self._kept[server] = known
+                record = self._records.get(server)
+                if record is None:  # it was removed while another file was written
+                    continue
+                key, identity = self._fingerprints[server], record.catalog.admission.identity
+                await self._in_thread(partial(_save, self._store, key, server, known, identity))
+                if self._records.get(server) is record and self._fingerprints[server] == key:
+                    self._kept[server] = known
             if self._closed and not self._unwritten():
                 return
             await self._news.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import frozen
@@ -13,21 +14,23 @@ from ..._flavor import check_flavor
 from ...catalog import check_naming
 from ...catalog.names import DEFAULT_NAMING
 from ...catalog.store import CatalogStore, default_directory
-from ...config import Callbacks, effective_callbacks
+from ...config import Callbacks
 from ...kernel import EventHub, open_supervisor
 from ..basics import ClosingOrder
-from ..record import CONNECTED, ServerRecord
+from ..record import CONNECTED
 from ._configs import Configured, read_configs
 from ._failures import translate
 from ._gate import StartGate, check_gate
 from ._group import ServerGroup
+from ._lifecycle import LifecycleActor
 from ._memory import CatalogMemory
 from ._outage_log import OutageLog
 from ._plain_logs import keep_logs_plain
+from ._roster import Roster
 from ._tree import GROUP, group_specs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Iterable
 
     from ...kernel import Event, Observer, SupervisorRef
 
@@ -93,51 +96,51 @@ async def open_servers(
     given = await read_configs(configs, strict=strict)
     keep_logs_plain()
     hub = EventHub(tuple(observers))
-    records = {
-        config.name: ServerRecord(
-            config,
-            hub.emit,
-            required=config.connect == "eager" and (strict or config.required),
-            callbacks=effective_callbacks(config.callbacks, fallback),
-        )
-        for config in given.enabled
-    }
-    hub.add(OutageLog(records))
-    gate = StartGate(records.values(), start_gate)
+    roster = Roster(hub.emit, strict=strict, callbacks=fallback)
+    records = [roster.enter(config) for config in given.enabled]
+    roster.note_not_loaded(given.failed)
+    hub.add(OutageLog(roster))
+    gate = StartGate(records, start_gate)
     memory = None
     if store is not None:
-        hub.add(memory := CatalogMemory(store, records.values()))
-    async with _supervised(records, hub, gate, memory) as supervisor:
-        yield ServerGroup(records, supervisor, hub, naming=naming, failed=given.failed)
+        hub.add(memory := CatalogMemory(store, records))
+    async with _supervised(roster, hub, gate, memory) as supervisor:
+        yield ServerGroup(roster, supervisor, hub, naming=naming, configs=configs)
 
 
 @asynccontextmanager
 async def _supervised(
-    records: Mapping[str, ServerRecord], hub: EventHub, gate: StartGate, memory: CatalogMemory | None
+    roster: Roster, hub: EventHub, gate: StartGate, memory: CatalogMemory | None
 ) -> AsyncIterator[SupervisorRef]:
     """Run the supervision tree of a group around a block, which begins when the gate opens."""
+    records = tuple(roster.records.values())
     closing = ClosingOrder()
     try:
         if memory is not None:
             await memory.load()
-        with translate(records.values()) as phase:
+        with translate(roster) as phase:
             async with open_supervisor(
-                *group_specs(records.values(), closing, memory=memory),
+                *group_specs(
+                    records, closing, memory=memory, lifecycle=partial(LifecycleActor, roster, closing, memory)
+                ),
                 name=GROUP,
                 max_restarts=0,
                 start_order="parallel",
                 stop_order="concurrent",
-                observers=(Follower(records, hub),),
+                observers=(Follower(roster, hub),),
             ) as supervisor:
                 await gate.wait()
                 phase.started = True
+                for record in records:
+                    roster.show(record, supervisor)
                 try:
                     yield supervisor
                 finally:
-                    closing.leave(name for name, record in records.items() if record.life.state in CONNECTED)
+                    members = roster.members.values()
+                    closing.leave(each.name for each in members if each.record.life.state in CONNECTED)
     finally:
         hub.close()
-        for record in records.values():
+        for record in roster.records.values():
             record.leave()
 
 
@@ -145,7 +148,7 @@ async def _supervised(
 class Follower:
     """Observes a group's actors: updates the records, then forwards each event to the group's observers."""
 
-    records: Mapping[str, ServerRecord]
+    roster: Roster
     hub: EventHub
 
     @property
@@ -155,8 +158,8 @@ class Follower:
 
     def __call__(self, event: Event) -> None:
         # The record comes first, so that an observer of the event already finds the server in its new state.
-        record = self.records.get(event.actor)
-        if record is not None and record.life.dormant:
+        record = self.roster.records.get(event.actor)
+        if record is not None and record.life.idle:
             return
         changed = record.follow(event) if record is not None else None
         self.hub.emit(event)

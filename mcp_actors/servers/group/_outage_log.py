@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, ClassVar, Final
+from weakref import WeakKeyDictionary
 
 from attrs import define, field, frozen
 
@@ -17,11 +18,11 @@ from ..basics import problem_of
 from ..record import CONNECTED, FAILED, StateChanged
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import datetime
 
     from ...kernel import Event
     from ..record import ServerRecord
+    from ._roster import Roster
 
 __all__ = ["OutageLog"]
 
@@ -58,11 +59,11 @@ class OutageLog:
     """Observes a group and logs its outages. Does not observe requests.
 
     Args:
-        records: the servers by name.
+        roster: the servers.
     """
 
-    records: Mapping[str, ServerRecord]
-    _outages: dict[str, _Outage] = field(factory=dict, init=False)
+    roster: Roster
+    _outages: WeakKeyDictionary[ServerRecord, _Outage] = field(factory=WeakKeyDictionary, init=False)
 
     wants_requests: ClassVar[bool] = False
 
@@ -70,12 +71,13 @@ class OutageLog:
         """Log a change of state that begins, continues or ends an outage."""
         if not isinstance(event, StateChanged):
             return
+        record = self.roster.records[event.server]
         if event.new in _TROUBLE:
-            self._trouble(event, self.records[event.server])
+            self._trouble(event, record)
         elif event.new == "ready":
-            self._well(event)
+            self._well(event, record)
         elif event.new == "stopped":
-            self._outages.pop(event.server, None)
+            self._outages.pop(record, None)
 
     def _trouble(self, event: StateChanged, record: ServerRecord) -> None:
         outage = self._current(event, record)
@@ -91,16 +93,16 @@ class OutageLog:
 
     def _current(self, event: StateChanged, record: ServerRecord) -> _Outage:
         """Return the outage that a failure belongs to; begin one if there is none."""
-        outage = self._outages.get(event.server)
+        outage = self._outages.get(record)
         lasting = record.config.restart.reset_after or LASTING
         if outage is None or (outage.well_since is not None and event.time - outage.well_since >= lasting):
-            outage = self._outages[event.server] = _Outage(event.at)
+            outage = self._outages[record] = _Outage(event.at)
         elif outage.well_since is not None:
             outage.down_at, outage.well_since = event.at, None
         return outage
 
-    def _well(self, event: StateChanged) -> None:
-        outage = self._outages.get(event.server)
+    def _well(self, event: StateChanged, record: ServerRecord) -> None:
+        outage = self._outages.get(record)
         if outage is None:
             _log(logging.INFO, event, event.reason)
             return

@@ -8,7 +8,7 @@
      │   └─ time                  the server actor
      ├─ ...
      ├─ servers:memory            writes listed tools to the catalogue store, for the next run
-     └─ servers:lifecycle         carries out stop(), start(), reconnect()
+     └─ servers:lifecycle         carries out stop(), start(), reconnect(), add(), remove(), reload()
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from ...kernel import ChildSpec, Supervisor
 from ..basics import ClosingOrder
 from ..connection import ServerActor
 from ..policy import DeadlineActor, seconds_to_retry
-from ..ref import LifecycleActor
 from ._memory import FLUSH_WAIT, MemoryActor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+    from ...kernel import Actor
     from ..record import ServerRecord
     from ._memory import CatalogMemory
 
-__all__ = ["GROUP", "LIFECYCLE", "group_specs", "supervisor_id"]
+__all__ = ["GROUP", "LIFECYCLE", "group_specs", "server_spec", "supervisor_id"]
 
 GROUP: Final = "servers"
 LIFECYCLE: Final = "servers:lifecycle"
@@ -42,19 +42,27 @@ def supervisor_id(server: str) -> str:
 
 
 def group_specs(
-    records: Iterable[ServerRecord], closing: ClosingOrder, *, memory: CatalogMemory | None
+    records: Iterable[ServerRecord],
+    closing: ClosingOrder,
+    *,
+    memory: CatalogMemory | None,
+    lifecycle: Callable[[], Actor],
 ) -> list[ChildSpec]:
-    """Return the children of the group's supervisor, in configured order.
+    """Return the first children of the group's supervisor.
 
     Args:
-        records: the servers.
+        records: the servers, in configured order.
         closing: the order in which they close.
         memory: the remembered catalogues; None remembers nothing.
+        lifecycle: makes the actor that carries out changes.
     """
-    servers = [
-        ChildSpec(supervisor_id(record.config.name), partial(_supervisor, record, closing)) for record in records
-    ]
-    return [*_memory_specs(memory), *servers, ChildSpec(LIFECYCLE, LifecycleActor)]
+    servers = [server_spec(record, closing) for record in records]
+    return [*_memory_specs(memory), *servers, ChildSpec(LIFECYCLE, lifecycle)]
+
+
+def server_spec(record: ServerRecord, closing: ClosingOrder) -> ChildSpec:
+    """Return a server as a child of the group's supervisor. It is configured by its record, each time it is started."""
+    return ChildSpec(supervisor_id(record.config.name), partial(_supervisor, record, closing))
 
 
 def _memory_specs(memory: CatalogMemory | None) -> list[ChildSpec]:

@@ -107,13 +107,28 @@ class Deadlines:
         self._holds = 0
         self._sleep = trio.CancelScope()
 
+    def set_limits(self, request_timeout: float | None, progress_timeout: float | None) -> None:
+        """Change the timeouts, also those of the requests that wait: theirs count from the call, as before.
+
+        The time without progress begins anew when the next progress arrives.
+        """
+        self._request_timeout, self._progress_timeout = request_timeout, progress_timeout
+        for deadline in self._requests:
+            deadline.at = deadline.began + self._limit
+        for deadline in tuple(self._idle):
+            self.suspend(deadline)
+        self._wake_by(self._next())
+
+    @property
+    def _limit(self) -> float:
+        return math.inf if self._request_timeout is None else self._request_timeout
+
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def begin(self, operation: str) -> Deadline:
         """Start the deadline of a request. Use it as a context manager, or call its `end`."""
         now = trio.current_time()
-        timeout = math.inf if self._request_timeout is None else self._request_timeout
-        deadline = Deadline(self, operation, now, now + timeout)
+        deadline = Deadline(self, operation, now, now + self._limit)
         self._requests[deadline] = None
         self._wake_by(deadline.at)
         return deadline

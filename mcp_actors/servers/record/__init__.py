@@ -7,11 +7,14 @@ Everything above comes in, to read it and to write the parts that are its to wri
 from __future__ import annotations
 
 from ._events import (
+    ConfigChanged as ConfigChanged,
     Flooded as Flooded,
     LimitReached as LimitReached,
     PromptsChanged as PromptsChanged,
     ResourcesChanged as ResourcesChanged,
+    ServerAdded as ServerAdded,
     ServerEvent as ServerEvent,
+    ServerRemoved as ServerRemoved,
     StateChanged as StateChanged,
     ToolsChanged as ToolsChanged,
     ToolsDiffer as ToolsDiffer,

@@ -13,13 +13,16 @@ if TYPE_CHECKING:
     from ._state import ServerState
 
 __all__ = [
+    "ConfigChanged",
     "Flooded",
     "HealthChanged",
     "LimitReached",
     "PromptsChanged",
     "Recovered",
     "ResourcesChanged",
+    "ServerAdded",
     "ServerEvent",
+    "ServerRemoved",
     "StateChanged",
     "ToolsChanged",
     "ToolsDiffer",
@@ -110,6 +113,27 @@ class ResourcesChanged(ServerEvent):
 @frozen(kw_only=True)
 class PromptsChanged(ServerEvent):
     """The prompts of a server changed, or may have changed; see `ResourcesChanged`."""
+
+
+@frozen(kw_only=True)
+class ServerAdded(ServerEvent):
+    """A server was added to the group (`ServerGroup.add`, `ServerGroup.reload`)."""
+
+
+@frozen(kw_only=True)
+class ServerRemoved(ServerEvent):
+    """A server was removed from the group and has stopped (`ServerGroup.remove`, `ServerGroup.reload`)."""
+
+
+@frozen(kw_only=True)
+class ConfigChanged(ServerEvent):
+    """A server has a new configuration, and connects with it if it should be running (`ServerGroup.reload`).
+
+    Attributes:
+        fields: the names of the `ServerConfig` fields that have changed. Their values may be secret.
+    """
+
+    fields: tuple[str, ...]
 
 
 @frozen(kw_only=True)

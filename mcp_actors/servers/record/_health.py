@@ -46,6 +46,7 @@ class ServerHealth:
     """The health of one server, kept across its connections.
 
     Attributes:
+        policy: when it is checked, and what follows. Replaced with the configuration.
         ladder: its consecutive failures.
         last_check: the last check.
         last_error: the last failure.
@@ -54,7 +55,7 @@ class ServerHealth:
 
     def __init__(self, server: str, policy: HealthPolicy, deadlines: Deadlines, on_change: Callable[[], None]) -> None:
         self._server = server
-        self._policy = policy
+        self.policy: HealthPolicy = policy
         self._deadlines = deadlines
         self._on_change = on_change
         self._link: Link | None = None
@@ -76,7 +77,7 @@ class ServerHealth:
         """The condition of the server."""
         if self._left_alone and self.ladder.here:
             return "unhealthy"
-        return self.ladder.condition(self._policy)
+        return self.ladder.condition(self.policy)
 
     @property
     def problem(self) -> Exception | None:
@@ -106,13 +107,13 @@ class ServerHealth:
         ladder = self.ladder.failed(asked, trio.current_time())
         if ladder is not self.ladder and self._link is not None and not self._link.lost:
             before, self.ladder, self.last_error = self.condition, ladder, error
-            self._check_by(asked + self._policy.timeout)
+            self._check_by(asked + self.policy.timeout)
             if self.condition != before:
                 self._on_change()
 
     def timed_out(self, asked: float, error: Exception) -> None:
         """Count a sent request that timed out, unless the server has sent anything since: then it is only slow."""
-        if self._link is not None and self._link.heard_at <= asked and self._policy.interval is not None:
+        if self._link is not None and self._link.heard_at <= asked and self.policy.interval is not None:
             self.failed(asked, error)
             self._check_by(trio.current_time())
 
@@ -124,10 +125,10 @@ class ServerHealth:
 
     def begin(self, link: Link) -> None:
         """Begin to check a new connection, which begins to serve in this step."""
-        self._link, self.ladder, self.pings = link, self.ladder.reconnected(self._policy), None
+        self._link, self.ladder, self.pings = link, self.ladder.reconnected(self.policy), None
         link.hear_of_exit(self._exited)
-        interval = self._policy.timeout if self.failing else self._policy.interval or math.inf
-        self._due = math.inf if self._policy.interval is None else trio.current_time() + interval
+        interval = self.policy.timeout if self.failing else self.policy.interval or math.inf
+        self._due = math.inf if self.policy.interval is None else trio.current_time() + interval
         self._left_alone = False
         if link.exited:
             self._exited()
@@ -143,10 +144,10 @@ class ServerHealth:
             with trio.CancelScope() as self._nap:
                 await sleep_through_suspend(left)
                 break
-        self._due = math.inf if self._policy.interval is None else trio.current_time() + self._policy.interval
+        self._due = math.inf if self.policy.interval is None else trio.current_time() + self.policy.interval
 
     def _check_by(self, time: float) -> None:
-        if self._policy.interval is not None or self._left_alone:
+        if self.policy.interval is not None or self._left_alone:
             self._due = min(self._due, time)
             self._nap.cancel("a check is due earlier")
 
@@ -158,12 +159,12 @@ class ServerHealth:
     async def verdict(self) -> Verdict | None:
         """Return the step to take now, or None. See the theory of operation at the top of the file."""
         assert self._link is not None
-        due = self.ladder.verdict(self._policy)
+        due = self.ladder.verdict(self.policy)
         if self._left_alone and self.ladder.here and self._link.heard_at <= self.ladder.since:
             return None if self._is_busy() and await self._link.may_serve_on() else "restart"
         if due is None or self._link.suspended:
             return due
-        silence, silent = self._policy.silence, trio.current_time() - self._link.heard_at
+        silence, silent = self.policy.silence, trio.current_time() - self._link.heard_at
         return due if silence is not None and silent >= silence and not self._is_busy() else None
 
     def _is_busy(self) -> bool:

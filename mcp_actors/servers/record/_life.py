@@ -51,9 +51,12 @@ class ServerLife:
             longer wait for it, unless the server is required. Written by the connection (`note_overdue`).
         wanted: whether the server should be running. False after `stop()`, and for a lazy server that has not been used
             yet. Written in the step of the caller (``ref._lifecycle``, `Caller.wake`).
+        held: True while its supervisor is exchanged for a changed configuration: an incarnation that starts has nothing
+            to run. Written by the lifecycle actor.
+        removed: True from the moment at which the server is removed from its group. Written by the lifecycle actor.
         returning: True while it is disconnected in order to connect again. Written by the lifecycle actor; `follow`
             resets it when the new connect begins.
-        left: True once its ``open_servers`` block has exited; nothing changes any more.
+        left: True once it is no longer in an open group; nothing changes any more.
 
     Args:
         config: the configuration of the server.
@@ -81,7 +84,9 @@ class ServerLife:
     last_error: Exception | None = field(default=None, init=False)
     overdue: str | None = field(default=None, init=False)
     wanted: bool = field(init=False)
+    held: bool = field(default=False, init=False)
     returning: bool = field(default=False, init=False)
+    removed: bool = field(default=False, init=False)
     left: bool = field(default=False, init=False)
     _reason: str = field(init=False)
     _link: Link | None = field(default=None, init=False)
@@ -92,12 +97,23 @@ class ServerLife:
         self.wanted = self._config.connect == "eager"
         self._reason = "about to connect" if self.wanted else "not used yet"
 
+    def configure(self, config: ServerConfig, *, required: bool) -> None:
+        """Take over a changed configuration. A lazy server that was not used yet may be an eager one now."""
+        if self.dormant:
+            self.wanted = config.connect == "eager"
+        self._config, self._required = config, required
+
     # --- views ------------------------------------------------------------------------------------------------------
 
     @property
     def dormant(self) -> bool:
-        """True for a lazy server that has not been used yet. The events of its actor mean nothing until then."""
+        """True for a lazy server that has not been used yet."""
         return self.state == "pending" and not self.wanted
+
+    @property
+    def idle(self) -> bool:
+        """True while there is nothing to run. If its actor is started nevertheless, the events of that mean nothing."""
+        return self.state in ("pending", "stopped") and (self.held or not self.wanted)
 
     @property
     def retry_at(self) -> datetime | None:
@@ -117,7 +133,8 @@ class ServerLife:
     @property
     def awaited(self) -> bool:
         """True while it is about to be connected and callers wait for that."""
-        return (self.returning or self.state == "connecting") and (self._required or self.overdue is None)
+        comes = self.returning or self.state == "connecting" or (self.state == "pending" and self.wanted)
+        return comes and (self._required or self.overdue is None)
 
     @property
     def level_of_attempt(self) -> int:
@@ -212,7 +229,7 @@ class ServerLife:
         self._wake()
 
     def leave(self) -> None:
-        """Note that the ``open_servers`` block has exited."""
+        """Note that the ``open_servers`` block has exited, or that the server was removed from its group."""
         self.left = True
         self._wake()
 
@@ -248,19 +265,23 @@ class ServerLife:
         """Wait until the state changes.
 
         Raises:
-            ServerUnavailable: the group was closed.
+            ServerUnavailable: the group was closed, or the server was removed from it.
         """
         if self.left:
-            raise self.group_left()
+            raise self.gone()
         if self._change is None:
             self._change = trio.Event()
         await self._change.wait()
 
-    def group_left(self) -> ServerUnavailable:
-        """Return the error for the use of a server after its ``open_servers`` block."""
+    def gone(self) -> ServerUnavailable:
+        """Return the error for the use of a server that is no longer in an open group."""
+        name = self._config.name
+        why = f"is {self.state} because its open_servers() block has exited; open it again"
+        if self.removed:
+            why = "was removed from its group; to use it again, await servers.add(...)"
         return ServerUnavailable(
-            f"server {self._config.name!r} is {self.state} because its open_servers() block has exited; open it again",
-            server=self._config.name,
+            f"server {name!r} {why}",
+            server=name,
             state=self.state,
             last_error=self.error,
         )

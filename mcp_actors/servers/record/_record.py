@@ -64,18 +64,26 @@ class Calls:
 
     def __init__(self, config: ServerConfig) -> None:
         self.deadlines: Deadlines = Deadlines(config.name, config.request_timeout, config.progress_timeout)
+        self.latency: LatencyCounts = LatencyCounts()
+        self._begin_anew(config)
+
+    def configure(self, config: ServerConfig) -> None:
+        """Take over a changed configuration, also for the requests that wait."""
+        self.deadlines.set_limits(config.request_timeout, config.progress_timeout)
+        self._begin_anew(config)
+
+    def _begin_anew(self, config: ServerConfig) -> None:
         self.tokens: RetryTokens = RetryTokens(config.retry.budget)
         self.breaker: Breaker | None = Breaker(config.name, config.breaker) if config.breaker is not None else None
-        self.latency: LatencyCounts = LatencyCounts()
 
 
 class ServerRecord:
     """The lasting parts of one server. Each part says who writes it; everybody may read all of them.
 
     Attributes:
-        config: the configuration. Never changes.
-        required: whether a failed start is an error of the caller that started it. Never changes.
-        callbacks: the user's callbacks. Never changes.
+        config: the configuration. Changed by `configure` only, as are the next two.
+        required: whether a failed start is an error of the caller that started it.
+        callbacks: the user's callbacks.
         life: the state of the server. Follows the events of its actor.
         session: facts about the current or last session. Written by the connection.
         catalog: the tools. Written by the connection, and by requests that list them.
@@ -96,19 +104,19 @@ class ServerRecord:
         self.config = config
         self.required = required
         self.callbacks: EffectiveCallbacks = callbacks or EffectiveCallbacks()
-        self.session = Session(self.callbacks.log_level if self.callbacks.logging is not None else None)
+        self.session = Session(_level_of(self.callbacks))
         self.listeners = Listeners(config.name)
         self.subscriptions = Subscriptions(self.listeners)
         self.calls = Calls(config)
         self.health = ServerHealth(config.name, config.health, self.calls.deadlines, lambda: self.life.health_changed())
         self.calls.deadlines.on_timeout = self.health.timed_out
-        reporter = CatalogReporter(
+        self._reporter = CatalogReporter(
             config,
             lambda kind, **details: self.life.emit(kind, **details),
             lambda: self.life.recover(),
             lambda text: self.session.masker(text),
         )
-        self.catalog = ServerCatalog(config, reporter)
+        self.catalog = ServerCatalog(config, self._reporter)
         self.life = ServerLife(
             config, emit, self.catalog, self.health, required=required, on_change=self.subscriptions.wake
         )
@@ -117,6 +125,21 @@ class ServerRecord:
         self.listeners.add(ResourceListChangedNotification, lambda _: self.life.emit(ResourcesChanged))
         self.listeners.add(PromptListChangedNotification, lambda _: self.life.emit(PromptsChanged))
         self.listeners.add(NotificationsMissed, lambda _: self._lists_may_have_changed())
+
+    def configure(self, config: ServerConfig, *, required: bool, callbacks: EffectiveCallbacks) -> None:
+        """Take over a changed configuration, while no incarnation of the actor runs.
+
+        What waits for the server, listens to it or is known of it stays: requests, subscriptions, accepted tools.
+        """
+        if (level := _level_of(callbacks)) != _level_of(self.callbacks):
+            self.session.log_level = level
+        self.session.era = None  # it may be another program
+        self.config, self.required, self.callbacks = config, required, callbacks
+        self._reporter.config = config
+        self.health.policy = config.health
+        self.calls.configure(config)
+        self.catalog.configure(config)
+        self.life.configure(config, required=required)
 
     def follow(self, event: Event) -> StateChanged | None:
         """Take an event of the server's actor into account. Return the event to emit if the state has changed."""
@@ -136,3 +159,8 @@ class ServerRecord:
             self.life.emit(ResourcesChanged)
         if info is not None and info.supports.prompts:
             self.life.emit(PromptsChanged)
+
+
+def _level_of(callbacks: EffectiveCallbacks) -> LoggingLevel | None:
+    """Return the log level to request from the first connection on; None if there is no callback."""
+    return callbacks.log_level if callbacks.logging is not None else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from attrs import asdict, frozen
+from attrs import asdict, define
 
 from ..tools import Reporter
 from ._events import LimitReached, ToolsChanged, ToolsDiffer
@@ -23,12 +23,12 @@ __all__ = ["CatalogReporter"]
 logger = logging.getLogger("mcp_actors.servers")
 
 
-@frozen
+@define
 class CatalogReporter(Reporter):
     """Reports changes of the catalogue of one server.
 
     Attributes:
-        config: the configuration of the server.
+        config: the configuration of the server. Replaced when that changes.
         emit: emits an event about the server.
         recover: called when the server lists its tools again.
         mask: masks the credentials of the current connection.

@@ -6,9 +6,10 @@ The group comes in. It may touch everything below, and knows of no other server.
 from __future__ import annotations
 
 from ._lifecycle import (
-    LifecycleActor as LifecycleActor,
     Reconnect as Reconnect,
     ServerEntry as ServerEntry,
+    Start as Start,
+    Stop as Stop,
     change as change,
 )
 from ._pending import PendingRequest as PendingRequest

@@ -37,6 +37,7 @@ from ._failures import mailbox_full, request_lost, stopped_under, unavailable, w
 from ._lifecycle import Start
 
 if TYPE_CHECKING:
+    from ...config import ServerConfig
     from ...kernel import ActorRef, PendingCall
     from ..policy import Deadline, Ticket
     from ..requests import Request
@@ -60,9 +61,12 @@ class Caller:
         self._record = server.record
         self._life = server.record.life
         self._calls = server.record.calls
-        self._config = server.record.config
         self._actor = server.supervisor.child(server.name)
         self._lifecycle = lifecycle
+
+    @property
+    def _config(self) -> ServerConfig:
+        return self._record.config
 
     async def ask(self, request: Request[T], deadline: Deadline, failure: Exception | None = None) -> T:
         """Send a request, retry it as the policy allows, and return its result.
@@ -293,7 +297,7 @@ class Caller:
         try:
             self._lifecycle.tell_nowait(Start((self._server,)))
         except ActorStopped:
-            raise self._life.group_left() from None
+            raise self._life.gone() from None
 
     def given_up(self) -> ServerUnavailable | None:
         """Return the error for a subscription to a server that will not come back by itself; otherwise None.
@@ -305,9 +309,9 @@ class Caller:
 
     def unavailable(self) -> ServerUnavailable:
         """Return the error for a request to a server that is not serving."""
-        if self._lifecycle.state != "running":
+        if self._life.removed or self._lifecycle.state != "running":
             # The block has ended and the servers are being stopped; `ServerRecord.leave` follows only after that.
-            return self._life.group_left()
+            return self._life.gone()
         return unavailable(self._config.name, self._life)
 
 

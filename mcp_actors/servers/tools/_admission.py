@@ -72,6 +72,13 @@ class Admission:
         self._verdict: PinVerdict | None = None
         self._callable: frozenset[str] | None = None
 
+    def configure(self, config: ServerConfig) -> None:
+        """Take over a changed configuration. What was accepted stays so; the next listing is judged by it."""
+        self._config, self._filter, self._policy = config, config.tools, config.on_tool_change
+        self.__dict__.pop("identity", None)
+        if self._policy != "block":
+            self._callable = self._verdict = None
+
     def copy_for_isolated(self) -> Admission:
         """Return a copy for an isolated attempt, with the tools that are accepted now."""
         other = Admission(self._config)

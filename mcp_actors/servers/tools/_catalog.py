@@ -95,6 +95,17 @@ class ServerCatalog:
         self._freshness = Freshness()
         self._became_stale = trio.Event()
 
+    def configure(self, config: ServerConfig) -> None:
+        """Take over a changed configuration: its filter counts at once, all else from the next listing on."""
+        self._config = config
+        self.checks = ToolChecks(config.name, mode=config.validate).updated(each.tool for each in self.listed)
+        identity = self.admission.identity
+        self.admission.configure(config)
+        if self.known or self.deferred:
+            self._show(self.admission.admitted(), deferred=self.deferred)
+        if self.admission.identity != identity:
+            self.known = False  # what is shown until the next listing is another program's, and is not remembered
+
     def copy_for_isolated(self) -> ServerCatalog:
         """Return a copy for an isolated attempt, which has a connection of its own; its changes are not reported."""
         other = ServerCatalog(self._config, Reporter())

@@ -366,6 +366,24 @@ async def test_programs_that_share_a_store_do_not_see_each_other_s_servers_as_ch
     assert len(files(store)) == 4
 
 
+async def test_a_server_that_is_added_shows_what_is_remembered_of_it(tmp_path: Path) -> None:
+    """S3-23: a server that was removed leaves its file, and those of the others, as they are."""
+    a, longer = Server(tmp_path), Server(tmp_path, "a_b")
+    async with open_servers(a.config(), longer.config(), catalog_store=a.store) as group:
+        await group["a"].wait_ready()
+    files = {path: path.read_bytes() for path in a.store.rglob("*.json")}
+    assert len(files) == 2
+    async with open_servers(longer.config(connect="lazy"), catalog_store=a.store) as group:
+        ref = await group.add(a.config(connect="lazy"))
+        assert {(tool.server, tool.deferred) for tool in group.tools} == {("a", True), ("a_b", True)}
+        await group.remove("a")
+        assert {(tool.server, tool.deferred) for tool in group.tools} == {("a_b", True)}
+        ref = await group.add(a.config())
+        assert ref.state == "ready"
+        assert not any(tool.deferred for tool in group.tools.of("a"))
+    assert {path: path.read_bytes() for path in a.store.rglob("*.json")} == files
+
+
 async def test_a_group_removes_outdated_files_of_the_store(tmp_path: Path) -> None:
     old = tmp_path / f"{'0' * 64}.json"
     old.write_text("{}")

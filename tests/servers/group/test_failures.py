@@ -24,8 +24,8 @@ from mcp_actors import (
 from mcp_actors._collapse import leaves
 from mcp_actors.kernel import ActorStartError, Restarting, RestartLimitReached
 from mcp_actors.servers.group._failures import translate
+from mcp_actors.servers.group._roster import Roster
 from mcp_actors.servers.group._tree import GROUP
-from mcp_actors.servers.record._record import ServerRecord
 
 from ...messages import Said
 from ..faults.cells import assert_plain
@@ -125,10 +125,11 @@ def unavailable(name: str) -> ServerUnavailable:
     ids=["echo", "echoes", "echo and own", "another server", "own"],
 )
 async def test_only_echoes_of_the_failure_are_left_out(from_block: list[Exception], kept: int) -> None:
-    record = ServerRecord(server("b", on_failure="raise"), lambda _: None, required=False)
+    roster = Roster(lambda _: None, strict=False, callbacks=None)
+    record = roster.enter(server("b", on_failure="raise"))
     record.life.state = "failed"
     record.life.note_failure(OSError("gone"))
-    with pytest.raises((ServerUnavailable, ExceptionGroup)) as caught, translate([record]):
+    with pytest.raises((ServerUnavailable, ExceptionGroup)) as caught, translate(roster):
         raise ExceptionGroup("both", [RestartLimitReached("", actor=GROUP), *from_block])
     failures = leaves(caught.value)
     assert isinstance(failures[0], ServerUnavailable)
@@ -272,7 +273,7 @@ def test_a_defect_that_ends_a_group_is_raised_unchanged(beside: list[BaseExcepti
         defect = BaseExceptionGroup("both", [defect, *beside])
 
     def fail() -> None:
-        with translate([]) as phase:
+        with translate(Roster(lambda _: None, strict=False, callbacks=None)) as phase:
             phase.started = True
             raise defect
 

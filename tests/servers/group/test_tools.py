@@ -191,7 +191,7 @@ async def test_modifying_listed_tools_does_not_affect_others() -> None:
 async def test_a_change_while_another_thread_makes_the_snapshot_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The slower of the two may be the older, and is kept last; that must not last."""
     async with open_servers(server("a")) as group:
-        catalog = group._records["a"].catalog
+        catalog = group._roster.records["a"].catalog
         everything = catalog.shown
         catalog.shown = everything[:2]
         assert len(group.tools) == 2

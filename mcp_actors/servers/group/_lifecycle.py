@@ -1,0 +1,361 @@
+"""Carry out changes of servers, and of the set of servers.
+
+Theory of operation
+-------------------
+An actor, a child of the group, carries out each change, because a change must be completed even if its caller is
+cancelled half-way: callers of a server that was closed for a reconnect, and then forgotten, would wait forever. So a
+caller that is cancelled leaves a group in which the change has been made, or is being made, and nothing in between.
+
+*Changes of servers* (start, stop, reconnect) take turns for each server (`ServerEntry.turn`); changes of different
+servers run concurrently. *Changes of the set* (add, remove, reload) come one after the other, and take the turn of each
+server that they touch. None of them waits for the connect of an optional server: its caller does (`wait_connects`).
+
+A server with a new configuration keeps its mailbox, in which requests wait, and its record. It is disconnected; then
+its own supervisor, which has the policies, is stopped, and started again as the record says now. Meanwhile the server
+is *held*: its actor has nothing to run. At last it is started as by `ServerRef.restart`.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+import trio
+from attrs import frozen
+
+from ..._collapse import collapse, first_of
+from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ConfigError, ConnectFailed
+from ...kernel import Actor, Call
+from ..record import CONNECTED, FAILED, ConfigChanged, ServerAdded, ServerRemoved
+from ..ref import Reconnect, ServerEntry, Start, Stop
+from ._configs import changed_fields, compare
+from ._tree import server_spec, supervisor_id
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+
+    from ...config import ServerConfig
+    from ...kernel import SupervisorRef
+    from ..basics import ClosingOrder
+    from ..record import ServerRecord
+    from ._configs import Given
+    from ._memory import CatalogMemory
+    from ._roster import Member, Roster
+
+N = TypeVar("N", bound="Named")
+
+__all__ = ["Add", "LifecycleActor", "Reload", "ReloadSummary", "Remove", "wait_connects"]
+
+MAX_CHANGES: Final = 1000
+"""The number of changes carried out concurrently; further ones wait in the mailbox. A change costs only its turn."""
+
+
+class Named(Protocol):
+    """A server, or its configuration."""
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+
+
+@frozen
+class Add(Call["Member"]):
+    """Add a server after the others."""
+
+    config: ServerConfig
+
+
+@frozen
+class Remove(Call[None]):
+    """Stop a server and forget it."""
+
+    name: str
+
+
+@frozen
+class Reload(Call["ReloadSummary"]):
+    """Change whatever differs from a configuration."""
+
+    given: Given
+
+
+@frozen
+class _Resume(Call[None]):
+    """Start a server again whose configuration was changed. If that fails, its state shows it."""
+
+    server: ServerEntry
+
+
+@frozen(kw_only=True)
+class ReloadSummary:
+    """The result of `ServerGroup.reload`, as names of servers.
+
+    Attributes:
+        added: the servers that are new.
+        removed: the servers that are gone.
+        changed: the servers that were connected again with a new configuration.
+        unchanged: the servers that have noticed nothing.
+        failed: the entries that could not be loaded, by the name of the server. One that runs under this name keeps its
+            configuration, and is among the unchanged.
+    """
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    failed: Mapping[str, ConfigError]
+
+
+class LifecycleActor(Actor):
+    """Carries out changes.
+
+    A change is shielded, so it goes on when its caller leaves. The servers' timeouts bound it, and so does the end of
+    the group, which ends every start in progress.
+
+    Args:
+        roster: the servers.
+        closing: the order in which they close.
+        memory: the remembered catalogues; None remembers nothing.
+    """
+
+    max_in_flight = MAX_CHANGES
+
+    def __init__(self, roster: Roster, closing: ClosingOrder, memory: CatalogMemory | None) -> None:
+        self._roster = roster
+        self._closing = closing
+        self._memory = memory
+        self._turn = trio.Lock()
+
+    async def handle(self, message: Reconnect | Start | Stop | Add | Remove | Reload | _Resume) -> object:
+        """Carry out a change.
+
+        Raises:
+            ConnectFailed: a required server could not be connected. What this change started is stopped again; the
+                others are unaffected.
+            ConfigError: there is a server of this name already.
+            KeyError: there is no server of this name.
+        """
+        with trio.CancelScope(shield=True):
+            match message:
+                case Reconnect(servers, failed_only):
+                    servers = _due(servers) if failed_only else servers
+                    async with _turns(servers) as servers:
+                        await _reconnect(_due(servers) if failed_only else servers)
+                case Start(servers):
+                    async with _turns(servers) as servers:
+                        await _start(servers)
+                case Stop(servers):
+                    await _each(_stop, servers)
+                case _Resume(server):
+                    await _resume(server)
+                case Add(config):
+                    async with self._turn:
+                        return await self._add(config)
+                case Remove(name):
+                    async with self._turn:
+                        await self._remove(self._roster.member(name))
+                case Reload(given):
+                    async with self._turn:
+                        return await self._reload(given)
+        return None
+
+    @property
+    def _group(self) -> SupervisorRef:
+        assert self.supervisor is not None
+        return self.supervisor
+
+    # --- the set of servers -----------------------------------------------------------------------------------------
+
+    async def _add(self, config: ServerConfig) -> Member:
+        """Start a server and show it. A required one that cannot be connected leaves nothing behind."""
+        if config.name in self._roster.members:
+            problem = "this group already has a server of this name; remove it first, or use reload()"
+            raise ConfigError(f"server {config.name!r}: {problem}", source="ServerGroup.add", path="name")
+        record = self._roster.enter(config)
+        try:
+            if self._memory is not None:
+                self._memory.add(record)
+                await self._memory.load(config.name)
+            await self._group.start_child(server_spec(record, self._closing))
+        except BaseException as exc:
+            self._forget(config.name)
+            failure = record.life.last_error
+            if isinstance(exc, ActorStartError) and isinstance(failure, ConnectFailed):
+                raise failure from failure.__cause__
+            raise
+        member = self._roster.show(record, self._group)
+        record.life.emit(ServerAdded)
+        return member
+
+    async def _remove(self, member: Member) -> None:
+        """Stop a server and forget it."""
+        server, life = member.entry, member.record.life
+        life.removed, life.wanted = True, False
+        await _stop(server)  # before its turn: this ends a change that waits for its connect
+        async with server.turn:
+            await self._group.stop_child(supervisor_id(server.name))
+            await self._group.delete_child(supervisor_id(server.name))
+        self._forget(server.name)
+        member.record.leave()
+        life.emit(ServerRemoved)
+
+    def _forget(self, name: str) -> None:
+        self._roster.drop(name)
+        if self._memory is not None:
+            self._memory.forget(name)
+
+    async def _reload(self, given: Given) -> ReloadSummary:
+        """Make the servers of the group those of a configuration. First those stop that are gone."""
+        members = self._roster.members
+        difference = compare({name: member.record.config for name, member in members.items()}, given)
+        await _each(self._remove, [members[name] for name in difference.removed])
+        failures: dict[str, ConnectFailed] = {}
+
+        async def carry_out(config: ServerConfig) -> None:
+            if config.name in members:
+                await self._exchange(members[config.name], config)
+                return
+            try:
+                await self._add(config)
+            except ConnectFailed as exc:
+                failures[config.name] = exc
+
+        try:
+            await _each(carry_out, (*difference.changed, *difference.added))
+        finally:
+            self._roster.arrange(difference.order)
+            self._roster.note_not_loaded(given.failed)
+        if failures:
+            raise first_of(failures[name] for name in difference.order if name in failures)
+        return ReloadSummary(
+            added=tuple(config.name for config in difference.added),
+            removed=difference.removed,
+            changed=tuple(config.name for config in difference.changed),
+            unchanged=difference.unchanged,
+            failed=dict(given.failed),
+        )
+
+    async def _exchange(self, member: Member, config: ServerConfig) -> None:
+        """Disconnect a server, configure it anew, and have it started again if it should run."""
+        server, record = member.entry, member.record
+        life, before = record.life, record.config
+        life.set_returning(life.wanted)
+        life.held = True
+        try:
+            await _suspend(server)  # before its turn: this ends a change that waits for its connect
+            async with server.turn:
+                await self._group.stop_child(supervisor_id(server.name), keep_mailbox=True)
+                self._roster.configure(record, config)
+                if self._memory is not None:
+                    self._memory.add(record)
+                await self._group.restart_child(supervisor_id(server.name))
+        finally:
+            life.held = False
+        life.emit(ConfigChanged, fields=changed_fields(before, config))
+        self.ref.tell_nowait(_Resume(server))
+
+
+async def wait_connects(records: Iterable[ServerRecord]) -> None:
+    """Wait until each of these servers has connected, or has failed to, or is optional and overdue.
+
+    Raises:
+        ConnectFailed: a required one has failed: the first of these; the others are notes.
+        ServerUnavailable: the group was closed, or a server removed.
+    """
+    records = tuple(records)
+    for record in records:
+        while record.life.awaited:
+            await record.life.wait_change()
+    required = [record.life for record in records if record.required and record.life.wanted]
+    failures = [life.error for life in required if life.error is not None and life.state not in CONNECTED]
+    if failures:
+        raise first_of(failures)
+
+
+# --- changes of servers ---------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _turns(servers: tuple[ServerEntry, ...]) -> AsyncIterator[tuple[ServerEntry, ...]]:
+    """Acquire the turn of each server. Yields those that were not removed meanwhile.
+
+    All changes acquire turns in the order of the names, so no two can deadlock.
+    """
+    async with AsyncExitStack() as stack:
+        for server in sorted(servers, key=lambda server: server.name):
+            await stack.enter_async_context(server.turn)
+        yield tuple(server for server in servers if not server.record.life.removed)
+
+
+def _due(servers: tuple[ServerEntry, ...]) -> tuple[ServerEntry, ...]:
+    """Return the servers that have failed and were not stopped explicitly."""
+    return tuple(server for server in servers if server.record.life.wanted and server.record.life.state in FAILED)
+
+
+async def _reconnect(servers: tuple[ServerEntry, ...]) -> None:
+    for server in servers:
+        server.record.life.set_returning(True)
+    try:
+        await _each(_suspend, servers)
+        await _start(servers)
+    finally:
+        for server in servers:
+            server.record.life.set_returning(False)
+
+
+async def _resume(server: ServerEntry) -> None:
+    async with _turns((server,)) as servers:
+        try:
+            # The state shows a failure. The other two mean that the group is being closed.
+            with suppress(ConnectFailed, ActorStopped, ActorCrashed):
+                await _start(servers)
+        finally:
+            server.record.life.set_returning(False)
+
+
+async def _start(servers: tuple[ServerEntry, ...]) -> None:
+    failures: dict[str, ConnectFailed] = {}
+    await _each(partial(_try_start, failures=failures), servers)
+    if not failures:
+        return
+    await _each(_stop, [server for server in servers if server.name not in failures])
+    raise first_of(failures[server.name] for server in servers if server.name in failures)
+
+
+async def _try_start(server: ServerEntry, failures: dict[str, ConnectFailed]) -> None:
+    if not server.record.life.wanted:  # stop() was called meanwhile
+        return
+    server.record.life.parked = False
+    if server.record.life.state not in CONNECTED:
+        server.record.health.forgive()
+    try:
+        await server.supervisor.restart_child(server.name)
+    except ActorStartError as exc:
+        if isinstance(exc.__cause__, ConnectFailed):  # else it was stopped while it was starting
+            failures[server.name] = exc.__cause__
+    except ChildError as exc:
+        if exc.reason not in ("running", "restarting"):
+            raise
+
+
+async def _suspend(server: ServerEntry) -> None:
+    await server.supervisor.stop_child(server.name, keep_mailbox=True)
+
+
+async def _stop(server: ServerEntry) -> None:
+    if server.record.life.held:  # its supervisor is being exchanged, which takes no longer than a stop
+        async with server.turn:
+            pass
+    await server.supervisor.stop_child(server.name)
+    server.record.life.note_stopped()
+
+
+async def _each(step: Callable[[N], Awaitable[None]], servers: Iterable[N]) -> None:
+    """Run a step for each server, concurrently."""
+    try:
+        async with trio.open_nursery() as nursery:
+            for server in servers:
+                nursery.start_soon(step, server, name=f"{server.name}:change")
+    except BaseExceptionGroup as group:
+        raise collapse(group) from None

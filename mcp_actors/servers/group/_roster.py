@@ -1,0 +1,128 @@
+"""The roster of a group: which servers it has, in which order.
+
+Ownership
+---------
+The roster is the one place that says which servers there are. `open_servers` fills it before the first server starts;
+from then on only the lifecycle actor writes it, in steps without a checkpoint. Everybody else (the views of the group,
+the observers, the translation of failures, the closing order) asks it each time and keeps nothing that depends on it.
+
+Its mappings are replaced, never changed. So a loop over one of them is not disturbed by a change, and other threads may
+read them, as the asyncio bridge does.
+
+A server is in `records` while it has actors, and in `members` while the group shows it. The difference is a required
+server that is being added: as in `open_servers`, it is not shown before it is connected.
+
+A server that is configured anew keeps its record, its ref and its mailbox (`ServerRecord.configure`); one that is
+removed and added again has new ones.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+
+from ...config import effective_callbacks
+from ...kernel import SupervisorRef
+from ..record import ServerRecord
+from ..ref import ServerEntry, ServerRef
+from ._tree import LIFECYCLE, supervisor_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ..._errors import ConfigError
+    from ...config import Callbacks, ServerConfig
+    from ...kernel import Event
+
+__all__ = ["Member", "Roster"]
+
+
+@frozen(eq=False)
+class Member:
+    """A server that the group shows."""
+
+    entry: ServerEntry
+    ref: ServerRef
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+        return self.entry.name
+
+    @property
+    def record(self) -> ServerRecord:
+        """The part of it that outlives connections."""
+        return self.entry.record
+
+
+class Roster:
+    """The servers of a group.
+
+    Attributes:
+        records: the records of all servers that have actors, by name.
+        members: the servers that the group shows, by name, in configured order.
+        not_loaded: the errors of the entries that could not be loaded, by the name of the server or the path of the
+            file.
+
+    Args:
+        emit: emits an event.
+        strict: True makes every server required.
+        callbacks: the callbacks of the group.
+    """
+
+    def __init__(self, emit: Callable[[Event], None], *, strict: bool, callbacks: Callbacks | None) -> None:
+        self.records: Mapping[str, ServerRecord] = MappingProxyType({})
+        self.members: Mapping[str, Member] = MappingProxyType({})
+        self.not_loaded: Mapping[str, ConfigError] = MappingProxyType({})
+        self.strict = strict
+        self._emit = emit
+        self._callbacks = callbacks
+
+    def member(self, name: str) -> Member:
+        """Return the server with that name. A `KeyError` lists the known names."""
+        try:
+            return self.members[name]
+        except KeyError:
+            if name in self.not_loaded:
+                raise KeyError(f"server {name!r} could not be loaded: {self.not_loaded[name]}") from None
+            known = ", ".join(self.members) or "none"
+            raise KeyError(f"server {name!r} not found in this group; its servers are: {known}") from None
+
+    def enter(self, config: ServerConfig) -> ServerRecord:
+        """Make the record of a server that is about to be started."""
+        callbacks = effective_callbacks(config.callbacks, self._callbacks)
+        record = ServerRecord(config, self._emit, required=self._is_required(config), callbacks=callbacks)
+        self.records = MappingProxyType({**self.records, config.name: record})
+        return record
+
+    def show(self, record: ServerRecord, supervisor: SupervisorRef) -> Member:
+        """Show a server that the supervisor of the group has started, after the others."""
+        own = supervisor.child(supervisor_id(record.config.name), SupervisorRef)
+        entry = ServerEntry(record, own)
+        member = Member(entry, ServerRef(entry, supervisor.child(LIFECYCLE)))
+        self.members = MappingProxyType({**self.members, entry.name: member})
+        return member
+
+    def configure(self, record: ServerRecord, config: ServerConfig) -> None:
+        """Configure a server anew, while it does not run."""
+        callbacks = effective_callbacks(config.callbacks, self._callbacks)
+        record.configure(config, required=self._is_required(config), callbacks=callbacks)
+
+    def drop(self, name: str) -> None:
+        """Forget a server whose actors have stopped."""
+        self.members = MappingProxyType({other: member for other, member in self.members.items() if other != name})
+        self.records = MappingProxyType({other: record for other, record in self.records.items() if other != name})
+
+    def arrange(self, names: Iterable[str]) -> None:
+        """Put the servers into this order; those without a name here come last."""
+        order = dict.fromkeys((*(name for name in names if name in self.members), *self.members))
+        self.members = MappingProxyType({name: self.members[name] for name in order})
+
+    def note_not_loaded(self, failed: Mapping[str, ConfigError]) -> None:
+        """Replace the errors of entries, but for those of servers that run."""
+        self.not_loaded = MappingProxyType({name: error for name, error in failed.items() if name not in self.records})
+
+    def _is_required(self, config: ServerConfig) -> bool:
+        return config.connect == "eager" and (self.strict or config.required)

@@ -1,0 +1,583 @@
+"""Adding, removing and reloading servers of an open group. Against servers in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from mcp.server.mcpserver import MCPServer
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from mcp_actors import (
+    ConfigError,
+    ConnectFailed,
+    ConnectionLost,
+    InProcess,
+    RequestTimedOut,
+    ServerConfig,
+    ServerGroup,
+    ServerUnavailable,
+    Stdio,
+    ToolFilter,
+    ToolNotFound,
+    load_config,
+    open_servers,
+)
+from mcp_actors.kernel import Event, Starting
+from mcp_actors.servers import ConfigChanged, ServerAdded, ServerEvent, ServerRemoved
+from mcp_actors.servers.group._configs import Difference, Given, compare
+
+from ...messages import Said
+from ..fleet import Outcome
+from ..groups import LATER, NEVER, Events, Fault
+from ..links import text_of
+
+
+class House:
+    """A server in this process: it says who it is, and holds calls until a test lets them go."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.held = 0
+        self.let_go = trio.Event()
+        self.entered = trio.Event()
+        self.entered.set()
+        self.server = MCPServer(name, lifespan=self._lifespan)
+        self.server.add_tool(self.who, description="Say who answers.")
+        self.server.add_tool(self.hold, description="Answer when the test says so.")
+
+    @asynccontextmanager
+    async def _lifespan(self, _: object) -> AsyncIterator[None]:
+        await self.entered.wait()
+        yield
+
+    async def who(self) -> str:
+        return self.name
+
+    async def hold(self) -> str:
+        self.held += 1
+        await self.let_go.wait()
+        return self.name
+
+    def config(self, name: str | None = None, **options: Any) -> ServerConfig:
+        """Configure it; `options` are those of `ServerConfig`.
+
+        Legacy, because the SDK's stream of changes does not end cleanly if a connect is cancelled in its first steps.
+        """
+        return ServerConfig(name or self.name, InProcess(self.server), protocol="legacy", **options)
+
+
+def absent(name: str, **options: Any) -> ServerConfig:
+    """Configure a server whose program is not there."""
+    return ServerConfig(name, Stdio("/nowhere/at-all"), **options)
+
+
+async def who(group: ServerGroup, name: str) -> str:
+    """Ask a server who answers."""
+    return text_of(await group[name].call_tool("who"))
+
+
+def tools_of(group: ServerGroup) -> list[tuple[str, str]]:
+    return [(tool.server, tool.name) for tool in group.tools]
+
+
+def changes(events: Events) -> list[str]:
+    """Return the events about the set of servers."""
+    kinds = (ServerAdded, ServerRemoved, ConfigChanged)
+    return [f"{type(event).__name__} {event.server}" for event in events.of(ServerEvent) if isinstance(event, kinds)]
+
+
+# --- add ------------------------------------------------------------------------------------------------------------
+
+
+async def test_an_added_server_comes_last_and_serves() -> None:
+    """S3-15: the program is not restarted, and neither are the other servers."""
+    events = Events()
+    a, b = House("a"), House("b")
+    async with open_servers(a.config(), observers=[events]) as group:
+        ref = await group.add(b.config())
+        assert ref is group["b"]
+        assert ref.state == "ready"
+        assert [*group] == [each.name for each in group.configured] == [*group.status()] == ["a", "b"]
+        assert text_of(await group.call_tool("mcp__b__who")) == "b"
+        assert group["a"].statistics().incarnation == 1
+    assert changes(events) == ["ServerAdded b"]
+    assert events.states("b") == ["connecting", "ready", "stopping", "stopped"]
+
+
+async def test_an_optional_server_that_fails_is_added_and_retried() -> None:
+    async with open_servers() as group:
+        ref = await group.add(absent("b", restart=LATER))
+        assert ref.state == "failed"
+        assert isinstance(group.errors["b"], ConnectFailed)
+
+
+async def test_a_lazy_server_is_added_without_a_connect() -> None:
+    async with open_servers() as group:
+        ref = await group.add(House("b").config(connect="lazy"))
+        assert ref.state == "pending"
+        assert await who(group, "b") == "b"
+
+
+async def test_adding_waits_no_longer_than_the_connect_timeout_for_an_optional_server(
+    autojump_clock: MockClock,
+) -> None:
+    slow = House("slow")
+    slow.entered = trio.Event()
+    async with open_servers() as group:
+        ref = await group.add(slow.config(connect_timeout=3.0, restart=LATER))
+        assert trio.current_time() == pytest.approx(3.0)
+        assert ref.state == "backoff"
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_a_required_server_that_cannot_be_added_leaves_nothing_behind(strict: bool) -> None:
+    """S1-12: the add raises; what ran before runs on, and the name is free."""
+    events = Events()
+    a, b = House("a"), House("b")
+    async with open_servers(a.config(), strict=strict, observers=[events]) as group:
+        with pytest.raises(ConnectFailed, match="/nowhere/at-all"):
+            await group.add(absent("b", required=not strict))
+        assert [*group] == [*group.status()] == ["a"]
+        assert not group.errors
+        assert "b:supervisor" not in {node.id for node in group.tree().walk()}
+        assert not changes(events)
+        assert await who(group, "a") == "a"
+        assert group["a"].statistics().incarnation == 1
+        await group.add(b.config())
+        assert await who(group, "b") == "b"
+
+
+async def test_a_required_server_is_not_shown_before_it_is_connected() -> None:
+    b = House("b")
+    b.entered = trio.Event()
+    async with open_servers() as group, trio.open_nursery() as nursery:
+        nursery.start_soon(group.add, b.config(required=True))
+        await wait_all_tasks_blocked()
+        assert not group
+        assert not group.tools
+        b.entered.set()
+        await wait_all_tasks_blocked()
+        assert [*group] == ["b"]
+
+
+async def test_what_cannot_be_added_is_refused_with_a_reason(said: Said) -> None:
+    a = House("a")
+    async with open_servers(a.config()) as group:
+        wrong: list[tuple[str, Any]] = [
+            ("a path was added", "mcp.json"),
+            ("a disabled server was added", House("b").config(enabled=False)),
+            ("a server was added twice", House("a").config()),
+        ]
+        for row, config in wrong:
+            with pytest.raises(ConfigError) as caught:
+                await group.add(config)
+            said(row, str(caught.value))
+        assert [*group] == ["a"]
+        assert await who(group, "a") == "a"
+
+
+async def test_an_added_server_can_end_its_group() -> None:
+    async def run() -> None:
+        async with open_servers(House("a").config()) as group:
+            await group.add(absent("b", on_failure="raise", restart=NEVER))
+            await trio.sleep_forever()
+
+    with pytest.raises(ServerUnavailable, match="server 'b' has failed and closed its group"):
+        await run()
+
+
+# --- remove ---------------------------------------------------------------------------------------------------------
+
+
+async def test_removing_a_server_takes_nothing_of_one_with_a_similar_name() -> None:
+    """S3-23: tools, errors and calls in flight of `a_b` stay when `a` goes."""
+    events = Events()
+    a, longer = House("a"), House("a_b")
+    async with open_servers(a.config(), longer.config(), absent("a_c"), observers=[events]) as group:
+        ref, outcome = group["a_b"], Outcome()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(outcome.of, ref.call_tool, "hold")
+            await wait_all_tasks_blocked()
+            before = len(events)
+            await group.remove("a")
+            assert [*group] == [*group.status()] == ["a_b", "a_c"]
+            assert tools_of(group) == [("a_b", "who"), ("a_b", "hold")]
+            assert [*group.errors] == ["a_c"]
+            assert [*group._roster.records] == ["a_b", "a_c"]
+            assert "a" not in {node.id for node in group.tree().walk()}
+            assert group["a_b"] is ref
+            longer.let_go.set()
+        assert text_of(await outcome.result()) == "a_b"
+        assert {event.actor for event in events[before:]}.isdisjoint({"a_b:supervisor", "a_c"})
+        assert not [event for event in events[before:] if event.actor == "a_b" and wanted(event)]
+    assert changes(events) == ["ServerRemoved a"]
+
+
+async def test_a_removed_server_is_not_restarted(autojump_clock: MockClock) -> None:
+    """S3-23: neither out of its back-off nor once it was parked."""
+    events = Events()
+    fault, parked = Fault(), Fault()
+    fault.on_enter = parked.on_enter = RuntimeError("not today")
+    async with open_servers(
+        fault.config("waits", restart=LATER), parked.config("parked", restart=NEVER), observers=[events]
+    ) as group:
+        assert [ref.state for ref in group.configured] == ["backoff", "failed"]
+        await group.remove("waits")
+        await group.remove("parked")
+        events.clear()
+        await trio.sleep(10 * 3600)
+        assert not group
+        assert not group.errors
+        assert not events.of(Starting)
+
+
+async def test_the_use_of_a_removed_server_says_so(said: Said) -> None:
+    """Calls in flight, queued, waiting and later ones end in the same error; so do waits and changes."""
+    a = House("a")
+    async with open_servers(a.config(max_in_flight=1)) as group:
+        ref = group["a"]
+        calls = [Outcome() for _ in range(3)]
+        async with trio.open_nursery() as nursery:
+            for call in calls[:2]:
+                nursery.start_soon(call.of, ref.call_tool, "hold")
+                await wait_all_tasks_blocked()
+            nursery.start_soon(calls[2].of, ref.wait_state, "failed")
+            await wait_all_tasks_blocked()
+            await group.remove("a")
+        assert isinstance(calls[0].error, ServerUnavailable)
+        assert calls[0].error.outcome == "unknown"
+        assert isinstance(calls[1].error, ServerUnavailable)
+        assert calls[1].error.outcome == "not_sent"
+        assert ref.state == "stopped"
+        for ask in (ref.list_tools, ref.start, ref.restart, ref.stop, ref.wait_ready):
+            with pytest.raises(ServerUnavailable) as caught:
+                await ask()
+            said("a removed server was used", str(caught.value))
+        said("a removed server was used", str(calls[1].error))
+        said("a removed server was used", str(calls[2].error))
+        with pytest.raises(KeyError, match="its servers are: none"):
+            await group.remove("a")
+
+
+async def test_removing_ends_a_connect_that_hangs() -> None:
+    slow = House("slow")
+    slow.entered = trio.Event()
+    async with open_servers(slow.config(connect="lazy", connect_timeout=None)) as group, trio.open_nursery() as nursery:
+        call = Outcome()
+        nursery.start_soon(call.of, group["slow"].call_tool, "who")
+        await group["slow"].wait_state("connecting")
+        await group.remove("slow")
+        with pytest.raises(ServerUnavailable, match="removed from its group"):
+            await call.result()
+
+
+async def test_a_name_can_be_used_again() -> None:
+    async with open_servers(House("old").config("a")) as group:
+        old = group["a"]
+        await group.remove("a")
+        new = await group.add(House("new").config("a"))
+        assert new is not old
+        assert await who(group, "a") == "new"
+        with pytest.raises(ServerUnavailable):
+            await old.call_tool("who")
+
+
+# --- reload ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_reload_touches_what_has_changed_and_nothing_else() -> None:
+    """S3-15: the ref, the call in flight and the queue of an unchanged server notice nothing."""
+    events = Events()
+    same, changed, gone, new = House("same"), House("changed"), House("gone"), House("new")
+    async with open_servers(gone.config(), same.config(max_in_flight=1), changed.config(), observers=[events]) as group:
+        refs = dict(group)
+        calls = [Outcome(), Outcome()]
+        async with trio.open_nursery() as nursery:
+            for call in calls:
+                nursery.start_soon(call.of, group["same"].call_tool, "hold")
+            await wait_all_tasks_blocked()
+            before = len(events)
+            summary = await group.reload(
+                new.config(), changed.config(request_timeout=5.0), same.config(max_in_flight=1)
+            )
+            assert (same.held, group["same"].statistics().queued) == (1, 1)
+            same.let_go.set()
+        assert summary.added == ("new",)
+        assert summary.removed == ("gone",)
+        assert summary.changed == ("changed",)
+        assert summary.unchanged == ("same",)
+        assert not summary.failed
+        assert [text_of(await call.result()) for call in calls] == ["same", "same"]
+        assert not [event for event in events[before:] if event.actor.startswith("same") and wanted(event)]
+        assert [*group] == [ref.name for ref in group.active] == [*group.status()] == ["new", "changed", "same"]
+        assert group["same"] is refs["same"]
+        assert group["changed"] is refs["changed"]
+        assert [group[name].statistics().incarnation for name in group] == [1, 2, 1]
+        assert [server for server, _ in tools_of(group)] == ["new", "new", "changed", "changed", "same", "same"]
+    assert sorted(changes(events)) == ["ConfigChanged changed", "ServerAdded new", "ServerRemoved gone"]
+    [event] = events.of(ConfigChanged)
+    assert event.fields == ("request_timeout",)
+
+
+def wanted(event: Event) -> bool:
+    return not type(event).__name__.startswith("Request")
+
+
+async def test_what_was_queued_for_a_changed_server_is_served_by_the_new_one() -> None:
+    """The call in flight ends with its connection; the queued ones wait for the next one, whatever its limits."""
+    old, new = House("old"), House("new")
+    async with open_servers(old.config("a", max_in_flight=1, mailbox_size=2, overflow="fail")) as group:
+        ref = group["a"]
+        flying, queued = Outcome(), [Outcome(), Outcome()]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(flying.of, ref.call_tool, "hold")
+            await wait_all_tasks_blocked()
+            for call in queued:
+                nursery.start_soon(call.of, ref.call_tool, "who")
+            await wait_all_tasks_blocked()
+            await group.reload(new.config("a", mailbox_size=1, overflow="wait"))
+        assert isinstance(flying.error, ConnectionLost)
+        assert [text_of(await call.result()) for call in queued] == ["new", "new"]
+        assert ref.config.mailbox_size == 1
+        assert group._supervisor.child("a:supervisor").state == "running"
+
+
+async def test_the_new_timeout_counts_for_requests_that_wait(autojump_clock: MockClock) -> None:
+    """From their call on, as the old one did."""
+    slow, call = House("slow"), Outcome()
+    slow.entered = trio.Event()
+    before = slow.config(connect="lazy", connect_timeout=100.0)
+    async with open_servers(before) as group, trio.open_nursery() as nursery:
+        nursery.start_soon(call.of, group["slow"].call_tool, "who")
+        await trio.sleep(10)
+        nursery.start_soon(group.reload, attrs.evolve(before, request_timeout=15.0))
+        with pytest.raises(RequestTimedOut, match="timed out after 15 s"):
+            await call.result()
+        assert trio.current_time() == pytest.approx(15.0)
+        slow.entered.set()
+
+
+async def test_a_filter_counts_at_once() -> None:
+    a = House("a")
+    async with open_servers(a.config()) as group:
+        await group.reload(a.config(tools=ToolFilter(deny=["hold"])))
+        assert tools_of(group) == [("a", "who")]
+        with pytest.raises(ToolNotFound):
+            await group["a"].call_tool("hold")
+
+
+async def test_a_stopped_server_stays_stopped() -> None:
+    """It has its new configuration once it is started."""
+    events = Events()
+    a = House("a")
+    async with open_servers(a.config(), observers=[events]) as group:
+        await group["a"].stop()
+        events.clear()
+        await group.reload(House("new").config("a"))
+        assert not events.states("a")
+        with pytest.raises(ServerUnavailable, match="is stopped"):
+            await group["a"].call_tool("who")
+        await group["a"].start()
+        assert await who(group, "a") == "new"
+
+
+@pytest.mark.parametrize(("connect", "state"), [("lazy", "pending"), ("eager", "ready")])
+async def test_a_lazy_server_that_was_not_used_is_connected_if_it_is_eager_now(connect: Any, state: str) -> None:
+    async with open_servers(House("a").config(connect="lazy")) as group:
+        await group.reload(House("new").config("a", connect=connect))
+        assert group["a"].state == state
+        assert await who(group, "a") == "new"
+
+
+async def test_a_failed_server_is_tried_again_with_its_new_configuration() -> None:
+    async with open_servers(absent("a", restart=NEVER), absent("b", restart=LATER)) as group:
+        assert [*group.errors] == ["a", "b"]
+        await group.reload(House("a").config(), House("b").config())
+        assert not group.errors
+        assert [await who(group, name) for name in group] == ["a", "b"]
+
+
+async def test_a_required_server_that_fails_with_its_new_configuration_can_be_restarted() -> None:
+    """S1-12: the reload raises; everything else of it is done, and what ran before runs on."""
+    fault = Fault()
+    async with open_servers(House("a").config(), House("b").config(required=True)) as group:
+        fault.on_enter = RuntimeError("not today")
+        with pytest.raises(ConnectFailed, match="not today"):
+            await group.reload(House("a").config(), fault.config("b", required=True), House("c").config())
+        assert [*group] == ["a", "b", "c"]
+        assert [ref.state for ref in group.configured] == ["ready", "failed", "ready"]
+        assert [group[name].statistics().incarnation for name in ("a", "c")] == [2, 1]
+        with pytest.raises(ConnectFailed, match="not today"):
+            await group["b"].restart()
+        fault.on_enter = None
+        await group["b"].restart()
+        assert text_of(await group["b"].call_tool("ping")) == "pong"
+
+
+async def test_a_configuration_that_is_not_valid_changes_nothing(tmp_path: Path) -> None:
+    """S3-15: all of it is validated before anything is touched."""
+    events = Events()
+    broken, required = tmp_path / "broken.json", tmp_path / "required.json"
+    broken.write_text('{"mcpServers": ')
+    required.write_text('{"mcpServers": {"x": {"required": true}}}')
+    a = House("a")
+    async with open_servers(a.config(), observers=[events]) as group:
+        events.clear()
+        for wrong in ([broken], [required], [tmp_path / "absent.json"], [a.config(), a.config()], [7]):
+            with pytest.raises(ConfigError):
+                await group.reload(House("b").config(), *wrong)
+        assert not events
+        assert not group.errors
+        assert (await group.reload()).unchanged == ("a",)
+
+
+async def test_an_entry_that_is_not_valid_leaves_its_server_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = House("a"), House("b")
+    entries: dict[str, Any] = {"a": {"command": ["no"]}, "z": {"command": 7}}
+    async with open_servers(a.config(), b.config()) as group:
+        summary = await group.reload(b.config(), {"mcpServers": entries})
+        assert summary.unchanged == ("b", "a")
+        assert [*summary.failed] == ["a", "z"]
+        assert [*group] == ["b", "a"]
+        assert [*group.errors] == ["z"]
+        assert await who(group, "a") == "a"
+        with pytest.raises(KeyError, match="could not be loaded"):
+            group["z"]
+        await group.reload(a.config(), b.config())
+        assert not group.errors
+    assert "command" in caplog.text
+
+
+async def test_a_reload_without_arguments_reads_the_files_again(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+
+    def write(*names: str) -> None:
+        file.write_text(json.dumps({"mcpServers": {name: {"command": "/nowhere/at-all"} for name in names}}))
+
+    write("a", "b")
+    async with open_servers(file) as group:
+        before = dict(group)
+        write("c", "a")
+        summary = await group.reload()
+        assert (summary.added, summary.removed, summary.unchanged) == (("c",), ("b",), ("a",))
+        assert group["a"] is before["a"]
+        await group.reload(load_config(file))
+        write("a")
+        assert (await group.reload()).unchanged == ("c", "a")  # what was given last is not a file
+        assert (await group.reload({"mcpServers": {}})).removed == ("c", "a")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "failed", "expected"),
+    [
+        ("a b c", "c b a", "", (" ", "", "c b a", "c b a")),
+        ("a b c", "d b a", "", ("d", "c", "b a", "d b a")),
+        ("a b", "", "b", ("", "a", "b", "b")),
+        ("a", "a", "a", ("", "", "a", "a")),
+    ],
+)
+def test_the_difference_of_two_configurations(old: str, new: str, failed: str, expected: tuple[str, ...]) -> None:
+    def config(name: str) -> ServerConfig:
+        return absent(name)
+
+    error = ConfigError("wrong", source="x")
+    given = Given([config(name) for name in new.split()], dict.fromkeys(failed.split(), error))
+    given.servers.append(absent("off", enabled=False))
+    found = compare({name: config(name) for name in old.split()}, given)
+    added, removed, unchanged, order = (tuple(each.split()) for each in expected)
+    assert found == Difference(
+        added=tuple(map(config, added)), removed=removed, changed=(), unchanged=unchanged, order=order
+    )
+
+
+def test_a_secret_counts_in_the_difference() -> None:
+    def config(token: str) -> ServerConfig:
+        return ServerConfig("a", Stdio("x", env={"TOKEN": token}))
+
+    assert compare({"a": config("1")}, Given([config("1")])).unchanged == ("a",)
+    assert compare({"a": config("1")}, Given([config("2")])).changed == (config("2"),)
+
+
+# --- several changes, and the end of the group ----------------------------------------------------------------------
+
+
+async def test_changes_of_the_set_are_made_one_after_the_other() -> None:
+    """The second begins when the first is complete, so both find a set that does not change under them."""
+    slow = House("slow")
+    slow.entered = trio.Event()
+    async with open_servers(House("a").config()) as group, trio.open_nursery() as nursery:
+        nursery.start_soon(group.add, slow.config(required=True))
+        await wait_all_tasks_blocked()
+        nursery.start_soon(group.reload, House("b").config(), slow.config(required=True))
+        await wait_all_tasks_blocked()
+        nursery.start_soon(group.add, House("c").config())
+        await wait_all_tasks_blocked()
+        assert [*group] == ["a"]
+        slow.entered.set()
+        await wait_all_tasks_blocked()
+        assert [*group] == ["b", "slow", "c"]
+
+
+async def test_two_changes_that_touch_the_same_servers_do_not_deadlock() -> None:
+    """The order of the group may change between them."""
+    houses = [House("a"), House("b"), House("c")]
+    async with open_servers(*(house.config() for house in houses)) as group, trio.open_nursery() as nursery:
+        for number in range(4):
+            nursery.start_soon(group.reconnect, "a", "b", "c")
+            order = houses if number % 2 else houses[::-1]
+            nursery.start_soon(group.reload, *(house.config(request_timeout=5.0 + number) for house in order))
+        await wait_all_tasks_blocked()
+        await group.wait_ready()
+        assert [await who(group, house.name) for house in houses] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("delay", range(0, 60, 3))
+async def test_a_caller_may_be_cancelled_at_any_moment(delay: int) -> None:
+    """The reload is made, or not begun; the group works in either case, and takes the next one."""
+    first = [House("a").config(), House("b").config()]
+    second = [House("c").config(), House("b2").config("b")]
+    async with open_servers(*first) as group:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(group.reload, *second)
+                for _ in range(delay):
+                    await trio.lowlevel.checkpoint()
+                scope.cancel("the caller has changed its mind")
+        await wait_all_tasks_blocked()
+        assert [*group] in (["a", "b"], ["c", "b"])
+        await group.wait_ready()
+        await group.reload(*first)
+        assert [await who(group, name) for name in group] == ["a", "b"]
+
+
+async def test_a_change_after_the_block_is_refused(said: Said) -> None:
+    async with open_servers(House("a").config()) as group:
+        pass
+    config = House("b").config()
+    for attempt in (lambda: group.add(config), lambda: group.remove("a"), lambda: group.reload(config)):
+        with pytest.raises(ServerUnavailable) as caught:
+            await attempt()
+        said("a closed group was changed", str(caught.value))
+
+
+@pytest.mark.parametrize("required", [False, True])
+async def test_a_group_that_is_closed_ends_a_change(required: bool) -> None:
+    slow = House("slow")
+    slow.entered = trio.Event()
+    adding = Outcome()
+    async with trio.open_nursery() as nursery, open_servers(House("a").config()) as group:
+        nursery.start_soon(adding.of, group.add, slow.config(required=required, connect_timeout=None))
+        await wait_all_tasks_blocked()
+    if required:
+        assert isinstance(adding.error, ServerUnavailable)
+    else:
+        assert adding.value.state == "stopped"  # it had been added
