@@ -87,16 +87,16 @@ class Children(ABC):
         So its refs stay valid and its messages wait. Children that `start_child` had added are not in `specs`.
         """
         known = self._life.record.children or {}
+        for spec in specs:
+            if spec.id in known:  # the factory of the supervisor may have given it other limits this time
+                known[spec.id].mailbox.set_limits(spec.mailbox_size, spec.overflow)
         self._life.record.children = self._records
         self._static = frozenset(spec.id for spec in specs)
         return [self.add(spec, known.get(spec.id)) for spec in specs]
 
     def add(self, spec: ChildSpec, record: Record | None = None) -> Child:
-        """Append a row, with a new record unless one is given, which then has the limits of this spec."""
-        if record is None:
-            record = make_record(spec, self._life.record)
-        else:
-            record.mailbox.set_limits(spec.mailbox_size, spec.overflow)
+        """Append a row, with a new record unless one is given."""
+        record = record or make_record(spec, self._life.record)
         self._records[spec.id] = record
         child = self.table[spec.id] = Child(spec, record)
         return child
