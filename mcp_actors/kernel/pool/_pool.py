@@ -150,7 +150,8 @@ class Pool(Supervisor):
             record.mailbox.taker = record.mailbox.route = record.mailbox.on_wait = None
 
     def _spec(self, number: int) -> ChildSpec:
-        return evolve(self._member, id=f"{self._life.record.name}-{number}", factory=self._make)
+        id, mailbox = f"{self._life.record.name}-{number}", self._life.record.mailbox
+        return evolve(self._member, id=id, factory=self._make, mailbox_size=mailbox.size, overflow=mailbox.policy)
 
     def _make(self) -> Actor:
         actor = self._factory()
@@ -165,8 +166,8 @@ class Pool(Supervisor):
         """Return the record of a member: with a new mailbox, or that of an earlier incarnation of the pool."""
         pool = self._life.record
         if known is None:
-            mailbox = pool.mailbox
-            lane = Lane(spec.id) if self._key is None else Mailbox(spec.id, size=mailbox.size, policy=mailbox.policy)
+            size, policy = spec.mailbox_size, spec.overflow
+            lane = Lane(spec.id) if self._key is None else Mailbox(spec.id, size=size, policy=policy)
             known = Record(spec.id, lane, pool.hub, pool)
         if self._key is None:
             cast("Lane", known.mailbox).crew = self._crew
