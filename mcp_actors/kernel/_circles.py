@@ -28,62 +28,81 @@ program that relies on that contains a deadlock.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from contextvars import ContextVar
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
 
 PRUNE_AT: Final = 8
 """Calls of a handler that are remembered before the answered ones are dropped; later twice the unanswered ones more."""
 
 
-class Node(Protocol):
-    """A node of the wait-for graph."""
+class Node:
+    """A node of the wait-for graph.
 
-    @property
-    def needs_all(self) -> bool:
-        """True if it is stuck only when all of its blockers are; otherwise one is enough."""
+    Attributes:
+        needs_all: True if it is stuck only when all of its blockers are; otherwise one is enough.
+    """
+
+    __slots__ = ()
+
+    needs_all: ClassVar[bool] = False
 
     @property
     def label(self) -> str:
-        """The name and the activity of an actor, for an error; empty for a mailbox or a manager."""
+        """The name and the activity of an actor, for an error; empty for a node that only leads to others."""
+        return ""
 
     def blockers(self) -> Sequence[Node]:
         """Return the nodes that it waits for now; empty if it waits for none."""
+        return ()
 
 
-class Awaited(Protocol):
-    """A call, start or end that a sender waits for."""
+class Calls(list["Sender"]):
+    """The calls, starts and ends that a sender waits for. Those that are over are dropped when there are many."""
+
+    prune_at = PRUNE_AT
+
+
+class Sender(Node, ABC):
+    """The handling of a message, or the start or end of an incarnation. It makes calls, and calls wait for it.
+
+    Attributes:
+        calls: the calls that its code has made; None if it has made none.
+    """
+
+    __slots__ = ()
+
+    calls: Calls | None
 
     @property
+    @abstractmethod
     def open(self) -> bool:
-        """True while it has not ended or been answered."""
-
-    def place(self) -> Node:
-        """Return the node where it is: its handler or a mailbox."""
-
-
-class Sender(Node, Protocol):
-    """The origin of a call: the handler of an envelope, or the own code of an incarnation."""
-
-    calls: list[Awaited] | None
-    prune_at: int
+        """True while it has not been answered or ended."""
 
     @property
+    @abstractmethod
     def busy(self) -> bool:
         """True while another node may wait for it."""
 
     @property
     def outer_deadline(self) -> float:
         """The effective deadline of its task before its code has set one of its own."""
+        return math.inf
 
+    @abstractmethod
     def is_run_by(self, task: trio.lowlevel.Task) -> bool:
         """Return True for the task at the top of its code."""
+
+    def place(self) -> Node:
+        """Return the node where it is: itself, or a mailbox."""
+        return self
 
 
 serving: ContextVar[Sender | None] = ContextVar("mcp_actors.kernel.serving", default=None)
@@ -155,20 +174,18 @@ def is_bounded(sender: Sender) -> bool:
     return deadline < outer_deadline
 
 
-def expect(sender: Sender, call: Awaited) -> None:
+def expect(sender: Sender, call: Sender) -> None:
     """Remember that a sender waits for a call, a start or an end."""
     calls = sender.calls
     if calls is None:
-        sender.calls = [call]
-        sender.prune_at = PRUNE_AT
-        return
-    if len(calls) >= sender.prune_at:
+        sender.calls = calls = Calls()  # type: ignore[misc]  # each subclass has a slot for it
+    elif len(calls) >= calls.prune_at:
         calls[:] = [each for each in calls if each.open]
-        sender.prune_at = 2 * len(calls) + PRUNE_AT
+        calls.prune_at = 2 * len(calls) + PRUNE_AT
     calls.append(call)
 
 
-def places(calls: Iterable[Awaited] | None) -> list[Node]:
+def places(calls: Calls | None) -> list[Node]:
     """Return the nodes where the unanswered calls are."""
     return [call.place() for call in calls or () if call.open]
 

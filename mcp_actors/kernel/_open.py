@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Unpack
 
 import trio
+from attrs import define, field
 
 from .._collapse import collapse, exit_in, leaves, without_cancelled
 from .._errors import ActorCrashed, ActorStopped
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from ._events import Observer
     from .actor import Actor
-    from .ref import ActorRef
+    from .ref import ActorRef, End, EndReason
     from .supervisor import ChildSpec, SupervisorOptions
 
 
@@ -115,6 +116,46 @@ async def open_supervisor(
         yield SupervisorRef(record)
 
 
+@define(eq=False, repr=False)
+class Root(Incarnation):
+    """The only run of the actor that a block opens.
+
+    Attributes:
+        block: around the block, and the tasks of the root.
+        ends: set when the block or the root ends, so that the root is stopped.
+    """
+
+    _given: Actor
+    _sweeper: Sweeper
+    block: trio.CancelScope = field(init=False)
+    ends: trio.Event = field(factory=trio.Event, init=False)
+
+    def make(self) -> Actor:
+        """Return the actor that was given."""
+        return self._given
+
+    def restarts_after(self, reason: EndReason) -> bool:
+        """Return False: it runs once."""
+        return False
+
+    def ends_by_itself(self) -> None:
+        """Stop it within its bound. A failure cancels the block in the same step."""
+        self.ends.set()
+        if self.verdict is not None and (self.verdict.crashed or self.verdict.error is not None):
+            self.block.cancel(f"actor {self.record.name!r} failed")
+
+    def is_over(self, end: End) -> None:
+        """End the tree. A failure during the clean-up cancels the block too."""
+        record, failed = self.record, end.error is not None
+        self._sweeper.stop()
+        record.close("it failed" if failed else "it has ended")
+        record.become("failed" if failed else "stopped")
+        record.note_stopped()
+        record.hub.close()
+        if failed and self.started:
+            self.block.cancel(f"actor {record.name!r} failed")
+
+
 @asynccontextmanager
 @trio.lowlevel.enable_ki_protection
 async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
@@ -122,22 +163,16 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
 
     If the actor fails while the block runs, the block is cancelled in the same step.
     """
-    ending = trio.Event()
-
-    def on_end() -> None:
-        ending.set()
-        if root.failing:
-            nursery.cancel_scope.cancel(f"actor {record.name!r} failed")
 
     def exit_now() -> None:
         root.end("crashed", record.hub.exit)
-        nursery.cancel_scope.cancel("an observer wants the program to exit")
+        root.block.cancel("an observer wants the program to exit")
 
     # Not at once: the exit is raised within a step of the kernel, and half of that step would leave actors running.
     record.hub.on_exit = partial(trio.lowlevel.current_trio_token().run_sync_soon, exit_now)
     sweeper = Sweeper()
     record.sweeper = sweeper
-    root = Incarnation(record, restarts_after=lambda _: False, on_end=on_end)
+    root = Root(record, actor, sweeper)
     opener = current_sender()
     if opener is not None and opener.busy and not is_bounded(opener):
         expect(opener, root)
@@ -146,9 +181,10 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
     escaped: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_own, root, actor, nursery.cancel_scope, sweeper, name=record.name)
+            root.block = nursery.cancel_scope
+            nursery.start_soon(root.run, name=record.name)
             nursery.start_soon(sweeper.run, name=f"{record.name}:sweeper")
-            nursery.start_soon(_end, root, ending, name=f"{record.name}:stop")
+            nursery.start_soon(_end, root, name=f"{record.name}:stop")
             try:
                 await root.wait_started()
                 if root.started:
@@ -159,7 +195,7 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
                         from_block = exc
                         raise
             finally:
-                ending.set()
+                root.ends.set()
     except BaseException as exc:
         escaped = exc
     verdict = _verdict(root, from_block, escaped) if entered else _start_verdict(root, escaped)
@@ -171,27 +207,12 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
 
 
 @trio.lowlevel.enable_ki_protection
-async def _own(root: Incarnation, actor: Actor, around_block: trio.CancelScope, sweeper: Sweeper) -> None:
-    """Run the root in this task, its owner. A failure during its clean-up cancels the block too."""
-    record = root.record
-    end = await root.run(lambda: actor)
-    sweeper.stop()
-    failed = end.error is not None
-    record.close("it failed" if failed else "it has ended")
-    record.become("failed" if failed else "stopped")
-    record.note_stopped()
-    record.hub.close()
-    if failed and root.started:
-        around_block.cancel(f"actor {record.name!r} failed")
-
-
-@trio.lowlevel.enable_ki_protection
-async def _end(root: Incarnation, ending: trio.Event) -> None:
+async def _end(root: Root) -> None:
     """Stop the root, or bound its clean-up if it ends by itself, independently of the task that opened it."""
     # The shield is bounded by `stop`, which kills the root after its own time. Without it, a cancellation of the block
     # would end the wait, and the nursery would be joined with a root that has never been asked to stop.
     with trio.CancelScope(shield=True):
-        await ending.wait()
+        await root.ends.wait()
         if not root.ending:
             root.record.close("the block that opened it was left")
         await stop(root)

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 from mcp_actors.kernel import open_actor
 
-from . import depth, hops, lifecycle, memory, ticks
+from . import depth, hops, lifecycle, measuring, memory, ticks
 from .actors import Ask, Relay
 from .figures import Figure
 
@@ -68,7 +68,7 @@ async def test_each_stage_of_a_life_takes_time() -> None:
 
 async def test_actors_are_weighed_a_minute_later(mock_clock: MockClock) -> None:
     before = trio.current_time()
-    assert len(await memory.weigh(2, mock_clock)) == 3
+    assert len(await memory.weigh(2, mock_clock, measuring.rss)) == 3
     assert trio.current_time() > before + 60
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import pytest
 import trio
@@ -10,18 +10,16 @@ from trio.testing import wait_all_tasks_blocked as settle
 
 from mcp_actors.kernel import ActorRef, ActorStopped, Call, DeadLetter, Event, MailboxFull, open_actor
 from mcp_actors.kernel._circles import Sender
-from mcp_actors.kernel.mailbox import Envelope, Mailbox
+from mcp_actors.kernel.mailbox import Envelope, Holder, Mailbox
 
 from ..messages import Said
 from .actors import Do, DoNow, Gate, Get, Host, Put, PutNow
 
 
-class Taker:
+class Taker(Holder):
     """Takes envelopes and keeps them."""
 
-    needs_all: Final = False
-    label: Final = ""
-    name: Final = "taker"
+    name = "taker"
 
     def __init__(self, free: int) -> None:
         self.free = free
@@ -39,9 +37,6 @@ class Taker:
         raise AssertionError("nobody here is an actor")
 
     def slots(self) -> list[Envelope]:
-        raise AssertionError("nobody here is an actor")
-
-    def blockers(self) -> list[Envelope]:
         raise AssertionError("nobody here is an actor")
 
     @property

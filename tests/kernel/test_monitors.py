@@ -27,7 +27,6 @@ from mcp_actors.kernel import (
     open_actor,
     open_supervisor,
 )
-from mcp_actors.kernel.actor._own import PRUNE_AT
 
 from ..messages import Said
 from .actors import Boom, Do, Fatal, Gate, Host, open_child, raising, shielded
@@ -640,5 +639,5 @@ async def test_monitors_that_have_reported_do_not_pile_up() -> None:
             await crash(a)
         gc.collect()
         assert len(gone) == 100
-        assert sum(each() is not None for each in gone) <= 1 + PRUNE_AT
+        assert sum(each() is not None for each in gone) <= 1
         assert a._record._watchers == {}

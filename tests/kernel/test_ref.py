@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import assert_type
 
+import outcome
 import pytest
 import trio
 from trio.testing import assert_checkpoints, wait_all_tasks_blocked as settle
@@ -19,7 +20,7 @@ from mcp_actors.kernel import (
     StopActor,
     open_actor,
 )
-from mcp_actors.kernel.mailbox._reply import Reply, error, value
+from mcp_actors.kernel.mailbox import Reply
 
 from ..messages import Said
 from .actors import Boom, Do, Fatal, Gate, Get, Host, Put, hook, leaving, open_child, raising
@@ -149,12 +150,12 @@ async def test_a_failed_actor_counts_as_stopped() -> None:
 
 async def test_a_reply_may_be_settled_before_it_is_awaited() -> None:
     reply = Reply[int]()
-    assert reply.settle(value(3))
-    assert not reply.settle(error(Boom()))
+    assert reply.settle(outcome.Value(3))
+    assert not reply.settle(outcome.Error(Boom()))
     assert not reply.awaited
     assert await reply.wait() == 3
     failed = Reply[int]()
-    assert failed.settle(error(Boom()))
+    assert failed.settle(outcome.Error(Boom()))
     with pytest.raises(Boom):
         await failed.wait()
 
@@ -169,4 +170,4 @@ async def test_a_reply_whose_waiter_has_left_takes_no_answer() -> None:
             assert reply.open
             scope.cancel("it gives up")
     assert not reply.open
-    assert not reply.settle(value(3))
+    assert not reply.settle(outcome.Value(3))

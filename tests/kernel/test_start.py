@@ -27,7 +27,8 @@ from mcp_actors.kernel import (
     open_actor,
     open_supervisor,
 )
-from mcp_actors.kernel.actor import Incarnation
+from mcp_actors.kernel._open import Root
+from mcp_actors.kernel.actor import Sweeper
 from mcp_actors.kernel.mailbox import Mailbox
 from mcp_actors.kernel.ref import Record
 
@@ -382,9 +383,11 @@ async def test_an_incarnation_that_is_stopped_before_its_task_begins_never_serve
         started.append("went on")
 
     record = Record("early", Mailbox("early"), EventHub())
-    early = Incarnation(record, restarts_after=lambda _: False, on_end=lambda: None)
+    early = Root(record, Host(start=start), Sweeper())
     if killed:
         early.kill("before it began")
     early.end("shutdown", comes_back=False)
-    end = await early.run(lambda: Host(start=start))
+    await early.run()
+    end = early.final
+    assert end is not None
     assert (end.reason, early.started, "went on" in started) == ("shutdown", False, False)

@@ -28,7 +28,6 @@ from mcp_actors.kernel import (
     open_actor,
     open_supervisor,
 )
-from mcp_actors.kernel.actor._own import PRUNE_AT
 
 from ..messages import Said
 from .actors import Boom, Do, Fatal, Gate, Get, Host, Put, PutNow, open_child, raising
@@ -622,7 +621,7 @@ async def test_a_chain_of_timers_keeps_no_earlier_message_alive(autojump_clock: 
         await trio.sleep(50.5)
         gc.collect()
         assert len(messages) == 51
-        assert sum(each() is not None for each in messages) <= 2 + PRUNE_AT
+        assert sum(each() is not None for each in messages) <= 2
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+import outcome
 import trio
 
 from ..._collapse import collapse
 from ..._errors import ActorError
 from .. import _events as events
-from ..mailbox import error
+from ..mailbox import Holder
 from ._actor import NotSent, StopActor
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ NOT_SENT_PATIENCE: Final = 1.0
 notices its loss within milliseconds of the handler that writes to it."""
 
 
-class Answers:
+class Answers(Holder):
     """The messages that one incarnation has taken from its mailbox. See the top of the file."""
 
     __slots__ = ("_actor", "_in_flight", "_incarnation", "_interruption", "_left", "_record")
@@ -96,7 +97,7 @@ class Answers:
 
     def _failed(self, envelope: Envelope, exc: Exception) -> None:
         """Answer with an exception, and end the incarnation if it is fatal."""
-        if not (envelope.is_call and envelope.settle(error(exc))):
+        if not (envelope.is_call and envelope.settle(outcome.Error(exc))):
             self._unhandled(envelope, exc)
         try:
             if self._actor.is_fatal(exc):
@@ -120,7 +121,7 @@ class Answers:
 
     def _interrupt(self, envelope: Envelope) -> None:
         if self._interruption is not None and envelope.is_call and envelope.open:
-            envelope.settle(error(self._interruption(envelope)))
+            envelope.settle(outcome.Error(self._interruption(envelope)))
 
     def _return(self, envelope: Envelope) -> None:
         """Return an envelope that was taken and not handled to the mailbox."""

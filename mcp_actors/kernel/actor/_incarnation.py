@@ -25,15 +25,16 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Final
+from abc import abstractmethod
+from typing import TYPE_CHECKING
 
 import trio
-from attrs import Factory, define, field
+from attrs import define, field
 
 from ..._collapse import EXITS, collapse, exit_in
 from ..._errors import ActorError, ActorStartError
 from .. import _events as events
-from .._circles import effective_deadline, places, serving
+from .._circles import Sender, effective_deadline, places, serving
 from ..ref import Change, End, interrupted
 from ._actor import IgnoreStart, check_actor
 from ._own import OwnMessages
@@ -41,9 +42,7 @@ from ._requests import Requests
 from ._timers import Timers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .._circles import Awaited, Node
+    from .._circles import Calls, Node
     from ..mailbox import Envelope
     from ..ref import EndReason, Record
     from ._actor import Actor
@@ -52,53 +51,69 @@ logger = logging.getLogger("mcp_actors.kernel")
 
 
 @define(eq=False, repr=False)
-class Incarnation:
+class Incarnation(Sender):
     """One run of an actor. See the top of the file.
 
     Attributes:
         record: the part that outlives it, with the mailbox that it takes messages from.
-        restarts_after: returns True if another incarnation follows after an end for this reason.
-        on_end: called when it ends by itself, so that the caller of `run` bounds its clean-up with `stop_within`.
-        own: its messages to itself.
+        nursery: runs the tasks of the actor, once it has begun.
+        actor: the actor's object; None until `make` has returned it.
         started: True once it serves.
         started_at: the Trio time of its start.
         overdue: True once it was reported that it, or a child that it waits for, outlives its bound.
         killed: True once it was killed. A start that is interrupted does not count.
         retried: True if another attempt follows should its start fail.
         comes_back: True if another incarnation follows; until the end is decided, what its supervisor expects.
+        verdict: the end as decided so far; an exception from its clean-up may complete it. None before that.
         final: its end; None while the owner task runs.
         awaits: for a supervisor, the children whose start or end it or its manager waits for.
         calls: the calls of its own code, while it starts or ends; see ``_circles``.
-        prune_at: the number of calls at which the answered ones are dropped.
     """
 
     record: Record
-    _restarts_after: Callable[[EndReason], bool]
-    _on_end: Callable[[], object]
-    own: OwnMessages = field(default=Factory(lambda self: OwnMessages(self.record), takes_self=True), init=False)
+    nursery: trio.Nursery = field(init=False)
+    actor: Actor | None = field(default=None, init=False)
     started: bool = field(default=False, init=False)
     started_at: float = field(default=0.0, init=False)
     overdue: bool = field(default=False, init=False)
     killed: bool = field(default=False, init=False)
     comes_back: bool = field(default=False, init=False)
     retried: bool = field(default=False, init=False)
+    verdict: End | None = field(default=None, init=False)
     final: End | None = field(default=None, init=False)
     awaits: frozenset[Incarnation] = field(default=frozenset(), init=False)
-    calls: list[Awaited] | None = field(default=None, init=False)
-    prune_at: int = field(default=0, init=False)
-    _actor: Actor | None = field(default=None, init=False)
+    calls: Calls | None = field(default=None, init=False)
+    _own: OwnMessages | None = field(default=None, init=False)
     _requests: Requests | None = field(default=None, init=False)
     _timers: Timers | None = field(default=None, init=False)
-    _end: End | None = field(default=None, init=False)
     _scope: trio.CancelScope | None = field(default=None, init=False)
     _change: Change = field(factory=Change, init=False)
     _owner: trio.lowlevel.Task | None = field(default=None, init=False)
     _outer_deadline: float = field(default=math.inf, init=False)
 
+    # --- its supervisor ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def make(self) -> Actor:
+        """Return the actor to run, a new object."""
+
+    @abstractmethod
+    def restarts_after(self, reason: EndReason) -> bool:
+        """Return True if another incarnation follows after an end for this reason."""
+
+    @abstractmethod
+    def ends_by_itself(self) -> None:
+        """React to an end that was not requested, in the same step: have `stop_within` bound the clean-up."""
+
+    @abstractmethod
+    def is_over(self, end: End) -> None:
+        """React to its end, in the last step of the owner task."""
+
     # --- the owner task ---------------------------------------------------------------------------------------------
 
-    async def run(self, factory: Callable[[], Actor]) -> End:
-        """Run the actor from start to end in the calling task, its owner, and return its end. Never raises.
+    @trio.lowlevel.enable_ki_protection
+    async def run(self) -> None:
+        """Run the actor from start to end in the calling task, its owner. Never raises.
 
         **Cancellation**: ends an actor that has not started yet, as a shutdown. Later it is ignored.
         """
@@ -111,31 +126,29 @@ class Incarnation:
         self.record.mailbox.life = self
         try:
             self.record.incarnation += 1
-            self.record.runs = True
             self.record.killed = False
             self.record.become("starting")
             self.record.note(events.Starting)
-            await self._live(factory)
+            await self._live()
         except BaseException as exc:
             # A cancellation from outside ends here: the task that waits for the start is cancelled by itself.
             late = collapse(exc)
-        self.final = self._end = self._conclude(late)
-        self.own.close()
+        self.final = self.verdict = self._conclude(late)
+        self._end_own()
         self.record.mailbox.life = None
         self._change()
         self.record.end_run(self.final, comes_back=self.comes_back and (self.started or self.retried))
-        return self.final
+        self.is_over(self.final)
 
     @trio.lowlevel.enable_ki_protection  # a Ctrl-C between acquiring a resource and its block could leak it
-    async def _live(self, factory: Callable[[], Actor]) -> None:
+    async def _live(self) -> None:
         """Enter the resource, loop, and leave it."""
         async with trio.open_nursery() as nursery:
-            self.own.begin(nursery)
-            self._scope = nursery.cancel_scope
-            if self._end is not None:
+            self.nursery, self._scope = nursery, nursery.cancel_scope
+            if self.verdict is not None:
                 self._scope.cancel("its end was decided before it began")
             try:
-                self._actor = actor = self._adopt(factory())
+                self.actor = actor = self._adopt(self.make())
                 async with actor.running():
                     await trio.lowlevel.checkpoint_if_cancelled()
                     await self._loop(self._start(actor, nursery))
@@ -174,7 +187,7 @@ class Incarnation:
     async def _loop(self, requests: Requests) -> None:
         """Cancel the requests whose callers have left, until the end is decided."""
         try:
-            while self._end is None:
+            while self.verdict is None:
                 await self._change.wait()
                 requests.cancel_left()
         finally:
@@ -187,9 +200,27 @@ class Incarnation:
         """Let the owner check again whether a caller left or the end was decided."""
         self._change()
 
-    # --- as a node of the wait-for graph; see `_circles` ------------------------------------------------------------
+    # --- its messages to itself: most actors send none, so these are made when they are first used --------------------
 
-    needs_all: Final = False
+    @property
+    def own(self) -> OwnMessages:
+        """Its messages to itself."""
+        if self._own is None:
+            self._own = OwnMessages(self.record, self.nursery, over=self.ending)
+        return self._own
+
+    @property
+    def timers(self) -> Timers:
+        """Its timers."""
+        if self._timers is None:
+            self._timers = Timers(self.own)
+        return self._timers
+
+    def _end_own(self) -> None:
+        if self._own is not None:
+            self._own.close()
+
+    # --- as a node of the wait-for graph; see `_circles` ------------------------------------------------------------
 
     @property
     def busy(self) -> bool:
@@ -212,10 +243,6 @@ class Incarnation:
         """Return True for the owner task."""
         return task is self._owner
 
-    def place(self) -> Node:
-        """Itself."""
-        return self
-
     def blockers(self) -> list[Node]:
         """Return the nodes that its start or end waits for."""
         if not self.busy:
@@ -227,8 +254,7 @@ class Incarnation:
 
     async def wait_started(self) -> None:
         """Wait until it serves, or its start has failed or is overdue."""
-        while not self.started and self.final is None and not self.overdue:
-            await self._change.wait()
+        await self._change.until(lambda: self.started or self.final is not None or self.overdue)
 
     def time_out(self) -> None:
         """Fail the start because it took too long, and cancel it."""
@@ -250,21 +276,21 @@ class Incarnation:
         Args:
             reason: why it ends.
             exc: the failure behind it; see `End`.
-            comes_back: True if another incarnation follows. None means that the incarnation ends by itself: its
-                restart type decides, queued messages are answered if no incarnation follows, and ``on_end`` is called.
-                A caller that gives True or False does all of this itself.
+            comes_back: True if another incarnation follows. None means that the incarnation ends by itself:
+                `restarts_after` decides, queued messages are answered if no incarnation follows, and `ends_by_itself`
+                is called. A caller that gives True or False does all of this itself.
         """
-        if self._end is not None:
+        if self.verdict is not None:
             if exit_in(exc) is not None:
-                self._end = End("crashed", exc)
+                self.verdict = End("crashed", exc)
             return
-        self._end = End(reason, exc, self._is_hopeless(exc))
+        self.verdict = End(reason, exc, self._is_hopeless(exc))
         # For its supervisor, a start that ends with an exception is a failure, even with the reason "shutdown".
         fails = not self.started and exc is not None
-        self.comes_back = self._restarts_after("crashed" if fails else reason) if comes_back is None else comes_back
+        self.comes_back = self.restarts_after("crashed" if fails else reason) if comes_back is None else comes_back
         self.retried = self.retried or comes_back is True
         self.record.become("backoff" if self.comes_back else "stopping")
-        self.own.close()
+        self._end_own()
         if self._requests is None:
             self._cancel(f"its end was decided ({reason}) while it was starting")
             return
@@ -279,13 +305,13 @@ class Incarnation:
         else:
             self.record.note(events.Stopping, reason=reason)
         if comes_back is None:
-            self._on_end()
+            self.ends_by_itself()
 
     def kill(self, why: str) -> None:
         """Cancel the owner: every ``await`` of its clean-up raises, synchronous clean-up still runs."""
         self.end("shutdown", comes_back=False)
         self.killed = True
-        if self._actor is not None and self.final is None:
+        if self.actor is not None and self.final is None:
             self.record.killed = True
         self._change()
         self._cancel(why)
@@ -296,8 +322,7 @@ class Incarnation:
 
     async def wait_killed(self) -> None:
         """Wait until it is killed."""
-        while not self.killed:
-            await self._change.wait()
+        await self._change.until(lambda: self.killed)
 
     def report_overdue(self, seconds: float) -> None:
         """Report, once, that it outlives its bound."""
@@ -311,55 +336,30 @@ class Incarnation:
         self._change()
 
     @property
-    def timers(self) -> Timers:
-        """Its timers. Most actors have none, so they are made when they are first used."""
-        if self._timers is None:
-            self._timers = Timers(self.own)
-        return self._timers
-
-    @property
-    def actor(self) -> Actor | None:
-        """The actor's object; None until the factory has made it."""
-        return self._actor
-
-    @property
-    def verdict(self) -> End | None:
-        """The end as decided so far; an exception from its clean-up may complete it. None before that."""
-        return self._end
-
-    @property
-    def failing(self) -> bool:
-        """True once the end was decided and is a failure."""
-        return self._end is not None and (self._end.crashed or self._end.error is not None)
-
-    @property
     def ending(self) -> bool:
         """True once the end was decided."""
-        return self._end is not None
+        return self.verdict is not None
 
     async def wait_ending(self) -> None:
         """Wait until the end is decided."""
-        while self._end is None:
-            await self._change.wait()
+        await self._change.until(lambda: self.ending)
 
     async def wait_over(self) -> None:
         """Wait until the owner has left everything."""
-        while self.final is None:
-            await self._change.wait()
+        await self._change.until(lambda: self.final is not None)
 
     async def wait_bounded(self) -> None:
         """Wait until the owner has left everything, or it was reported that this takes too long."""
-        while self.final is None and not self.overdue:
-            await self._change.wait()
+        await self._change.until(lambda: self.final is not None or self.overdue)
 
     def _interruption(self, envelope: Envelope) -> ActorError:
-        assert self._end is not None
+        assert self.verdict is not None
         record, message = self.record, type(envelope.message).__name__
-        return interrupted(self._end, record.name, record.incarnation, message, comes_back=self.comes_back)
+        return interrupted(self.verdict, record.name, record.incarnation, message, comes_back=self.comes_back)
 
     def _conclude(self, late: BaseException | None) -> End:
         """Return the end as decided, completed by the exception that left ``running()``."""
-        end, late = self._end, None if isinstance(late, trio.Cancelled) else late
+        end, late = self.verdict, None if isinstance(late, trio.Cancelled) else late
         if isinstance(late, IgnoreStart):
             end, late = end or End("ignored", keeps_mailbox=late.keep_mailbox), None
         if end is None:  # a start, for which `end` was not called
@@ -387,10 +387,10 @@ class Incarnation:
         return ActorError(what, actor=name)
 
     def _is_hopeless(self, exc: BaseException | None) -> bool:
-        if exc is None or self._actor is None:
+        if exc is None or self.actor is None:
             return False
         try:
-            return self._actor.is_hopeless(exc)
+            return self.actor.is_hopeless(exc)
         except EXITS as exc:
             self.record.hub.leave(exc)
         except BaseException:

@@ -12,7 +12,9 @@ and no chain of messages keeps the contexts of earlier ones alive.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from attrs import define, field
 
 from ..._errors import ActorError
 from ..mailbox import Envelope
@@ -25,9 +27,6 @@ if TYPE_CHECKING:
 
     from ..mailbox import Message
     from ..ref import Record
-
-PRUNE_AT: Final = 8
-"""Envelopes that are remembered before those that were taken are dropped; later twice the queued ones more."""
 
 
 class Source(Protocol):
@@ -81,69 +80,50 @@ class OwnMonitor(Monitor):
         self._envelope = self._own.send(down, self)
 
 
+@define(eq=False, repr=False)
 class OwnMessages:
     """Sends an incarnation its own messages, and removes them when it ends.
 
     Attributes:
-        monitors: those that have not reported yet.
+        record: that of the actor.
+        nursery: runs the tasks of the incarnation.
         over: True once the end of the incarnation was decided.
+        monitors: those that have not reported yet.
     """
 
-    __slots__ = ("_envelopes", "_nursery", "_prune_at", "_record", "monitors", "over")
-
-    def __init__(self, record: Record) -> None:
-        self.over: bool = False
-        self.monitors: dict[OwnMonitor, None] = {}
-        self._record = record
-        self._nursery: trio.Nursery
-        self._envelopes: list[OwnEnvelope] = []
-        self._prune_at = PRUNE_AT
-
-    @property
-    def name(self) -> str:
-        """The name of the actor."""
-        return self._record.name
-
-    def check(self, message: object) -> None:
-        """Raise a `TypeError` if the actor does not handle a message, as far as that is known."""
-        self._record.mailbox.check(message)
-
-    def begin(self, nursery: trio.Nursery) -> None:
-        """Begin, with the nursery of the incarnation, before its actor is made."""
-        self._nursery = nursery
+    record: Record
+    nursery: trio.Nursery
+    over: bool
+    monitors: dict[OwnMonitor, None] = field(factory=dict, init=False)
 
     def start_soon(self, fn: Callable[[], Awaitable[Any]], name: str) -> None:
         """Run a function in a task that ends with the incarnation."""
-        self._in_context(partial(self._nursery.start_soon, fn, name=f"{self.name}:{name}"))
+        self._in_context(partial(self.nursery.start_soon, fn, name=f"{self.record.name}:{name}"))
 
     def _in_context(self, fn: Callable[[], object]) -> None:
         # A copy: the context itself may be in use, by the owner or, where an actor takes messages without a task, by
         # another message to itself.
-        self._nursery.parent_task.context.copy().run(fn)
+        self.nursery.parent_task.context.copy().run(fn)
 
     def send(self, message: Message, source: Source) -> OwnEnvelope | None:
         """Send a message. Return None if the mailbox is closed, because nothing more is handled then."""
-        if self._record.mailbox.closed:
+        if self.record.mailbox.closed:
             return None
-        if len(self._envelopes) >= self._prune_at:
-            self._envelopes = [envelope for envelope in self._envelopes if self.has_queued(envelope)]
-            self._prune_at = 2 * len(self._envelopes) + PRUNE_AT
         envelope = OwnEnvelope(message, source)
-        self._envelopes.append(envelope)
-        self._in_context(partial(self._record.mailbox.put, envelope, wait=True))
+        self._in_context(partial(self.record.mailbox.put, envelope, wait=True))
         return envelope
 
     def watch(self, ref: ActorRef) -> OwnMonitor:
         """Watch an actor, unless the end of the incarnation was decided."""
         if not isinstance(ref, ActorRef):  # type: ignore[redundant-expr,unused-ignore]  # users may get it wrong
-            raise TypeError(f"actor {self.name!r}: watch() takes an ActorRef, not {ref!r}")
-        if ref._record is self._record:
+            raise TypeError(f"actor {self.record.name!r}: watch() takes an ActorRef, not {ref!r}")
+        if ref._record is self.record:
             raise ActorError(
-                f"actor {self.name!r}: cannot watch itself, because it has ended by then; clean up after the yield of "
-                "running()",
-                actor=self.name,
+                f"actor {self.record.name!r}: cannot watch itself, because it has ended by then; clean up after the "
+                "yield of running()",
+                actor=self.record.name,
             )
-        self._record.mailbox.check_class(Down)
+        self.record.mailbox.check_class(Down)
         monitor = OwnMonitor(ref, self)
         if not self.over:
             self.monitors[monitor] = None
@@ -152,17 +132,16 @@ class OwnMessages:
 
     def has_queued(self, envelope: OwnEnvelope) -> bool:
         """Return True while an envelope waits in the mailbox."""
-        return envelope.holder is self._record.mailbox and not envelope.withdrawn
+        return envelope.holder is self.record.mailbox and not envelope.withdrawn
 
     def forget(self, envelope: OwnEnvelope) -> None:
         """Remove an envelope from the mailbox if it waits there."""
-        if envelope.holder is self._record.mailbox:
-            self._record.mailbox.forget(envelope)
+        if envelope.holder is self.record.mailbox:
+            self.record.mailbox.forget(envelope)
 
     def close(self) -> None:
-        """Send nothing more, and remove all envelopes from the mailbox. None that was taken returns to it later."""
+        """Remove all envelopes from the mailbox, because the end was decided. None that was taken returns to it."""
         self.over = True
         for monitor in tuple(self.monitors):
             monitor.cancel()
-        while self._envelopes:
-            self.forget(self._envelopes.pop())
+        self.record.mailbox.forget_withdrawn()

@@ -145,7 +145,7 @@ class Requests(Taken):
         async with trio.open_nursery() as slot:
             envelope.context.run(partial(slot.start_soon, self._serve, slot, envelope, name=name))
             del envelope
-            await trio.sleep_forever()
+            await trio.lowlevel.wait_task_rescheduled(_leave)  # sleep_forever() would be 400 bytes more for each slot
 
     @trio.lowlevel.enable_ki_protection
     async def _serve(self, slot: trio.Nursery, envelope: Envelope) -> None:
@@ -218,8 +218,7 @@ class Sweeper:
         """Sweep until it is stopped. While there is nothing to do, no deadline wakes this task."""
         with self._scope:
             while True:
-                while not self._due:
-                    await self._news.wait()
+                await self._news.until(lambda: self._due)
                 await trio.sleep(SWEEP_PERIOD)
                 for number, sweep in enumerate(tuple(self._due)):
                     if not sweep():
@@ -230,6 +229,10 @@ class Sweeper:
     def stop(self) -> None:
         """End `run`."""
         self._scope.cancel("the tree of actors has ended")
+
+
+def _leave(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
+    return trio.lowlevel.Abort.SUCCEEDED
 
 
 @trio.lowlevel.disable_ki_protection

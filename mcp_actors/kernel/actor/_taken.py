@@ -26,7 +26,7 @@ scope around it). Once it has returned the `Later`, that has taken its place (`E
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import outcome
 import trio
@@ -57,9 +57,6 @@ class Taken(Answers):
 
     __slots__ = ("_offered", "_refuses", "_size", "_take", "free")
 
-    needs_all: Final = False
-    label: Final = ""
-
     def __init__(self, incarnation: Life, actor: Actor) -> None:
         super().__init__(incarnation, actor)
         self.free = self._size = actor.max_in_flight
@@ -84,10 +81,6 @@ class Taken(Answers):
     def in_flight(self) -> list[Envelope]:
         """The envelopes that are being handled."""
         return [envelope for envelope in self._in_flight if envelope.holder is self]
-
-    def blockers(self) -> tuple[()]:
-        """Return no nodes: it is about to hand an envelope over, and waits for none."""
-        return ()
 
     # --- messages without a task ------------------------------------------------------------------------------------
 

@@ -104,8 +104,8 @@ class Timers:
 
     def set(self, seconds: float, message: Message, *, repeats: bool) -> Timer:
         """Set a timer. It does nothing if the end of the incarnation was decided."""
-        _check(self.own.name, seconds, repeats=repeats)
-        self.own.check(message)
+        _check(self.own.record.name, seconds, repeats=repeats)
+        self.own.record.mailbox.check(message)
         timer = Timer(self, seconds, message, repeats=repeats)
         if not self.own.over:
             self._push(timer)

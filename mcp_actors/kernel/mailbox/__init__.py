@@ -5,7 +5,7 @@ Imports nothing of the kernel but the detection of deadlocks. The other rooms se
 
 from __future__ import annotations
 
-from ._envelope import Envelope as Envelope
+from ._envelope import Envelope as Envelope, Holder as Holder
 from ._mailbox import (
     MAILBOX_SIZE as MAILBOX_SIZE,
     Accepts as Accepts,
@@ -15,4 +15,4 @@ from ._mailbox import (
     check_mailbox as check_mailbox,
 )
 from ._messages import Call as Call, Message as Message
-from ._reply import Reply as Reply, error as error, value as value
+from ._reply import Reply as Reply

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
 
+import outcome
 import trio
+from attrs import define, field
 
-from .._circles import Node, places
-from ._reply import Reply, error
+from .._circles import Node, Sender, places
+from ._reply import Reply
 
 if TYPE_CHECKING:
     import contextvars
 
     from ..._errors import MailboxFull
-    from .._circles import Awaited, Sender
+    from .._circles import Calls
     from ._messages import Message
 
 
-class Envelope(Reply[Any]):
+@define(eq=False, repr=False)
+class Envelope(Reply[Any], Sender):
     """A message on its way, and the reply slot of its sender.
 
     For a ``call`` the slot is settled with the answer; for a ``tell`` in the entrance, by moving up to the queue.
@@ -33,35 +36,25 @@ class Envelope(Reply[Any]):
         scope: the cancel scope around its handler, once there is one; its `later` if no handler runs for it.
         later: the `Later` that settles it; None if its handler does.
         calls: the calls that its handler has made; see ``_circles``.
-        prune_at: the number of calls at which the answered ones are dropped.
     """
 
-    __slots__ = ("calls", "context", "holder", "home", "is_call", "later", "message", "number", "prune_at", "scope")
-
-    needs_all: Final = False
-
+    # Every request creates one, so only the attributes that are read before they are set elsewhere have a default.
     message: Message
-    is_call: bool
-    holder: Holder
-    home: Home
-    number: int
-    context: contextvars.Context
-    prune_at: int
-
-    def __init__(self, message: Message, *, is_call: bool) -> None:
-        # Every request creates one, so only the attributes that are read before they are set elsewhere are set here.
-        self.open = True
-        self._waiter = None
-        self.message = message
-        self.is_call = is_call
-        self.scope: object | None = None
-        self.later: object | None = None
-        self.calls: list[Awaited] | None = None
+    is_call: bool = field(kw_only=True)
+    scope: object | None = field(default=None, init=False)
+    later: object | None = field(default=None, init=False)
+    calls: Calls | None = field(default=None, init=False)
+    holder: Holder = field(init=False)
+    home: Home = field(init=False)
+    number: int = field(init=False)
+    context: contextvars.Context = field(init=False)
 
     @property
     def handed_over(self) -> bool:
         """True while the actor handles it."""
         return self.scope is not None
+
+    busy = handed_over
 
     @property
     def withdrawn(self) -> bool:
@@ -69,16 +62,9 @@ class Envelope(Reply[Any]):
         return self.is_call and not self.open
 
     @property
-    def busy(self) -> bool:
-        """True while it has a handler, for which others may wait."""
-        return self.scope is not None
-
-    @property
     def label(self) -> str:
         """The name of the actor that handles it, and the message."""
         return f"{self.holder.name!r} (handling {type(self.message).__name__})"
-
-    outer_deadline: Final = math.inf  # the slots are inside the shield of their incarnation
 
     def is_run_by(self, task: trio.lowlevel.Task) -> bool:
         """Return True for the task of its handler."""
@@ -100,31 +86,40 @@ class Envelope(Reply[Any]):
     @trio.lowlevel.enable_ki_protection
     def expire(self, exc: BaseException) -> bool:
         """Answer in the actor's place; see `PendingCall`."""
-        if not self.settle(error(exc)):
+        if not self.settle(outcome.Error(exc)):
             return False
         self.holder.forget(self)
         return True
 
 
-class Holder(Node, Protocol):
+class Holder(Node, ABC):
     """The mailbox or incarnation that has an envelope."""
 
+    __slots__ = ()
+
     @property
+    @abstractmethod
     def name(self) -> str:
         """The name of its actor."""
 
+    @abstractmethod
     def forget(self, envelope: Envelope) -> None:
         """Drop an envelope whose sender has left. It is called from an ``abort_fn``; see `Reply.abandoned`."""
 
 
-class Home(Holder, Protocol):
+class Home(Holder):
     """The mailbox that an envelope was sent to."""
 
+    __slots__ = ()
+
+    @abstractmethod
     def put_back(self, envelope: Envelope) -> bool:
         """Return an envelope whose handling has not begun to its old place; return False if it was refused instead."""
 
+    @abstractmethod
     def is_worked_off(self, sender: Sender) -> bool:
         """Return True if a handler other than the sender has a slot and waits for nothing."""
 
+    @abstractmethod
     def full(self) -> MailboxFull:
         """Return the error of a sender that finds the mailbox full and may not wait."""

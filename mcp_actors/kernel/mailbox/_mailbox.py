@@ -23,19 +23,19 @@ from collections.abc import Callable
 from itertools import chain
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
+import outcome
 import trio
+from attrs import define, field
 
 from ..._checks import is_whole
 from ..._errors import ActorError, MailboxFull
-from .._circles import Node
-from ._envelope import Envelope
+from ._envelope import Envelope, Home
 from ._messages import Message
-from ._reply import error, value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .._circles import Sender
+    from .._circles import Node, Sender
 
 OverflowPolicy = Literal["wait", "fail"]
 
@@ -70,52 +70,38 @@ class Taker(Protocol):
         """Return the handlers with the in-flight slots; empty if a slot is free or its envelope not handed over."""
 
 
-class Mailbox:
+@define(eq=False, repr=False)
+class Mailbox(Home):
     """Lanes of envelopes, and the incarnation that takes from them. See the top of the file.
 
     Attributes:
+        name: the name of the actor.
+        size: the maximum number of envelopes in the queue.
+        policy: what becomes of an envelope that finds the queue full.
         taker: takes from the queue: the attached incarnation; for a pool, its members. None: what is queued waits.
         life: the incarnation that starts, runs or ends; None between two incarnations.
+        accepts: the check of the class of a message, once the class of the actor is known.
         route: for a pool with a key, returns the mailbox for a message that is sent to this one, or raises an error.
         on_wait: called when a message has to wait, if it is not None.
     """
 
-    __slots__ = (
-        "_control",
-        "_entrance",
-        "_last_number",
-        "_owner",
-        "_queue",
-        "_refusal",
-        "accepts",
-        "life",
-        "name",
-        "on_wait",
-        "policy",
-        "route",
-        "size",
-        "taker",
-    )
+    name: str
+    size: int = field(default=MAILBOX_SIZE, kw_only=True)
+    policy: OverflowPolicy = field(default="wait", kw_only=True)
+    taker: Taker | None = field(default=None, init=False)
+    life: Sender | None = field(default=None, init=False)
+    accepts: Accepts | None = field(default=None, init=False)
+    route: Callable[[Message], Mailbox] | None = field(default=None, init=False)
+    on_wait: Callable[[], None] | None = field(default=None, init=False)
+    # Each with the Trio time since which it waits. An envelope that finds a free slot needs no look at the clock.
+    _control: dict[Envelope, float] = field(factory=dict, init=False)
+    _queue: OrderedDict[Envelope, float] = field(factory=OrderedDict, init=False)
+    _entrance: OrderedDict[Envelope, float] = field(factory=OrderedDict, init=False)
+    _owner: Taker | None = field(default=None, init=False)
+    _last_number: int = field(default=0, init=False)
+    _refusal: Callable[[], ActorError] | None = field(default=None, init=False)
 
-    needs_all: Final = True
-    label: Final = ""
-
-    def __init__(self, name: str, *, size: int = MAILBOX_SIZE, policy: OverflowPolicy = "wait") -> None:
-        self.name: str = name
-        self.size: int = size
-        self.policy: OverflowPolicy = policy
-        # Each with the Trio time since which it waits. An envelope that finds a free slot needs no look at the clock.
-        self._control: OrderedDict[Envelope, float] = OrderedDict()
-        self._queue: OrderedDict[Envelope, float] = OrderedDict()
-        self._entrance: OrderedDict[Envelope, float] = OrderedDict()
-        self._owner: Taker | None = None
-        self.taker: Taker | None = None
-        self._last_number = 0
-        self._refusal: Callable[[], ActorError] | None = None
-        self.life: Sender | None = None
-        self.accepts: Accepts | None = None
-        self.route: Callable[[Message], Mailbox] | None = None
-        self.on_wait: Callable[[], None] | None = None
+    needs_all = True
 
     @property
     def queued(self) -> int:
@@ -218,6 +204,13 @@ class Mailbox:
             lane.pop(envelope, None)
         self._move_up()
 
+    def forget_withdrawn(self) -> None:
+        """Drop all queued envelopes that are not to be handled any more."""
+        for lane in (self._control, self._queue, self._entrance):
+            for envelope in [each for each in lane if each.withdrawn]:
+                del lane[envelope]
+        self._move_up()
+
     # --- incarnations -----------------------------------------------------------------------------------------------
 
     @trio.lowlevel.enable_ki_protection
@@ -225,8 +218,8 @@ class Mailbox:
         """Give the waiting envelopes to an incarnation that begins to serve, and later ones as it has free slots."""
         self._owner = taker
         self.taker = self.taker or taker
-        while self._control:
-            envelope, _ = self._control.popitem(last=False)
+        waiting, self._control = self._control, {}
+        for envelope in waiting:
             taker.take(envelope)
         self.feed()
 
@@ -252,7 +245,7 @@ class Mailbox:
         """
         envelope.holder = self
         if self._refusal is not None:
-            envelope.settle(error(self._refusal()))
+            envelope.settle(outcome.Error(self._refusal()))
             return False
         if self.on_wait is not None:
             self.on_wait()
@@ -269,7 +262,7 @@ class Mailbox:
         envelope.home = self
         self._last_number = envelope.number = self._last_number + 1
         if self._append(envelope) and not envelope.is_call:
-            envelope.settle(value(None))
+            envelope.settle(outcome.Value(None))
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -289,7 +282,9 @@ class Mailbox:
         self._refusal = refusal
         drained = [*self._control, *self.drain()]
         self._control.clear()
-        return [envelope for envelope in drained if not (envelope.settle(error(refusal())) and envelope.awaited)]
+        return [
+            envelope for envelope in drained if not (envelope.settle(outcome.Error(refusal())) and envelope.awaited)
+        ]
 
     @property
     def closed(self) -> bool:
@@ -315,7 +310,7 @@ class Mailbox:
             envelope, since = self._entrance.popitem(last=False)
             self._queue[envelope] = since
             if not envelope.is_call:
-                envelope.settle(value(None))
+                envelope.settle(outcome.Value(None))
 
 
 def check_mailbox(owner: str, size: object, policy: object) -> None:

@@ -7,10 +7,12 @@ from typing import Any, Generic, TypeVar
 
 import outcome
 import trio
+from attrs import define, field
 
 T = TypeVar("T")
 
 
+@define(eq=False, repr=False)
 class Reply(Generic[T]):
     """A slot that any task may settle, at most once, and exactly one task awaits.
 
@@ -21,14 +23,9 @@ class Reply(Generic[T]):
         open: True until there is an answer or the waiting task has left.
     """
 
-    __slots__ = ("_answer", "_waiter", "open")
-
-    open: bool
-    _answer: outcome.Value[T] | outcome.Error
-
-    def __init__(self) -> None:
-        self.open = True
-        self._waiter: trio.lowlevel.Task | Callable[[Any], object] | None = None
+    open: bool = field(default=True, init=False)
+    _waiter: trio.lowlevel.Task | Callable[[Any], object] | None = field(default=None, init=False)
+    _answer: outcome.Value[T] | outcome.Error = field(init=False)
 
     @property
     def awaited(self) -> bool:
@@ -88,13 +85,3 @@ class Reply(Generic[T]):
         It runs inside the canceller's own step, so it may only leave a mark and wake a task. Cancelling another scope
         from here would recurse through chains of waiting actors.
         """
-
-
-def value(result: Any) -> outcome.Value[Any]:
-    """Return an answer that is a result."""
-    return outcome.Value(result)
-
-
-def error(exc: BaseException) -> outcome.Error:
-    """Return an answer that is an exception. Each waiter needs an exception object of its own."""
-    return outcome.Error(exc)

@@ -18,6 +18,7 @@ import math
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
+import outcome
 import trio
 from attrs import evolve
 
@@ -25,7 +26,7 @@ from ..._checks import is_seconds, is_whole
 from ..._errors import ActorError
 from .. import _events as events
 from ..actor import Actor
-from ..mailbox import Mailbox, error
+from ..mailbox import Mailbox
 from ..ref import CUT_SHORT, DeleteChild, Record, StartChild, failure_text
 from ..supervisor import ChildSpec, Supervisor
 from ._crew import Crew, Lane
@@ -198,7 +199,7 @@ class Pool(Supervisor):
             try:
                 lane = envelope.context.run(route, envelope.message)
             except Exception as exc:
-                if not (envelope.settle(error(exc)) and envelope.awaited):
+                if not (envelope.settle(outcome.Error(exc)) and envelope.awaited):
                     message = type(envelope.message).__name__
                     logger.error("actor %r: no key for %s, and no caller gets the error", record.name, message)
                     record.note(events.Unhandled, message=message, error=exc)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args
 
 import trio
-from attrs import frozen
+from attrs import define, field, frozen
 
 from ..._collapse import EXITS
 from .._events import DeadLetter, Stopped
 from ._end import failure_summary, stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .._events import Event, EventHub
     from ..mailbox import Envelope, Mailbox
     from ._end import End
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
 ActorState = Literal["starting", "running", "backoff", "stopping", "stopped", "failed"]
 
 DownReason = Literal["normal", "shutdown", "crashed", "killed", "ignored", "not_running"]
+
+Report = Callable[[DownReason, BaseException | None, bool], object]
+"""Takes the reason and the error of an end, and whether another incarnation is expected."""
 
 STATES: Final[tuple[ActorState, ...]] = get_args(ActorState)
 
@@ -44,35 +46,41 @@ class ActorStatistics:
 
 
 class Change:
-    """Wakes the tasks that wait for something to change. While none waits it is a single attribute."""
+    """Wakes the tasks that wait for something to change. While none waits it is a single attribute.
 
-    __slots__ = ("_event",)
+    With a `trio.Event`, an idle actor would need 300 bytes more.
+    """
+
+    __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._event: trio.Event | None = None
+        self._waiting: dict[trio.lowlevel.Task, None] | None = None
 
     def __call__(self) -> None:
         """Wake all tasks that wait; each checks again for what it waits for."""
-        if self._event is not None:
-            event, self._event = self._event, None
-            event.set()
+        if self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            for task in waiting:
+                trio.lowlevel.reschedule(task)
 
+    @trio.lowlevel.enable_ki_protection
     async def wait(self) -> None:
         """Wait for the next change."""
-        if self._event is None:
-            self._event = trio.Event()
-        await self._event.wait()
+        if self._waiting is None:
+            self._waiting = {}
+        task, waiting = trio.lowlevel.current_task(), self._waiting
+        waiting[task] = None
 
+        def leave(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
+            del waiting[task]
+            return trio.lowlevel.Abort.SUCCEEDED
 
-class Watcher(Protocol):
-    """A monitor, as the record of the actor that it watches sees it."""
+        await trio.lowlevel.wait_task_rescheduled(leave)
 
-    @property
-    def canceled(self) -> bool:
-        """True once it wants no report."""
-
-    def report(self, reason: DownReason, error: BaseException | None, *, comes_back: bool) -> None:
-        """Take the report."""
+    async def until(self, check: Callable[[], object]) -> None:
+        """Wait until a check succeeds. It is made now, and again after each change."""
+        while not check():
+            await self.wait()
 
 
 class Sweeps(Protocol):
@@ -85,6 +93,7 @@ class Sweeps(Protocol):
         """Call it no more, and forget it."""
 
 
+@define(eq=False, repr=False)
 class Record:
     """The lasting part of one actor. Refs only read it; its supervisor and its incarnations write it.
 
@@ -95,55 +104,31 @@ class Record:
         in_flight: the envelopes that are being handled; empty between incarnations.
         is_pool: True if its children share its work, as the members of a pool do.
         children: for a supervisor, the records of its children by id, which outlive its incarnations too.
+        change: wakes the tasks that wait for another state.
         parent: the record of its supervisor; None for the actor that a block has opened.
         restarts: how often its supervisor has started it again after a failure, its own or another one of its group.
         last_error: the text of the last failure; not the exception, whose traceback would keep frames alive.
-        runs: True from the start of an incarnation until it has released everything.
         sweeper: frees what its actors do not need any more. Only the record at the top has one.
     """
 
-    __slots__ = (
-        "_change",
-        "_thread",
-        "_watchers",
-        "children",
-        "gave_up",
-        "hub",
-        "in_flight",
-        "incarnation",
-        "is_pool",
-        "killed",
-        "last_error",
-        "mailbox",
-        "name",
-        "parent",
-        "reentrant",
-        "restarts",
-        "runs",
-        "state",
-        "sweeper",
-    )
-
-    def __init__(self, name: str, mailbox: Mailbox, hub: EventHub, parent: Record | None = None) -> None:
-        self.name: str = name
-        self.mailbox: Mailbox = mailbox
-        self.hub: EventHub = hub
-        self.state: ActorState = "starting"
-        self.incarnation: int = 0
-        self.killed: bool = False
-        self.gave_up: bool = False
-        self.reentrant: bool = False
-        self.in_flight: set[Envelope] = set()
-        self.is_pool: bool = False
-        self.children: dict[str, Record] | None = None
-        self.parent: Record | None = parent
-        self.restarts: int = 0
-        self.last_error: str | None = None
-        self.runs: bool = False
-        self.sweeper: Sweeps | None = None
-        self._thread = get_ident()
-        self._watchers: dict[Watcher, None] = {}
-        self._change = Change()
+    name: str
+    mailbox: Mailbox
+    hub: EventHub
+    parent: Record | None = None
+    state: ActorState = field(default="starting", init=False)
+    incarnation: int = field(default=0, init=False)
+    killed: bool = field(default=False, init=False)
+    gave_up: bool = field(default=False, init=False)
+    reentrant: bool = field(default=False, init=False)
+    in_flight: set[Envelope] = field(factory=set, init=False)
+    is_pool: bool = field(default=False, init=False)
+    children: dict[str, Record] | None = field(default=None, init=False)
+    restarts: int = field(default=0, init=False)
+    last_error: str | None = field(default=None, init=False)
+    sweeper: Sweeps | None = field(default=None, init=False)
+    _thread: int = field(factory=get_ident, init=False)
+    _watchers: dict[Report, None] = field(factory=dict, init=False)
+    change: Change = field(factory=Change, init=False)
 
     @property
     def lives_here(self) -> bool:
@@ -170,47 +155,41 @@ class Record:
     def become(self, state: ActorState) -> None:
         """Set the state, and wake the tasks that wait for a change."""
         self.state = state
-        self._change()
+        self.change()
         if self._watchers and self._stays_down:
-            self._report("not_running")
-
-    async def wait_change(self) -> None:
-        """Wait until the state is set anew."""
-        await self._change.wait()
+            self._report("not_running", None, False)
 
     # --- monitors ---------------------------------------------------------------------------------------------------
 
     @property
     def _stays_down(self) -> bool:
         """True if it has stopped. An incarnation inside a foreign shield still runs in a final state."""
-        return not self.runs and self.state in ("stopped", "failed")
+        return self.mailbox.life is None and self.state in ("stopped", "failed")
 
-    def watch(self, watcher: Watcher) -> None:
+    def watch(self, report: Report) -> None:
         """Report the end of the incarnation that runs, else of the next one; or, as soon as it is known, that none."""
         if self._stays_down:
-            watcher.report("not_running", None, comes_back=False)
+            report("not_running", None, False)
         else:
-            self._watchers[watcher] = None
+            self._watchers[report] = None
 
-    def unwatch(self, watcher: Watcher) -> None:
-        """Report nothing to a watcher."""
-        self._watchers.pop(watcher, None)
+    def unwatch(self, report: Report) -> None:
+        """Report no end."""
+        self._watchers.pop(report, None)
 
     def end_run(self, end: End, *, comes_back: bool) -> None:
         """Report to all watchers that an incarnation has ended and released everything."""
-        self.runs = False
         if end.error is not None:
             self.last_error = failure_summary(end.error)
         reason: DownReason = "killed" if self.killed and not end.crashed else end.reason
         # The supervisor may have decided already, if the end was overdue.
         comes_back = comes_back and end.reason != "ignored" and self.state in ("starting", "backoff")
-        self._report(reason, end.error, comes_back=comes_back)
+        self._report(reason, end.error, comes_back)
 
-    def _report(self, reason: DownReason, error: BaseException | None = None, *, comes_back: bool = False) -> None:
+    def _report(self, reason: DownReason, error: BaseException | None, comes_back: bool) -> None:
         watchers, self._watchers = self._watchers, {}
-        for watcher in watchers:
-            if not watcher.canceled:  # the report to one may run code that cancels another
-                watcher.report(reason, error, comes_back=comes_back)
+        for report in watchers:
+            report(reason, error, comes_back)
 
     # --- events -----------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import trio
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from ..._errors import ActorError
 from ..._states import check_states
@@ -47,6 +47,7 @@ class Down(Message):
     comes_back: bool
 
 
+@define(eq=False, repr=False)
 class Monitor:
     """Watches an actor until its incarnation ends, once; see `ActorRef.watch` and `Actor.watch`.
 
@@ -55,13 +56,10 @@ class Monitor:
         canceled: True once `cancel` was called.
     """
 
-    __slots__ = ("_change", "_down", "canceled", "ref")
-
-    def __init__(self, ref: ActorRef) -> None:
-        self.ref: ActorRef = ref
-        self.canceled: bool = False
-        self._down: Down | None = None
-        self._change = Change()
+    ref: ActorRef
+    canceled: bool = field(default=False, init=False)
+    _down: Down | None = field(default=None, init=False)
+    _change: Change = field(factory=Change, init=False)
 
     def __repr__(self) -> str:
         return f"<Monitor of {self.ref.name!r}>"
@@ -71,16 +69,18 @@ class Monitor:
         record = self.ref._record
         if not record.lives_here:
             raise elsewhere(record.name)
-        record.watch(self)
+        record.watch(self._report)
 
     def cancel(self) -> None:
         """Watch no longer. A `Down` that is still queued is removed. Synchronous, and possible in any state."""
         self.canceled = True
-        self.ref._record.unwatch(self)
+        self.ref._record.unwatch(self._report)
         self._change()
 
-    def report(self, reason: DownReason, error: BaseException | None, *, comes_back: bool) -> None:
+    def _report(self, reason: DownReason, error: BaseException | None, comes_back: bool) -> None:
         """Take the report of the actor's record."""
+        if self.canceled:  # by code that the report to another monitor has run
+            return
         number = self.ref._record.incarnation
         down = Down(ref=self.ref, reason=reason, error=error, incarnation=number, comes_back=comes_back)
         self._down = down
@@ -292,8 +292,7 @@ class ActorRef:
         if self._record.state not in states and not self._record.lives_here:
             raise elsewhere(self.name)
         await trio.lowlevel.checkpoint()
-        while self._record.state not in states:
-            await self._record.wait_change()
+        await self._record.change.until(lambda: self._record.state in states)
         return self._record.state
 
     def _check_run(self) -> None:

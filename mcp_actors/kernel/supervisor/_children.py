@@ -2,8 +2,8 @@
 
 These tasks run in the supervisor's nursery:
 
-- one *owner* per running child (`_own`), which runs that child's incarnation from start to end. It decides nothing; it
-  puts the end into the job queue;
+- one *owner* per running child (`Run.run`), from its start to its end. It decides nothing; it puts the end into the job
+  queue;
 - one task per stop, and per end of a child by itself, which bounds it. All others only wait for its end;
 - one *alarm* per group in back-off, which sleeps and then puts its start into the job queue;
 - one task per group that is due while a member is overdue, which waits for that member and then does the same;
@@ -31,20 +31,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import trio
 
 from ..._collapse import EXITS
-from ..actor import Actor, Incarnation, stop_within
+from .._circles import Node
+from ..actor import stop_within
 from ..ref import CUT_SHORT
-from ._restart import restarts_after
 from ._table import Child, Run, make_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ..actor import Shutdown
+    from ..actor import Incarnation, Shutdown
     from ..ref import End, Record
     from ._options import SupervisorPolicy
     from ._restart import ChildSpec
@@ -54,7 +54,7 @@ Job = Callable[[], Awaitable[None]]
 """A step of the manager."""
 
 
-class Children(ABC):
+class Children(Node, ABC):
     """The children of one incarnation of a supervisor. See the top of the file.
 
     Attributes:
@@ -124,7 +124,7 @@ class Children(ABC):
             fate: what becomes of it.
             noted: True if its new state is to be noted now.
         """
-        if child.run is not None and child.run.incarnation.final is None:
+        if child.run is not None and child.run.final is None:
             self.ask(child, fate)
         else:
             child.run = None
@@ -150,17 +150,12 @@ class Children(ABC):
         child.group = None
         child.record.gave_up = False
         child.record.mailbox.reopen()
-        incarnation = Incarnation(
-            child.record,
-            restarts_after=partial(restarts_after, child.spec.restart),
-            on_end=lambda: self._bound_end(run),
-        )
+        child.run = run = Run(child.record, child, self)
         # For a child that is a supervisor: if its start is interrupted, its end is not decided by `Incarnation.end`, so
         # this is how it knows, while it stops its own children, that it comes back.
-        incarnation.comes_back = restarts_after(child.spec.restart, "crashed")
-        incarnation.retried = retried
-        child.run = run = Run(child, incarnation)
-        self._nursery.start_soon(self._own, run, name=child.spec.id)
+        run.comes_back = run.restarts_after("crashed")
+        run.retried = retried
+        self._nursery.start_soon(run.run, name=child.spec.id)
         return run
 
     async def outcome(self, run: Run) -> End | None:
@@ -171,37 +166,22 @@ class Children(ABC):
             `CUT_SHORT` if the child was asked to stop meanwhile; the caller of that stop does the rest. Otherwise the
             end of the attempt, which may still be cleaning up.
         """
-        await self._wait_started(run.incarnation, run.child.spec)
-        if run.incarnation.started:
+        spec = run.child.spec
+        with trio.move_on_after(math.inf if spec.start_timeout is None else spec.start_timeout) as patience:
+            await run.wait_started()
+        if patience.cancelled_caught and not run.started:
+            run.time_out()
+            await stop_within(run, spec.shutdown, asked_at=patience.deadline)
+        if run.started:
             run.child.alone = False
             return None
         if run.fate is not None:
             return None if run.fate == "restarted" else CUT_SHORT
-        return run.incarnation.verdict
+        return run.verdict
 
-    @staticmethod
-    async def _wait_started(incarnation: Incarnation, spec: ChildSpec) -> None:
-        """Wait until an attempt has started, failed, or been reported as overdue."""
-        with trio.move_on_after(math.inf if spec.start_timeout is None else spec.start_timeout) as patience:
-            await incarnation.wait_started()
-        if patience.cancelled_caught and not incarnation.started:
-            incarnation.time_out()
-            await stop_within(incarnation, spec.shutdown, asked_at=patience.deadline)
-
-    @trio.lowlevel.enable_ki_protection
-    async def _own(self, run: Run) -> None:
-        """Run one incarnation of a child in this task, its owner."""
-        try:
-            await run.incarnation.run(partial(self._make, run.child))
-        finally:
-            if run.incarnation.started or run.incarnation.overdue:  # else a task waits for its `outcome`
-                self.put_job(partial(self.ended, run))
-
-    def _make(self, child: Child) -> Actor:
-        actor = child.spec.factory()
-        if isinstance(actor, Actor):  # else the incarnation raises an error
-            child.kind = actor.kind
-        return actor
+    def note_over(self, run: Run) -> None:
+        """Let the manager handle the end of an incarnation."""
+        self.put_job(partial(self.ended, run))
 
     # --- stop -------------------------------------------------------------------------------------------------------
 
@@ -226,10 +206,10 @@ class Children(ABC):
             run.fate = fate
         if fate in ("closed", "removed"):
             child.close("it was stopped")
-        run.incarnation.end("shutdown", comes_back=fate in ("open", "restarted"))
+        run.end("shutdown", comes_back=fate in ("open", "restarted"))
         return run
 
-    def _bound_end(self, run: Run) -> None:
+    def bound_end(self, run: Run) -> None:
         """Bound the clean-up of a child that ends by itself."""
         # "brutal_kill" applies to a requested stop; a child that ends by itself may clean up.
         shutdown = None if run.child.spec.shutdown == "brutal_kill" else run.child.spec.shutdown
@@ -241,18 +221,18 @@ class Children(ABC):
         # The shield ends with the incarnation, or once that is overdue. A supervisor whose start is cancelled needs it:
         # its children are asked to stop, and have their time for it.
         with trio.CancelScope(shield=True):
-            await stop_within(run.incarnation, shutdown, asked_at=trio.current_time())
+            await stop_within(run, shutdown, asked_at=trio.current_time())
         self.finish(run)
 
     async def wait_stopped(self, run: Run) -> Run:
         """Wait until a stop is done, or until its child is overdue; `finish` is still due then."""
-        await run.incarnation.wait_bounded()
+        await run.wait_bounded()
         self.finish(run)
         return run
 
     async def wait_finished(self, run: Run) -> None:
         """Wait until a stop is done, however long that takes."""
-        await run.incarnation.wait_over()
+        await run.wait_over()
         self.finish(run)
 
     async def stop_all(self, plan: Sequence[tuple[Child, Fate]]) -> None:
@@ -266,7 +246,7 @@ class Children(ABC):
 
     def finish(self, run: Run) -> None:
         """Update the row of a child that was asked to stop, once its incarnation has ended. Later calls do nothing."""
-        end = run.incarnation.final
+        end = run.final
         if run.child.run is not run or run.fate is None or end is None:
             return
         self.pass_on_exit(end)
@@ -329,15 +309,11 @@ class Children(ABC):
     @contextmanager
     def _awaiting(self, *runs: Run) -> Iterator[None]:
         """Record, for the detection of deadlocks, that the supervisor waits for these incarnations in the block."""
-        incarnations = {run.incarnation for run in runs}
-        self._life.awaits |= incarnations
+        self._life.awaits |= {*runs}
         try:
             yield
         finally:
-            self._life.awaits -= incarnations
-
-    needs_all: Final = False
-    label: Final = ""
+            self._life.awaits -= {*runs}
 
     def blockers(self) -> list[Incarnation]:
         """Return the nodes that a change waits for before the manager begins it; see ``_circles``."""

@@ -68,7 +68,7 @@ class Recovery(Children):
 
     async def ended(self, run: Run) -> None:
         """Handle the end of an incarnation that had started, or that was overdue."""
-        child, end = run.child, run.incarnation.final
+        child, end = run.child, run.final
         self.finish(run)
         if child.run is not run:
             return
@@ -80,7 +80,7 @@ class Recovery(Children):
             self.retire(child, f"it ended: {end.reason}")
             self._auto_shutdown(child)
             return
-        if self._lasted(run.incarnation):
+        if self._lasted(run):
             self.forgive(child)
         await self._recover(child, end)
 
@@ -97,8 +97,7 @@ class Recovery(Children):
     @trio.lowlevel.enable_ki_protection
     async def _end_once_started(self) -> None:
         """End the supervisor once it has started: its start must not fail because a child has ended early."""
-        while not self._life.started:
-            await self._life.record.wait_change()
+        await self._life.wait_started()
         self._life.end("shutdown")
 
     async def _recover(self, child: Child, end: End) -> None:
@@ -133,7 +132,7 @@ class Recovery(Children):
         if self._budget.spend(now, child.spec.id):
             return True
         spenders = [self.table[id] for id in self._budget.spenders() if id in self.table]
-        self.forgive(*(other for other in spenders if other.run and self._lasted(other.run.incarnation)))
+        self.forgive(*(other for other in spenders if other.run and self._lasted(other.run)))
         return self._budget.spend(now, child.spec.id)
 
     def _lasted(self, incarnation: Incarnation) -> bool:
@@ -166,7 +165,7 @@ class Recovery(Children):
     async def start_due(self, group: Group) -> None:
         """Start all children that are due with a group."""
         # A member inside a foreign shield may still run. Started now, the group would meet an old incarnation of it.
-        overdue = next((child.run for child in group.due if child.run and child.run.incarnation.final is None), None)
+        overdue = next((child.run for child in group.due if child.run and child.run.final is None), None)
         if overdue is not None:
             self._nursery.start_soon(self._start_after, overdue, group, name=f"{overdue.child.spec.id}:overdue")
             return
@@ -178,7 +177,7 @@ class Recovery(Children):
     @trio.lowlevel.enable_ki_protection
     async def _start_after(self, overdue: Run, group: Group) -> None:
         """Start the due children once an overdue one has ended: the whole group must have stopped first."""
-        await overdue.incarnation.wait_over()
+        await overdue.wait_over()
         self.put_job(partial(self.start_due, group))
 
     # --- start attempts ---------------------------------------------------------------------------------------------

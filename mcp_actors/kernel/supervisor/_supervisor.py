@@ -14,13 +14,14 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast
 
+import outcome
 import trio
 
 from ..._collapse import first_of
 from ..._errors import ActorStartError
 from .._circles import find_circle, serving
 from ..actor import Actor
-from ..mailbox import Envelope, Reply, error, value
+from ..mailbox import Envelope, Reply
 from ..ref import (
     CUT_SHORT,
     ChildChange,
@@ -161,7 +162,7 @@ class Supervisor(Actor):
             failures[child] = exc
             rows = list(self._children.table.values())
             for later in rows[rows.index(child) + 1 :]:
-                if later.run is not None and later.run.fate is None and not later.run.incarnation.started:
+                if later.run is not None and later.run.fate is None and not later.run.started:
                     self._children.ask(later, "closed")
 
     async def _stop_children(self) -> None:
@@ -193,7 +194,7 @@ class Supervisor(Actor):
         for child, fate in plan:
             if child.run is not None:
                 self._children.ask(child, fate)
-                child.run.incarnation.kill("its supervisor was killed")
+                child.run.kill("its supervisor was killed")
 
     # --- messages ---------------------------------------------------------------------------------------------------
 
@@ -239,9 +240,9 @@ class Supervisor(Actor):
             try:
                 result = await rest(run)
             except Exception as exc:
-                reply.settle(error(exc))
+                reply.settle(outcome.Error(exc))
             else:
-                reply.settle(value(result))
+                reply.settle(outcome.Value(result))
 
         async def job() -> None:
             if not reply.open:
@@ -249,10 +250,10 @@ class Supervisor(Actor):
             try:
                 run = begin()
             except Exception as exc:
-                reply.settle(error(exc))
+                reply.settle(outcome.Error(exc))
             else:
                 if run is None:
-                    reply.settle(value(None))
+                    reply.settle(outcome.Value(None))
                 else:
                     await self._children.carry_out(conclude, run)
 
@@ -322,5 +323,5 @@ class Supervisor(Actor):
         request = serving.get()
         assert isinstance(request, Envelope)
         sender = request.context.get(serving)
-        own = child.run.incarnation if child.run is not None else None
+        own = child.run if child.run is not None else None
         return sender is not None and (sender in child.record.in_flight or sender is own)

@@ -26,19 +26,20 @@ group starts the members that still refer to it, so a group that has lost all it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import trio
 from attrs import define, field
 
+from ..actor import Actor, Incarnation
 from ..mailbox import Mailbox
 from ..ref import ChildInfo, ChildrenCount, Record
-from ._restart import Row
+from ._restart import Row, restarts_after
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..actor import Incarnation
+    from ..ref import End, EndReason
     from ._restart import ChildSpec
 
 Fate = Literal["closed", "open", "restarted", "removed"]
@@ -46,24 +47,53 @@ Fate = Literal["closed", "open", "restarted", "removed"]
 restarted with its group or its supervisor; or its row is removed."""
 
 
-@define(eq=False)
-class Run:
+class Keeper(Protocol):
+    """The supervisor, as the incarnations of its children see it."""
+
+    def bound_end(self, run: Run) -> None:
+        """Bound the clean-up of a child that ends by itself."""
+
+    def note_over(self, run: Run) -> None:
+        """Handle the end of an incarnation that has started, or that was overdue, when it is its turn."""
+
+
+@define(eq=False, repr=False)
+class Run(Incarnation):
     """One incarnation of a child.
 
     Attributes:
         child: the child.
-        incarnation: the incarnation, which may be cleaning up.
         fate: what becomes of the child when it has stopped; None while it is live.
     """
 
     child: Child
-    incarnation: Incarnation
-    fate: Fate | None = None
+    _keeper: Keeper
+    fate: Fate | None = field(default=None, init=False)
+
+    def make(self) -> Actor:
+        """Call the factory."""
+        actor = self.child.spec.factory()
+        if isinstance(actor, Actor):  # else the incarnation raises an error
+            self.child.kind = actor.kind
+        return actor
+
+    def restarts_after(self, reason: EndReason) -> bool:
+        """Decide by its restart type."""
+        return restarts_after(self.child.spec.restart, reason)
+
+    def ends_by_itself(self) -> None:
+        """Leave it to the supervisor."""
+        self._keeper.bound_end(self)
+
+    def is_over(self, _: End) -> None:
+        """Tell the supervisor, unless a task waits for the outcome of its start."""
+        if self.started or self.overdue:
+            self._keeper.note_over(self)
 
     @property
     def between(self) -> bool:
         """True while it starts or ends."""
-        return not self.incarnation.started or self.incarnation.ending
+        return not self.started or self.ending
 
 
 @define(eq=False)
@@ -146,7 +176,7 @@ class Child:
         """
         if not self.record.mailbox.closed:
             self.record.close(why)
-        if self.run is not None and not self.run.incarnation.ending:
+        if self.run is not None and not self.run.ending:
             return
         found = [self.record]
         for record in found:  # which grows: a tree may have more levels than Python allows calls
@@ -154,7 +184,7 @@ class Child:
             for each in below:
                 each.close(why)
             found += below
-        if self.run is None or self.run.incarnation.final is not None:
+        if self.run is None or self.run.final is not None:
             for each in reversed(found[1:]):
                 has_run = each.state == "backoff"
                 each.become("failed" if each.gave_up else "stopped")
