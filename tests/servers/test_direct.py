@@ -23,6 +23,7 @@ from trio.testing import wait_all_tasks_blocked
 from mcp_actors import (
     Callbacks,
     ConnectionLost,
+    LimitExceeded,
     RequestTimedOut,
     ServerConfig,
     ServerGroup,
@@ -41,6 +42,8 @@ from .fleet import STARTED, Outcome, calls, kill, pid_of
 from .groups import AT_ONCE
 from .links import text_of
 from .processes import eventually
+
+pytestmark = pytest.mark.own_way
 
 ERAS: Final = ("legacy", "modern")
 
@@ -200,6 +203,14 @@ async def test_a_tool_that_requires_a_task_is_not_supported_after_its_input_eith
         with pytest.raises(NotSupported, match="requires task execution") as caught:
             await servers["a"].call_tool("task", meta=meta)
     assert isinstance(caught.value.__cause__, MCPError)
+
+
+@pytest.mark.parametrize("meta", [None, BY_SESSION])
+async def test_rounds_of_input_are_limited_as_by_the_session(meta: dict[str, Any] | None, log: Path) -> None:
+    async with open_servers(config("modern", log), callbacks=Callbacks(roots=roots)) as servers:
+        with pytest.raises(LimitExceeded, match="asked for input 10 times"):
+            await servers["a"].call_tool("ask again", meta=meta)
+    assert len(messages(log, "tools/call")) == 11
 
 
 @pytest.mark.parametrize("attempt", range(8))  # Trio runs the tasks of a tick in any order

@@ -141,6 +141,8 @@ class Server:
                 self.reply(request, text(json.dumps([request, params])))
             case "mute":
                 self.muted.append(request)
+            case "ask again":
+                self.require_roots(request)
             case "task":
                 self.refuse(request, params)
 

@@ -39,7 +39,7 @@ from ..policy import is_modern
 from ..requests import PlainRequest, is_traced
 from ..transports import refuse_unreadable
 from ._failures import answer_not_understood
-from ._sdk import answer_input
+from ._sdk import carry_on
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -132,15 +132,11 @@ class DirectRequests:
 
     async def _resume(self, later: Later[Any], required: InputRequiredResult, scope: trio.CancelScope) -> None:
         request = cast("PlainRequest[Any]", later.message)
-
-        async def resume() -> Any:
-            answers = await answer_input(self._client, required)
-            return await request.resume(self._client, self._record, answers, required.request_state)
-
+        again = partial(request.resume, self._client, self._record)
         with scope:
             await trio.lowlevel.checkpoint_if_cancelled()
             try:
-                result = await self._send(request, resume)
+                result = await self._send(request, partial(carry_on, self._client, required, again))
             except Exception as exc:
                 later.fail(exc)
             else:

@@ -11,6 +11,7 @@ through the session.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mcp import MCPError
@@ -18,7 +19,7 @@ from mcp.types import HEADER_MISMATCH, InputRequiredResult
 from pydantic_core import from_json
 
 from ..requests import PlainRequest
-from ._sdk import answer_input
+from ._sdk import carry_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,5 +79,4 @@ class DispatchedRequests:
         value = message.read(self._version, result)
         if not isinstance(value, InputRequiredResult):
             return value
-        answers = await answer_input(self._client, value)
-        return await message.resume(self._client, self._record, answers, value.request_state)
+        return await carry_on(self._client, value, partial(message.resume, self._client, self._record))

@@ -8,27 +8,34 @@ callback exists, and a pause of ``progress_timeout`` while a callback runs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 from mcp import MCPError
-from mcp.client import ClientRequestContext
-from mcp.types import CreateMessageRequest, ElicitRequest, ErrorData, ListRootsRequest
+from mcp.client import ClientRequestContext, InputRequiredRoundsExceededError
+from mcp.types import CreateMessageRequest, ElicitRequest, ErrorData, InputRequiredResult, ListRootsRequest
 
 from ..._errors import LimitExceeded, NotSupported
 from ..basics import current_trace
 
 if TYPE_CHECKING:
-    from mcp import Client, ClientSession
-    from mcp.types import CallToolResult, InputRequest, InputRequiredResult, InputResponse, InputResponses
+    from collections.abc import Awaitable, Callable, Mapping
 
-__all__ = ["MAX_ROUNDS", "answer_input", "disable_result_validation", "too_many_rounds", "watch_input_requests"]
+    from mcp import Client, ClientSession
+    from mcp.types import CallToolResult, InputRequest, InputResponse, InputResponses
+
+__all__ = ["MAX_ROUNDS", "carry_on", "disable_result_validation", "too_many_rounds", "watch_input_requests"]
 
 MAX_ROUNDS: Final = 10
 """Requests for input that a server may send for one answer: the default of the SDKs of all languages."""
 
-STATE_ONLY_DELAY: Final = 0.05
-"""Seconds before a request is repeated for a server that only needs time: the SDK's first delay."""
+FIRST_DELAY: Final = 0.05
+"""Seconds before a request is repeated for a server that only needs time, as in the SDK. They double each time."""
+
+LAST_DELAY: Final = 0.25
+"""Maximum of these seconds."""
+
+ResultT = TypeVar("ResultT")
 
 _KINDS: Final = {CreateMessageRequest: "sampling", ElicitRequest: "elicitation", ListRootsRequest: "roots"}
 
@@ -67,17 +74,41 @@ def watch_input_requests(client: Client, server: str) -> None:
     session.dispatch_input_request = watch  # type: ignore[method-assign]  # replacing it is the purpose
 
 
-async def answer_input(client: Client, required: InputRequiredResult) -> InputResponses | None:
-    """Answer the questions of a result that requires input; None if it has none.
+async def carry_on(
+    client: Client,
+    required: InputRequiredResult,
+    again: Callable[[InputResponses | None, str | None], Awaitable[ResultT | InputRequiredResult]],
+) -> ResultT:
+    """Answer the questions of a result that requires input, round by round, as `mcp.Client` does.
 
     **Cancellation**: cancels the user's callbacks.
 
+    Args:
+        client: the SDK's client for the connection.
+        required: the first result.
+        again: sends the request once more, with the answers and the state, and returns its result.
+
     Raises:
-        mcp.MCPError: a question was refused.
+        mcp.MCPError: a question was refused, or the server has answered with an error.
+        InputRequiredRoundsExceededError: the server requires input again and again.
     """
-    if not required.input_requests:
-        await trio.sleep(STATE_ONLY_DELAY)
-        return None
+    delay = FIRST_DELAY
+    for _ in range(MAX_ROUNDS):
+        answers: InputResponses | None = None
+        if required.input_requests:
+            delay = FIRST_DELAY
+            answers = await _answer(client, required.input_requests)
+        else:
+            await trio.sleep(delay)
+            delay = min(2 * delay, LAST_DELAY)
+        result = await again(answers, required.request_state)
+        if not isinstance(result, InputRequiredResult):
+            return result
+        required = result
+    raise InputRequiredRoundsExceededError(MAX_ROUNDS)
+
+
+async def _answer(client: Client, requests: Mapping[str, InputRequest]) -> InputResponses:
     session = client.session
     answers: InputResponses = {}
     refused: ErrorData | None = None
@@ -94,7 +125,7 @@ async def answer_input(client: Client, required: InputRequiredResult) -> InputRe
             answers[key] = response
 
     async with trio.open_nursery(strict_exception_groups=True) as questions:
-        for key, request in required.input_requests.items():
+        for key, request in requests.items():
             questions.start_soon(answer, key, request)
     if refused is not None:
         raise MCPError.from_error_data(refused)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mcp import Client
-    from mcp.types import ContentBlock, InputResponses
+    from mcp.types import ContentBlock, InputRequiredResult, InputResponses
 
     from ..record import ServerRecord
 
@@ -86,9 +86,11 @@ class GetPrompt(PlainRequest[GetPromptResult]):
 
     async def resume(
         self, client: Client, record: ServerRecord, answers: InputResponses | None, state: str | None
-    ) -> GetPromptResult:
+    ) -> GetPromptResult | InputRequiredResult:
         """Get the prompt once more, with the input that it required."""
-        return await client.get_prompt(self.prompt, self.arguments, input_responses=answers, request_state=state)
+        return await client.session.get_prompt(
+            self.prompt, self.arguments, input_responses=answers, request_state=state, allow_input_required=True
+        )
 
     async def send(self, client: Client, record: ServerRecord) -> GetPromptResult:
         """Send ``prompts/get``.

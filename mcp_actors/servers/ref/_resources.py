@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from mcp import Client
-    from mcp.types import InputResponses
+    from mcp.types import InputRequiredResult, InputResponses
 
     from ..record import ServerRecord
 
@@ -60,9 +60,11 @@ class ReadResource(PlainRequest[ReadResourceResult]):
 
     async def resume(
         self, client: Client, record: ServerRecord, answers: InputResponses | None, state: str | None
-    ) -> ReadResourceResult:
+    ) -> ReadResourceResult | InputRequiredResult:
         """Read the resource once more, with the input that it required."""
-        return await client.read_resource(self.uri, input_responses=answers, request_state=state)
+        return await client.session.read_resource(
+            self.uri, input_responses=answers, request_state=state, allow_input_required=True
+        )
 
     async def send(self, client: Client, record: ServerRecord) -> ReadResourceResult:
         """Send ``resources/read``.

@@ -56,8 +56,8 @@ class PlainRequest(Request[ResultT]):
     @abstractmethod
     async def resume(
         self, client: Client, record: ServerRecord, answers: InputResponses | None, state: str | None
-    ) -> ResultT:
-        """Send the request once more, with the input that its first result required, and return its result.
+    ) -> ResultT | InputRequiredResult:
+        """Send the request once more, with the input that its last result required, and return its result.
 
         Raises:
             Exception: as for `send`.

@@ -27,7 +27,7 @@ from ._request import Request, meta_for, needs_meta
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
-    from mcp.types import ContentBlock, InputResponses
+    from mcp.types import ContentBlock, InputRequiredResult, InputResponses
 
     from ...catalog import ToolChecks
     from ..record import ServerRecord
@@ -136,12 +136,14 @@ class CallTool(PlainRequest[CallToolResult]):
 
     async def resume(
         self, client: Client, record: ServerRecord, answers: InputResponses | None, state: str | None
-    ) -> CallToolResult:
+    ) -> CallToolResult | InputRequiredResult:
         """Call the tool once more, with the input that it required."""
         name, arguments = self.tool.name, self.tool.arguments
         given = None if arguments is None else dict(arguments)
         with self._explaining(record):
-            return await client.call_tool(name, given, input_responses=answers, request_state=state)
+            return await client.session.call_tool(
+                name, given, input_responses=answers, request_state=state, allow_input_required=True
+            )
 
     async def send(self, client: Client, record: ServerRecord) -> CallToolResult:
         """Check the arguments, send ``tools/call`` and check the result.
