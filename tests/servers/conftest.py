@@ -1,10 +1,24 @@
-"""Check in every test of servers that no event arrives in a state in which it cannot happen."""
+"""Around every test of servers: no event in a state in which it cannot happen, and a way of requests drawn at random.
+
+A request over stdio may go directly or through the SDK's dispatcher, and nothing but its cost may depend on that. So
+each test draws one way or both, and a failure shows which. ``PROGRAMS_SEED`` repeats it; with ``WAY``, all tests take
+one of `WAYS`.
+"""
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
+
+from mcp_actors.servers.connection._direct import DirectRequests
+from tests.programs import SEED
+
+WAYS: Final = {"direct": 1.0, "mixed": 0.5, "dispatched": 0.0}
+"""The share of requests that go directly if they may."""
 
 
 @pytest.fixture(autouse=True)
@@ -14,3 +28,17 @@ def no_observer_has_raised(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     raised = [record for record in caplog.get_records("call") if record.getMessage().startswith("observer ")]
     if raised:
         pytest.fail("\n".join(f"{record.getMessage()}: {record.exc_info}" for record in raised), pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Draw the way of the requests that may go directly, unless the test has the mark ``own_way``."""
+    if request.node.get_closest_marker("own_way") is not None:
+        return "direct"
+    draw = random.Random(f"{SEED} {request.node.nodeid}")
+    drawn = os.environ.get("WAY") or draw.choice([*WAYS])
+    request.node.add_report_section("setup", "way", f"requests: {drawn}; PROGRAMS_SEED={SEED}")
+    if drawn != "direct":
+        take, share = DirectRequests.take, WAYS[drawn]
+        monkeypatch.setattr(DirectRequests, "take", lambda self, later: draw.random() < share and take(self, later))
+    return drawn

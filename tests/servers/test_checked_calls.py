@@ -180,6 +180,7 @@ async def test_a_number_that_json_does_not_have_is_refused_and_not_sent_as_null(
             await servers["a"].call_tool("add", {"a": 1, "b": [0, {"c": bad}]})
 
 
+@pytest.mark.own_way
 async def test_an_invalid_answer_is_an_error_of_its_own_request_only() -> None:
     answer = '{"jsonrpc": "2.0", "id": %d, "result": {"content": 5}}'
     async with open_servers(server("a")) as servers, trio.open_nursery() as nursery:

@@ -19,6 +19,8 @@ from .links import text_of
 from .wire_pipes import Machine, WireProcess, needs_linux
 from .wire_server import Json
 
+pytestmark = pytest.mark.own_way
+
 CALLERS: Final = 10_000 if FULL_SIZE else 4_000
 
 PIPE: Final = 8192

@@ -28,6 +28,8 @@ from tests.programs import FULL_SIZE, SEED
 from .answers import BY_SESSION, Answers
 from .links import text_of
 
+pytestmark = pytest.mark.own_way
+
 URL: Final = "https://answers.example/mcp"
 ERAS: Final = ("legacy", "modern")
 PROTOCOLS: Final[dict[str, Literal["legacy", "2026-07-28"]]] = {"legacy": "legacy", "modern": "2026-07-28"}

@@ -40,6 +40,7 @@ async def test_a_caller_leaves_a_frozen_server_at_once_and_so_does_the_group() -
     assert state_of(pid) == "gone"
 
 
+@pytest.mark.own_way
 async def test_requests_that_fill_the_pipe_are_lost_at_once_with_the_server() -> None:
     """A-03: whether they were written or half written; the next connection serves those that wait for room."""
     async with open_servers(server("a", restart=AT_ONCE, stop_timeout=STOP)) as servers:

@@ -25,6 +25,8 @@ from .answers import Answers
 from .test_direct import roots
 from .wire_pipes import Machine
 
+pytestmark = pytest.mark.own_way
+
 ANSWERS: Final = 2000 if FULL_SIZE else 250
 
 CALLS: Final[dict[str, Callable[[ServerRef], Awaitable[Result]]]] = {

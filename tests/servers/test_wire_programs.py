@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Any, Final
 
+import pytest
 import trio
 from attrs import define, field, frozen
 from hypothesis import strategies as st
@@ -29,6 +30,8 @@ from .groups import AT_ONCE
 from .links import text_of
 from .wire_pipes import SMALLEST, Machine, WireProcess, needs_linux
 from .wire_server import filled
+
+pytestmark = pytest.mark.own_way
 
 TIMEOUT: Final = 50.0
 BY_SESSION: Final = {"k": 1}
