@@ -109,7 +109,7 @@ class ToolChecks:
             InvalidArguments: one of them cannot be written as JSON.
         """
         given: object = tool
-        if not isinstance(given, str) or not _can_be_written(given):
+        if not isinstance(given, str) or not (given.isascii() or _can_be_written(given)):
             found = Violation((), f"is {kind_of(given)} that cannot be sent", "the name of a tool")
             raise self._refused(ascii(given), found, root="name")
         if meta is not None:

@@ -77,6 +77,6 @@ class DispatchedRequests:
                 raise
             raise explained from exc
         value = message.read(self._version, result)
-        if not isinstance(value, InputRequiredResult):
+        if type(value) is not InputRequiredResult:
             return value
         return await carry_on(self._client, value, partial(message.resume, self._client, self._record))

@@ -24,6 +24,7 @@ __all__ = [
     "HeardBody",
     "WatchedRequestBody",
     "WatchedResponseBody",
+    "is_small",
     "is_unsent",
     "media_type",
     "note_refusal",
@@ -37,6 +38,9 @@ SHORT: Final = 64 * 1024
 
 SHORT_WAIT: Final = 1.0
 """Seconds to wait for such a body. The status is known already, and matters more."""
+
+SMALL: Final = 4 * 1024
+"""Bytes of a body that may be read, or parsed twice, in one step."""
 
 PIECE: Final = 64 * 1024
 """Bytes of a decoded body that are processed in one step."""
@@ -67,10 +71,9 @@ class WatchedRequestBody(httpx2.AsyncByteStream):
         self._inner = inner
         self.offered = False
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    def __aiter__(self) -> AsyncIterator[bytes]:
         self.offered = True
-        async for chunk in self._inner:
-            yield chunk
+        return aiter(self._inner)
 
 
 def is_unsent(request: httpx2.Request) -> bool:
@@ -138,7 +141,7 @@ class HeardBody(_ResponseBody):
     _lifeline: Lifeline
 
     async def __anext__(self) -> bytes:
-        chunk = await super().__anext__()
+        chunk = await anext(self._chunks)
         self._lifeline.heard_at = trio.current_time()
         return chunk
 
@@ -187,23 +190,39 @@ async def pieces_of(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
                 yield data[begin : begin + PIECE]
 
 
-async def read_body(response: httpx2.Response, limit: int, *, max_values: float = math.inf) -> bytes:
-    """Read a whole body, which is decoded piece by piece, and close the response.
+def is_small(response: httpx2.Response) -> bool:
+    """Return True if a body is certainly small: not encoded, with a length that the HTTP library keeps to."""
+    headers = {name.lower(): value for name, value in response.headers.raw}  # one by one they take ten times as long
+    length = headers.get(b"content-length", b"")
+    return length.isdigit() and int(length) <= SMALL and b"content-encoding" not in headers
+
+
+async def read_body(
+    response: httpx2.Response, limit: int, *, max_values: float = math.inf, small: bool = False
+) -> bytes:
+    """Read a whole body, which is decoded piece by piece unless it `is_small`, and close the response.
 
     Raises:
         BodyTooLong: it has more than `limit` bytes. No more than that, and one piece, was held.
         TooManyValues: it has more than `max_values` values of JSON.
     """
     body, counter = bytearray(), ValueCounter()
+
+    def take(piece: bytes) -> None:
+        body.extend(piece)
+        if len(body) > limit:
+            raise BodyTooLong
+        counter.feed(piece)
+        if counter.values > max_values:
+            raise TooManyValues
+
     try:
-        async with aclosing(pieces_of(response)) as pieces:
-            async for piece in pieces:
-                body += piece
-                if len(body) > limit:
-                    raise BodyTooLong
-                counter.feed(piece)
-                if counter.values > max_values:
-                    raise TooManyValues
+        if small:
+            take(await response.aread())
+        else:
+            async with aclosing(pieces_of(response)) as pieces:
+                async for piece in pieces:
+                    take(piece)
     finally:
         await response.aclose()
     return bytes(body)

@@ -82,13 +82,15 @@ class Reach:
             httpx2.ConnectError, httpx2.ConnectTimeout: the server could not be reached, and no request is in flight.
         """
         self._sent.add(request)
-        give_up = trio.current_time() + RETRY_FOR
+        give_up: float | None = None
         stale = 0
         while True:
             try:
                 response = await self._client.send(request, stream=True, follow_redirects=False, **options)
             except UNREACHED as error:
-                if not is_about(error, request) or trio.current_time() > give_up:
+                now = trio.current_time()
+                give_up = now + RETRY_FOR if give_up is None else give_up
+                if not is_about(error, request) or now > give_up:
                     raise
                 # The refused requests wait as long as one request in flight may still be answered. The last one that
                 # is refused sets the event, so all of them fail in the same step and one reconnect serves all.

@@ -29,6 +29,7 @@ from mcp.types import (
     JSONRPCMessage,
     JSONRPCNotification,
     JSONRPCRequest,
+    JSONRPCResponse,
 )
 
 from ....._errors import HttpStatusError, LimitExceeded
@@ -48,6 +49,7 @@ from .._bodies import (
     BodyTooLong,
     WatchedRequestBody,
     WatchedResponseBody,
+    is_small,
     media_type,
     read_body,
     read_short,
@@ -109,7 +111,7 @@ class ContainedClient(httpx2.AsyncClient):
     ) -> None:
         super().__init__(transport=httpx2.AsyncBaseTransport(), trust_env=False, max_redirects=inner.max_redirects)
         self._inner = inner
-        self._url = url
+        self._url = httpx2.URL(url)  # parsed once, not at every request
         self._shown = shown
         self._failures = failures
         self._limits = limits
@@ -211,17 +213,18 @@ class ContainedClient(httpx2.AsyncClient):
         request.stream = body = WatchedRequestBody(request.stream)  # type: ignore[arg-type]  # the SDK's are async
         goes_on = False
         try:
-            with self._requests.sending(message):
-                response = await self._reach.send(request)
+            self._requests.sent()
+            response = await self._reach.send(request)
             if response.next_request is not None:
                 trace.failure = self._failures.redirected(response)  # unless the SDK follows
                 return await _bare(response)
-            goes_on = response.is_success and media_type(response) == EVENTS
+            kind = media_type(response)
+            goes_on = response.is_success and kind == EVENTS
             if goes_on and message.method == LISTEN:
                 # The notification stream does not count as a request in flight: refused requests would wait for its
                 # end, while a server that shuts down gracefully waits for its listeners.
                 self._reach.finished(request)
-            return self._watch(request, response, trace) if goes_on else await self._read(response, message)
+            return self._watch(request, response, trace) if goes_on else await self._read(response, kind, message)
         except Exception as exc:
             trace.failure = error = self._failures.of(exc, request, sent=body.offered)
             if body.offered and isinstance(exc, httpx2.TransportError):
@@ -263,7 +266,7 @@ class ContainedClient(httpx2.AsyncClient):
     def _too_large(self, excess: Excess) -> LimitExceeded:
         return self._failures.too_large(self._limits.response_too_large(excess))
 
-    async def _read(self, response: httpx2.Response, message: JSONRPCRequest) -> httpx2.Response:
+    async def _read(self, response: httpx2.Response, kind: str, message: JSONRPCRequest) -> httpx2.Response:
         """Read a response that is not an event stream, and return it if it answers the request.
 
         Raises:
@@ -272,12 +275,12 @@ class ContainedClient(httpx2.AsyncClient):
         try:
             if not response.is_success:
                 return await self._refused(response, message)
-            kind = media_type(response)
             if response.status_code == 202:
                 raise self._failures.lost("it answered a request with 202 Accepted, which has no response")
             if kind != "application/json":
                 raise self._failures.no_answer(f"it answered with {kind or 'no content type'!r}, which is not MCP")
-            body = await read_body(response, self._limits.bytes, max_values=self._limits.values)
+            small = is_small(response)
+            body = await read_body(response, self._limits.bytes, max_values=self._limits.values, small=small)
         except BodyTooLong:
             raise self._too_large("bytes") from None
         except TooManyValues:
@@ -285,9 +288,12 @@ class ContainedClient(httpx2.AsyncClient):
         finally:
             await response.aclose()
         try:
-            return _with_body(response, make_stub(answer_in(body, message.id)))
+            answer = answer_in(body, message.id)
         except NoAnswer as reason:
             raise self._failures.no_answer(str(reason)) from None
+        if small and isinstance(answer, JSONRPCResponse):
+            return response  # the SDK parses it once more, which costs less than a response with a stub
+        return _with_body(response, make_stub(answer))
 
     async def _refused(self, response: httpx2.Response, message: JSONRPCRequest) -> httpx2.Response:
         """Return the MCP error of a response with an error status, or raise an error for the status."""

@@ -1,8 +1,8 @@
 """Pass messages through the SDK's HTTP transport without letting it parse them.
 
 The SDK would parse a message once for each kind of message, and format it for its debug log even if that is off: an
-event of 24 MB takes 200 ms and 190 MiB in one step. So each message is parsed before the SDK sees it. The SDK gets a
-short stub instead, which is replaced by the message when it comes out of the SDK's transport.
+event of 24 MB takes 200 ms and 190 MiB in one step. So each message is parsed before the SDK sees it. Unless it is a
+small body, the SDK gets a stub instead, which is replaced by the message when it comes out of the SDK's transport.
 
 The message itself travels in a context variable. The task that reads a stub also sends it on, together with a copy of
 its context. So nothing is left behind if that task is cancelled.
