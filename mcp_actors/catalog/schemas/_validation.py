@@ -117,7 +117,7 @@ class ToolChecks:
 
     def _sendable(self, tool: str, values: Any, *, root: str = "arguments") -> dict[str, Any]:
         """Return the arguments, or the part of the request that `root` names, as JSON values."""
-        if not isinstance(values, Mapping):
+        if type(values) is not dict and not isinstance(values, Mapping):
             raise self._refused(tool, Violation((), f"is {kind_of(values)}", "an object"), root=root)
         for name in values:
             if not isinstance(name, str):

@@ -136,7 +136,8 @@ class Deadlines:
     def end(self, deadline: Deadline) -> None:
         """Forget the deadline of a request that has its outcome."""
         self._requests.pop(deadline, None)
-        self._idle.pop(deadline, None)
+        if self._idle:
+            self._idle.pop(deadline, None)
 
     def suspend(self, deadline: Deadline) -> None:
         """See `Deadline.suspend`."""

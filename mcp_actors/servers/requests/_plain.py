@@ -28,6 +28,11 @@ __all__ = ["PlainRequest", "is_traced", "members_of"]
 
 INPUT_REQUIRED: Final = "input_required"
 
+_PROXY: Final = trace.ProxyTracerProvider()
+"""Has tracers of its own until a provider is set. `trace.get_tracer_provider` would tell the same, but it looks for an
+environment variable, and raises and catches an exception for that: a twentieth of a call. The SDK, which asks for a
+tracer when it is imported, has made that variable count by then."""
+
 ResultT = TypeVar("ResultT", bound=Result)
 
 
@@ -131,6 +136,7 @@ def _fields(models: Any) -> frozenset[str]:
 
 def is_traced() -> bool:
     """Return True if the SDK's span for a request would be recorded, or the caller's be propagated to the server."""
-    if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+    if type(_PROXY.get_tracer("mcp_actors")) is not trace.ProxyTracer:
         return True
-    return trace.get_current_span().get_span_context().is_valid
+    span = trace.get_current_span()
+    return span is not trace.INVALID_SPAN and span.get_span_context().is_valid

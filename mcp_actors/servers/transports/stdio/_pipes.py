@@ -163,7 +163,8 @@ class PipeReader(MessageReader):
                 self._paced = 0
             if message is not None:
                 return SessionMessage(with_result_type(message))
-            if line is not None or self._rest:
+            self._burst += 1
+            if self._rest or self._burst >= BURST:
                 await self._pause()
 
     def _count(self, message: JSONRPCMessage, size: int) -> None:

@@ -160,8 +160,9 @@ class PipeWriter(Stream):
 
     def collect(self, line: OutgoingLine) -> None:
         """See `DirectPipe.collect`."""
+        if not self._collected:
+            self._work.unpark()
         self._collected[line] = None
-        self._work.unpark()
 
     def withdraw(self, line: OutgoingLine) -> None:
         """See `DirectPipe.withdraw`."""

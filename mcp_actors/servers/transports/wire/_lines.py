@@ -108,7 +108,8 @@ class LineSplitter:
             self.partial.append(lines.pop(0))
             self.whole.append(self._take_partial())
         self.whole.extend(lines)
-        self.partial.append(begun)
+        if begun:
+            self.partial.append(begun)
 
     def _take_partial(self) -> bytes | LongLine:
         taken, self.partial = self.partial.value, PartialMessage(self._max_line_bytes, self._max_values)
