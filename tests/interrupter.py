@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from types import FrameType
 from typing import Any
 
@@ -45,14 +45,19 @@ class Interrupter:
 
 
 def run_interrupted_at(
-    at: int | None, main: Callable[[], Awaitable[object]], path: str, *, below: str = ""
+    at: int | None,
+    main: Callable[[], Coroutine[Any, Any, object]],
+    path: str,
+    *,
+    below: str = "",
+    run: Callable[[Callable[[], Coroutine[Any, Any, object]]], object] = trio.run,
 ) -> tuple[int, type[BaseException] | None]:
     """Run a program, interrupted at one line (see `Interrupter`); return how many there were, and what left it."""
     interrupter = Interrupter(at, path, below)
     before = sys.gettrace()
     sys.settrace(interrupter)
     try:
-        with_bound(lambda: trio.run(main))
+        with_bound(lambda: run(main))
     except BaseException as exc:
         return interrupter.lines, type(exc)
     finally:

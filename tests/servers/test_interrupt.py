@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -13,8 +14,10 @@ from typing import Final
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors import open_servers
+from mcp_actors import ServerRef, open_servers
+from mcp_actors._collapse import collapse
 from tests.forkserver import Forked, start_python
 from tests.interrupter import run_interrupted_at
 from tests.programs import FULL_SIZE
@@ -25,6 +28,7 @@ from .groups import LATER, pids_in, server
 from .interruptible import SLOW_TO_STOP
 from .links import MARGIN, wait_for_line
 from .processes import eventually, wait_ended
+from .wire_pipes import SMALLEST, Machine, WireProcess, needs_linux
 
 INTERRUPTS: Final = 500 if FULL_SIZE else 50
 """At how many lines of each part it is interrupted; from which on is drawn anew each time."""
@@ -163,3 +167,54 @@ def test_ctrl_c_in_the_code_of_a_connection_is_lost_nowhere(path: str, below: st
     for at in range(random.randint(1, step), lines + 1, step):
         ran, end = run_interrupted_at(at, lose_a_server, path, below=below)
         assert end is KeyboardInterrupt or ran < at, at  # not every run has as many lines
+
+
+@needs_linux
+@pytest.mark.own_way
+@pytest.mark.parametrize("path", ["/_direct.py", "/_writer.py", "/_request_table.py", "/_pipes.py", "/_plain.py"])
+def test_ctrl_c_in_a_request_without_a_task_tears_and_doubles_nothing(path: str) -> None:
+    """A-08: whatever line it hits while calls fill a pipe, are left, are answered, and lose their server."""
+    processes: list[WireProcess] = []
+
+    async def call(ref: ServerRef, number: int) -> None:
+        await ref.call_tool("echo", {"number": number, "padding": "x" * 1500})
+
+    async def fill_and_leave() -> None:
+        machine = Machine("legacy", SMALLEST)
+        with machine.installed():
+            async with open_servers(machine.config(restart=LATER, stop_timeout=0.1)) as servers:
+                processes[:] = machine.processes
+                await call(servers["a"], 0)
+                machine.now.freeze()
+                async with bare_nursery() as nursery:
+                    for number in range(1, 6):
+                        nursery.start_soon(call, servers["a"], number)
+                    await wait_all_tasks_blocked()
+                    nursery.cancel_scope.cancel()
+                machine.now.thaw()
+                async with bare_nursery() as nursery:
+                    for number in range(6, 9):
+                        nursery.start_soon(call, servers["a"], number)
+                machine.now.kill()
+                await servers["a"].wait_state("backoff")
+
+    lines, nothing = run_interrupted_at(None, fill_and_leave, path)
+    assert nothing is None
+    step = -(-lines // (200 if FULL_SIZE else 12))
+    for at in range(random.randint(1, step), lines + 1, step):
+        ran, end = run_interrupted_at(at, fill_and_leave, path)
+        assert end is KeyboardInterrupt or ran < at, at
+        for process in processes:
+            whole = [json.loads(line) for line in bytes(process.received).split(b"\n")[:-1]]
+            numbers = [each["params"]["arguments"]["number"] for each in whole if each.get("method") == "tools/call"]
+            assert len(numbers) == len(set(numbers)), at
+
+
+@asynccontextmanager
+async def bare_nursery() -> AsyncIterator[trio.Nursery]:
+    """Open a nursery that an interrupt leaves without a group."""
+    try:
+        async with trio.open_nursery() as nursery:
+            yield nursery
+    except BaseExceptionGroup as group:
+        raise collapse(group) from None
