@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sys
 from collections import Counter
@@ -15,6 +16,7 @@ from attrs import define, field
 
 from mcp_actors import Backoff, ConnectionLost, RestartPolicy, ServerConfig, ServerRef, Stdio, open_servers
 
+from ..programs import SEED
 from . import counting_server
 
 CALLERS: Final = 1000
@@ -23,6 +25,9 @@ EVERY: Final = 1.0
 """Seconds from one kill to the next."""
 
 AT_ONCE: Final = RestartPolicy(max_restarts=10**9, backoff=Backoff())
+
+WAYS: Final = (None, {"k": 1})
+"""The ``_meta`` of a call. Without one it goes directly, and with one through the SDK's session."""
 
 WARM_UP: Final = 0.25
 """The part of the calls after which memory is measured first: by then everything there is has been used."""
@@ -68,6 +73,7 @@ class Storm:
         self._answered = bytearray(calls)
         self._warm = int(calls * WARM_UP)
         self._memory = 0
+        self._draw = random.Random(SEED)
 
     async def run(self, folder: Path) -> Report:
         """Let it rage; the server counts in a file of that folder."""
@@ -89,7 +95,7 @@ class Storm:
     async def _call(self, ref: ServerRef) -> None:
         for id in self._ids:
             try:
-                await ref.call_tool("run", {"id": id})
+                await ref.call_tool("run", {"id": id}, meta=self._draw.choice(WAYS))
             except ConnectionLost as exc:
                 self.report.outcomes[type(exc).__name__] += 1
             else:
