@@ -24,13 +24,13 @@ from ..._errors import RestartLimitReached
 from ..._suspend import sleep_through_suspend
 from .. import _events as events
 from ..ref import CUT_SHORT, failure_text
-from ._children import Children
+from ._children import Children, Job
 from ._errors import start_failed
 from ._restart import RestartBudget, affected, plan_restart, restarts_after, shuts_down
 from ._table import Group
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ..actor import Incarnation
     from ..ref import End
@@ -153,14 +153,15 @@ class Recovery(Children):
         return group
 
     def _set_alarm(self, group: Group, delay: float) -> None:
-        self._nursery.start_soon(self._alarm, group, delay, name=f"{group.cause.spec.id}:backoff")
+        name, job = f"{group.cause.spec.id}:backoff", partial(self.start_due, group)
+        self._nursery.start_soon(self._alarm, group.delay, partial(trio.sleep, delay), job, name=name)
 
     @trio.lowlevel.enable_ki_protection
-    async def _alarm(self, group: Group, delay: float) -> None:
-        """Wait for one back-off, in a task of its own."""
-        with group.delay:
-            await trio.sleep(delay)
-            self.put_job(partial(self.start_due, group))
+    async def _alarm(self, scope: trio.CancelScope, sleep: Callable[[], Awaitable[object]], job: Job) -> None:
+        """Wait before a start, in a task of its own, unless the scope is cancelled."""
+        with scope:
+            await sleep()
+            self.put_job(job)
 
     async def start_due(self, group: Group) -> None:
         """Start all children that are due with a group."""
@@ -268,14 +269,8 @@ class Recovery(Children):
         self.drop(child, "restarted" if comes_back else "closed", noted=False)
         if retry_in is not None:
             child.probation = trio.CancelScope()
-            self._nursery.start_soon(self._parked, child, child.probation, retry_in, name=f"{child.spec.id}:parked")
-
-    @trio.lowlevel.enable_ki_protection
-    async def _parked(self, child: Child, probation: trio.CancelScope, seconds: float) -> None:
-        """Wait until a parked child is tried again, in a task of its own."""
-        with probation:
-            await sleep_through_suspend(seconds)
-            self.put_job(partial(self._try_once_more, child, probation))
+            sleep, job = partial(sleep_through_suspend, retry_in), partial(self._try_once_more, child, child.probation)
+            self._nursery.start_soon(self._alarm, child.probation, sleep, job, name=f"{child.spec.id}:parked")
 
     async def _try_once_more(self, child: Child, probation: trio.CancelScope) -> None:
         """Start a parked child, unless it was started, stopped or deleted meanwhile."""

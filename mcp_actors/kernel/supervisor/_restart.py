@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, get_args
 
 from attrs import define, field, frozen
 
@@ -12,55 +12,13 @@ from ..._checks import is_seconds
 from ..actor import Shutdown
 from ..mailbox import MAILBOX_SIZE, OverflowPolicy, check_mailbox
 from ..ref import RestartType, Spec
+from ._options import AutoShutdown, Strategy
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from attrs import Attribute
-
     from ..actor import Actor
     from ..ref import EndReason
-
-
-Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
-AutoShutdown = Literal["never", "any_significant", "all_significant"]
-
-_RESTART_TYPES: Final = ("permanent", "transient", "temporary")
-
-
-def _check_id(spec: ChildSpec, _: Attribute[str], value: object) -> None:
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"ChildSpec: id must be a non-empty str, not {value!r}")
-
-
-def _check_factory(spec: ChildSpec, _: Attribute[Callable[[], Actor]], value: object) -> None:
-    if not callable(value):
-        raise ValueError(
-            f"child {spec.id!r}: factory must be a callable that makes a new actor for every start, not {value!r}; "
-            "give the class itself, or a lambda"
-        )
-
-
-def _check_restart(spec: ChildSpec, _: Attribute[str], value: object) -> None:
-    if value not in _RESTART_TYPES:
-        raise ValueError(f"child {spec.id!r}: restart must be one of {', '.join(_RESTART_TYPES)}, not {value!r}")
-
-
-def _check_start_timeout(spec: ChildSpec, _: Attribute[float | None], value: object) -> None:
-    if value is not None and not is_seconds(value):
-        raise ValueError(f"child {spec.id!r}: start_timeout must be positive seconds or None, not {value!r}")
-
-
-def _check_shutdown(spec: ChildSpec, _: Attribute[Shutdown | None], value: object) -> None:
-    if value is not None and value not in ("brutal_kill", "infinity") and not is_seconds(value):
-        raise ValueError(
-            f"child {spec.id!r}: shutdown must be positive seconds, 'brutal_kill' or 'infinity', not {value!r}"
-        )
-
-
-def _check_significant(spec: ChildSpec, _: Attribute[bool], value: object) -> None:
-    if not isinstance(value, bool):
-        raise ValueError(f"child {spec.id!r}: significant must be True or False, not {value!r}")
 
 
 @frozen
@@ -83,20 +41,41 @@ class ChildSpec(Spec):
         overflow: the behaviour of a full mailbox: ``"wait"`` applies back-pressure, ``"fail"`` raises `MailboxFull`.
     """
 
-    id: str = field(validator=_check_id)
-    factory: Callable[[], Actor] = field(validator=_check_factory)
-    restart: RestartType = field(default="permanent", kw_only=True, validator=_check_restart)
-    start_timeout: float | None = field(default=None, kw_only=True, validator=_check_start_timeout)
-    shutdown: Shutdown | None = field(default=None, kw_only=True, validator=_check_shutdown)
-    significant: bool = field(default=False, kw_only=True, validator=_check_significant)
+    id: str
+    factory: Callable[[], Actor]
+    restart: RestartType = field(default="permanent", kw_only=True)
+    start_timeout: float | None = field(default=None, kw_only=True)
+    shutdown: Shutdown | None = field(default=None, kw_only=True)
+    significant: bool = field(default=False, kw_only=True)
     mailbox_size: int = field(default=MAILBOX_SIZE, kw_only=True)
     overflow: OverflowPolicy = field(default="wait", kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        check_mailbox(f"child {self.id!r}", self.mailbox_size, self.overflow)
+        """Raise a `ValueError` that names the invalid argument."""
+        id: object = self.id
+        if not isinstance(id, str) or not id:
+            raise ValueError(f"ChildSpec: id must be a non-empty str, not {id!r}")
+        child = f"child {self.id!r}"
+        if not callable(self.factory):
+            raise ValueError(
+                f"{child}: factory must be a callable that makes a new actor for every start, not {self.factory!r}; "
+                "give the class itself, or a lambda"
+            )
+        if self.restart not in get_args(RestartType):
+            known = ", ".join(get_args(RestartType))
+            raise ValueError(f"{child}: restart must be one of {known}, not {self.restart!r}")
+        if self.start_timeout is not None and not is_seconds(self.start_timeout):
+            raise ValueError(f"{child}: start_timeout must be positive seconds or None, not {self.start_timeout!r}")
+        if self.shutdown not in (None, "brutal_kill", "infinity") and not is_seconds(self.shutdown):
+            raise ValueError(
+                f"{child}: shutdown must be positive seconds, 'brutal_kill' or 'infinity', not {self.shutdown!r}"
+            )
+        if not isinstance(self.significant, bool):
+            raise ValueError(f"{child}: significant must be True or False, not {self.significant!r}")
+        check_mailbox(child, self.mailbox_size, self.overflow)
         if self.significant and self.restart == "permanent":
             raise ValueError(
-                f"child {self.id!r}: a permanent child cannot be significant, because it never ends for good; "
+                f"{child}: a permanent child cannot be significant, because it never ends for good; "
                 "make it transient or temporary"
             )
 
