@@ -59,6 +59,10 @@ class Lists(TypedDict, total=False):
     resources_list_changed: bool
 
 
+AFTER_END: Final = 0.001
+"""Seconds between the end of a stable stream and the next one: nearly at once."""
+
+
 def lists_that_change(client: Client) -> Lists:
     """Return the lists for which a server needs a stream; none for a server of the legacy era."""
     if not is_modern(client.protocol_version):
@@ -101,8 +105,12 @@ class ChangeStream:
         self._listed = True
 
     async def _run(self) -> None:
-        while await keep_trying(self._consume, RECONNECT_BACKOFF, self._describe, level=logging.DEBUG):
-            pass
+        going_on = True
+        while going_on:
+            going_on = await keep_trying(self._consume, RECONNECT_BACKOFF, self._describe, level=logging.DEBUG)
+            # A stream often ends because the connection does, and then this task is cancelled a step or two later. The
+            # SDK would leave a coroutine without an owner if a session that has just ended was asked for a stream.
+            await trio.sleep(AFTER_END)
 
     async def _consume(self) -> None:
         """Open a stream and consume it until it ends; raise the reason unless it was stable."""
