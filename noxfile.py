@@ -90,6 +90,13 @@ def programs(session: nox.Session) -> None:
 
 
 @nox.session(python=OLDEST)
+def simulate(session: nox.Session) -> None:
+    """Simulate ten thousand groups of servers; a seed that fails is drawn: ``nox -s simulate -- --seed 7``."""
+    session.install("--editable", ".[test]")
+    session.run("python", "-m", "tests.simulate", *session.posargs)
+
+
+@nox.session(python=OLDEST)
 def cold(session: nox.Session) -> None:
     """Run every program of the tests in an interpreter of its own, which imports all it needs, and not in a fork."""
     session.install("--editable", ".[test]")

@@ -118,7 +118,7 @@ class WireProcess:
                     await self._change.wait()
                 else:
                     await trio.lowlevel.wait_readable(self._input)
-                if not self.frozen:
+                if not self.frozen and not self.has_exited():
                     self.read_some(2**16)
 
     async def _write_all(self) -> None:
@@ -128,6 +128,8 @@ class WireProcess:
                     await self._change.wait()
                     continue
                 await trio.lowlevel.wait_writable(self._output)
+                if self.has_exited():  # in the same tick, so its descriptors are closed
+                    return
                 self._out = self._out[os.write(self._output, self._out[:1] if self.slow else self._out) :]
 
     def _exit(self, code: int) -> None:

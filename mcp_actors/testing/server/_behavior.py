@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
@@ -78,6 +79,8 @@ class Behavior:
         if tool is None:
             return CallToolResult(content=[TextContent(text=f"Unknown tool: {params.name}")], is_error=True)
         answer = tool.answer(params.arguments or {}) if callable(tool.answer) else tool.answer
+        if isinstance(answer, Awaitable):
+            answer = await answer
         if isinstance(answer, CallToolResult):
             return answer
         if isinstance(answer, dict):

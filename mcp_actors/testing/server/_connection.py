@@ -43,7 +43,8 @@ class Connection(Connected, ABC):
         self._marks[request_id] = fault
 
     def freeze(self) -> None:
-        self._thawed = Signal()
+        if self._thawed.is_set:  # or else the tasks that wait for it already would wait for ever
+            self._thawed = Signal()
 
     def thaw(self) -> None:
         self._thawed.set()

@@ -103,8 +103,8 @@ class ScriptedServer:
 
         Args:
             name: its name.
-            answer: a text; or a function of the arguments, which returns a text, a dict (structured content) or a
-                `CallToolResult`.
+            answer: a text; or a function of the arguments, async or not, which returns a text, a dict (structured
+                content) or a `CallToolResult`. An async one runs on Trio.
             description: its description.
             input_schema: its schema. Default: any object.
             notify: True tells connected clients that the list has changed.

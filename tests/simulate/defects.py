@@ -1,0 +1,95 @@
+"""Put defects into the library, to prove that the simulation finds them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any, Final
+from unittest.mock import patch
+
+from mcp_actors.kernel.actor._requests import Requests
+from mcp_actors.kernel.mailbox._mailbox import Mailbox
+from mcp_actors.kernel.supervisor._recovery import Recovery
+from mcp_actors.kernel.supervisor._restart import RestartBudget
+from mcp_actors.servers.connection._direct import CancelNotice
+from mcp_actors.servers.policy._deadlines import Deadlines
+from mcp_actors.servers.policy._retry import Retries
+from mcp_actors.servers.tools._catalog import ServerCatalog
+from mcp_actors.servers.transports.stdio._writer import PipeWriter
+from mcp_actors.servers.transports.wire._request_table import RequestTable
+
+
+def feed_without_moving_up(self: Mailbox) -> None:
+    while self._queue and self.taker is not None and self.taker.free > 0:
+        envelope, _ = self._queue.popitem(last=False)
+        self.taker.take(envelope)
+
+
+def write_twice(self: PipeWriter, data: bytes) -> int:
+    taken = os.write(self._stream.fileno(), data)
+    if b'"tools/call"' in data:
+        os.write(self._stream.fileno(), data)
+    return taken
+
+
+settle = RequestTable.settle
+failed = Retries.failed
+
+
+def settle_the_oldest(self: RequestTable, message: Any) -> bool:
+    if type(message) is dict and message.get("id") in self._waiting:
+        message = {**message, "id": next(iter(self._waiting))}
+    return settle(self, message)
+
+
+def never_sent(self: Retries, error: BaseException, now: float, *, sent: bool, **options: Any) -> object:
+    return failed(self, error, now, sent=False, **options)
+
+
+def abandon_without_an_answer(self: Requests, envelope: Any) -> None:
+    envelope.later = None
+    self._in_flight.discard(envelope)
+    self._left.append(envelope)
+
+
+def close_without_answers(self: Mailbox, refusal: Any) -> list[Any]:
+    self._refusal = refusal
+    self._control.clear()
+    self.drain()
+    return []
+
+
+def append_to_a_full_queue(self: Mailbox, envelope: Any) -> bool:
+    envelope.holder = self
+    self._queue[envelope] = 0.0
+    return True
+
+
+def nothing(*_: object) -> None:
+    pass
+
+
+def defect(owner: type, name: str, instead: Callable[..., Any]) -> Callable[[], AbstractContextManager[Any]]:
+    """Return what replaces a method while a block runs."""
+    return partial(patch.object, owner, name, instead)
+
+
+DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
+    "none": nullcontext,
+    "a lost wake-up: a sender who waits for room stays outside": defect(Mailbox, "feed", feed_without_moving_up),
+    "a doubled send: a line is written twice": defect(PipeWriter, "_write_nowait", write_twice),
+    "a second attempt of a call that was sent": defect(Retries, "failed", never_sent),
+    "an answer to the wrong caller": defect(RequestTable, "settle", settle_the_oldest),
+    "a stale catalogue": defect(ServerCatalog, "mark_stale", nothing),
+    "a budget that is not reset": defect(Recovery, "_lasted", lambda *_: False),
+    "a budget without an end": defect(RestartBudget, "spend", lambda *_: True),
+    "a leaked slot: of a caller who has left": defect(CancelNotice, "written", nothing),
+    "a deadline that does not wake the timer": defect(Deadlines, "_wake_by", nothing),
+    "a call that is forgotten in a crash": defect(Requests, "_abandon", abandon_without_an_answer),
+    "a call that is forgotten in a stop": defect(Mailbox, "close", close_without_answers),
+    "a call of a caller who has left": defect(Mailbox, "forget", nothing),
+    "a queue without a bound": defect(Mailbox, "_append", append_to_a_full_queue),
+}
+"""The defects, and how each is put in."""

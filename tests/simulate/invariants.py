@@ -1,0 +1,184 @@
+"""State what must hold in every run, whatever happened."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+
+from mcp_actors.kernel import (
+    Crashed,
+    Event,
+    GaveUp,
+    Restarting,
+    Started,
+    StartFailed,
+    Starting,
+    Stopped,
+    Stopping,
+)
+from mcp_actors.servers import StateChanged, ToolsChanged
+
+from .plan import ATTEMPTS, SimulatedServer
+from .world import CallEnd, World
+
+OUTCOMES = {
+    "answered",
+    "left",
+    "ConnectionLost",
+    "ConnectFailed",
+    "LimitExceeded",
+    "MCPError",
+    "RequestTimedOut",
+    "ServerUnavailable",
+}
+
+
+def broken(world: World) -> list[str]:
+    """Return what does not hold, in sentences."""
+    return [
+        *world.problems,
+        *calls(world),
+        *executions(world),
+        *states(world),
+        *catalogs(world),
+        *(problem for server in world.plan.servers for problem in budget(world, server)),
+        *(problem for server in world.plan.servers for problem in order(world, server.name)),
+    ]
+
+
+def calls(world: World) -> Iterator[str]:
+    """Yield what is wrong with an outcome."""
+    for end in world.ends.values():
+        if end.outcome not in OUTCOMES:
+            yield f"call {end.call} ended in {end.outcome}: {end.error}"
+        if end.outcome == "answered" and end.answer != str(end.call):
+            yield f"call {end.call} got the answer to call {end.answer}"
+        if end.outcome == "MCPError" and (end.deed.fate != "refuse" or str(end.error) != f"refused {end.call}"):
+            yield f"call {end.call} got an error of the server that is not its own: {end.error}"
+        yield from times(world, end)
+
+
+def times(world: World, end: CallEnd) -> Iterator[str]:
+    """Yield what is wrong with the time of an outcome."""
+    timeout = world.houses[end.deed.server].plan.options["request_timeout"]
+    limit = min(timeout or math.inf, end.deed.patience)
+    if end.at - end.asked > limit + 1e-6:
+        yield f"call {end.call} ended after {end.at - end.asked:g} s, and its limit is {limit:g} s"
+    if end.outcome == "RequestTimedOut" and timeout is not None and end.at - end.asked < timeout - 1e-6:
+        yield f"call {end.call} timed out after {end.at - end.asked:g} s, and not after {timeout:g} s"
+
+
+def executions(world: World) -> Iterator[str]:
+    """Yield the calls that were carried out too often, or not at all although they were answered."""
+    for name, house in world.houses.items():
+        for call, number in Counter(house.began).items():
+            end = world.ends[call]
+            if end.deed.server != name:
+                yield f"call {call} to {end.deed.server} was carried out by {name}"
+            if number > (ATTEMPTS if end.deed.again else 1):
+                yield f"call {call} was carried out {number} times"
+        for call, time in zip(house.began, house.times, strict=True):
+            if time > world.ends[call].at and not house.frozen:
+                yield f"call {call} was carried out at {time:g} s, after it had ended"
+    began = {call for house in world.houses.values() for call in house.began}
+    for end in world.ends.values():
+        if end.outcome == "answered" and end.call not in began:
+            yield f"call {end.call} was answered and never carried out"
+        if getattr(end.error, "outcome", None) == "not_sent" and end.call in began and not end.deed.again:
+            yield f"call {end.call} was reported as not sent, and was carried out"
+
+
+def states(world: World) -> Iterator[str]:
+    """Yield the servers that did not come back although nothing keeps them away."""
+    for name, state in world.states.items():
+        restart = world.houses[name].plan.options["restart"]
+        comes_back = restart.park_retry is not None and restart.max_restarts > 0
+        if state not in ("ready", "failed", "stopped", "pending") or (state == "failed" and comes_back):
+            yield f"{name} is {state}, long after everything is healthy"
+
+
+def catalogs(world: World) -> Iterator[str]:
+    """Yield the servers whose tools are not shown as they are, or whose events say something else."""
+    for name, shown in world.shown.items():
+        if shown != {*world.houses[name].tools}:
+            yield f"{name} has the tools {sorted(world.houses[name].tools)}, and {sorted(shown)} are shown"
+        said = [event for event in world.trace.events if isinstance(event, ToolsChanged) and event.actor == name]
+        if said and {*said[-1].tools} != shown:
+            yield f"{name} shows {sorted(shown)}, and its last event says {sorted(said[-1].tools)}"
+
+
+def budget(world: World, server: SimulatedServer) -> Iterator[str]:
+    """Yield restarts beyond the budget, and surrenders before it is spent."""
+    policy = server.options["restart"]
+    commands = commanded(world, server.name)
+    spent, parked, served_since = 0, False, math.inf
+    for event in world.trace.events:
+        if event.actor != server.name:
+            continue
+        lasted = policy.reset_after is not None and event.time - served_since >= policy.reset_after
+        ended = isinstance(event, Crashed | Stopping)
+        if (ended and lasted) or any(begin <= event.time <= end for begin, end in commands):
+            spent, parked = 0, False
+        if isinstance(event, Started):
+            served_since = event.time
+        elif ended:
+            served_since = math.inf
+        elif isinstance(event, Restarting):
+            spent += 1
+            if spent > policy.max_restarts or parked:
+                yield f"{server.name} was restarted at {event.time:g} s, for the {spent}th time, {parked=}"
+        elif isinstance(event, GaveUp):
+            if spent < policy.max_restarts and not parked and not any(begin <= event.time for begin, _ in commands):
+                yield f"{server.name} was given up at {event.time:g} s after {spent} restarts"
+            parked = True
+
+
+def commanded(world: World, server: str) -> list[tuple[float, float]]:
+    """Return the times in which a start, stop or restart was being carried out."""
+    verbs = ("start", "stop", "restart")
+    begun = [each.time for each in world.trace.entries if each.to == server and each.text in verbs]
+    # A command goes on without its caller, so it counts until everything is quiet; that is long, and safe.
+    return [(time, time + 30.0) for time in begun]
+
+
+def order(world: World, actor: str) -> Iterator[str]:
+    """Yield the events of an actor that are out of order."""
+    last: Event | None = None
+    phase, state = "ended", None
+    for event in world.trace.events:
+        if event.actor != actor:
+            continue
+        if last is not None and event.time < last.time:
+            yield f"{actor}: {type(event).__name__} at {event.time:g} s comes after {type(last).__name__}"
+        if isinstance(event, StateChanged):
+            if state is not None and event.old != state:
+                yield f"{actor} changed from {event.old}, and was {state}"
+            state = event.new
+            continue
+        if isinstance(event, Starting | Started | StartFailed | Crashed | Stopping | Stopped):
+            if last is not None and event.incarnation < last.incarnation:
+                yield f"{actor}: an event of incarnation {event.incarnation} comes after {last.incarnation}"
+            follows = FOLLOWS[type(event)]
+            if phase not in follows:
+                yield f"{actor}: {type(event).__name__} {event.incarnation} while it was {phase}"
+            phase = PHASES[type(event)]
+            last = event
+
+
+PHASES = {
+    Starting: "starting",
+    Started: "serving",
+    StartFailed: "ended",
+    Crashed: "ending",
+    Stopping: "ending",
+    Stopped: "ended",
+}
+FOLLOWS = {
+    Starting: ("ended", "ending"),
+    Started: ("starting",),
+    StartFailed: ("starting",),
+    Crashed: ("serving",),
+    Stopping: ("serving", "starting"),
+    Stopped: ("ending", "ended", "starting"),
+}

@@ -1,0 +1,157 @@
+"""Draw a plan from a seed: the servers, and what happens to them and when."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+from attrs import frozen
+
+from mcp_actors import Backoff, BreakerPolicy, HealthPolicy, RestartPolicy, RetryPolicy
+
+T = TypeVar("T")
+
+MAX_SERVERS: Final = 4
+MAX_CALLS: Final = 60
+ATTEMPTS: Final = 3
+
+DEEDS: Final = {
+    "call": 30,
+    "burst": 4,
+    "crash": 4,
+    "freeze": 1,
+    "thaw": 1,
+    "go down": 1,
+    "come up": 2,
+    "add tool": 3,
+    "remove tool": 1,
+    "list": 2,
+    "stop": 1,
+    "start": 2,
+    "restart": 1,
+}
+"""The deeds, and how often each happens."""
+
+FATES: Final = {"answer": 12, "crash": 2, "hang": 2, "refuse": 1, "twice": 2}
+"""The fates of calls at their server, and how often each happens."""
+
+LONG: Final = 250.0
+"""Seconds after which every caller leaves: a call without a timeout may wait for ever for a server that hangs."""
+
+SECONDS: Final = (0.0, 0.0, 0.0, 0.1, 0.5, 2.0)
+PAUSES: Final = (0.0, 0.0, 0.0, 0.0, 0.1, 0.5, 1.0, 5.0, 90.0)
+PATIENCE: Final = (0.0, 0.3, 2.0, LONG, LONG, LONG, LONG)
+
+
+@frozen
+class SimulatedServer:
+    """A server: how it is reached, its era, and the options of its configuration."""
+
+    name: str
+    way: str
+    era: str
+    options: dict[str, Any]
+
+
+@frozen
+class Deed:
+    """Something that happens to a server, and a pause after it.
+
+    Attributes:
+        verb: one of `DEEDS`; calls have the others, too.
+        server: to which.
+        fate: what becomes of a call.
+        seconds: how long a call takes.
+        patience: seconds after which a caller leaves; 0.0 leaves after a step of the event loop.
+        again: True if a call may be carried out more than once.
+        way: the caller is a task, or a function as on asyncio.
+        pause: seconds before the next deed; 0.0 leaves no step of the event loop between the two.
+    """
+
+    verb: str
+    server: str
+    fate: str
+    seconds: float
+    patience: float
+    again: bool
+    by_function: bool
+    pause: float
+
+
+@frozen
+class Plan:
+    """The plan of a seed."""
+
+    seed: int
+    servers: tuple[SimulatedServer, ...]
+    deeds: tuple[Deed, ...]
+    stops_first: bool
+
+
+def draw(seed: int) -> Plan:
+    """Return the plan of a seed."""
+    dice = random.Random(seed)
+    servers = tuple(draw_server(dice, name) for name in "abcd"[: dice.choice((1, 1, 1, 2, 2, 3, MAX_SERVERS))])
+    deeds: list[Deed] = []
+    calls = 0
+    for _ in range(dice.randint(4, 40)):
+        deed = draw_deed(dice, servers)
+        number = {"call": 1, "burst": dice.randint(2, 6)}.get(deed.verb, 0)
+        calls += number
+        if calls > MAX_CALLS:
+            break
+        deeds += [deed] if number < 2 else [draw_call(dice, deed.server) for _ in range(number)]
+    return Plan(seed, servers, tuple(deeds), stops_first=dice.random() < 0.3)
+
+
+def draw_server(dice: random.Random, name: str) -> SimulatedServer:
+    """Return a server with options that make it wait, restart and retry."""
+    max_in_flight = dice.choice((1, 2, 64))
+    options = {
+        "max_in_flight": max_in_flight,
+        "mailbox_size": dice.choice((1, 3, 256)),
+        "overflow": dice.choice(("wait", "wait", "fail")),
+        "request_timeout": dice.choice((None, 3.0, 20.0)),
+        "when_down": dice.choice(("wait", "wait", "fail")),
+        "connect": dice.choice(("eager", "eager", "lazy")),
+        "connect_timeout": 10.0,
+        "retry": RetryPolicy(attempts=ATTEMPTS, backoff=dice.choice((Backoff(), Backoff(first=1.0, initial=5.0)))),
+        "breaker": dice.choice((None, None, None, BreakerPolicy(failures=3))),
+        "health": dice.choice((HealthPolicy(interval=None), HealthPolicy(interval=20.0, timeout=2.0))),
+        "restart": RestartPolicy(
+            max_restarts=dice.choice((0, 1, 3, 100)),
+            reset_after=dice.choice((None, 30.0)),
+            backoff=dice.choice((Backoff(), Backoff(first=0.0, initial=1.0, jitter=0.1))),
+            park_retry=dice.choice((None, 60.0)),
+        ),
+    }
+    return SimulatedServer(name, dice.choice(("pipe", "memory")), dice.choice(("legacy", "modern")), options)
+
+
+def draw_deed(dice: random.Random, servers: Sequence[SimulatedServer]) -> Deed:
+    """Return something that happens to one of the servers."""
+    verb = weighted(dice, DEEDS)
+    server = dice.choice(servers).name
+    return Deed(verb, server, *draw_way(dice), dice.choice(PAUSES))
+
+
+def draw_call(dice: random.Random, server: str) -> Deed:
+    """Return a call of a burst: without a pause behind it."""
+    return Deed("call", server, *draw_way(dice), 0.0)
+
+
+def draw_way(dice: random.Random) -> tuple[str, float, float, bool, bool]:
+    """Return the details of a call."""
+    return (
+        weighted(dice, FATES),
+        dice.choice(SECONDS),
+        dice.choice(PATIENCE),
+        dice.random() < 0.25,
+        dice.random() < 0.2,
+    )
+
+
+def weighted(dice: random.Random, weights: dict[str, int]) -> str:
+    """Return one of the keys."""
+    return dice.choices(list(weights), list(weights.values()))[0]

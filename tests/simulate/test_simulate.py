@@ -1,0 +1,90 @@
+"""Random plans: whatever happens to servers and callers, the promises hold; one number repeats a run.
+
+`nox -s simulate` runs ten thousand seeds. A defect that a seed has found is fixed, and its seed is pinned here.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from ..programs import FULL_SIZE, SEED
+from .defects import DEFECTS
+from .diagram import drawn
+from .run import failure, run
+from .trace import Entry
+
+SEEDS: Final = 2_000 if FULL_SIZE else 250
+
+PINNED: Final[dict[int, str]] = {
+    20: "A session that had just ended was asked for a stream of notifications.",
+    245: "A scripted server that was frozen twice kept some of its tasks frozen.",
+}
+"""Seeds that have found a defect, and which."""
+
+FOUND: Final[dict[str, int]] = {
+    "a lost wake-up: a sender who waits for room stays outside": 23,
+    "a doubled send: a line is written twice": 0,
+    "a second attempt of a call that was sent": 2,
+    "an answer to the wrong caller": 0,
+    "a stale catalogue": 19,
+    "a budget that is not reset": 130,
+    "a budget without an end": 0,
+    "a leaked slot: of a caller who has left": 9,
+    "a deadline that does not wake the timer": 12,
+    "a call that is forgotten in a crash": 2,
+    "a call that is forgotten in a stop": 37,
+    "a call of a caller who has left": 12,
+    "a queue without a bound": 8,
+}
+"""The defects that are put in, and a seed that finds each."""
+
+
+def test_the_promises_hold_whatever_happens(record_property: Callable[[str, object], None]) -> None:
+    record_property("note", f"{SEEDS} simulated groups, PROGRAMS_SEED={SEED}")
+    for seed in range(SEED, SEED + SEEDS):
+        if found := failure(seed):
+            pytest.fail(found, pytrace=False)
+
+
+@pytest.mark.parametrize("seed", PINNED)
+def test_a_seed_that_has_found_a_defect_finds_none(seed: int) -> None:
+    assert failure(seed) is None
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_defect_that_is_put_in_is_found(name: str) -> None:
+    with DEFECTS[name]():
+        assert run(FOUND[name])[1] != []
+    assert run(FOUND[name])[1] == []
+
+
+def test_a_defect_has_a_seed_that_finds_it() -> None:
+    assert {"none", *FOUND} == {*DEFECTS}
+
+
+def test_a_seed_gives_the_same_entries_in_this_process_and_in_another() -> None:
+    world, _ = run(2)
+    code = "from tests.simulate.run import run; print(*run(2)[0].trace.lines(), sep='\\n')"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert world.trace.lines() == run(2)[0].trace.lines() == printed.splitlines()
+    assert len(world.trace.lines()) > 100
+
+
+def test_a_run_is_drawn_with_a_column_for_each_place() -> None:
+    entries = [
+        Entry(0.0, "program", "call 1", "a"),
+        Entry(0.0, "a", "carries out call 1"),
+        Entry(1.5, "a", "call 1: answered", "program"),
+        Entry(2.0, "elsewhere", "is left out"),
+    ]
+    assert drawn(entries, ["program", "a"]).splitlines() == [
+        "          program                       a",
+        "    0.000 │── call 1 ──────────────────>│",
+        "          │                             ● carries out call 1",
+        "    1.500 │<─ call 1: answered ─────────│",
+    ]

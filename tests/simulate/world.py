@@ -1,0 +1,281 @@
+"""Carry out a plan, and keep what the checks need."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+from unittest.mock import patch
+
+import outcome
+import trio
+from attrs import define, field
+from mcp import MCPError
+from mcp.types import CallToolResult, TextContent
+from trio.testing import wait_all_tasks_blocked
+
+from mcp_actors import ServerError, ServerGroup, ServerRef, open_servers
+from mcp_actors.kernel import Event, RequestStarted
+from mcp_actors.testing import run_seeded
+
+from .plan import LONG, Deed, Plan
+from .servers import House, PipeMachine
+from .trace import Trace
+
+LINK: Final = "mcp_actors.servers.transports.stdio"
+
+TIME_SLICE: Final = "mcp_actors.servers.basics._time_slice"
+
+COMMANDS: Final = {
+    "list": ServerRef.list_tools,
+    "stop": ServerRef.stop,
+    "start": ServerRef.start,
+    "restart": ServerRef.restart,
+}
+
+ENDLESS: Final = 10_000
+"""Events, of which a run has some hundreds."""
+
+SETTLING: Final = 400.0
+"""Virtual seconds for all timeouts, back-offs and retries of parked servers to be over."""
+
+PROMPT: Final = 60.0
+"""Virtual seconds for a call to a healthy and idle server, whatever happened before."""
+
+
+@define
+class CallEnd:
+    """A call, and how it ended: ``answered``, ``left``, or the name of an error."""
+
+    call: int
+    deed: Deed
+    asked: float
+    at: float = math.nan
+    outcome: str | None = None
+    answer: str | None = None
+    error: Exception | None = None
+
+
+@define(eq=False)
+class World:
+    """A run of a plan.
+
+    Attributes:
+        ends: the calls, by number.
+        problems: what was found wrong during the run.
+        shown: the tools in the catalogue of each server that was ready at the end.
+        states: the state of each server at the end.
+    """
+
+    plan: Plan
+    trace: Trace = field(factory=Trace)
+    houses: dict[str, House] = field(init=False)
+    ends: dict[int, CallEnd] = field(factory=dict)
+    problems: list[str] = field(factory=list)
+    shown: dict[str, set[str]] = field(factory=dict)
+    states: dict[str, str] = field(factory=dict)
+    _servers: ServerGroup = field(init=False)
+    _all: trio.CancelScope = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.houses = {server.name: House(server, self.trace) for server in self.plan.servers}
+
+    def run(self) -> None:
+        """Carry out the plan."""
+        before = len(os.listdir("/dev/fd"))
+        disabled = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        try:
+            with patch(f"{LINK}._link.start_process", self._start), no_work_takes_time():
+                run_seeded(self._main, seed=self.plan.seed)
+        finally:
+            logging.disable(disabled)
+        if (left := len(os.listdir("/dev/fd")) - before) > 0:
+            self.problems.append(f"{left} file descriptors are left")
+
+    async def _start(self, server: str, *_: object) -> Any:
+        machine = self.houses[server].machine
+        assert isinstance(machine, PipeMachine)
+        return await machine.start()
+
+    async def _main(self) -> None:
+        tasks = trio.lowlevel.current_statistics().tasks_living
+        with trio.CancelScope() as self._all:
+            await self._carry_out()
+        await wait_all_tasks_blocked()
+        if (left := trio.lowlevel.current_statistics().tasks_living - tasks) > 0:
+            self.problems.append(f"{left} tasks are left")
+
+    async def _carry_out(self) -> None:
+        async with trio.open_nursery() as callers:
+            configs = [house.machine.config() for house in self.houses.values()]
+            async with open_servers(*configs, observers=[self._observe]) as self._servers:
+                for deed in self.plan.deeds:
+                    self._do(deed, callers)
+                    if deed.pause:
+                        await trio.sleep(deed.pause)
+                        await wait_all_tasks_blocked()
+                        self._check_idleness()
+                await self._settle(callers)
+            await wait_all_tasks_blocked()
+            self._no_call_is_pending("the group was left")
+            callers.cancel_scope.cancel("the run is over")
+
+    def _observe(self, event: Event) -> None:
+        self.trace(event)
+        if len(self.trace.events) == ENDLESS:
+            self.problems.append("there is no end of events")
+            self._all.cancel("there is no end of events")
+        if isinstance(event, RequestStarted):
+            self._check_bounds(event.actor)
+
+    def _check_idleness(self) -> None:
+        """Find requests that wait although there is a free slot for them, while nothing is about to happen."""
+        for name in self.houses:
+            mailbox = self._servers[name]._actor._record.mailbox
+            if mailbox.queued and mailbox.taker is not None and mailbox.taker.free > 0:
+                self.problems.append(f"{name} has a free slot, and {mailbox.queued} requests wait")
+
+    def _check_bounds(self, server: str) -> None:
+        record, options = self._servers[server]._actor._record, self.houses[server].plan.options
+        slots = sum(not envelope.message.control for envelope in record.in_flight)
+        if slots > options["max_in_flight"]:
+            self.problems.append(f"{server} has {slots} requests in flight")
+        # What a lost connection has not sent returns to its place, and may exceed the size.
+        if (queued := len(record.mailbox._queue)) > options["mailbox_size"] + options["max_in_flight"]:
+            self.problems.append(f"{server} has {queued} requests in its mailbox")
+
+    # --- deeds ------------------------------------------------------------------------------------------------------
+
+    def _do(self, deed: Deed, callers: trio.Nursery) -> None:
+        ref = self._servers[deed.server]
+        if deed.verb == "call":
+            self._begin_call(deed, ref, callers)
+            return
+        self.trace.note("program", deed.verb, deed.server)
+        if deed.verb in COMMANDS:
+            callers.start_soon(self._command, deed, ref)
+        else:
+            self.houses[deed.server].do(deed.verb)
+
+    async def _command(self, deed: Deed, ref: ServerRef) -> None:
+        try:
+            with trio.move_on_after(deed.patience or LONG), suppress(ServerError, MCPError):
+                await COMMANDS[deed.verb](ref)
+        finally:
+            self.trace.note(deed.server, f"{deed.verb} is done", "program")
+
+    def _begin_call(self, deed: Deed, ref: ServerRef, callers: trio.Nursery) -> int:
+        call = len(self.ends)
+        self.ends[call] = CallEnd(call, deed, trio.current_time())
+        self.trace.note("program", f"call {call}{' again' if deed.again else ''}", deed.server)
+        callers.start_soon(self._call, self.ends[call], ref, name=f"call {call}")
+        return call
+
+    async def _call(self, end: CallEnd, ref: ServerRef) -> None:
+        deed = end.deed
+        how = "left"
+        try:
+            with trio.CancelScope() as scope:
+                if deed.patience == 0.0:
+                    trio.lowlevel.spawn_system_task(self._leave_soon, scope)
+                else:
+                    scope.deadline = trio.current_time() + deed.patience
+                end.answer = await self._ask(end, ref)
+                how = "answered"
+        except (ServerError, MCPError) as error:
+            how, end.error = type(error).__name__, error
+        finally:
+            if end.outcome is not None:
+                self.problems.append(f"call {end.call} has two outcomes: {end.outcome} and {how}")
+            end.outcome, end.at = how, trio.current_time()
+            self.trace.note(end.deed.server, f"call {end.call}: {how}", "program")
+
+    async def _leave_soon(self, scope: trio.CancelScope) -> None:
+        await trio.lowlevel.checkpoint()
+        scope.cancel("the caller leaves")
+
+    async def _ask(self, end: CallEnd, ref: ServerRef) -> str:
+        arguments = {"call": end.call, "seconds": end.deed.seconds, "fate": end.deed.fate}
+        ask = ask_by_function if end.deed.by_function else ServerRef.call_tool
+        result = await ask(ref, "work", arguments, idempotent=True if end.deed.again else None)
+        [content] = result.content
+        assert isinstance(content, TextContent)
+        return content.text
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    async def _settle(self, callers: trio.Nursery) -> None:
+        """Heal everything, wait, and look whether the servers serve as if nothing had happened."""
+        for house in self.houses.values():
+            house.do("come up")
+        await trio.sleep(SETTLING)
+        self.trace.note("program", "everything is healthy and quiet")
+        self._no_call_is_pending("all its limits are over")
+        for name, house in self.houses.items():
+            await self._look(self._servers[name], house, callers)
+        if self.plan.stops_first:
+            for name in self.houses:
+                self._begin_call(last_call(name), self._servers[name], callers)
+                await self._servers[name].stop()
+                await wait_all_tasks_blocked()
+                self._no_call_is_pending(f"{name} was stopped", name)
+        for name in self.houses:
+            if kept := self._servers[name]._record.calls.deadlines.kept:
+                self.problems.append(f"{name} keeps {kept} deadlines")
+
+    async def _look(self, ref: ServerRef, house: House, callers: trio.Nursery) -> None:
+        """Look at a healthy server: it is idle, it shows its tools, and it takes as many calls as it should."""
+        status, options = ref.statistics(), house.plan.options
+        self.states[ref.name] = status.state
+        if status.state != "ready":
+            return
+        if status.in_flight or status.queued:
+            self.problems.append(f"{ref.name} is idle with {status.in_flight} in flight and {status.queued} queued")
+        self.shown[ref.name] = {tool.name for tool in self._servers.tools if tool.server == ref.name}
+        for number in (1, min(options["max_in_flight"], 3)):
+            calls = [self._begin_call(last_call(ref.name), ref, callers) for _ in range(number)]
+            await trio.sleep(PROMPT)
+            for call in calls:
+                if self.ends[call].outcome != "answered" and options["breaker"] is None:
+                    self.problems.append(f"call {call} to a healthy and idle server: {self.ends[call].outcome}")
+
+    def _no_call_is_pending(self, since: str, server: str | None = None) -> None:
+        for end in self.ends.values():
+            if end.outcome is None and server in (None, end.deed.server):
+                self.problems.append(f"call {end.call} is pending although {since}")
+
+
+async def ask_by_function(ref: ServerRef, *args: Any, **options: Any) -> CallToolResult:
+    """Do what `ServerRef.call_tool` does, as the bridge does it for callers outside Trio."""
+    answered = trio.Event()
+    answers: list[outcome.Value[CallToolResult] | None] = []
+
+    def take(answer: outcome.Value[CallToolResult] | None) -> None:
+        answers.append(answer)
+        answered.set()
+
+    pending = ref.send_tool_call(*args, **options)
+    pending.send(take)
+    try:
+        await answered.wait()
+    except trio.Cancelled:
+        pending.withdraw()
+        raise
+    [answer] = answers
+    return await pending.finish() if answer is None else answer.value
+
+
+def last_call(server: str) -> Deed:
+    """Return a call by which a server shows that it serves."""
+    return Deed("call", server, "answer", 0.0, LONG, again=False, by_function=False, pause=0.0)
+
+
+@contextmanager
+def no_work_takes_time() -> Iterator[None]:
+    """Let the library never yield or rest because of its own work, which takes another time in each run."""
+    with patch(f"{LINK}._pipes.perf_counter", lambda: 0.0), patch(f"{TIME_SLICE}.perf_counter", lambda: 0.0):
+        yield
