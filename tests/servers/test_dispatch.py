@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 import httpx2
 import pytest
@@ -13,14 +13,16 @@ import trio
 from attrs import define, field
 from mcp import ClientSession, MCPError
 from mcp.server import Server
+from mcp.shared.direct_dispatcher import DirectDispatcher
 from mcp.types import (
     HEADER_MISMATCH,
+    CallToolResult,
     ListRootsResult,
     ListToolsResult,
     Root,
     Tool,
 )
-from pydantic import FileUrl
+from pydantic import FileUrl, ValidationError
 
 from mcp_actors import Callbacks, Http, InProcess, McpActorsError, ServerConfig, ServerRef, open_servers
 from tests.programs import FULL_SIZE, SEED
@@ -36,6 +38,18 @@ PROTOCOLS: Final[dict[str, Literal["legacy", "2026-07-28"]]] = {"legacy": "legac
 REGION: Final = {"type": "string", "x-mcp-header": "Region"}
 
 Json = dict[str, Any]
+
+
+def broken() -> ValidationError:
+    """Return an error of a handler that has validated what it got."""
+    try:
+        Tool.model_validate({})
+    except ValidationError as exc:
+        return exc
+    raise AssertionError
+
+
+BROKEN: Final = broken()
 
 
 @define(slots=False)
@@ -122,6 +136,11 @@ def in_process_server(on_call: Callable[[Json], Any]) -> Server[Any]:
     return Server("answers", on_list_tools=list_tools, on_call_tool=call)
 
 
+def in_process_config(on_call: Callable[[Json], Any], era: str = "modern") -> ServerConfig:
+    """Configure such a server."""
+    return ServerConfig("a", InProcess(in_process_server(on_call)), protocol=PROTOCOLS[era])
+
+
 @asynccontextmanager
 async def in_process(era: str) -> AsyncIterator[ServerRef]:
     """Connect to a server in this process that answers as its caller says."""
@@ -133,8 +152,7 @@ async def in_process(era: str) -> AsyncIterator[ServerRef]:
         result = message["result"]
         return {"resultType": "complete", **result} if isinstance(result, dict) else result
 
-    config = ServerConfig("a", InProcess(in_process_server(answer)), protocol=PROTOCOLS[era])
-    async with open_servers(config) as servers:
+    async with open_servers(in_process_config(answer, era)) as servers:
         yield servers["a"]
 
 
@@ -206,6 +224,92 @@ async def test_a_call_goes_through_a_session_in_which_nothing_is_found(
 def without(missing: str) -> Callable[..., Any]:
     """Return a `getattr` that does not find one name."""
     return lambda found, name, default: default if name == missing else getattr(found, name, default)
+
+
+@pytest.fixture
+def dispatched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The methods of the requests that passed the SDK's dispatchers within this process."""
+    methods, send = list[str](), DirectDispatcher.send_raw_request
+
+    async def note(dispatcher: DirectDispatcher, method: str, *args: Any) -> Json:
+        methods.append(method)
+        return await send(dispatcher, method, *args)
+
+    monkeypatch.setattr(DirectDispatcher, "send_raw_request", note)
+    return methods
+
+
+async def test_the_handler_of_a_server_in_this_process_is_called_at_once(dispatched: list[str]) -> None:
+    async with in_process("modern") as ref:
+        assert text_of(await ref.call_tool("say", {"answer": ANSWER})) == "answered"
+    assert "tools/call" not in dispatched
+
+
+@pytest.mark.parametrize("name", ["_peer", "_on_request", "_make_context"])
+async def test_a_call_in_process_goes_through_a_dispatcher_in_which_nothing_is_found(
+    name: str, dispatched: list[str], by_session: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp_actors.servers.connection._dispatch.getattr", without(name), raising=False)
+    async with in_process("modern") as ref:
+        assert text_of(await ref.call_tool("say", {"answer": ANSWER})) == "answered"
+    assert "tools/call" in dispatched
+    assert "tools/call" not in by_session
+
+
+@pytest.mark.parametrize("error", [ValueError("secret"), httpx2.ReadError("secret"), BROKEN, MCPError(7, "no", [1])])
+async def test_a_handler_that_raises_fails_its_call_as_by_the_session(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(arguments: Json) -> Any:
+        raise error
+
+    raised: list[MCPError] = []
+    async with open_servers(in_process_config(fail)) as servers:
+        for meta in (None, BY_SESSION):
+            with pytest.raises(MCPError) as caught:
+                await servers["a"].call_tool("say", meta=meta)
+            raised.append(caught.value)
+    assert raised[0].error == raised[1].error
+    assert "secret" not in str(raised[0])
+    unexpected = not isinstance(error, MCPError | ValidationError)
+    assert ("server 'a': its handler of tools/call raised" in caplog.text) == unexpected
+
+
+async def test_calls_in_process_have_different_ids_and_a_stamp_of_their_own() -> None:
+    ids, stamps = list[object](), list[Json]()
+
+    async def call(context: Any, params: Any) -> CallToolResult:
+        await trio.lowlevel.checkpoint()
+        ids.append(context.request_id)
+        stamps.append(dict(context.params["_meta"]))
+        context.params["_meta"].clear()
+        return CallToolResult(content=[])
+
+    async with open_servers(ServerConfig("a", InProcess(Server("a", on_call_tool=call)))) as servers:
+        for meta in (None, None, BY_SESSION):
+            await servers["a"].call_tool("say", meta=meta)
+    assert len(set(ids)) == 3
+    assert stamps[2].pop("k") == 1
+    assert stamps[0] == stamps[1] == stamps[2]
+
+
+async def test_a_handler_in_process_is_cancelled_with_its_caller() -> None:
+    began, cancelled = trio.Event(), trio.Event()
+
+    async def call(context: Any, params: Any) -> NoReturn:
+        began.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            cancelled.set()
+
+    config = ServerConfig("a", InProcess(Server("a", on_call_tool=call)))
+    async with open_servers(config) as servers, trio.open_nursery() as nursery:
+        nursery.start_soon(servers["a"].call_tool, "say")
+        await began.wait()
+        nursery.cancel_scope.cancel()
+        with trio.CancelScope(shield=True), trio.fail_after(5):
+            await cancelled.wait()
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -1,36 +1,49 @@
-"""Send plain requests through the SDK's dispatcher, without its models.
+"""Send plain requests that have a task without the SDK's models.
 
 A request over HTTP, in process or over a custom transport has a task, and needs the ids, spans and cancellation of the
 SDK's dispatcher. It does not need what `mcp.Client` does before and after: two models of the request, three more
 functions that wait, and a second validation of the result. In process that is a fifth of the cost of a call.
 
-The SDK has no public names for the dispatcher of a client's session and for the function that stamps a request with the
-``_meta`` and headers of the protocol version. A version without these names costs speed only: all requests then go
-through the session.
+Since 2026-07-28 the SDK connects a server in this process by two dispatchers that call each other. There are no ids and
+headers, the handler runs in the task of its caller, and the end of that task ends it. So the handler is called at once.
+
+The SDK has no public names for the dispatcher of a client's session, for the function that stamps a request with the
+``_meta`` and headers of the protocol version, and for the handler. A version without these names costs speed only: all
+requests then go through the session.
 """
 
 from __future__ import annotations
 
+import logging
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from mcp import MCPError
-from mcp.types import HEADER_MISMATCH, InputRequiredResult
-from pydantic_core import from_json
+from mcp.shared.direct_dispatcher import DirectDispatcher
+from mcp.types import HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, InputRequiredResult
+from pydantic_core import ValidationError, from_json
 
 from ..requests import PlainRequest
+from ..transports.wire import FIRST_ID
 from ._sdk import carry_on
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
-    from mcp import Client
-    from mcp.shared.dispatcher import CallOptions, Dispatcher
+    from mcp import Client, ClientSession
+    from mcp.shared.dispatcher import CallOptions, Dispatcher, OnRequest
 
     from ..record import ServerRecord
     from ..requests import Request
 
+    Json = dict[str, Any]
+    Dispatch = Callable[[str, Json], Awaitable[Json]]
+    Stamp = Callable[[Json, CallOptions], None]
+
 __all__ = ["DispatchedRequests"]
+
+logger = logging.getLogger("mcp_actors.servers")
 
 
 class DispatchedRequests:
@@ -45,8 +58,7 @@ class DispatchedRequests:
         self._client = client
         self._record = record
         self._version = client.protocol_version
-        self._dispatcher: Dispatcher[Any] | None = getattr(client.session, "_dispatcher", None)
-        self._stamp: Callable[[dict[str, Any], CallOptions], None] | None = getattr(client.session, "_stamp", None)
+        self._dispatch = _way_past(client.session, record.config.name)
 
     async def send(self, message: Request[Any]) -> Any:
         """Send a request and return its result: a plain one through the dispatcher, any other through the session.
@@ -58,17 +70,14 @@ class DispatchedRequests:
             pydantic_core.ValidationError: the result does not conform to the protocol.
             Exception: as for the `send` of the request.
         """
-        if self._dispatcher is None or self._stamp is None or not isinstance(message, PlainRequest):
+        if self._dispatch is None or not isinstance(message, PlainRequest):
             return await message.send(self._client, self._record)
         members = message.plain(self._client, self._record)
         if members is None:
             return await message.send(self._client, self._record)
-        # Parsed anew, because a server in this process may change what it is given.
-        request = {"method": message.method, "params": from_json(b"{%b}" % members)}
-        options: CallOptions = {}
-        self._stamp(request, options)
         try:
-            result = await self._dispatcher.send_raw_request(message.method, request["params"], options)
+            # Parsed anew, because a server in this process may change what it is given.
+            result = await self._dispatch(message.method, from_json(b"{%b}" % members))
         except MCPError as exc:
             if exc.code == HEADER_MISMATCH:
                 return await message.send(self._client, self._record)  # which lists the tools again if that may help
@@ -80,3 +89,56 @@ class DispatchedRequests:
         if type(value) is not InputRequiredResult:
             return value
         return await carry_on(self._client, value, partial(message.resume, self._client, self._record))
+
+
+def _way_past(session: ClientSession, server: str) -> Dispatch | None:
+    """Return the function that sends a request past the models of a session; None if the SDK has other names."""
+    dispatcher: Dispatcher[Any] | None = getattr(session, "_dispatcher", None)
+    stamp: Stamp | None = getattr(session, "_stamp", None)
+    if dispatcher is None or stamp is None:
+        return None
+    if isinstance(dispatcher, DirectDispatcher):
+        peer = getattr(dispatcher, "_peer", None)
+        handle, make_context = getattr(peer, "_on_request", None), getattr(peer, "_make_context", None)
+        if handle is not None and make_context is not None:
+            return _Handler(server, stamp, handle, make_context)
+    return partial(_send_stamped, dispatcher, stamp)
+
+
+async def _send_stamped(dispatcher: Dispatcher[Any], stamp: Stamp, method: str, params: Json) -> Json:
+    request: Json = {"method": method, "params": params}
+    options: CallOptions = {}
+    stamp(request, options)
+    return await dispatcher.send_raw_request(method, request["params"], options)
+
+
+class _Handler:
+    """The handler of a server in this process. Called like `_send_stamped`, and raises what the SDK's dispatcher would.
+
+    Args:
+        server: the name of the server.
+        stamp: stamps a request.
+        handle: the function that handles a request.
+        make_context: returns the context of a request for that.
+    """
+
+    def __init__(self, server: str, stamp: Stamp, handle: OnRequest, make_context: Callable[..., Any]) -> None:
+        self._server = server
+        self._handle = handle
+        self._make_context = make_context
+        self._ids = count(FIRST_ID)
+        blank: Json = {"method": "", "params": {}}
+        stamp(blank, {})  # without headers, all requests have the same stamp
+        self._meta: Json = blank["params"]["_meta"]
+
+    async def __call__(self, method: str, params: Json) -> Json:
+        params["_meta"] = dict(self._meta)
+        try:
+            return await self._handle(self._make_context(request_id=next(self._ids)), method, params)
+        except MCPError:
+            raise
+        except ValidationError as exc:
+            raise MCPError(INVALID_PARAMS, "Invalid request parameters", "") from exc
+        except Exception:
+            logger.exception("server %r: its handler of %s raised", self._server, method)
+            raise MCPError(INTERNAL_ERROR, "Internal server error") from None
