@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -114,8 +114,8 @@ def kept() -> Iterator[list[Incoming]]:
     opened: list[Incoming] = []
 
     @asynccontextmanager
-    async def keep(listeners: Listeners) -> AsyncIterator[Incoming]:
-        async with open_incoming(listeners) as incoming:
+    async def keep(listeners: Listeners, on_failure: Callable[[Exception], object]) -> AsyncIterator[Incoming]:
+        async with open_incoming(listeners, on_failure) as incoming:
             opened.append(incoming)
             yield incoming
 
@@ -148,7 +148,7 @@ async def test_the_tasks_of_a_connection_end_when_it_is_left_and_not_before() ->
         finally:
             over.append("stay")
 
-    async with open_incoming(Listeners("here")) as incoming:
+    async with open_incoming(Listeners("here"), list[Exception]().append) as incoming:
         incoming.tasks.start_soon(stay, name="here:stay")
         with trio.CancelScope() as scope:
             scope.cancel("somebody leaves")
@@ -164,7 +164,7 @@ async def test_a_message_is_passed_on_before_the_server_goes_on() -> None:
     """The server sends from within a call of this process's: a listener that waited would hold it up."""
     where: contextvars.ContextVar[str] = contextvars.ContextVar("where", default="nowhere")
     heard: list[str] = []
-    async with open_incoming(Listeners("here")) as incoming:
+    async with open_incoming(Listeners("here"), list[Exception]().append) as incoming:
         incoming.listeners.add(ToolListChangedNotification, lambda _: heard.append(where.get()))
         token = where.set("in the task that sent it")
         with trio.testing.assert_no_checkpoints():

@@ -13,12 +13,12 @@ from mcp.server import Server
 from mcp.types import CONNECTION_CLOSED, CallToolResult, ListToolsResult, TextContent, Tool
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors import ConnectionLost, InProcess, ServerConfig, open_servers
+from mcp_actors import ConnectionLost, InProcess, ServerConfig, StateChanged, open_servers
 from mcp_actors.servers.connection import _actor
 from mcp_actors.servers.transports import Link
 
 from .fleet import calls
-from .groups import AT_ONCE, LATER, crash, on_state, reach, server
+from .groups import AT_ONCE, LATER, Events, crash, on_state, reach, server
 from .links import text_of
 from .memory_link import Machine
 
@@ -99,3 +99,20 @@ async def test_a_crashed_server_has_no_pid_from_the_first_event_on() -> None:
         assert servers["a"].statistics().pid is not None
         await crash(servers, "a")
         assert pids == [None]
+
+
+async def test_a_failed_task_of_a_connection_is_the_known_cause_of_its_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the error of each caller and in the reason of the change, which come before the clean-up."""
+    broken, events = trio.Event(), Events()
+
+    async def keep_refreshed(*_: object) -> None:
+        await broken.wait()
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(_actor, "keep_refreshed", keep_refreshed)
+    async with open_servers(server("a", restart=LATER), observers=[events]) as servers:
+        async with calls(1, servers["a"].call_tool, "sleep", {"seconds": 60}) as outcomes:
+            await wait_all_tasks_blocked(0.01)
+            broken.set()
+        assert "a defect" in str(outcomes[0].error)
+        assert events.of(StateChanged)[-1].reason == "session failed: a defect"

@@ -17,6 +17,10 @@ __all__ = ["Background", "open_background"]
 Args = TypeVarTuple("Args")
 
 
+def _ignore(exc: Exception) -> None:
+    """Leave an exception to the block."""
+
+
 class Background:
     """Starts tasks that are shielded from cancellation, and cancelled when their block has ended.
 
@@ -24,8 +28,9 @@ class Background:
     protection again.
     """
 
-    def __init__(self, nursery: trio.Nursery) -> None:
+    def __init__(self, nursery: trio.Nursery, on_failure: Callable[[Exception], object]) -> None:
         self._nursery = nursery
+        self._on_failure = on_failure
         self._scopes: list[trio.CancelScope] = []
 
     def start_soon(self, fn: Callable[[*Args], Awaitable[None]], *args: *Args, name: str) -> None:
@@ -44,21 +49,27 @@ class Background:
         try:
             with scope:
                 await fn(*args)
+        except Exception as exc:
+            self._on_failure(exc)
+            raise
         finally:
             self._scopes.remove(scope)
 
 
 @asynccontextmanager
-async def open_background() -> AsyncIterator[Background]:
+async def open_background(on_failure: Callable[[Exception], object] = _ignore) -> AsyncIterator[Background]:
     """Open a place for background tasks around a block.
 
     The shields are bounded: however the block ends, its tasks are cancelled then. An exception of the block leaves as
     itself, and so does the single exception of a task.
+
+    Args:
+        on_failure: called with the exception of a task before the block is cancelled.
     """
     error: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
-            background = Background(nursery)
+            background = Background(nursery, on_failure)
             try:
                 yield background
             except Exception as exc:

@@ -163,7 +163,7 @@ class ServerActor(Actor):
         """Open a session over a link, negotiate and list tools."""
         async with (
             patience.follow(link),
-            open_incoming(self._record.listeners) as incoming,
+            open_incoming(self._record.listeners, self._task_failed) as incoming,
             self._prefer_link_failure(link),
             negotiation.client(link, incoming.callbacks() | callbacks) as self._client,
         ):
@@ -263,8 +263,7 @@ class ServerActor(Actor):
         return partial(catalog.use_static, ticket, failure)
 
     def _remember(self, link: Link, show_tools: Callable[[], None]) -> None:
-        client = self._client
-        identity = client.server_info
+        client, identity = self._client, self._client.server_info
         self._record.session.pid = link.pid
         self._record.session.info = ServerInfo(
             name=identity.name if identity is not None else None,
@@ -351,8 +350,6 @@ class ServerActor(Actor):
     def _masker(self) -> Masker:
         return self._link.masker if self._link is not None else Masker()
 
-    # --- the end ----------------------------------------------------------------------------------------------------
-
     def _link_lost(self) -> None:
         """Note that the link is lost. A handshake fails by itself."""
         if self._phase.connected:
@@ -373,6 +370,11 @@ class ServerActor(Actor):
         """End the connection at once, together with its requests."""
         self._phase = Phase.GONE
         self.fail(cause)
+
+    def _task_failed(self, exc: Exception) -> None:
+        """End the connection in the step in which a task of it fails; `running` raises the failure only later."""
+        if self._phase.connected:
+            self._end(session_failed(self._name, exc, self._masker))
 
     def _lost_by_request(self) -> ConnectionLost:
         """Return the error for a request that found the connection gone; it ends the connection (`is_fatal`)."""

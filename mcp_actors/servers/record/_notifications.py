@@ -154,7 +154,7 @@ class Incoming:
 
 
 @asynccontextmanager
-async def open_incoming(listeners: Listeners) -> AsyncIterator[Incoming]:
-    """Open an `Incoming` around a client; cancel its tasks at the end."""
-    async with open_background() as tasks:
+async def open_incoming(listeners: Listeners, on_failure: Callable[[Exception], object]) -> AsyncIterator[Incoming]:
+    """Open an `Incoming` around a client; cancel its tasks at the end. See `open_background` for ``on_failure``."""
+    async with open_background(on_failure) as tasks:
         yield Incoming(listeners, tasks)
