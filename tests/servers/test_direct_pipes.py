@@ -10,7 +10,17 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcp_actors import HealthPolicy, RequestTimedOut, ServerRef, open_servers
+from mcp_actors import (
+    ConnectionLost,
+    HealthPolicy,
+    RequestTimedOut,
+    ServerError,
+    ServerRef,
+    StateChanged,
+    open_servers,
+)
+from mcp_actors.kernel import Event
+from mcp_actors.servers.transports.stdio._pipes import PipeReader
 from mcp_actors.servers.transports.wire import ReadingPace
 from mcp_actors.servers.transports.wire._server_requests import LATE
 from tests.programs import FULL_SIZE
@@ -95,6 +105,49 @@ async def test_each_of_many_callers_leaves_times_out_or_is_answered_in_order(
     assert 20 < len(abandoned) < 200
     cancelled = [each["params"]["requestId"] for each in messages(process, "notifications/cancelled")]
     assert Counter(cancelled) == Counter(abandoned)
+
+
+@needs_linux
+@pytest.mark.parametrize("how", ["restart", "stop"])
+async def test_what_is_not_written_when_the_end_is_decided_is_not_written_to_that_server(
+    how: str, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A-03: even if there is room before its stdin is closed. The next one serves it; after a stop it was not sent."""
+
+    def read(event: Event) -> None:
+        if isinstance(event, StateChanged) and event.new in ("backoff", "stopping"):
+            machine.processes[0].thaw()
+            machine.processes[0].read_some(PIPE)
+
+    machine, sent, errors = Machine("legacy", PIPE), list[int](), dict[int, ServerError]()
+    monkeypatch.setattr(PipeReader, "crowded", property(lambda _: True, lambda *_: None))  # so that lines are collected
+
+    async def call_large(number: int) -> None:
+        try:
+            await servers["a"].call_tool("echo", {"number": number, "padding": "x" * 3000})
+        except ServerError as exc:
+            errors[number] = exc
+
+    with machine.installed():
+        async with open_servers(machine.config(health=QUIET), observers=[read]) as servers:
+            machine.now.freeze()
+            async with trio.open_nursery() as nursery:
+                for number in range(6):
+                    nursery.start_soon(call_large, number)
+                await wait_all_tasks_blocked()
+                assert servers["a"].statistics().in_flight == 6
+                await (servers["a"].restart() if how == "restart" else servers["a"].stop())
+        for process in machine.processes:
+            sent += numbers_of(messages(process, "tools/call"))
+    kept = set(range(6)) - set(numbers_of(messages(machine.processes[0], "tools/call")))
+    assert 2 <= len(kept) <= 4  # the pipe took a part of one more
+    assert len(sent) == len(set(sent))
+    if how == "restart":
+        assert {type(exc) for exc in errors.values()} == {ConnectionLost}
+        assert len(kept & errors.keys()) <= 1
+    else:
+        assert len(errors) == 6
+        assert sum(getattr(exc, "outcome", None) == "not_sent" for exc in errors.values()) >= len(kept) - 1
 
 
 # --- answers to no request ------------------------------------------------------------------------------------------
