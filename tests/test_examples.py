@@ -34,7 +34,11 @@ NOT_SINCE: Final = {"trio_program_with_asyncio_agents.py": (3, 14)}
 BROKEN: Final = {"pages/tutorial_naive.py"}
 """Shows what goes wrong, so Python has something to complain of at its end."""
 
-COLD: Final = {"pages/howto_testing_actors.py", "pages/tutorial_dying_server.py"}
+COLD: Final = {
+    "pages/howto_testing_actors.py",
+    "pages/howto_testing_scripted.py",
+    "pages/tutorial_dying_server.py",
+}
 """Need a new interpreter: to stop a server by SIGSTOP, which a fork of one cannot pass on; for pytest, which rewrites
 the modules of its plugins when they are imported."""
 
