@@ -19,6 +19,7 @@ import pytest
 from mcp_actors.testing import Snapshot
 
 from .forkserver import interpreter
+from .idle_clock import IdleClock
 from .messages import WRITE, Said, check, table_for
 from .node.packages import NodeMissing, fetch, node
 from .source import ROOT
@@ -114,6 +115,12 @@ def run_pytest(
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester: pytest.Pytester = request.getfixturevalue("pytester")
     return pytester.runpytest_subprocess
+
+
+@pytest.fixture
+def idle_clock() -> IdleClock:
+    """Run a Trio test with a clock that skips waits in which neither it nor its child processes do anything."""
+    return IdleClock()
 
 
 @pytest.fixture

@@ -13,16 +13,17 @@ import pytest
 import trio
 
 from mcp_actors import ConnectFailed, ServerConfig, ServerUnavailable, Stdio, open_servers
+from tests.idle_clock import IdleClock
 
 from .groups import AT_ONCE, BOUND, NEVER, command_with, shell, until
 from .links import text_of
 from .test_eras import LATEST_LEGACY, MODERN, PROBED, auto, negotiations
 
 TIMES: dict[str, Any] = {"connect_timeout": 0.5, "startup_timeout": BOUND}
-"""A server that needs a second needs twice the time that anybody waits for it."""
+"""A server that needs 0.7 s needs more time than anybody waits for it."""
 
 
-def late(log: Path, how: str, *flags: str, when: str = "sleep 1", **options: Any) -> ServerConfig:
+def late(log: Path, how: str, *flags: str, when: str = "sleep 0.7", **options: Any) -> ServerConfig:
     """Configure a scripted server that begins to read, or is there at all, only after some line of shell."""
     server = command_with("--log-file", str(log), *flags)
     script = {
@@ -80,7 +81,9 @@ async def test_callers_that_wait_for_a_late_server_see_its_last_line_of_stderr(
     assert warning.endswith("unpacking")
 
 
-async def test_the_exit_of_a_late_servers_process_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_exit_of_a_late_servers_process_is_reported(
+    caplog: pytest.LogCaptureFixture, idle_clock: IdleClock
+) -> None:
     """B-05: it may be a wrapper, or it may have failed and left something that holds its pipes."""
     async with open_servers(shell("a", "exec 3<&0; sleep 60 <&3 & exit 0", **TIMES)) as servers:
         assert servers["a"].state == "connecting"
@@ -130,7 +133,7 @@ async def test_a_server_that_is_required_is_waited_for_until_it_is_there(tmp_pat
 async def test_a_slow_machine_makes_no_legacy_server_of_a_modern_one(tmp_path: Path, era: str) -> None:
     """B-01: it has read the question, and been sent ``initialize``, long before it comes to answer."""
     log = tmp_path / "log"
-    flags = ("--log-file", str(log), "--era", era, "--discover-delay", "1")
+    flags = ("--log-file", str(log), "--era", era, "--discover-delay", "0.7")
     config = ServerConfig("a", Stdio("/bin/sh", ("-c", f"exec {command_with(*flags)}")), **TIMES, required=True)
     async with open_servers(config) as servers:
         assert servers["a"].info.protocol_version == MODERN

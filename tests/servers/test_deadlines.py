@@ -17,6 +17,7 @@ from trio.testing import MockClock
 from mcp_actors import ConnectFailed, InProcess, RequestTimedOut, ServerConfig, ServerError, open_servers
 from mcp_actors.kernel import GaveUp, Restarting, StartFailed, StopFailed, Stopped, Stopping
 from mcp_actors.kernel.actor._incarnation import Incarnation
+from tests.idle_clock import IdleClock
 
 from .fleet import PROMPT, pid_of
 from .groups import BOUND, LATER, NEVER, Events, Fault, expire_once, has_lines, pids_in, server, shell
@@ -57,7 +58,7 @@ def gone(pids: Path, number: int = 1) -> bool:
     [(("--never-answer",), False), (("--hang-on-list",), True), (("--start-delay", "600"), False)],
 )
 async def test_a_deadline_around_a_start_that_hangs_fires(
-    tmp_path: Path, flags: tuple[str, ...], required: bool
+    tmp_path: Path, flags: tuple[str, ...], required: bool, idle_clock: IdleClock
 ) -> None:
     """A-27: at the deadline plus the stop bound, and no process is left."""
     log = tmp_path / "log"
@@ -73,7 +74,9 @@ async def test_a_deadline_around_a_start_that_hangs_fires(
     assert state_of(int(start.split()[1])) == "gone"
 
 
-async def test_a_deadline_around_a_start_waits_for_the_stop_bound_and_no_longer(tmp_path: Path) -> None:
+async def test_a_deadline_around_a_start_waits_for_the_stop_bound_and_no_longer(
+    tmp_path: Path, idle_clock: IdleClock
+) -> None:
     """A-27: also if the server has to be killed, and although another one serves already."""
     pids, fine = tmp_path / "pids", tmp_path / "fine"
     configs = [stubborn("mute", pids, "--never-answer"), server("fine", "--pid-file", str(fine))]
@@ -88,7 +91,7 @@ async def test_a_deadline_around_a_start_waits_for_the_stop_bound_and_no_longer(
     assert gone(fine)
 
 
-async def test_a_cancellation_from_outside_ends_a_start(tmp_path: Path) -> None:
+async def test_a_cancellation_from_outside_ends_a_start(tmp_path: Path, idle_clock: IdleClock) -> None:
     """S4-19: a cancelled start leaves nothing, and the next try is fresh."""
     pids, log = tmp_path / "pids", tmp_path / "log"
     with trio.CancelScope() as scope:
@@ -134,7 +137,7 @@ async def test_a_cancellation_after_any_number_of_steps_leaves_nothing(tmp_path:
     ],
 )
 async def test_a_connect_timeout_is_an_error_that_says_what_was_waited_for(
-    flags: tuple[str, ...], phase: str, doing: str
+    flags: tuple[str, ...], phase: str, doing: str, idle_clock: IdleClock
 ) -> None:
     """S1-05: the owner's own timer, and only that, becomes a time-out error; a hanging start ends in time."""
     config = server("a", *flags, "--stderr", "still warming up", connect_timeout=1.0, stop_timeout=STOP, required=True)
@@ -147,7 +150,7 @@ async def test_a_connect_timeout_is_an_error_that_says_what_was_waited_for(
     assert f"while {doing}" in str(caught.value)
 
 
-async def test_a_program_that_is_not_a_server_is_recognized_by_its_output() -> None:
+async def test_a_program_that_is_not_a_server_is_recognized_by_its_output(idle_clock: IdleClock) -> None:
     """S2-11: what was skipped is counted, and that is said when the connect fails."""
     config = shell(
         "a", "echo usage: frobnicate FILE; exec sleep 600", connect_timeout=0.6, stop_timeout=0.3, restart=NEVER
@@ -255,7 +258,9 @@ async def test_a_cleanup_call_in_the_block_is_answered_after_a_cancellation() ->
     assert answers == ["clean"]
 
 
-async def test_servers_that_have_to_be_killed_are_stopped_side_by_side_within_the_bound(tmp_path: Path) -> None:
+async def test_servers_that_have_to_be_killed_are_stopped_side_by_side_within_the_bound(
+    tmp_path: Path, idle_clock: IdleClock
+) -> None:
     """S4-21: close is bounded, whatever the servers do."""
     pids, events = tmp_path / "pids", Events()
     names = [f"s{number}" for number in range(6)]
@@ -270,7 +275,7 @@ async def test_servers_that_have_to_be_killed_are_stopped_side_by_side_within_th
 
 
 async def test_each_limit_is_kept_by_the_task_that_the_guarantee_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, idle_clock: IdleClock
 ) -> None:
     """S1-05, B-41: the owner keeps the connect's, the server's timer those of requests, its supervisor the stop's."""
     keepers: dict[str, str | None] = {}
@@ -308,7 +313,7 @@ async def never_ends(_: object) -> AsyncIterator[None]:
 
 
 async def test_a_server_that_ignores_the_end_of_its_input_is_ended_by_a_signal(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, idle_clock: IdleClock
 ) -> None:
     """S4-21: and that takes less than the bound, for it does not ignore the signal."""
     pids = tmp_path / "pids"
@@ -321,7 +326,7 @@ async def test_a_server_that_ignores_the_end_of_its_input_is_ended_by_a_signal(
     assert gone(pids)
 
 
-async def test_a_deadline_that_falls_into_the_stop_does_not_cut_it_short(tmp_path: Path) -> None:
+async def test_a_deadline_that_falls_into_the_stop_does_not_cut_it_short(tmp_path: Path, idle_clock: IdleClock) -> None:
     """S1-16: the clean-up is complete, and bounded by the stop time-out, not by who waits."""
     pids = tmp_path / "pids"
     with trio.CancelScope() as scope:
@@ -347,7 +352,7 @@ async def test_servers_are_closed_in_reverse_even_if_one_fails_to(tmp_path: Path
     assert gone(pids, 2)
 
 
-async def test_a_stop_takes_no_longer_than_its_callers_patience(tmp_path: Path) -> None:
+async def test_a_stop_takes_no_longer_than_its_callers_patience(tmp_path: Path, idle_clock: IdleClock) -> None:
     """S4-21: who asked for a stop may leave at once; the stop goes on."""
     pids = tmp_path / "pids"
     async with open_servers(stubborn("a", pids)) as servers:

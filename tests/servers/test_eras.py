@@ -17,6 +17,7 @@ from mcp_actors import Callbacks, ConnectFailed, Http, InProcess, ServerConfig, 
 from mcp_actors.servers.connection import _negotiation
 from mcp_actors.servers.policy._era import ASK, LEGACY, QUIRK, Era, era_after_failure
 from mcp_actors.servers.transports.stdio._writer import PipeWriter
+from tests.idle_clock import IdleClock
 
 from .faults.http_faults import FaultyServer, faulty_server
 from .fleet import kill
@@ -119,7 +120,9 @@ async def test_a_server_without_tools_is_asked_every_time(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("flags", [(), ("--ignore-eof", "--ignore-sigterm")], ids=["and leaves", "and does not leave"])
-async def test_a_server_that_hangs_is_started_once_more_and_no_more(tmp_path: Path, flags: tuple[str, ...]) -> None:
+async def test_a_server_that_hangs_is_started_once_more_and_no_more(
+    tmp_path: Path, flags: tuple[str, ...], idle_clock: IdleClock
+) -> None:
     """Each process has its time, and the error is about the negotiation."""
     pids = tmp_path / "pids"
     flags = ("--never-answer", "--pid-file", str(pids), *flags)

@@ -14,6 +14,7 @@ import trio
 
 from mcp_actors import ConnectionLost, HealthPolicy, RequestTimedOut, ServerConfig, Stdio, open_servers
 from mcp_actors.kernel import Started
+from tests.idle_clock import IdleClock
 
 from .fleet import STARTED, calls, http_config, http_server, kill, pid_of
 from .groups import AT_ONCE, BOUND, Events, command_with, lines_of, reach, server, shell, state
@@ -46,7 +47,7 @@ def wrapped(*flags: str) -> str:
     return f"exec 3<&0; {command_with(*flags)} <&3 & wait"
 
 
-async def test_a_server_that_was_killed_is_noticed_although_its_child_holds_its_pipes() -> None:
+async def test_a_server_that_was_killed_is_noticed_although_its_child_holds_its_pipes(idle_clock: IdleClock) -> None:
     """B-05: idle. There is no end of its stdout, and it would take a request all its time to find out."""
     events = Events()
     config = shell("a", leaving_a_child(), health=PATIENT, restart=AT_ONCE, stop_timeout=STOP)
@@ -60,7 +61,7 @@ async def test_a_server_that_was_killed_is_noticed_although_its_child_holds_its_
         assert state_of(pid) == "gone"
 
 
-async def test_calls_to_a_killed_server_fail_before_their_timeout() -> None:
+async def test_calls_to_a_killed_server_fail_before_their_timeout(idle_clock: IdleClock) -> None:
     """B-05: not idle. What is with it is lost, as nothing is left that could answer."""
     config = shell("a", leaving_a_child(), health=PATIENT, restart=AT_ONCE, stop_timeout=STOP)
     async with open_servers(config) as servers:
@@ -90,7 +91,7 @@ async def test_a_wrapper_that_exits_while_its_server_serves_on_is_not_mistaken()
     await eventually(lambda: state_of(serving) != "running", within=BOUND)
 
 
-async def test_a_process_that_is_stopped_becomes_unhealthy_and_is_restarted_at_once() -> None:
+async def test_a_process_that_is_stopped_becomes_unhealthy_and_is_restarted_at_once(idle_clock: IdleClock) -> None:
     """B-06: in spite of a long silence that is allowed, and of a request that has time."""
     events = Events()
     config = server("a", health=QUICK, restart=AT_ONCE, stop_timeout=STOP)
@@ -110,7 +111,7 @@ async def test_a_process_that_is_stopped_becomes_unhealthy_and_is_restarted_at_o
         assert state_of(pid) == "gone"
 
 
-async def test_a_server_that_thaws_in_time_serves_on() -> None:
+async def test_a_server_that_thaws_in_time_serves_on(idle_clock: IdleClock) -> None:
     """B-06, S2-25."""
     never = HealthPolicy(interval=0.2, timeout=0.2, restart_after=1000, fail_after=1000)
     async with open_servers(server("a", health=never)) as servers:
@@ -124,7 +125,7 @@ async def test_a_server_that_thaws_in_time_serves_on() -> None:
         assert pid_of(servers["a"]) == pid
 
 
-async def test_a_server_that_reads_nothing_any_more_is_restarted_after_its_silence() -> None:
+async def test_a_server_that_reads_nothing_any_more_is_restarted_after_its_silence(idle_clock: IdleClock) -> None:
     """B-06: it is not stopped, it only never answers."""
     events = Events()
     config = server("a", health=SILENT, restart=AT_ONCE, stop_timeout=STOP)
@@ -161,7 +162,7 @@ async def test_a_single_threaded_server_in_a_long_tool_is_left_alone(tmp_path: P
     async with open_servers(config, observers=[events]) as servers:
         await reach(servers, "a", "ready")
         with trio.fail_after(BOUND):
-            assert text_of(await servers["a"].call_tool("block", {"seconds": 3})) == "done"
+            assert text_of(await servers["a"].call_tool("block", {"seconds": 1.8})) == "done"
         assert state(servers, "a") == "ready"
     assert events.states("a")[2:5] == ["degraded", "unhealthy", "ready"]
 
@@ -174,7 +175,7 @@ async def test_a_wrapped_server_in_a_long_tool_outlives_its_wrapper(tmp_path: Pa
     health = HealthPolicy(interval=3600, timeout=0.2)
     config = ServerConfig("a", Stdio("/bin/sh", ("-c", command)), health=health, stop_timeout=STOP)
     async with open_servers(config) as servers:
-        async with calls(1, servers["a"].call_tool, "block", {"seconds": 2}) as outcomes:
+        async with calls(1, servers["a"].call_tool, "block", {"seconds": 1.2}) as outcomes:
             await eventually(lambda: servers["a"].statistics().in_flight == 1)
             os.kill(pid_of(servers["a"]), signal.SIGKILL)
             await reach(servers, "a", "unhealthy")
@@ -214,7 +215,9 @@ async def test_calls_that_time_out_over_http_are_evidence() -> None:
             await reach(servers, "a", "ready")
 
 
-async def test_a_request_that_times_out_is_not_evidence_if_the_server_sent_anything_meanwhile() -> None:
+async def test_a_request_that_times_out_is_not_evidence_if_the_server_sent_anything_meanwhile(
+    idle_clock: IdleClock,
+) -> None:
     """A-13: the server reported progress, so it is slow and not frozen."""
 
     async def ignore(progress: float, total: float | None, message: str | None) -> None:

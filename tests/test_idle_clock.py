@@ -1,0 +1,60 @@
+"""The clock that skips waits while this process and its children are idle."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+import pytest
+import trio
+
+from .idle_clock import IdleClock
+
+HOUR = 3600.0
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it skips nothing there")
+
+
+@contextmanager
+def in_no_time() -> Iterator[None]:
+    began = monotonic()
+    yield
+    assert monotonic() - began < HOUR / 10
+
+
+async def test_a_wait_in_which_a_child_waits_too_is_skipped(idle_clock: IdleClock) -> None:
+    process = await trio.lowlevel.open_process(["sleep", "600"])
+    began = trio.current_time()
+    with in_no_time():
+        await trio.sleep(HOUR)
+    assert trio.current_time() - began >= HOUR
+    process.kill()
+    await process.wait()
+
+
+BUSY = "sum(range(20_000_000)); print('done')"
+
+
+@pytest.mark.parametrize("program", [[sys.executable, "-c", BUSY], ["/bin/sh", "-c", f'{sys.executable} -c "{BUSY}"']])
+async def test_a_wait_for_a_child_that_works_is_not_skipped(idle_clock: IdleClock, program: list[str]) -> None:
+    """Nor for a child of a child, nor for a thread of this process."""
+    with in_no_time(), trio.fail_after(HOUR):
+        assert (await trio.run_process(program, capture_stdout=True)).stdout == b"done\n"
+        finished = await trio.to_thread.run_sync(lambda: subprocess.run(program, stdout=subprocess.PIPE, check=True))
+        assert finished.stdout == b"done\n"
+
+
+async def test_a_wait_for_a_thread_that_works_is_not_skipped(idle_clock: IdleClock) -> None:
+    with in_no_time(), trio.fail_after(HOUR):
+        await trio.to_thread.run_sync(lambda: sum(range(10_000_000)))
+
+
+async def test_what_happens_at_once_is_not_overtaken_by_a_deadline(idle_clock: IdleClock) -> None:
+    send, receive = trio.open_memory_channel[int](0)
+    with trio.fail_after(HOUR):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send.send, 1)
+            assert await receive.receive() == 1
