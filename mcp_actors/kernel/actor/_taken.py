@@ -105,7 +105,7 @@ class Taken(Answers):
         if taken:
             if self._interruption is not None:
                 self._abandon(envelope)
-            elif self._record.hub.observers and self._observed:
+            elif self._record.hub.wants_requests:
                 self._note_started(later)
             return True
         envelope.scope = envelope.later = None
