@@ -27,7 +27,7 @@ from pydantic import BaseModel, model_serializer
 
 from mcp_actors import InvalidArguments, InvalidResult, ServerError
 from mcp_actors.catalog import ToolChecks, Validation
-from mcp_actors.catalog.schemas import _dialects
+from mcp_actors.catalog.schemas import _dialects, _validation
 
 from ..messages import Said
 from ..processor_time import takes_less_than
@@ -615,3 +615,20 @@ def test_an_error_a_result_without_promise_or_unless_asked_for_is_not_checked(ca
 def test_a_broken_output_schema_breaks_no_call(caplog: pytest.LogCaptureFixture) -> None:
     checked(promise={"type": "nonsense"}, structured_content={})
     assert len(unusable("server 'docs': tool 'find': its output schema", caplog)) == 1
+
+
+def test_a_check_is_made_when_its_tool_is_first_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a long list of tools few are called."""
+    made: list[str] = []
+    make = _validation._ToolCheck.__init__
+
+    def record(self: _validation._ToolCheck, server: str, tool: mcp.types.Tool) -> None:
+        made.append(tool.name)
+        make(self, server, tool)
+
+    monkeypatch.setattr(_validation._ToolCheck, "__init__", record)
+    made_of = ToolChecks("s", [tool(REQUIRED, name=f"tool-{number}") for number in range(3)])
+    assert made == []
+    for _ in range(2):
+        made_of.check_arguments("tool-1", {"query": "a", "limit": 1})
+    assert made == ["tool-1"]

@@ -47,17 +47,24 @@ class ToolChecks:
     def __init__(self, server: str, tools: Iterable[ListedTool] = (), mode: Validation = "required") -> None:
         self._server = server
         self._mode: Validation = mode
-        self._tools: dict[str, _ToolCheck] = {}
+        self._tools: dict[str, ListedTool] = {}
+        self._checks: dict[str, _ToolCheck] = {}  # of called tools: a list may be long, and few of its tools are called
         for tool in tools if mode != "off" else ():
-            self._tools.setdefault(tool.name, _ToolCheck(server, tool))
+            self._tools.setdefault(tool.name, tool)
 
     def updated(self, tools: Iterable[ListedTool]) -> ToolChecks:
         """Return the checks for another listing, with the compiled schemas of unchanged tools."""
         new = ToolChecks(self._server, tools, self._mode)
-        for name, check in self._tools.items():
-            if check.used and name in new._tools and check.same_as(new._tools[name]):
-                new._tools[name] = check
+        for name, check in self._checks.items():
+            if check.used and name in new._tools and check.is_of(new._tools[name]):
+                new._checks[name] = check
         return new
+
+    def _check(self, name: str) -> _ToolCheck | None:
+        """Return the check of a tool, made when it is first needed; None if the tool is not listed."""
+        if name not in self._checks and name in self._tools:
+            self._checks[name] = _ToolCheck(self._server, self._tools[name])
+        return self._checks.get(name)
 
     def check_arguments(self, tool: str, arguments: Mapping[str, Any] | None) -> dict[str, Any] | None:
         """Check the arguments of a call.
@@ -72,7 +79,7 @@ class ToolChecks:
         if self._mode == "off":
             return None if arguments is None else dict(arguments)
         sendable = {} if arguments is None else self._sendable(tool, arguments)
-        check = self._tools.get(tool)
+        check = self._check(tool)
         if check is not None:
             if missing := [name for name in check.required if name not in sendable]:
                 raise self._missing(tool, missing, check.required)
@@ -93,7 +100,7 @@ class ToolChecks:
         """
         if self._mode != "schema" or result.is_error:
             return
-        check = self._tools.get(tool)
+        check = self._check(tool)
         if check is None or check.output is None:
             return
         content = result.structured_content
@@ -176,12 +183,13 @@ class _ToolCheck:
     def used(self) -> bool:
         return self.input.used or (self.output is not None and self.output.used)
 
-    def same_as(self, other: _ToolCheck) -> bool:
-        """Return whether both tools have the same schemas as JSON, where ``1`` is not ``true``."""
-        return self._text() == other._text()
+    def is_of(self, tool: ListedTool) -> bool:
+        """Return whether a tool has the same schemas as JSON, where ``1`` is not ``true``."""
+        return _text_of(self._tool) == _text_of(tool)
 
-    def _text(self) -> str:
-        return json.dumps([self._tool.input_schema, self._tool.output_schema], sort_keys=True, default=repr)
+
+def _text_of(tool: ListedTool) -> str:
+    return json.dumps([tool.input_schema, tool.output_schema], sort_keys=True, default=repr)
 
 
 def _phrase(root: str, violation: Violation, problems: int) -> str:

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["KnownTool", "known_tools"]
 
 
+def _beyond_pin(tool: Tool) -> object:
+    """Return what a tool's hash does not cover."""
+    return tool.execution, tool.icons
+
+
 @frozen
 class KnownTool:
     """One tool of one server. Two are equal if they are the same JSON (plain Python equality takes 1 for true).
@@ -32,7 +37,7 @@ class KnownTool:
         shown: its entry in the group's catalogue, without a public name.
     """
 
-    tool: Tool
+    tool: Tool = field(eq=_beyond_pin)  # to compare all of thousands of models would be a long step
     pin: str
     shown: CatalogTool = field(eq=False, repr=False)
 
