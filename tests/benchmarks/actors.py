@@ -53,8 +53,9 @@ class Relay(Actor):
 
     def take(self, later: Later[Any]) -> bool:
         """Take a message, in its sender's step."""
+        if not self._taken:  # else the task is awake
+            self._lot.unpark()
         self._taken.append(later)
-        self._lot.unpark()
         return True
 
     async def _answer(self) -> None:

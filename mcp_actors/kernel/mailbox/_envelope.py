@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import outcome
 import trio
-from attrs import define, field
+from attrs import define
 
 from .._circles import Node, Sender, places
 from ._reply import Reply
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ._messages import Message
 
 
-@define(eq=False, repr=False)
+@define(eq=False, repr=False, init=False)
 class Envelope(Reply[Any], Sender):
     """A message on its way, and the reply slot of its sender.
 
@@ -38,16 +38,23 @@ class Envelope(Reply[Any], Sender):
         calls: the calls that its handler has made; see ``_circles``.
     """
 
-    # Every request creates one, so only the attributes that are read before they are set elsewhere have a default.
     message: Message
-    is_call: bool = field(kw_only=True)
-    scope: object | None = field(default=None, init=False)
-    later: object | None = field(default=None, init=False)
-    calls: Calls | None = field(default=None, init=False)
-    holder: Holder = field(init=False)
-    home: Home = field(init=False)
-    number: int = field(init=False)
-    context: contextvars.Context = field(init=False)
+    is_call: bool
+    scope: object | None
+    later: object | None
+    calls: Calls | None
+    holder: Holder
+    home: Home
+    number: int
+    context: contextvars.Context
+
+    def __init__(self, message: Message, *, is_call: bool) -> None:
+        # Every request creates one, so only the attributes that are read before they are set elsewhere are set here.
+        self.open = True
+        self._waiter = None
+        self.message = message
+        self.is_call = is_call
+        self.scope = self.later = self.calls = None
 
     @property
     def handed_over(self) -> bool:
