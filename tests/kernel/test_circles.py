@@ -27,6 +27,7 @@ from mcp_actors.kernel import (
     open_supervisor,
 )
 from mcp_actors.kernel._circles import serving
+from mcp_actors.kernel.actor import Incarnation
 
 from .actors import Do, DoNow, Fatal, Gate, Get, Host, Put, hook, open_child, raising
 
@@ -515,3 +516,13 @@ async def test_a_handler_may_stop_the_child_that_waits_for_it() -> None:
             await p.call(Do(ask(q, asking)))
         await p.wait_stopped()
         assert await q.call(Get(1)) == 1
+
+
+async def test_an_actor_that_serves_waits_for_none_of_its_handlers() -> None:
+    gate = Gate()
+    async with open_actor(host := Host(), name="host") as ref, trio.open_nursery() as nursery:
+        nursery.start_soon(ref.call, Do(gate))
+        await settle()
+        assert isinstance(host._incarnation, Incarnation)
+        assert (gate.entered, host._incarnation.blockers()) == (1, [])
+        gate.open()

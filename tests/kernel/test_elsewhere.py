@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -105,5 +106,7 @@ def test_a_ref_of_a_run_that_has_ended_says_that_its_actor_has_stopped() -> None
             return ref
 
     ref = trio.run(main)
-    with pytest.raises(ActorStopped):
-        ref.tell_nowait(Put(1))
+    with ThreadPoolExecutor(1) as elsewhere:
+        for send in (ref.tell_nowait, lambda message: elsewhere.submit(ref.tell_nowait, message).result()):
+            with pytest.raises(ActorStopped):
+                send(Put(1))

@@ -114,6 +114,12 @@ class Mailbox(Home):
         # An envelope in the entrance came later than the whole queue.
         return min(chain(self._control.values(), self._queue.values()), default=None)
 
+    @property
+    def label(self) -> str:
+        """The name of a pool, where a call waits for any member; empty for all others."""
+        is_pool = self.taker is not None and self.taker is not self._owner
+        return f"{self.name!r} (no member is free)" if is_pool else ""
+
     def is_worked_off(self, sender: Sender) -> bool:
         """Return True if a handler other than the sender has a slot and waits for nothing: a cheap first check."""
         return self.taker is not None and self.taker.works(sender)
