@@ -8,6 +8,7 @@ import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from typing import NoReturn
 
 import pytest
@@ -84,20 +85,25 @@ def found_by_collection() -> list[object]:
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_a_call_of_a_tool_takes_no_task_on_trios_side_unless_it_fails(host: Host) -> None:
+def test_a_plain_request_takes_no_task_on_trios_side_unless_it_fails(host: Host) -> None:
     async def main() -> None:
         here = MCPServer("here")
-        seen: list[str] = []
+        seen: list[list[str]] = []
 
         def look() -> str:
-            seen.extend(task.name for task in servers._bridge.nursery.child_tasks)
+            seen.append([task.name for task in servers._bridge.nursery.child_tasks])
             return "looked"
 
         here.add_tool(look, name="look")
+        here.resource("test://look")(look)
+        here.prompt("look")(look)
         async with open_servers(ServerConfig("here", InProcess(here)), host=host) as servers:
             await servers["here"].call_tool("look")
             await servers.call_tool("mcp__here__look")
-        assert seen.count("a request from asyncio") == 0
+            await servers["here"].read_resource("test://look")
+            await servers["here"].get_prompt("look")
+        assert len(seen) == 4
+        assert "a request from asyncio" not in chain(*seen)
 
     asyncio.run(main())
 

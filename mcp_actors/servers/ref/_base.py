@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from attrs import evolve
 
 from ._caller import Caller
+from ._pending import PendingRequest
 
 if TYPE_CHECKING:
     from ...kernel import ActorRef
@@ -40,3 +41,8 @@ class ServerRequests:
         """
         with self._record.calls.deadlines.begin(request.operation) as deadline:
             return await self._caller.ask(evolve(request, deadline=deadline), deadline)
+
+    def _prepare(self, request: Request[T]) -> PendingRequest[T]:
+        """Prepare a request for a caller outside Trio (the asyncio bridge). Its deadline starts now."""
+        deadline = self._record.calls.deadlines.begin(request.operation)
+        return PendingRequest(self._caller, evolve(request, deadline=deadline), deadline)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from mcp.types import ContentBlock, InputRequiredResult, InputResponses
 
     from ..record import ServerRecord
+    from ._pending import PendingRequest
 
 __all__ = ["Complete", "GetPrompt", "PromptFunctions"]
 
@@ -174,10 +175,21 @@ class PromptFunctions(ServerRequests):
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
                 mcp.MCPError: as for `call_tool`.
         """
+        return await self._ask(self._get(name, arguments))
+
+    def send_get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> PendingRequest[GetPromptResult]:
+        """Prepare a `get_prompt` for a caller outside Trio (the asyncio bridge). Its deadline starts now.
+
+        Raises:
+            InvalidArguments: as for `get_prompt`.
+        """
+        return self._prepare(self._get(name, arguments))
+
+    def _get(self, name: str, arguments: Mapping[str, str] | None) -> GetPrompt:
         server, method = self.name, "prompts/get"
         given_text(server, method, "name", name)
         texts = None if arguments is None else given_texts(server, method, "arguments", arguments)
-        return await self._ask(GetPrompt(name, texts))
+        return GetPrompt(name, texts)
 
     async def complete(
         self,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mcp.types import InputRequiredResult, InputResponses
 
     from ..record import ServerRecord
+    from ._pending import PendingRequest
 
 __all__ = ["ReadResource", "ResourceFunctions"]
 
@@ -123,7 +124,18 @@ class ResourceFunctions(ServerRequests):
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
                 mcp.MCPError: as for `call_tool`.
         """
-        return await self._ask(ReadResource(_given_uri(self.name, "resources/read", uri)))
+        return await self._ask(self._read(uri))
+
+    def send_read_resource(self, uri: str) -> PendingRequest[ReadResourceResult]:
+        """Prepare a `read_resource` for a caller outside Trio (the asyncio bridge). Its deadline starts now.
+
+        Raises:
+            InvalidArguments: as for `read_resource`.
+        """
+        return self._prepare(self._read(uri))
+
+    def _read(self, uri: str) -> ReadResource:
+        return ReadResource(_given_uri(self.name, "resources/read", uri))
 
     @asynccontextmanager
     async def subscribe(self, *uris: str) -> AsyncIterator[Subscription]:
