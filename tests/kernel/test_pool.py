@@ -417,6 +417,7 @@ async def test_a_member_may_call_its_pool_while_another_one_is_about_to_restart(
     async with open_pool(hall, 2, backoff=Backoff(first=1, initial=1), window=100) as db:
         with pytest.raises(Boom):
             await db.child("db-1").call(Job(error=Boom()))
+        await settle()
 
         async def ask_back() -> None:
             await db.call(Job("inner"))
