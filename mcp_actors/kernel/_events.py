@@ -14,7 +14,7 @@ from time import time as wall_time
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import trio
-from attrs import field, fields, frozen
+from attrs import define, field, fields, frozen
 
 from .._checks import is_whole
 from .._collapse import EXITS
@@ -198,6 +198,7 @@ class Observer(Protocol):
     def __call__(self, event: Event, /) -> None: ...
 
 
+@define(eq=False, repr=False)
 class EventHub:
     """Emits events to observers and subscribers; one per tree of actors.
 
@@ -207,13 +208,10 @@ class EventHub:
             same step.
     """
 
-    __slots__ = ("_closed", "exit", "observers", "on_exit")
-
-    def __init__(self, observers: tuple[Observer, ...] = ()) -> None:
-        self.observers: tuple[Observer, ...] = observers
-        self.exit: BaseException | None = None
-        self.on_exit: Callable[[], object] | None = None
-        self._closed = False
+    observers: tuple[Observer, ...] = ()
+    exit: BaseException | None = field(default=None, init=False)
+    on_exit: Callable[[], object] | None = field(default=None, init=False)
+    _closed: bool = field(default=False, init=False)
 
     @property
     def wants_requests(self) -> bool:

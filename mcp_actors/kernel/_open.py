@@ -198,7 +198,7 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
                 root.ends.set()
     except BaseException as exc:
         escaped = exc
-    verdict = _verdict(root, from_block, escaped) if entered else _start_verdict(root, escaped)
+    verdict = _verdict(root, from_block, escaped, entered=entered)
     try:
         if verdict is not None:
             raise verdict
@@ -219,17 +219,18 @@ async def _end(root: Root) -> None:
 
 
 def _verdict(
-    root: Incarnation, from_block: BaseException | None, escaped: BaseException | None
+    root: Root, from_block: BaseException | None, escaped: BaseException | None, *, entered: bool
 ) -> BaseException | None:
-    """Return the exception to raise after the block has run, or None.
+    """Return the exception to raise once the root has ended, or None.
 
     Args:
-        root: the actor, which has ended.
+        root: the actor.
         from_block: the exception that the user's block raised.
-        escaped: the exception that left the nursery: the same, and an interrupt of this task while it waited.
+        escaped: the exception that left the nursery: the same, or a cancellation or an interrupt of this task.
+        entered: False if the actor has not started, or this task was cancelled before the block began.
     """
     assert root.final is not None
-    failure = failure_of(root.final, root.record.name)
+    failure = failure_of(root.final, root.record.name) if entered else root.final.error
     if failure is not None:
         # Our own scope has cancelled the block. The user must not see that Cancelled.
         from_block = without_cancelled(from_block)
@@ -238,6 +239,8 @@ def _verdict(
     interrupt = exit_in(escaped) or exit_in(failure) or root.record.hub.exit
     if interrupt is not None:
         return interrupt
+    if not entered:
+        return not_started(root.final, root.record.name) if escaped is None else collapse(escaped)
     if failure is None:
         return from_block
     if from_block is None or _echoes(from_block, failure):
@@ -255,18 +258,6 @@ def _echoes(from_block: BaseException, failure: BaseException) -> bool:
         causes.append(cause)
         cause = cause.__cause__
     return all(isinstance(leaf, (ActorStopped, ActorCrashed)) or leaf in causes for leaf in leaves(from_block))
-
-
-def _start_verdict(root: Incarnation, escaped: BaseException | None) -> BaseException:
-    """Return the exception to raise if the block has not run: an interrupt, or the reason why the start failed."""
-    decided = root.verdict.error if root.verdict is not None else None
-    interrupt = exit_in(escaped) or exit_in(decided) or root.record.hub.exit
-    if interrupt is not None:
-        return interrupt
-    if escaped is not None:
-        return collapse(escaped)
-    assert root.final is not None
-    return not_started(root.final, root.record.name)
 
 
 def check_name(name: object) -> None:

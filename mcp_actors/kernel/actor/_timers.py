@@ -13,11 +13,14 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 import trio
+from attrs import define, field
 
 from ..._checks import is_number, is_seconds
 from ..mailbox import Message
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ._own import OwnEnvelope, OwnMessages
 
 
@@ -86,6 +89,7 @@ class Timer:
         return self._repeats
 
 
+@define(eq=False, repr=False)
 class Timers:
     """The timers of one incarnation. See the top of the file.
 
@@ -93,14 +97,11 @@ class Timers:
         own: sends their messages.
     """
 
-    __slots__ = ("_alarm", "_canceled", "_heap", "_numbers", "own")
-
-    def __init__(self, own: OwnMessages) -> None:
-        self.own: OwnMessages = own
-        self._heap: list[tuple[float, int, Timer]] = []
-        self._numbers = count()
-        self._canceled = 0
-        self._alarm: trio.CancelScope | None = None
+    own: OwnMessages
+    _heap: list[tuple[float, int, Timer]] = field(factory=list, init=False)
+    _numbers: Iterator[int] = field(factory=count, init=False)
+    _canceled: int = field(default=0, init=False)
+    _alarm: trio.CancelScope | None = field(default=None, init=False)
 
     def set(self, seconds: float, message: Message, *, repeats: bool) -> Timer:
         """Set a timer. It does nothing if the end of the incarnation was decided."""
