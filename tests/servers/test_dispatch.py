@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any, Final, Literal, NoReturn
 
 import httpx2
@@ -36,6 +37,8 @@ URL: Final = "https://answers.example/mcp"
 ERAS: Final = ("legacy", "modern")
 PROTOCOLS: Final[dict[str, Literal["legacy", "2026-07-28"]]] = {"legacy": "legacy", "modern": "2026-07-28"}
 REGION: Final = {"type": "string", "x-mcp-header": "Region"}
+
+HEADERS: Final = [("X-Two", "a"), ("X-Two", "b"), ("Accept", "text/plain"), ("Host", "other.example")]
 
 Json = dict[str, Any]
 
@@ -331,6 +334,28 @@ async def test_both_ways_send_the_same_request(era: str) -> None:
         assert names == expected_headers.keys() - {"content-length"}
         assert [headers[name] for name in names] == [expected_headers[name] for name in names]
     assert ("mcp-param-region" in server.calls[0][0]) == (era == "modern")
+
+
+@pytest.mark.parametrize("options", [{"headers": HEADERS}, {"cookies": {"c": "1"}}, {"params": {"k": "v"}}])
+async def test_the_headers_cookies_and_parameters_of_the_client_are_sent(options: Json) -> None:
+    server, requests = WebServer("legacy"), list[httpx2.Request]()
+
+    def note(request: httpx2.Request) -> httpx2.Response:
+        requests.append(request)
+        return server.handle(request)
+
+    make = partial(httpx2.AsyncClient, transport=httpx2.MockTransport(note), **options)
+    async with open_servers(ServerConfig("a", Http(URL, http_client=make))) as servers:
+        await servers["a"].call_tool("say", {"text": "é"})
+    sent = next(each for each in requests if b"tools/call" in each.content)
+    assert sent.headers["accept"] == "application/json, text/event-stream"
+    own = {name: sent.headers[name] for name in sent.headers if name.startswith(("mcp-", "accept", "content-type"))}
+    async with make() as client:
+        own["accept-encoding"] = client.headers["accept-encoding"]
+        expected = client.build_request("POST", URL, headers=own, json=json.loads(sent.content))
+    assert sent.url == expected.url
+    assert sent.content == expected.content
+    assert sorted(sent.headers.multi_items()) == sorted(expected.headers.multi_items())
 
 
 async def test_a_refused_header_is_corrected_as_by_the_session() -> None:

@@ -31,6 +31,7 @@ from mcp.types import (
     JSONRPCRequest,
     JSONRPCResponse,
 )
+from pydantic_core import to_json
 
 from ....._errors import HttpStatusError, LimitExceeded
 from ....basics import Background, ConnectionOver, RequestTrace, current_trace
@@ -127,7 +128,22 @@ class ContainedClient(httpx2.AsyncClient):
 
     def build_request(self, method: str, url: httpx2.URL | str, **options: Any) -> httpx2.Request:
         """Build a request as the real client does, to the real URL."""
-        return self._inner.build_request(method, self._url if url == self._shown else url, **options)
+        inner = self._inner
+        if url != self._shown:
+            return inner.build_request(method, url, **options)
+        if inner.params or options.keys() != {"headers", "json"}:
+            return inner.build_request(method, self._url, **options)
+        # The same as from the real client, which copies the headers three times and scans them for each name.
+        given = {name.lower().encode(): value.encode("ascii") for name, value in options["headers"].items()}
+        headers = [each for each in inner.headers.raw if each[0].lower() not in given]
+        return httpx2.Request(
+            method,
+            self._url,
+            headers=[*headers, *given.items()],
+            cookies=inner.cookies,
+            content=to_json(options["json"], inf_nan_mode="null"),
+            extensions={"timeout": inner.timeout.as_dict()},
+        )
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send a request of the SDK. For a message, return a response that the SDK can handle.

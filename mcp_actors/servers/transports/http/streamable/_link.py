@@ -15,7 +15,7 @@ import trio
 from attrs import define
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCMessage
+from mcp.types import JSONRPCMessage, JSONRPCResponse
 
 from .....config import Http
 from ..._link import Lifeline
@@ -67,7 +67,8 @@ class _WatchedReader(MessageReader):
             raise
         if isinstance(item, SessionMessage):
             message = replace_stub(item.message, self.last_context)
-            self._admit(message)
+            if not isinstance(message, JSONRPCResponse):
+                self._admit(message)
             item.message = with_result_type(message)
         return item
 
