@@ -42,12 +42,12 @@ class WireProcess:
         rest: what it writes before anything else: the rest of a line.
     """
 
-    def __init__(self, era: str, capacity: int | None) -> None:
+    def __init__(self, era: str, capacity: int | None, *, slow: bool = False) -> None:
         self.server = Server(era, self.put)
         self.received = bytearray()
         self.read: list[Json] = []
         self.frozen = False
-        self.slow = False
+        self.slow = slow
         self.rest = b""
         self.pid = 1
         self._code: int | None = None  # of its exit
@@ -192,13 +192,15 @@ class Machine:
     Args:
         era: of the protocol.
         capacity: that of the pipe to the server, in bytes; None is the system's default.
+        slow: True for servers that write one byte at a time.
 
     Attributes:
         processes: all that were started.
     """
 
-    def __init__(self, era: str, capacity: int | None = None) -> None:
+    def __init__(self, era: str, capacity: int | None = None, *, slow: bool = False) -> None:
         self._era = era
+        self._slow = slow
         self._capacity = capacity
         self.processes: list[WireProcess] = []
 
@@ -215,7 +217,7 @@ class Machine:
     async def start(self, *_: object) -> WireProcess:
         """Start one, in place of `start_process`."""
         await trio.lowlevel.checkpoint()
-        self.processes.append(WireProcess(self._era, self._capacity))
+        self.processes.append(WireProcess(self._era, self._capacity, slow=self._slow))
         return self.now
 
     @contextmanager
