@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -18,6 +20,9 @@ from mcp_actors.kernel import (
     Message,
     NotSent,
     Pool,
+    Started,
+    StopActor,
+    Stopping,
     SupervisorRef,
     handles,
     open_actor,
@@ -226,3 +231,30 @@ async def test_a_control_message_to_a_member_is_answered_while_it_is_busy() -> N
         await Asker(nursery, db).ask(*at(gate, 1))
         assert await db.child("db-1").call(JobNow()) == "db-1"
         gate.set()
+
+
+async def test_a_member_may_end_itself_by_the_first_message_that_it_takes(autojump_clock: MockClock) -> None:
+    """That message has waited for the start, in the lane of the member."""
+    starts = []
+
+    class Brief(Member):
+        @asynccontextmanager
+        async def running(self) -> AsyncIterator[None]:
+            starts.append(self.ref.name)
+            if len(starts) == 1:
+                self.after(0, Tick())
+                await trio.sleep(1)
+            async with super().running():
+                yield
+
+        def take(self, later: Later[Any]) -> bool:
+            if isinstance(later.message, Tick):
+                raise StopActor
+            return False
+
+    hall = Hall()
+    pool = Pool(lambda: Brief(hall), 1)
+    async with open_actor(pool, name="db", observers=[hall.events.append]) as db:
+        assert await db.call(Job()) == "db-1"
+    assert starts == ["db-1", "db-1"]
+    assert hall.of(Started, Stopping)[:2] == [("Started", "db-1"), ("Stopping", "db-1")]

@@ -179,8 +179,9 @@ class Incarnation(Sender):
         self.started_at = trio.current_time()
         self._requests = Requests(self, actor, nursery)
         self.record.become("running")
-        self.record.mailbox.attach(self._requests)
+        # Before the first message is taken, which may end the incarnation in this very step.
         self.record.note(events.Started)
+        self.record.mailbox.attach(self._requests)
         self._change()
         return self._requests
 

@@ -146,7 +146,8 @@ class Crew:
 
     def leave(self, taker: Taker) -> None:
         """Remove a member whose end was decided."""
-        self._ranks[self._rank.pop(taker)].pop(taker)
+        # It has no place yet if the first message of its own lane, taken without a task, has ended it.
+        self._ranks[self._rank.pop(taker, 0)].pop(taker, None)
         self.change()
 
     def idle(self) -> list[tuple[str, float]]:
