@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from .. import kernel, servers
 from ..catalog.names import DEFAULT_NAMING
+from ..servers.group import DRAIN_TIMEOUT
 from .block import Door
 from .callbacks import callbacks_from_loop, config_from_loop, observers_from_loop
 from .views import AsyncioServerGroup, AsyncioSupervisorRef
@@ -65,6 +66,7 @@ def open_servers(
     catalog_store: str | os.PathLike[str] | bool | None = None,
     naming: str = DEFAULT_NAMING,
     callbacks: Callbacks | None = None,
+    drain_timeout: float = DRAIN_TIMEOUT,
     observers: Iterable[Observer] = (),
     host: Host = "thread",
 ) -> AbstractAsyncContextManager[AsyncioServerGroup]:
@@ -74,7 +76,8 @@ def open_servers(
     are called on the event loop. Any task may enter the block, and any may leave it.
 
     **Cancellation**: as in Trio programs. It ends the connecting at once; later it reaches the block. In either case
-    the block waits until the servers are disconnected, at most their ``stop_timeout``.
+    the block waits until the servers are disconnected, at most their ``stop_timeout``. At a normal end they finish the
+    requests that they have accepted first, within ``drain_timeout``.
 
     Arguments are those of `mcp_actors.open_servers`, except:
 
@@ -95,6 +98,7 @@ def open_servers(
             catalog_store=catalog_store,
             naming=naming,
             callbacks=callbacks_from_loop(bridge, callbacks),
+            drain_timeout=drain_timeout,
             observers=observers_from_loop(bridge, observers),
         )
 

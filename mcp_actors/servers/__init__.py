@@ -14,6 +14,8 @@ from .group import ReloadSummary as ReloadSummary, ServerGroup as ServerGroup, o
 from .policy import Health as Health, HealthStatus as HealthStatus, Latency as Latency
 from .record import (
     ConfigChanged as ConfigChanged,
+    Drained as Drained,
+    Draining as Draining,
     Flooded as Flooded,
     LimitReached as LimitReached,
     PromptsChanged as PromptsChanged,
@@ -36,6 +38,8 @@ from .tools import ToolChanges as ToolChanges
 
 __all__ = [
     "ConfigChanged",
+    "Drained",
+    "Draining",
     "Flooded",
     "Health",
     "HealthStatus",

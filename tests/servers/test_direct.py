@@ -320,7 +320,10 @@ async def test_calls_that_a_lost_connection_has_not_written_are_served_by_the_ne
 
 async def test_a_message_of_the_session_that_fills_the_pipe_lets_no_call_follow(log: Path) -> None:
     """The calls wait in the mailbox, so they survive a restart as well."""
-    async with open_servers(config("legacy", log, stop_timeout=0.1)) as servers, trio.open_nursery() as nursery:
+    async with (
+        open_servers(config("legacy", log, stop_timeout=0.1), drain_timeout=0) as servers,
+        trio.open_nursery() as nursery,
+    ):
         await servers["a"].call_tool("echo")
         os.kill(pid_of(servers["a"]), signal.SIGSTOP)
         large = Outcome()

@@ -63,7 +63,7 @@ async def test_requests_that_fill_the_pipe_are_lost_at_once_with_the_server() ->
 
 async def test_a_restart_of_a_frozen_server_loses_what_was_sent_before_it_waits_for_its_end() -> None:
     """A-03: no caller waits for a slow close."""
-    async with open_servers(server("a", stop_timeout=STOP)) as servers:
+    async with open_servers(server("a", stop_timeout=STOP), drain_timeout=0) as servers:
         pid = pid_of(servers["a"])
         freeze(pid)
         async with calls(3, servers["a"].call_tool, "pid") as outcomes:

@@ -83,7 +83,7 @@ async def test_under_load_no_answer_and_no_event_is_of_an_earlier_connection() -
 async def test_a_request_whose_session_is_torn_down_is_not_sent_again(tmp_path: Path) -> None:
     """S1-18: neither the caller nor the server says that doing it twice would do no harm."""
     log = tmp_path / "log"
-    async with open_servers(server("a", "--log-file", str(log))) as servers:
+    async with open_servers(server("a", "--log-file", str(log)), drain_timeout=0) as servers:
         ref = servers["a"]
         with trio.fail_after(BOUND):
             async with calls(3, ref.call_tool, "sleep", LONG) as outcomes:

@@ -23,7 +23,7 @@ from mcp_actors.kernel import (
     Stopping,
 )
 from mcp_actors.servers import ServerState
-from mcp_actors.servers.record._events import HealthChanged, Recovered
+from mcp_actors.servers.record._events import Draining, HealthChanged, Recovered
 from mcp_actors.servers.record._state import ACTIVE, CONNECTED, FAILED, LISTED
 from mcp_actors.servers.record._transitions import TRANSITIONS, next_state
 
@@ -48,7 +48,7 @@ degraded    ready  unhealthy  backoff  failed  stopping
 unhealthy   ready  degraded  backoff  failed  stopping
 backoff     connecting  failed  stopping  stopped
 failed      connecting  stopped
-stopping    stopped
+stopping    stopped  backoff
 stopped     connecting
 """
 """Which states may follow which, written down a second time."""
@@ -60,6 +60,7 @@ MEANING: Final[list[tuple[type[Event], dict[str, Any], ServerState]]] = [
     (Restarting, {"attempt": 1, "delay": 0.0}, "backoff"),
     (GaveUp, {"error": None}, "failed"),
     (Stopping, {"reason": "shutdown"}, "stopping"),
+    (Draining, {"requests": 1, "seconds": 30.0}, "stopping"),
     (Stopped, {}, "stopped"),
 ]
 

@@ -94,9 +94,8 @@ class ServerActor(Actor):
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Connect, serve and disconnect."""
-        life = self._record.life
-        if life.held or not life.wanted:
-            raise IgnoreStart(keep_mailbox=life.wanted or life.dormant)
+        if not self._record.life.startable:
+            raise IgnoreStart(keep_mailbox=self._record.life.keeps_requests)
         config, negotiation = self._record.config, Negotiation(self._record)
         try:
             async with self._connection(negotiation):
@@ -280,7 +279,9 @@ class ServerActor(Actor):
         return await (send_through(middleware, message, self._send, self._name) if middleware else self._send(message))
 
     def take(self, later: Later[Any]) -> bool:
-        """Send a request without a task, if it is a plain one; see ``_direct``."""
+        """Send a request without a task, if it is a plain one; see ``_direct``. `NotSent` lets it wait."""
+        if self._record.life.holding:
+            raise NotSent
         direct = self._direct
         return direct is not None and self._phase is Phase.SERVING and direct.take(later)
 

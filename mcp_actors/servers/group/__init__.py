@@ -7,5 +7,6 @@ from __future__ import annotations
 
 from ._configs import Configured as Configured
 from ._group import ServerGroup as ServerGroup
+from ._leaving import DRAIN_TIMEOUT as DRAIN_TIMEOUT
 from ._lifecycle import ReloadSummary as ReloadSummary
 from ._open import open_servers as open_servers

@@ -254,8 +254,8 @@ class ServerGroup(Mapping[str, ServerRef]):
     async def reconnect(self, *names: str, failed_only: bool = True) -> None:
         """Close servers, then connect them again concurrently, each with a fresh restart budget.
 
-        All are closed before the first one connects. Queued requests are kept and served by the new connections.
-        Concurrent calls of `reconnect`, `start`, `stop` and `restart` run one after the other.
+        All are closed before the first one connects, as by `ServerRef.restart`. Queued requests are kept and served by
+        the new connections. Concurrent calls of `reconnect`, `start`, `stop` and `restart` run one after the other.
 
         **Cancellation**: leaves at once; the reconnect goes on.
 
@@ -297,8 +297,9 @@ class ServerGroup(Mapping[str, ServerRef]):
     async def remove(self, name: str) -> None:
         """Stop a server and forget it: its tools, its errors, its queue.
 
-        Returns when its process, tasks and sockets are gone. Its requests fail, as do later ones through a ref to it.
-        What a ``catalog_store`` holds of it stays there: tools that were accepted once count when it is added again.
+        It finishes the requests that it has accepted first, within ``drain_timeout`` (see `open_servers`); new ones
+        fail. Returns when its process, tasks and sockets are gone. What a ``catalog_store`` holds of it stays there:
+        tools that were accepted once count when it is added again.
 
         **Cancellation**: leaves at once; the server is removed nevertheless.
 
@@ -346,6 +347,8 @@ class ServerGroup(Mapping[str, ServerRef]):
 
     async def _change(self, message: Call[T]) -> T:
         """Change the set of servers."""
+        if self._roster.closing:
+            raise closed()
         try:
             return await self._lifecycle.call(message)
         except (ActorStopped, ActorCrashed, ActorStartError):

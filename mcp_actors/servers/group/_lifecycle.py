@@ -30,6 +30,7 @@ from ...kernel import Actor, Call
 from ..record import CONNECTED, FAILED, ConfigChanged, ServerAdded, ServerRemoved
 from ..ref import Reconnect, ServerEntry, Start, Stop
 from ._configs import changed_fields, compare
+from ._leaving import drain
 from ._tree import server_spec, supervisor_id
 
 if TYPE_CHECKING:
@@ -117,14 +118,18 @@ class LifecycleActor(Actor):
         roster: the servers.
         closing: the order in which they close.
         memory: the remembered catalogues; None remembers nothing.
+        drain_timeout: seconds for which a server that is disconnected may finish its requests.
     """
 
     max_in_flight = MAX_CHANGES
 
-    def __init__(self, roster: Roster, closing: ClosingOrder, memory: CatalogMemory | None) -> None:
+    def __init__(
+        self, roster: Roster, closing: ClosingOrder, memory: CatalogMemory | None, drain_timeout: float
+    ) -> None:
         self._roster = roster
         self._closing = closing
         self._memory = memory
+        self._drain_timeout = drain_timeout
         self._turn = trio.Lock()
 
     async def handle(self, message: Reconnect | Start | Stop | Add | Remove | Reload | _Resume) -> object:
@@ -141,7 +146,7 @@ class LifecycleActor(Actor):
                 case Reconnect(servers, failed_only):
                     servers = _due(servers) if failed_only else servers
                     async with _turns(servers) as servers:
-                        await _reconnect(_due(servers) if failed_only else servers)
+                        await self._reconnect(_due(servers) if failed_only else servers)
                 case Start(servers):
                     async with _turns(servers) as servers:
                         await _start(servers)
@@ -191,7 +196,9 @@ class LifecycleActor(Actor):
     async def _remove(self, member: Member) -> None:
         """Stop a server and forget it."""
         server, life = member.entry, member.record.life
-        life.removed, life.wanted = True, False
+        life.leaving = life.removed = True
+        await drain(member.record, self._drain_timeout, queued=True)
+        life.wanted = False
         await _stop(server)  # before its turn: this ends a change that waits for its connect
         async with server.turn:
             await self._group.stop_child(supervisor_id(server.name))
@@ -241,9 +248,9 @@ class LifecycleActor(Actor):
         server, record = member.entry, member.record
         life, before = record.life, record.config
         life.set_returning(life.wanted)
-        life.held = True
+        life.held = True  # a change that waits in front of this one must not start it again
         try:
-            await _suspend(server)  # before its turn: this ends a change that waits for its connect
+            await self._close(server)  # before its turn: this ends a change that waits for its connect
             async with server.turn:
                 await self._group.stop_child(supervisor_id(server.name), keep_mailbox=True)
                 self._roster.configure(record, config)
@@ -254,6 +261,27 @@ class LifecycleActor(Actor):
             life.held = False
         life.emit(ConfigChanged, fields=changed_fields(before, config))
         self.ref.tell_nowait(_Resume(server))
+
+    # --- changes of servers -----------------------------------------------------------------------------------------
+
+    async def _reconnect(self, servers: tuple[ServerEntry, ...]) -> None:
+        for server in servers:
+            server.record.life.set_returning(True)
+        try:
+            await _each(self._close, servers)
+            await _start(servers)
+        finally:
+            for server in servers:
+                server.record.life.set_returning(False)
+
+    async def _close(self, server: ServerEntry) -> None:
+        """Disconnect a server that comes back, once its requests in flight have ended. All others wait for it."""
+        try:
+            server.record.life.holding = True
+            await drain(server.record, self._drain_timeout, queued=False)
+            await _suspend(server)
+        finally:
+            server.record.life.holding = False
 
 
 async def wait_connects(records: Iterable[ServerRecord]) -> None:
@@ -273,9 +301,6 @@ async def wait_connects(records: Iterable[ServerRecord]) -> None:
         raise first_of(failures)
 
 
-# --- changes of servers ---------------------------------------------------------------------------------------------
-
-
 @asynccontextmanager
 async def _turns(servers: tuple[ServerEntry, ...]) -> AsyncIterator[tuple[ServerEntry, ...]]:
     """Acquire the turn of each server. Yields those that were not removed meanwhile.
@@ -285,23 +310,12 @@ async def _turns(servers: tuple[ServerEntry, ...]) -> AsyncIterator[tuple[Server
     async with AsyncExitStack() as stack:
         for server in sorted(servers, key=lambda server: server.name):
             await stack.enter_async_context(server.turn)
-        yield tuple(server for server in servers if not server.record.life.removed)
+        yield tuple(server for server in servers if not server.record.life.leaving)
 
 
 def _due(servers: tuple[ServerEntry, ...]) -> tuple[ServerEntry, ...]:
     """Return the servers that have failed and were not stopped explicitly."""
     return tuple(server for server in servers if server.record.life.wanted and server.record.life.state in FAILED)
-
-
-async def _reconnect(servers: tuple[ServerEntry, ...]) -> None:
-    for server in servers:
-        server.record.life.set_returning(True)
-    try:
-        await _each(_suspend, servers)
-        await _start(servers)
-    finally:
-        for server in servers:
-            server.record.life.set_returning(False)
 
 
 async def _resume(server: ServerEntry) -> None:

@@ -22,6 +22,7 @@ from ._configs import Configured, read_configs
 from ._failures import translate
 from ._gate import StartGate, check_gate
 from ._group import ServerGroup
+from ._leaving import DRAIN_TIMEOUT, check_drain, leave
 from ._lifecycle import LifecycleActor
 from ._memory import CatalogMemory
 from ._outage_log import OutageLog
@@ -45,18 +46,20 @@ async def open_servers(
     catalog_store: str | os.PathLike[str] | bool | None = None,
     naming: str = DEFAULT_NAMING,
     callbacks: Callbacks | None = None,
+    drain_timeout: float = DRAIN_TIMEOUT,
     observers: Iterable[Observer] = (),
 ) -> AsyncIterator[ServerGroup]:
     """Connect to servers concurrently, run a block of code, then disconnect from all of them.
 
     The block begins when every first connect has succeeded or failed (but see ``start_gate``). An optional server that
     fails is recorded in ``errors`` and retried in the background; one that has not answered within its
-    ``connect_timeout`` keeps connecting. When the block has ended, all servers are disconnected concurrently, each
-    within its ``stop_timeout``. No process, task or socket remains.
+    ``connect_timeout`` keeps connecting. When the block has ended, new requests are refused, and accepted ones may be
+    finished (see ``drain_timeout``). Then all servers are disconnected concurrently, each within its ``stop_timeout``.
+    No process, task or socket remains.
 
     **Cancellation**: nothing is shielded while the servers connect: a deadline or a cancellation around this call
     takes effect at once, and every connection is closed within its ``stop_timeout``. Later a cancellation reaches the
-    block, and the servers are disconnected as at a normal end.
+    block, or ends the wait for accepted requests, and the servers are disconnected.
 
     Args:
         configs: the servers, in the order in which views, tools and errors show them; disabled servers are left out.
@@ -74,6 +77,10 @@ async def open_servers(
             ``"mcp__{server}__{tool}"``.
         callbacks: functions that answer the servers' questions and receive their notifications. A server's own
             ``ServerConfig.callbacks`` take precedence, field by field.
+        drain_timeout: seconds for which servers may finish accepted requests when the block ends normally, and when a
+            server is removed or restarted or its configuration changes. 0 does not wait. There is no wait if nothing
+            is in flight, if the block is left by an exception or a cancellation, or for a server that does not answer.
+            Default 30.
         observers: called synchronously with every event.
 
     Yields:
@@ -93,6 +100,7 @@ async def open_servers(
     fallback = _checked(callbacks)
     store = _store(catalog_store)
     check_gate(start_gate, remembers=store is not None)
+    drain_timeout = check_drain(drain_timeout)
     given = await read_configs(configs, strict=strict)
     keep_logs_plain()
     hub = EventHub(tuple(observers))
@@ -104,25 +112,24 @@ async def open_servers(
     memory = None
     if store is not None:
         hub.add(memory := CatalogMemory(store, records))
-    async with _supervised(roster, hub, gate, memory) as supervisor:
+    async with _supervised(roster, hub, gate, memory, drain_timeout) as supervisor:
         yield ServerGroup(roster, supervisor, hub, naming=naming, configs=configs)
 
 
 @asynccontextmanager
 async def _supervised(
-    roster: Roster, hub: EventHub, gate: StartGate, memory: CatalogMemory | None
+    roster: Roster, hub: EventHub, gate: StartGate, memory: CatalogMemory | None, drain_timeout: float
 ) -> AsyncIterator[SupervisorRef]:
     """Run the supervision tree of a group around a block, which begins when the gate opens."""
     records = tuple(roster.records.values())
     closing = ClosingOrder()
+    lifecycle = partial(LifecycleActor, roster, closing, memory, drain_timeout)
     try:
         if memory is not None:
             await memory.load()
         with translate(roster) as phase:
             async with open_supervisor(
-                *group_specs(
-                    records, closing, memory=memory, lifecycle=partial(LifecycleActor, roster, closing, memory)
-                ),
+                *group_specs(records, closing, memory=memory, lifecycle=lifecycle),
                 name=GROUP,
                 max_restarts=0,
                 start_order="parallel",
@@ -135,9 +142,10 @@ async def _supervised(
                     roster.show(record, supervisor)
                 try:
                     yield supervisor
+                    await leave(roster, drain_timeout)
                 finally:
-                    members = roster.members.values()
-                    closing.leave(each.name for each in members if each.record.life.state in CONNECTED)
+                    lives = {member.name: member.record.life for member in roster.members.values()}
+                    closing.leave(name for name, life in lives.items() if life.state in CONNECTED or life.draining)
     finally:
         hub.close()
         for record in roster.records.values():

@@ -63,6 +63,7 @@ class Roster:
     Attributes:
         records: the records of all servers that have actors, by name.
         members: the servers that the group shows, by name, in configured order.
+        closing: True once the block of the group has ended.
         not_loaded: the errors of the entries that could not be loaded, by the name of the server or the path of the
             file.
 
@@ -76,6 +77,7 @@ class Roster:
         self.records: Mapping[str, ServerRecord] = MappingProxyType({})
         self.members: Mapping[str, Member] = MappingProxyType({})
         self.not_loaded: Mapping[str, ConfigError] = MappingProxyType({})
+        self.closing = False
         self.strict = strict
         self._emit = emit
         self._callbacks = callbacks

@@ -69,6 +69,11 @@ class Deadline:
         """Restart the time without progress: the request was handed to the session, or progress arrived."""
         self.keeper.renew(self)
 
+    def wait_again(self) -> None:
+        """Note that an attempt has failed and that the request waits for another one."""
+        self.again = True
+        self.keeper.attempt_ended()
+
     def suspend(self) -> None:
         """Stop the time without progress: the request waits again, or its answer has arrived."""
         self.keeper.suspend(self)
@@ -106,6 +111,7 @@ class Deadlines:
         self._idle: OrderedDict[Deadline, None] = OrderedDict()
         self._holds = 0
         self._sleep = trio.CancelScope()
+        self._settled: trio.Event | None = None
 
     def set_limits(self, request_timeout: float | None, progress_timeout: float | None) -> None:
         """Change the timeouts, also those of the requests that wait: theirs count from the call, as before.
@@ -138,6 +144,13 @@ class Deadlines:
         self._requests.pop(deadline, None)
         if self._idle:
             self._idle.pop(deadline, None)
+        if self._settled is not None:
+            self._settled.set()
+
+    def attempt_ended(self) -> None:
+        """See `Deadline.wait_again`."""
+        if self._settled is not None:
+            self._settled.set()
 
     def suspend(self, deadline: Deadline) -> None:
         """See `Deadline.suspend`."""
@@ -172,6 +185,19 @@ class Deadlines:
     def kept(self) -> int:
         """The number of entries; a request may have two."""
         return len(self._requests) + len(self._idle)
+
+    def pending(self, *, queued: bool) -> int:
+        """Return the number of requests in flight; with ``queued``, of all requests without an outcome."""
+        if queued:
+            return len(self._requests)
+        return sum(deadline.call is not None and deadline.call.handed_over for deadline in self._requests)
+
+    async def wait_settled(self, *, queued: bool) -> None:
+        """Wait until no requests are `pending`."""
+        while self.pending(queued=queued):
+            self._settled = trio.Event()
+            await self._settled.wait()
+        self._settled = None
 
     def any_sent_before(self, time: float) -> bool:
         """Return True if a request that began by `time` was sent and is within its deadline."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from ._events import (
     ConfigChanged as ConfigChanged,
+    Drained as Drained,
+    Draining as Draining,
     Flooded as Flooded,
     LimitReached as LimitReached,
     PromptsChanged as PromptsChanged,

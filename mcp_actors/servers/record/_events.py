@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ConfigChanged",
+    "Drained",
+    "Draining",
     "Flooded",
     "HealthChanged",
     "LimitReached",
@@ -134,6 +136,30 @@ class ConfigChanged(ServerEvent):
     """
 
     fields: tuple[str, ...]
+
+
+@frozen(kw_only=True)
+class Draining(ServerEvent):
+    """A server finishes its requests before it is disconnected. Its state is ``stopping`` from now on.
+
+    Attributes:
+        requests: the number of requests that it finishes.
+        seconds: how long it has for that.
+    """
+
+    requests: int
+    seconds: float
+
+
+@frozen(kw_only=True)
+class Drained(ServerEvent):
+    """A server has finished its requests, or their time is over; it is disconnected now.
+
+    Attributes:
+        unfinished: the number of requests that end without an answer.
+    """
+
+    unfinished: int
 
 
 @frozen(kw_only=True)

@@ -12,9 +12,9 @@ import trio
 from attrs import define, field
 
 from ..._errors import ServerUnavailable
-from ...kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting, Stopped
+from ...kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting, Stopped, Stopping
 from ..basics import problem_of
-from ._events import HealthChanged, Recovered, ServerEvent, StateChanged
+from ._events import Draining, HealthChanged, Recovered, ServerEvent, StateChanged
 from ._state import CONNECTED, FAILED, LISTED, SETTLED, ServerState
 from ._transitions import next_state
 
@@ -53,7 +53,11 @@ class ServerLife:
             yet. Written in the step of the caller (``ref._lifecycle``, `Caller.wake`).
         held: True while its supervisor is exchanged for a changed configuration: an incarnation that starts has nothing
             to run. Written by the lifecycle actor.
-        removed: True from the moment at which the server is removed from its group. Written by the lifecycle actor.
+        draining: True while it finishes its requests before it is disconnected.
+        holding: True while requests wait for the next connection, because this one is being closed. Written by the
+            lifecycle actor.
+        leaving: True once new requests are refused, because the block has ended or the server is being removed.
+        removed: True once the server is being removed from its group.
         returning: True while it is disconnected in order to connect again. Written by the lifecycle actor; `follow`
             resets it when the new connect begins.
         left: True once it is no longer in an open group; nothing changes any more.
@@ -86,6 +90,9 @@ class ServerLife:
     wanted: bool = field(init=False)
     held: bool = field(default=False, init=False)
     returning: bool = field(default=False, init=False)
+    draining: bool = field(default=False, init=False)
+    holding: bool = field(default=False, init=False)
+    leaving: bool = field(default=False, init=False)
     removed: bool = field(default=False, init=False)
     left: bool = field(default=False, init=False)
     _reason: str = field(init=False)
@@ -113,7 +120,17 @@ class ServerLife:
     @property
     def idle(self) -> bool:
         """True while there is nothing to run. If its actor is started nevertheless, the events of that mean nothing."""
-        return self.state in ("pending", "stopped") and (self.held or not self.wanted)
+        return self.state in ("pending", "stopped") and not self.startable
+
+    @property
+    def startable(self) -> bool:
+        """True unless an incarnation of its actor has nothing to run."""
+        return self.wanted and not self.held and not self.leaving
+
+    @property
+    def keeps_requests(self) -> bool:
+        """True if requests wait while there is nothing to run: for the first use, or for the new configuration."""
+        return self.dormant or (self.wanted and self.held)
 
     @property
     def retry_at(self) -> datetime | None:
@@ -153,6 +170,8 @@ class ServerLife:
     def follow(self, event: Event) -> StateChanged | None:
         """Take an event of the server's actor into account. Return the event to emit if the state has changed."""
         self.incarnation = event.incarnation
+        if isinstance(event, Draining | Stopping | Crashed):
+            self.draining = isinstance(event, Draining)
         match event:
             case Crashed(error=error) | StartFailed(error=error):
                 self.failures += 1
@@ -204,6 +223,14 @@ class ServerLife:
     def _event(self, kind: type[E], **details: object) -> E:
         common = {"actor": self._config.name, "incarnation": self.incarnation, "time": trio.current_time()}
         return kind(**common, **details)  # type: ignore[arg-type]  # each caller knows its kind's fields
+
+    def begin_to_drain(self, requests: int, seconds: float) -> None:
+        """Note that a connected server only finishes its requests from now on."""
+        event = self._event(Draining, requests=requests, seconds=seconds)
+        changed = self.follow(event)
+        for each in (event, changed):
+            if each is not None:
+                self._emit(each)
 
     def note_stopped(self) -> None:
         """Become ``stopped`` if the server has failed: no actor runs whose end could be followed."""
@@ -334,10 +361,12 @@ class ServerLife:
                 reason = now
             case Restarting(delay=delay):
                 reason = f"trying again in {delay:.3g} s, after: {now}"
-            case GaveUp(retry_in=None):
-                reason = f"no further attempt, after: {now}"
-            case GaveUp(retry_in=float(seconds)):
-                reason = f"next attempt in {seconds:.0f} s, after: {now}"
+            case GaveUp(retry_in=seconds):
+                attempt = "no further attempt" if seconds is None else f"next attempt in {seconds:.0f} s"
+                reason = f"{attempt}, after: {now}"
+            case Draining(requests=requests, seconds=seconds):
+                what = "1 request" if requests == 1 else f"{requests} requests"
+                reason = f"finishing {what}, for at most {seconds:g} s"
             case _:
                 reason = "asked to stop" if self.error is None else f"stopped, after: {now}"
         return reason

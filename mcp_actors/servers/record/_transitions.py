@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ...kernel import Crashed, GaveUp, Restarting, Started, Starting, Stopped, Stopping
-from ._events import HealthChanged, Recovered
+from ._events import Draining, HealthChanged, Recovered
 
 if TYPE_CHECKING:
     from ...kernel import Event
@@ -24,10 +24,11 @@ TRANSITIONS: Final[dict[ServerState, frozenset[ServerState]]] = {
     "unhealthy": frozenset({"ready", "degraded", "backoff", "failed", "stopping"}),
     "backoff": frozenset({"connecting", "failed", "stopping", "stopped"}),
     "failed": frozenset({"connecting", "stopped"}),
-    "stopping": frozenset({"stopped"}),
+    "stopping": frozenset({"stopped", "backoff"}),
     "stopped": frozenset({"connecting"}),
 }
-"""The allowed next states. A failed start leads to ``backoff``, or to ``failed`` if no attempt follows."""
+"""The allowed next states. A failed start leads to ``backoff``, or to ``failed`` if no attempt follows. So does a
+connection that is lost while the server finishes its requests."""
 
 _STATE_AFTER: Final[dict[type[Event], ServerState]] = {
     Starting: "connecting",
@@ -37,6 +38,7 @@ _STATE_AFTER: Final[dict[type[Event], ServerState]] = {
     Crashed: "backoff",
     Restarting: "backoff",
     GaveUp: "failed",
+    Draining: "stopping",
     Stopping: "stopping",
     Stopped: "stopped",
 }

@@ -139,7 +139,7 @@ class Caller:
                     if isinstance(failure, ServerUnavailable):
                         failure.outcome = "unknown"  # this attempt was not sent, but an earlier one may have been
                 raise failure
-            deadline.again = True
+            deadline.wait_again()
             await self._pause(verdict.delay)
             if deadline.expired:
                 raise deadline.keeper.failure(deadline) from failure
@@ -224,7 +224,7 @@ class Caller:
 
         The caller also waits for the close. The attempt ends early when the server is stopped or its group is closed.
         """
-        if not self._is_wanted():
+        if self._life.leaving or not self._is_wanted():
             raise self.unavailable() from self._life.error
         record = ServerRecord(self._config, _unheard, required=True, callbacks=self._record.callbacks)
         record.life.wanted = True
@@ -284,8 +284,10 @@ class Caller:
         """Decide about a request to a server that is down: wake a lazy server, fail at once, or let it wait.
 
         Raises:
-            ServerUnavailable: the server is configured with ``when_down="fail"``.
+            ServerUnavailable: the server is configured with ``when_down="fail"``, or only finishes its requests.
         """
+        if self._life.leaving:
+            raise self._life.gone()
         if self._life.dormant:
             self.wake()
         elif self._config.when_down == "fail" and self._life.error is not None:
@@ -309,7 +311,7 @@ class Caller:
 
     def unavailable(self) -> ServerUnavailable:
         """Return the error for a request to a server that is not serving."""
-        if self._life.removed or self._lifecycle.state != "running":
+        if self._life.leaving or self._lifecycle.state != "running":
             # The block has ended and the servers are being stopped; `ServerRecord.leave` follows only after that.
             return self._life.gone()
         return unavailable(self._config.name, self._life)

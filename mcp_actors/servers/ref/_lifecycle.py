@@ -78,7 +78,7 @@ async def change(lifecycle: ActorRef, message: Reconnect | Start | Stop) -> None
     if not message.servers:
         return
     for server in message.servers:
-        if server.record.life.removed:
+        if server.record.life.leaving:
             raise server.record.life.gone()
     if not (isinstance(message, Reconnect) and message.failed_only):
         # Set before the change waits for its turn: the latest call of start() or stop() wins.

@@ -295,7 +295,9 @@ class ServerRef(ResourceFunctions, PromptFunctions):
     async def restart(self) -> None:
         """Close the connection, if there is one, and connect again with a fresh restart budget.
 
-        Queued requests are served by the new connection; those already sent end with `ConnectionLost`.
+        Requests in flight may be finished first, within ``drain_timeout`` (see `open_servers`); those that are not end
+        with `ConnectionLost`. All others wait for the new connection. For a server that hangs, `stop` and `start` are
+        faster.
 
         **Cancellation**: leaves at once; the restart goes on.
 
@@ -307,7 +309,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         await change(self._lifecycle, Reconnect((self._server,)))
 
     async def stop(self) -> None:
-        """Disconnect the server and keep it stopped. Queued requests fail at once.
+        """Disconnect the server and keep it stopped. Its requests fail at once, those in flight too.
 
         Returns when its process, tasks and sockets are gone. It overtakes other changes, so it also ends a connect
         that hangs.

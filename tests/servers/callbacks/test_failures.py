@@ -244,7 +244,7 @@ async def test_the_end_of_the_connection_ends_the_callbacks(era: Era, how: str) 
 
     config = asking(era, callbacks=Callbacks(elicitation=watched), restart=AT_ONCE)
     async with trio.open_nursery() as nursery:
-        async with open_servers(config) as servers:
+        async with open_servers(config, drain_timeout=0) as servers:
             nursery.start_soon(ask_once, servers)
             await watched.began.wait()
             if how == "killed":

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 import trio
-from mcp.server.mcpserver import MCPServer
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import (
     ConfigError,
     ConnectFailed,
     ConnectionLost,
-    InProcess,
     RequestTimedOut,
     ServerConfig,
     ServerGroup,
@@ -36,51 +32,8 @@ from mcp_actors.servers.group._configs import Difference, Given, compare
 from ...messages import Said
 from ..fleet import Outcome
 from ..groups import LATER, NEVER, Events, Fault
+from ..houses import House, absent, who
 from ..links import text_of
-
-
-class House:
-    """A server in this process: it says who it is, and holds calls until a test lets them go."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.held = 0
-        self.let_go = trio.Event()
-        self.entered = trio.Event()
-        self.entered.set()
-        self.server = MCPServer(name, lifespan=self._lifespan)
-        self.server.add_tool(self.who, description="Say who answers.")
-        self.server.add_tool(self.hold, description="Answer when the test says so.")
-
-    @asynccontextmanager
-    async def _lifespan(self, _: object) -> AsyncIterator[None]:
-        await self.entered.wait()
-        yield
-
-    async def who(self) -> str:
-        return self.name
-
-    async def hold(self) -> str:
-        self.held += 1
-        await self.let_go.wait()
-        return self.name
-
-    def config(self, name: str | None = None, **options: Any) -> ServerConfig:
-        """Configure it; `options` are those of `ServerConfig`.
-
-        Legacy, because the SDK's stream of changes does not end cleanly if a connect is cancelled in its first steps.
-        """
-        return ServerConfig(name or self.name, InProcess(self.server), protocol="legacy", **options)
-
-
-def absent(name: str, **options: Any) -> ServerConfig:
-    """Configure a server whose program is not there."""
-    return ServerConfig(name, Stdio("/nowhere/at-all"), **options)
-
-
-async def who(group: ServerGroup, name: str) -> str:
-    """Ask a server who answers."""
-    return text_of(await group[name].call_tool("who"))
 
 
 def tools_of(group: ServerGroup) -> list[tuple[str, str]]:
@@ -241,7 +194,7 @@ async def test_a_removed_server_is_not_restarted(autojump_clock: MockClock) -> N
 async def test_the_use_of_a_removed_server_says_so(said: Said) -> None:
     """Calls in flight, queued, waiting and later ones end in the same error; so do waits and changes."""
     a = House("a")
-    async with open_servers(a.config(max_in_flight=1)) as group:
+    async with open_servers(a.config(max_in_flight=1), drain_timeout=0) as group:
         ref = group["a"]
         calls = [Outcome() for _ in range(3)]
         async with trio.open_nursery() as nursery:
@@ -333,7 +286,8 @@ def wanted(event: Event) -> bool:
 async def test_what_was_queued_for_a_changed_server_is_served_by_the_new_one() -> None:
     """The call in flight ends with its connection; the queued ones wait for the next one, whatever its limits."""
     old, new = House("old"), House("new")
-    async with open_servers(old.config("a", max_in_flight=1, mailbox_size=2, overflow="fail")) as group:
+    before = old.config("a", max_in_flight=1, mailbox_size=2, overflow="fail")
+    async with open_servers(before, drain_timeout=0) as group:
         ref = group["a"]
         flying, queued = Outcome(), [Outcome(), Outcome()]
         async with trio.open_nursery() as nursery:

@@ -164,8 +164,8 @@ async def test_waiting_for_a_reconnect_that_the_end_of_the_group_cut_off_raises(
 
 
 async def test_a_request_that_waits_is_answered_by_the_new_connection() -> None:
-    """A reconnect keeps what was not sent; what was sent ends with an error that says so."""
-    async with open_servers(server("a", max_in_flight=1)) as group:
+    """A reconnect keeps what was not sent; what was sent, and has no answer in time, ends in an error that says so."""
+    async with open_servers(server("a", max_in_flight=1), drain_timeout=0) as group:
         first = group["a"].statistics().pid
         answers: list[str] = []
 

@@ -105,7 +105,8 @@ async def test_calls_of_tasks_that_outlive_the_group_end_with_it(tmp_path: Path)
     in_flight, queued, late = Outcome(), Outcome(), Outcome()
     flags = ("--log-file", str(log), "--ignore-eof", "--ignore-sigterm")
     async with trio.open_nursery() as outer:
-        async with open_servers(server("a", *flags, max_in_flight=1, stop_timeout=1.0)) as servers:
+        config = server("a", *flags, max_in_flight=1, stop_timeout=1.0)
+        async with open_servers(config, drain_timeout=0) as servers:
             outer.start_soon(in_flight.of, servers["a"].call_tool, "sleep", {"seconds": 600})
             await wait_calls(log, 1)
             outer.start_soon(queued.of, servers["a"].call_tool, "pid")
@@ -145,7 +146,7 @@ async def test_a_restart_keeps_what_waits_and_loses_what_was_sent(tmp_path: Path
     log = tmp_path / "log"
     sent, waiting = Outcome(), Outcome()
     config = server("a", "--log-file", str(log), max_in_flight=1)
-    async with open_servers(config) as servers, trio.open_nursery() as nursery:
+    async with open_servers(config, drain_timeout=0) as servers, trio.open_nursery() as nursery:
         nursery.start_soon(sent.of, servers["a"].call_tool, "sleep", {"seconds": 600})
         await wait_calls(log, 1)
         nursery.start_soon(waiting.of, servers["a"].call_tool, "echo", {"text": "at last"})

@@ -1,0 +1,328 @@
+"""Servers finish their requests before they are disconnected. Against servers in this process."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import trio
+from mcp import Client
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from mcp_actors import ConfigError, ConnectionLost, ServerUnavailable, StateChanged, open_servers
+from mcp_actors.kernel import Event, Stopped, Stopping
+from mcp_actors.servers import Drained, Draining, ServerRemoved
+
+from ...messages import Said
+from ..fleet import Outcome
+from ..groups import LATER, Events
+from ..houses import House, who
+from ..links import text_of
+
+STEPS = (StateChanged, Draining, Drained, Stopping, Stopped, ServerRemoved)
+
+
+def steps(events: list[Event], *actors: str) -> list[str]:
+    """Return the steps of leaving, as text."""
+    return [
+        f"{event.actor} {event.new if isinstance(event, StateChanged) else type(event).__name__}"
+        for event in events
+        if isinstance(event, STEPS) and event.actor in actors
+    ]
+
+
+async def test_at_the_end_of_the_block_accepted_requests_are_finished(autojump_clock: MockClock) -> None:
+    """S2-37: refuse, drain, close, record: each is an event. A queued request was accepted too."""
+    events = Events()
+    a, b = House("a"), House("b")
+    calls = [Outcome(), Outcome()]
+    async with trio.open_nursery() as nursery:
+        async with open_servers(a.config(max_in_flight=1), b.config(), observers=[events]) as group:
+            for call in calls:
+                nursery.start_soon(call.of, group["a"].call_tool, "hold")
+            await wait_all_tasks_blocked()
+            events.clear()
+
+            async def let_go() -> None:
+                await trio.sleep(10)
+                for ref in group.configured:
+                    assert ref.state == "stopping"
+                    with pytest.raises(ServerUnavailable, match="block has exited"):
+                        await ref.call_tool("who")
+                a.let_go.set()
+
+            nursery.start_soon(let_go)
+        assert trio.current_time() == pytest.approx(10.0)
+    assert [text_of(await call.result()) for call in calls] == ["a", "a"]
+    assert steps(events, "a") == [
+        *("a Draining", "a stopping", "a Drained"),
+        *("a Stopping", "a Stopped", "a stopped"),
+    ]
+    [draining], [drained] = events.of(Draining, "a"), events.of(Drained, "a")
+    assert (draining.requests, draining.seconds, drained.unfinished) == (2, 30.0, 0)
+    assert events.of(StateChanged, "a")[0].reason == "finishing 2 requests, for at most 30 s"
+
+
+async def test_servers_close_in_reverse_order_once_all_are_drained(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S2-37: closes begin in reverse order, however long each server needed."""
+    order, leave_client = list[str](), Client.__aexit__
+    houses = [House(name) for name in "abc"]
+    names: dict[object, str] = {house.server: house.name for house in houses}
+
+    async def noted(client: Client, *exc_info: Any) -> None:
+        order.append(f"{names[client.server]} closes")
+        await leave_client(client, *exc_info)
+
+    def note(event: Event) -> None:
+        if isinstance(event, Drained):
+            order.append(f"{event.server} is drained")
+
+    monkeypatch.setattr(Client, "__aexit__", noted)
+    async with trio.open_nursery() as nursery:
+        async with open_servers(*(house.config() for house in houses), observers=[note]) as group:
+            for number, house in enumerate(houses):
+                nursery.start_soon(group[house.name].call_tool, "hold")
+                nursery.start_soon(_set_after, 1.0 + number, house.let_go)
+            await wait_all_tasks_blocked()
+        assert trio.current_time() == pytest.approx(3.0)
+    assert order == ["a is drained", "b is drained", "c is drained", "c closes", "b closes", "a closes"]
+
+
+async def _set_after(seconds: float, event: trio.Event) -> None:
+    await trio.sleep(seconds)
+    event.set()
+
+
+async def test_what_is_not_finished_in_time_ends_without_an_answer(autojump_clock: MockClock) -> None:
+    """S2-37: the wait has a limit, and the whole end takes no longer than that and the slowest stop."""
+    events = Events()
+    a, call = House("a"), Outcome()
+    async with trio.open_nursery() as nursery:
+        async with open_servers(a.config(), drain_timeout=7, observers=[events]) as group:
+            nursery.start_soon(call.of, group["a"].call_tool, "hold")
+            await wait_all_tasks_blocked()
+        assert trio.current_time() == pytest.approx(7.0)
+    assert isinstance(call.error, ServerUnavailable)
+    assert call.error.outcome == "unknown"
+    assert [event.unfinished for event in events.of(Drained)] == [1]
+
+
+async def test_without_requests_there_is_no_wait(autojump_clock: MockClock) -> None:
+    events = Events()
+    async with open_servers(House("a").config(), House("b").config(), observers=[events]) as group:
+        await who(group, "a")
+        await group.reconnect("a")
+        await group.remove("b")
+    assert trio.current_time() == 0
+    assert not events.of(Draining)
+
+
+class Enough(Exception):
+    """A failure of the block."""
+
+
+@pytest.mark.parametrize("how", ["raise", "cancel", "interrupt", "zero"])
+async def test_only_a_block_that_ends_normally_waits(how: str, autojump_clock: MockClock) -> None:
+    """Not one that is left by an exception, a cancellation or Ctrl-C; or with ``drain_timeout=0``."""
+    events = Events()
+    a, call = House("a"), Outcome()
+
+    async def block(scope: trio.CancelScope) -> None:
+        async with open_servers(a.config(), drain_timeout=0 if how == "zero" else 30, observers=[events]) as group:
+            nursery.start_soon(call.of, group["a"].call_tool, "hold")
+            await wait_all_tasks_blocked()
+            match how:
+                case "raise":
+                    raise Enough
+                case "cancel":
+                    scope.cancel("enough")
+                    await trio.sleep_forever()
+                case "interrupt":
+                    signal.raise_signal(signal.SIGINT)
+
+    async with trio.open_nursery() as nursery:
+        with trio.CancelScope() as scope, suppress(Enough, KeyboardInterrupt):
+            await block(scope)
+    assert trio.current_time() == 0
+    assert isinstance(call.error, ServerUnavailable)
+    assert not events.of(Draining)
+
+
+async def test_a_cancellation_ends_the_wait(autojump_clock: MockClock) -> None:
+    a, call = House("a"), Outcome()
+    async with trio.open_nursery() as nursery:
+        with trio.move_on_after(3):
+            async with open_servers(a.config()) as group:
+                nursery.start_soon(call.of, group["a"].call_tool, "hold")
+                await wait_all_tasks_blocked()
+        assert trio.current_time() == pytest.approx(3.0)
+    assert isinstance(call.error, ServerUnavailable)
+
+
+async def test_a_change_is_refused_while_servers_finish(autojump_clock: MockClock) -> None:
+    a, b = House("a"), House("b")
+    async with trio.open_nursery() as nursery, open_servers(a.config()) as group:
+        nursery.start_soon(group["a"].call_tool, "hold")
+        await wait_all_tasks_blocked()
+
+        async def change() -> None:
+            await wait_all_tasks_blocked()
+            refused: list[Callable[[], Any]] = [
+                lambda: group.add(b.config()),
+                lambda: group.remove("a"),
+                group.reload,
+                group.reconnect,
+                group["a"].restart,
+                group["a"].stop,
+            ]
+            for each in refused:
+                with pytest.raises(ServerUnavailable, match="block has exited"):
+                    await each()
+            a.let_go.set()
+
+        nursery.start_soon(change)
+    assert trio.current_time() == 0
+
+
+async def test_a_removed_server_finishes_what_it_has_accepted(autojump_clock: MockClock) -> None:
+    """S2-37: and it refuses what comes later, while the others serve."""
+    events = Events()
+    a, b = House("a"), House("b")
+    calls = [Outcome(), Outcome()]
+    async with open_servers(a.config(max_in_flight=1), b.config(), observers=[events]) as group:
+        ref = group["a"]
+        async with trio.open_nursery() as nursery:
+            for call in calls:
+                nursery.start_soon(call.of, ref.call_tool, "hold")
+            await wait_all_tasks_blocked()
+            events.clear()
+            nursery.start_soon(group.remove, "a")
+            await trio.sleep(1)
+            assert ref.state == "stopping"
+            assert [tool.server for tool in group.tools] == ["b", "b"]
+            with pytest.raises(ServerUnavailable, match="was removed from its group"):
+                await ref.call_tool("who")
+            assert await who(group, "b") == "b"
+            a.let_go.set()
+        assert [text_of(await call.result()) for call in calls] == ["a", "a"]
+        assert trio.current_time() == pytest.approx(1.0)
+        assert steps(events, "a") == [
+            *("a Draining", "a stopping", "a Drained"),
+            *("a Stopping", "a Stopped", "a stopped", "a ServerRemoved"),
+        ]
+
+
+@pytest.mark.parametrize("change", ["restart", "reconnect", "reload"])
+async def test_a_server_that_comes_back_finishes_what_is_in_flight(change: str, autojump_clock: MockClock) -> None:
+    """The queued request, and those that come meanwhile, are served by the next connection."""
+    events = Events()
+    a = House("a")
+    in_flight, queued, late = Outcome(), Outcome(), Outcome()
+    async with open_servers(a.config(max_in_flight=1), observers=[events]) as group:
+        ref = group["a"]
+        changes: dict[str, Callable[[], Any]] = {
+            "restart": ref.restart,
+            "reconnect": lambda: group.reconnect("a"),
+            "reload": lambda: group.reload(a.config(max_in_flight=1, request_timeout=50.0)),
+        }
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(in_flight.of, ref.call_tool, "hold")
+            await wait_all_tasks_blocked()
+            nursery.start_soon(queued.of, ref.call_tool, "who")
+            await wait_all_tasks_blocked()
+            nursery.start_soon(changes[change])
+            await trio.sleep(1)
+            assert ref.state == "stopping"
+            assert [tool.server for tool in group.tools] == ["a", "a"]
+            nursery.start_soon(late.of, ref.call_tool, "who")
+            await wait_all_tasks_blocked()
+            assert not queued.over
+            a.let_go.set()
+        assert [text_of(await call.result()) for call in (in_flight, queued, late)] == ["a", "a", "a"]
+        assert trio.current_time() == pytest.approx(1.0)
+        assert ref.statistics().incarnation == 2
+        assert events.states("a")[2:] == ["stopping", "stopped", "connecting", "ready"]
+        assert [event.requests for event in events.of(Draining)] == [1]
+
+
+async def test_a_stop_ends_the_wait_of_a_restart(autojump_clock: MockClock) -> None:
+    a, call = House("a"), Outcome()
+    async with open_servers(a.config()) as group, trio.open_nursery() as nursery:
+        nursery.start_soon(call.of, group["a"].call_tool, "hold")
+        await wait_all_tasks_blocked()
+        nursery.start_soon(group["a"].restart)
+        await trio.sleep(1)
+        await group["a"].stop()
+        assert group["a"].state == "stopped"
+        with pytest.raises((ServerUnavailable, ConnectionLost)):
+            await call.result()
+    assert trio.current_time() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+async def test_a_connection_that_is_lost_ends_the_wait(comes_back: bool, autojump_clock: MockClock) -> None:
+    events = Events()
+    a, call = House("a"), Outcome()
+    async with open_servers(a.config(restart=LATER), observers=[events]) as group, trio.open_nursery() as nursery:
+        nursery.start_soon(call.of, group["a"].call_tool, "hold")
+        await wait_all_tasks_blocked()
+        nursery.start_soon(group["a"].restart if comes_back else lambda: group.remove("a"))
+        await trio.sleep(1)
+        a.break_down.set()
+        with pytest.raises((ServerUnavailable, ConnectionLost)):
+            await call.result()
+        await wait_all_tasks_blocked()
+        assert trio.current_time() == pytest.approx(1.0)
+        assert [*group] == (["a"] if comes_back else [])
+        if comes_back:
+            assert await who(group, "a") == "a"
+        assert events.states("a")[2:4] == ["stopping", "backoff"]
+
+
+async def test_a_server_that_does_not_answer_is_not_waited_for(autojump_clock: MockClock) -> None:
+    """It is ``unhealthy``; the others finish their requests."""
+    events = Events()
+    a, b = House("a"), House("b")
+    calls = [Outcome(), Outcome()]
+    async with trio.open_nursery() as nursery:
+        async with open_servers(a.config(), b.config(), observers=[events]) as group:
+            for call, name in zip(calls, "ab", strict=True):
+                nursery.start_soon(call.of, group[name].call_tool, "hold")
+            await wait_all_tasks_blocked()
+            record = group._roster.records["a"]
+            for _ in range(3):
+                await trio.sleep(0.1)
+                record.health.failed(trio.current_time(), TimeoutError("no answer"))
+            assert group["a"].state == "unhealthy"
+            b.let_go.set()
+        assert trio.current_time() < 30
+    assert isinstance(calls[0].error, ServerUnavailable)
+    assert text_of(await calls[1].result()) == "b"
+    assert not events.of(Draining, "a")
+
+
+@pytest.mark.parametrize("seconds", [-1, float("inf"), float("nan"), True, "10", None])
+async def test_a_time_that_is_not_valid_is_refused(seconds: Any, said: Said, autojump_clock: MockClock) -> None:
+    with pytest.raises(ConfigError) as caught:
+        async with open_servers(House("a").config(), drain_timeout=seconds):
+            raise AssertionError("not reached")
+    said("drain_timeout is not a number", str(caught.value), value=repr(seconds))
+
+
+async def test_a_caller_of_remove_that_leaves_does_not_shorten_the_wait(autojump_clock: MockClock) -> None:
+    a, call = House("a"), Outcome()
+    async with open_servers(a.config()) as group, trio.open_nursery() as nursery:
+        nursery.start_soon(call.of, group["a"].call_tool, "hold")
+        await wait_all_tasks_blocked()
+        with trio.move_on_after(1):
+            await group.remove("a")
+        await trio.sleep(1)
+        a.let_go.set()
+        assert text_of(await call.result()) == "a"
+        await wait_all_tasks_blocked()
+        assert not group
