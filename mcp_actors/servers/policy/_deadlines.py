@@ -195,9 +195,9 @@ class Deadlines:
     async def wait_settled(self, *, queued: bool) -> None:
         """Wait until no requests are `pending`."""
         while self.pending(queued=queued):
-            self._settled = trio.Event()
+            if self._settled is None or self._settled.is_set():  # else another task waits for the same
+                self._settled = trio.Event()
             await self._settled.wait()
-        self._settled = None
 
     def any_sent_before(self, time: float) -> bool:
         """Return True if a request that began by `time` was sent and is within its deadline."""
