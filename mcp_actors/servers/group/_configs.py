@@ -31,12 +31,14 @@ class Given:
         failed: the error of each server or file that could not be loaded, by its name or path.
         required: the names in `failed` that prevent the group from starting.
         unread: the names in `failed` that are whole files or mappings.
+        problems: what is to be logged about them, if the group uses this configuration.
     """
 
     servers: list[ServerConfig] = Factory(list)
     failed: dict[str, ConfigError] = Factory(dict)
     required: set[str] = Factory(set)
     unread: set[str] = Factory(set)
+    problems: list[object] = Factory(list)
 
     @property
     def enabled(self) -> list[ServerConfig]:
@@ -49,18 +51,18 @@ class Given:
         self.failed.update(loaded.failed)
         self.required |= loaded.required
         self.unread |= {loaded.source} & loaded.failed.keys()
-        for problem in (*loaded.errors, *loaded.warnings):
-            logger.warning("%s", problem)
+        self.problems += (*loaded.errors, *loaded.warnings)
 
 
-async def read_configs(configs: Iterable[Configured], *, strict: bool) -> Given:
-    """Read every configuration, the files among them in a thread.
+async def read_configs(configs: Iterable[Configured], *, strict: bool, whole: bool = False) -> Given:
+    """Read every configuration, the files among them in a thread. Log problems that are not raised.
 
     **Cancellation**: leaves at once and abandons a thread that waits for a slow file system.
 
     Raises:
         ConfigError: a file cannot be read, an argument is not a configuration, two servers share a name, or a required
-            entry (any entry if `strict`) cannot be used. The first such error is raised; the others are notes.
+            entry (any entry if `strict`) cannot be used; or, if `whole`, a file is not valid as a whole. The first such
+            error is raised; the others are notes.
     """
     given = Given()
     for config in configs:
@@ -78,10 +80,13 @@ async def read_configs(configs: Iterable[Configured], *, strict: bool) -> Given:
                 'write ServerConfig("name", Stdio("command")) or "mcp.json"',
                 source="open_servers",
             )
-    needed = [error for name, error in given.failed.items() if strict or name in given.required]
+    required = given.required | (given.unread if whole else set())
+    needed = [error for name, error in given.failed.items() if strict or name in required]
     if needed:
         raise first_of(needed)
     check_unique_names(given.servers)
+    for problem in given.problems:
+        logger.warning("%s", problem)
     return given
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import trio
 from attrs import frozen
 
-from ..._collapse import first_of
 from ..._errors import ActorCrashed, ActorStartError, ActorStopped
 from ...catalog import CatalogSnapshot, Listing
 from ...config import ServerConfig, permitted
@@ -336,9 +335,7 @@ class ServerGroup(Mapping[str, ServerRef]):
             ServerUnavailable: the group was closed.
         """
         configs = configs or self._configs
-        given = await read_configs(configs, strict=self._roster.strict)
-        if given.unread:
-            raise first_of(error for name, error in given.failed.items() if name in given.unread)
+        given = await read_configs(configs, strict=self._roster.strict, whole=True)
         self._configs = configs
         summary = await self._change(Reload(given))
         touched = {*summary.added, *summary.changed}
