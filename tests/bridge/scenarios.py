@@ -332,7 +332,7 @@ async def a_group_closes_when_its_block_ends(program: Program) -> None:
         except ServerUnavailable:
             outcomes.append("unavailable")
 
-    async with anyio.create_task_group() as tasks, program.open_servers(server("a")) as servers:
+    async with anyio.create_task_group() as tasks, program.open_servers(server("a"), drain_timeout=0) as servers:
         ref = servers["a"]
         for _ in range(5):
             tasks.start_soon(use, ref)

@@ -362,7 +362,7 @@ async def test_an_isolated_attempt_that_still_connects_ends_with_its_server(how:
     )
     outcome = Outcome()
     async with trio.open_nursery() as nursery:
-        async with open_servers(config) as servers:
+        async with open_servers(config, drain_timeout=0) as servers:
             ref = servers["a"]
             nursery.start_soon(outcome.of, partial(ref.call_tool, "add", {"a": 1, "b": 2}, idempotent=True))
             await eventually(second.exists)

@@ -348,7 +348,8 @@ async def test_a_subscription_that_ended_before_its_renewal_is_not_renewed(era: 
         return CallToolResult(content=[])
 
     library, call = Library(on_call_tool=wait), Outcome()
-    async with open_servers(library.config(protocol=era, max_in_flight=1)) as servers, trio.open_nursery() as nursery:
+    config = library.config(protocol=era, max_in_flight=1)
+    async with open_servers(config, drain_timeout=0) as servers, trio.open_nursery() as nursery:
         ref = servers["library"]
         async with ref.subscribe(A):
             nursery.start_soon(Outcome().of, ref.call_tool, "search")

@@ -152,9 +152,10 @@ class Caller:
             del failure  # breaks the reference cycle: its traceback refers to this frame
 
     async def _pause(self, seconds: float) -> None:
-        """Wait before the next attempt. Return early if the server is stopped; the next attempt then raises."""
-        with trio.move_on_after(seconds):
-            await self._wait_unwanted()
+        """Wait before the next attempt. Return early if the server stops or leaves; the next attempt then raises."""
+        with trio.move_on_after(seconds), suppress(ServerUnavailable):  # the group was closed
+            while self._is_wanted() and not self._life.leaving:
+                await self._life.wait_change()
 
     def _admit(self, deadline: Deadline) -> Ticket | None:
         """Return a ticket of the breaker, or None if the server has no breaker.
