@@ -5,8 +5,7 @@ Requests run in tasks outside the client's nurseries, so a transport that fails 
 them. A cancel scope surrounds everything; its deadline is lifted once the server is connected (`_patience`). A process
 that exits at ``server/discover`` is started a second time (`_negotiation`).
 
-A lost connection is noticed without traffic: the link calls `_link_lost` as soon as the other side is gone. `Phase` has
-the life of a connection as a drawing.
+A lost connection is noticed without traffic: the link calls `_link_lost`. `Phase` draws the life of a connection.
 """
 
 from __future__ import annotations
