@@ -81,6 +81,30 @@ async def test_an_envelope_that_is_put_back_returns_to_its_old_place(kind: type[
     assert heir.items == list(range(6))
 
 
+async def test_many_that_return_are_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sorted one by one, ten thousand messages in flight would stop the program for a minute."""
+    compared: list[int] = []
+
+    def number_of(queued: tuple[Envelope, float]) -> int:
+        compared.append(queued[0].number)
+        return queued[0].number
+
+    monkeypatch.setattr("mcp_actors.kernel.mailbox._mailbox._arrival", number_of)
+    mailbox, dying = Mailbox("box"), Taker(100)
+    mailbox.attach(dying)
+    put_all(mailbox, *map(Put, range(200)))
+    mailbox.detach()
+    for envelope in reversed(dying.taken[50:]):
+        mailbox.put_back(envelope)
+    assert not compared
+    for envelope in dying.taken[:50]:
+        mailbox.put_back(envelope)
+    following = Taker(200)
+    mailbox.attach(following)
+    assert following.items == [*range(200)]
+    assert len(compared) == 200
+
+
 async def test_a_closed_mailbox_refuses_until_it_is_reopened() -> None:
     """K1: everybody is answered, also who is put back later; each gets an exception object of its own."""
     mailbox, taker = Mailbox("box"), Taker(1)

@@ -98,6 +98,7 @@ class Mailbox(Home):
     _queue: OrderedDict[Envelope, float] = field(factory=OrderedDict, init=False)
     _entrance: OrderedDict[Envelope, float] = field(factory=OrderedDict, init=False)
     _owner: Taker | None = field(default=None, init=False)
+    _in_order: bool = field(default=True, init=False)
     _last_number: int = field(default=0, init=False)
     _refusal: Callable[[], ActorError] | None = field(default=None, init=False)
 
@@ -224,6 +225,7 @@ class Mailbox(Home):
         """Give the waiting envelopes to an incarnation that begins to serve, and later ones as it has free slots."""
         self._owner = taker
         self.taker = self.taker or taker
+        self._restore_order()
         waiting, self._control = self._control, {}
         for envelope in waiting:
             taker.take(envelope)
@@ -239,6 +241,8 @@ class Mailbox(Home):
     def feed(self) -> None:
         """Fill the free slots from the queue."""
         while self._queue and self.taker is not None and self.taker.free > 0:
+            if not self._in_order:
+                self._restore_order()
             envelope, _ = self._queue.popitem(last=False)
             self._move_up()
             self.taker.take(envelope)
@@ -255,13 +259,25 @@ class Mailbox(Home):
             return False
         if self.on_wait is not None:
             self.on_wait()
-        # Of several that return, any may be the first: they were taken in order, but their tasks ran in any order.
+        # Usually it is the oldest. Of several that return, any may be the first: they were taken in order, but their
+        # tasks ran in any order. Those are sorted when the next one is taken, and not one by one, because the time for
+        # that would grow with the square of their number.
         lane = self._control if envelope.message.control else self._queue
+        oldest = next(iter(lane), envelope)
         lane[envelope] = trio.current_time()
-        in_order = sorted(lane.items(), key=_arrival)
-        lane.clear()
-        lane.update(in_order)
+        if lane is self._queue and self._in_order and envelope.number <= oldest.number:
+            self._queue.move_to_end(envelope, last=False)
+        else:
+            self._in_order = False
         return True
+
+    def _restore_order(self) -> None:
+        """Sort the envelopes by the order of their arrival, after some have returned."""
+        self._in_order = True
+        for lane in (self._control, self._queue):
+            in_order = sorted(lane.items(), key=_arrival)
+            lane.clear()
+            lane.update(in_order)
 
     def adopt(self, envelope: Envelope) -> None:
         """Append an envelope that has waited elsewhere; no incarnation serves yet."""
@@ -274,6 +290,7 @@ class Mailbox(Home):
 
     def drain(self) -> list[Envelope]:
         """Empty the queue and the entrance, and return their envelopes in order."""
+        self._restore_order()
         drained = [*self._queue, *self._entrance]
         self._queue.clear()
         self._entrance.clear()
