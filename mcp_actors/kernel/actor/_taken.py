@@ -92,7 +92,8 @@ class Taken(Answers):
         self.free -= 1 + self._size
         taken: object = True
         try:
-            taken = envelope.context.run(_act_for, envelope, take, later)
+            envelope.context.run(serving.set, envelope)
+            taken = envelope.context.run(take, later)
             if not isinstance(taken, bool):
                 raise TypeError(_no_bool(self._record.name, taken))
         except BaseException as exc:
@@ -209,7 +210,8 @@ class Taken(Answers):
         on_cancel, later.on_cancel = later.on_cancel, None
         if on_cancel is not None:
             try:
-                envelope.context.run(_act_for, envelope, on_cancel, later)
+                envelope.context.run(serving.set, envelope)
+                envelope.context.run(on_cancel, later)
             except BaseException as exc:
                 if self._interruption is not None:
                     logger.warning("actor %r: on_cancel() raised while stopping", self.name, exc_info=exc)
@@ -285,12 +287,6 @@ def _has_slot(envelope: Envelope) -> bool:
     """Return True if an envelope in flight has one of the slots."""
     scope = envelope.scope
     return not envelope.message.control and (not isinstance(scope, Later) or scope.keep_slot)
-
-
-def _act_for(envelope: Envelope, fn: Callable[[Later[Any]], T], later: Later[Any]) -> T:
-    """Call a synchronous function of the actor for a message, in the context of that message."""
-    serving.set(envelope)
-    return fn(later)
 
 
 def _elsewhere(name: str) -> str:
