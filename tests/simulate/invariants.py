@@ -17,7 +17,7 @@ from mcp_actors.kernel import (
     Stopped,
     Stopping,
 )
-from mcp_actors.servers import StateChanged, ToolsChanged
+from mcp_actors.servers import ConfigChanged, ServerAdded, StateChanged, ToolsChanged
 
 from .plan import ATTEMPTS, SimulatedServer
 from .world import CallEnd, World
@@ -135,9 +135,10 @@ def budget(world: World, server: SimulatedServer) -> Iterator[str]:
 
 
 def commanded(world: World, server: str) -> list[tuple[float, float]]:
-    """Return the times in which a start, stop or restart was being carried out."""
-    verbs = ("start", "stop", "restart")
-    begun = [each.time for each in world.trace.entries if each.to == server and each.text in verbs]
+    """Return the times in which a start, stop, restart or reload was being carried out."""
+    verbs = ("start", "stop", "restart", "remove", "add")
+    entries = world.trace.entries
+    begun = [each.time for each in entries if each.text == "reload" or (each.to == server and each.text in verbs)]
     # A command goes on without its caller, so it counts until everything is quiet; that is long, and safe.
     return [(time, time + 30.0) for time in begun]
 
@@ -151,6 +152,8 @@ def order(world: World, actor: str) -> Iterator[str]:
             continue
         if last is not None and event.time < last.time:
             yield f"{actor}: {type(event).__name__} at {event.time:g} s comes after {type(last).__name__}"
+        if isinstance(event, ServerAdded | ConfigChanged):
+            last, state = (None if isinstance(event, ServerAdded) else last), None
         if isinstance(event, StateChanged):
             if state is not None and event.old != state:
                 yield f"{actor} changed from {event.old}, and was {state}"

@@ -30,6 +30,9 @@ DEEDS: Final = {
     "stop": 1,
     "start": 2,
     "restart": 1,
+    "remove": 1,
+    "add": 2,
+    "reload": 1,
 }
 """The deeds, and how often each happens."""
 

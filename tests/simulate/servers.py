@@ -26,7 +26,7 @@ Json = dict[str, Any]
 class Machine(Protocol):
     """Runs a simulated server, one connection after the other."""
 
-    def config(self) -> ServerConfig: ...
+    def transport(self) -> InProcess | Stdio: ...
     def crash(self) -> None: ...
     def freeze(self) -> None: ...
     def thaw(self) -> None: ...
@@ -58,6 +58,12 @@ class House:
 
     def __attrs_post_init__(self) -> None:
         self.machine = PipeMachine(self) if self.plan.way == "pipe" else MemoryMachine(self)
+
+    def config(self, *, stop_timeout: float = 5.0) -> ServerConfig:
+        """Return its configuration. A reload with another ``stop_timeout`` connects it again, and no more."""
+        protocol: Any = "legacy" if self.plan.era == "legacy" else MODERN
+        options = {**self.plan.options, "stop_timeout": stop_timeout}
+        return ServerConfig(self.plan.name, self.machine.transport(), protocol=protocol, **options)
 
     def do(self, verb: str) -> None:
         """Let something happen to the server."""
@@ -93,9 +99,8 @@ class PipeMachine:
         self._house = house
         self._process: PipeProcess | None = None
 
-    def config(self) -> ServerConfig:
-        protocol: Any = "legacy" if self._house.plan.era == "legacy" else MODERN
-        return ServerConfig(self._house.plan.name, Stdio("simulated"), protocol=protocol, **self._house.plan.options)
+    def transport(self) -> Stdio:
+        return Stdio("simulated")
 
     async def start(self) -> WireProcess:
         """Start one, in place of `start_process`."""
@@ -221,11 +226,6 @@ class MemoryMachine:
         self._server = ScriptedServer(house.plan.name)
         self._server.remove_tool("echo", notify=False)
         self._server.add_tool("work", self._work, notify=False)
-
-    def config(self) -> ServerConfig:
-        protocol: Any = "legacy" if self._house.plan.era == "legacy" else MODERN
-        options = self._house.plan.options
-        return ServerConfig(self._house.plan.name, self.transport(), protocol=protocol, **options)
 
     def transport(self) -> InProcess:
         return self._server.in_process()

@@ -19,34 +19,37 @@ from .run import failure, run
 from .trace import Entry
 
 SEEDS: Final = 2_000 if FULL_SIZE else 250
+PARTS: Final = 5
 
 PINNED: Final[dict[int, str]] = {
-    20: "A session that had just ended was asked for a stream of notifications.",
-    245: "A scripted server that was frozen twice kept some of its tasks frozen.",
+    50: "A session that had just ended was asked for a stream of notifications.",
+    374: "A scripted server that was frozen twice kept some of its tasks frozen.",
 }
 """Seeds that have found a defect, and which."""
 
 FOUND: Final[dict[str, int]] = {
-    "a lost wake-up: a sender who waits for room stays outside": 23,
+    "a lost wake-up: a sender who waits for room stays outside": 30,
     "a doubled send: a line is written twice": 0,
     "a second attempt of a call that was sent": 2,
     "an answer to the wrong caller": 0,
-    "a stale catalogue": 19,
-    "a budget that is not reset": 130,
+    "a stale catalogue": 0,
+    "a budget that is not reset": 2,
     "a budget without an end": 0,
-    "a leaked slot: of a caller who has left": 9,
-    "a deadline that does not wake the timer": 12,
+    "a leaked slot: of a caller who has left": 0,
+    "a deadline that does not wake the timer": 17,
     "a call that is forgotten in a crash": 2,
-    "a call that is forgotten in a stop": 37,
-    "a call of a caller who has left": 12,
+    "a call that is forgotten in a stop": 12,
+    "a call of a caller who has left": 13,
     "a queue without a bound": 8,
 }
 """The defects that are put in, and a seed that finds each."""
 
 
-def test_the_promises_hold_whatever_happens(record_property: Callable[[str, object], None]) -> None:
-    record_property("note", f"{SEEDS} simulated groups, PROGRAMS_SEED={SEED}")
-    for seed in range(SEED, SEED + SEEDS):
+@pytest.mark.parametrize("part", range(PARTS))
+def test_the_promises_hold_whatever_happens(part: int, record_property: Callable[[str, object], None]) -> None:
+    first = SEED + part * SEEDS // PARTS
+    record_property("note", f"{SEEDS // PARTS} simulated groups from seed {first}")
+    for seed in range(first, first + SEEDS // PARTS):
         if found := failure(seed):
             pytest.fail(found, pytrace=False)
 

@@ -17,7 +17,7 @@ from mcp import MCPError
 from mcp.types import CallToolResult, TextContent
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors import ServerError, ServerGroup, ServerRef, open_servers
+from mcp_actors import ConfigError, ServerError, ServerGroup, ServerRef, ServerUnavailable, open_servers
 from mcp_actors.kernel import Event, RequestStarted
 from mcp_actors.testing import run_seeded
 
@@ -29,14 +29,9 @@ LINK: Final = "mcp_actors.servers.transports.stdio"
 
 TIME_SLICE: Final = "mcp_actors.servers.basics._time_slice"
 
-COMMANDS: Final = {
-    "list": ServerRef.list_tools,
-    "stop": ServerRef.stop,
-    "start": ServerRef.start,
-    "restart": ServerRef.restart,
-}
+COMMANDS: Final = ("list", "stop", "start", "restart", "remove", "add", "reload")
 
-ENDLESS: Final = 10_000
+ENDLESS: Final = 4_000
 """Events, of which a run has some hundreds."""
 
 SETTLING: Final = 400.0
@@ -78,6 +73,7 @@ class World:
     shown: dict[str, set[str]] = field(factory=dict)
     states: dict[str, str] = field(factory=dict)
     _servers: ServerGroup = field(init=False)
+    _refs: dict[str, ServerRef] = field(init=False)
     _all: trio.CancelScope = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -111,8 +107,9 @@ class World:
 
     async def _carry_out(self) -> None:
         async with trio.open_nursery() as callers:
-            configs = [house.machine.config() for house in self.houses.values()]
+            configs = [house.config() for house in self.houses.values()]
             async with open_servers(*configs, observers=[self._observe]) as self._servers:
+                self._refs = dict(self._servers)
                 for deed in self.plan.deeds:
                     self._do(deed, callers)
                     if deed.pause:
@@ -134,12 +131,14 @@ class World:
 
     def _check_idleness(self) -> None:
         """Find requests that wait although there is a free slot for them, while nothing is about to happen."""
-        for name in self.houses:
+        for name in self._servers:
             mailbox = self._servers[name]._actor._record.mailbox
             if mailbox.queued and mailbox.taker is not None and mailbox.taker.free > 0:
                 self.problems.append(f"{name} has a free slot, and {mailbox.queued} requests wait")
 
     def _check_bounds(self, server: str) -> None:
+        if server not in self._servers:  # it is being removed
+            return
         record, options = self._servers[server]._actor._record, self.houses[server].plan.options
         slots = sum(not envelope.message.control for envelope in record.in_flight)
         if slots > options["max_in_flight"]:
@@ -151,7 +150,7 @@ class World:
     # --- deeds ------------------------------------------------------------------------------------------------------
 
     def _do(self, deed: Deed, callers: trio.Nursery) -> None:
-        ref = self._servers[deed.server]
+        ref = self._ref(deed.server)
         if deed.verb == "call":
             self._begin_call(deed, ref, callers)
             return
@@ -163,10 +162,36 @@ class World:
 
     async def _command(self, deed: Deed, ref: ServerRef) -> None:
         try:
-            with trio.move_on_after(deed.patience or LONG), suppress(ServerError, MCPError):
-                await COMMANDS[deed.verb](ref)
+            # A server may be removed or added at the same time.
+            with trio.move_on_after(deed.patience or LONG), suppress(ServerError, MCPError, ConfigError, KeyError):
+                await self._carry_out_command(deed, ref)
         finally:
             self.trace.note(deed.server, f"{deed.verb} is done", "program")
+
+    async def _carry_out_command(self, deed: Deed, ref: ServerRef) -> None:
+        match deed.verb:
+            case "list":
+                await ref.list_tools()
+            case "stop":
+                await ref.stop()
+            case "start":
+                await ref.start()
+            case "restart":
+                await ref.restart()
+            case "remove":
+                await self._servers.remove(deed.server)
+            case "add":
+                await self._servers.add(self.houses[deed.server].config())
+            case "reload":
+                timeout = 5.0 if deed.again else 6.0
+                configs = [house.config(stop_timeout=timeout) for house in self.houses.values()]
+                await self._servers.reload(*configs)
+
+    def _ref(self, server: str) -> ServerRef:
+        """Return the ref of a server; the last one if it was removed."""
+        if server in self._servers:
+            self._refs[server] = self._servers[server]
+        return self._refs[server]
 
     def _begin_call(self, deed: Deed, ref: ServerRef, callers: trio.Nursery) -> int:
         call = len(self.ends)
@@ -216,15 +241,17 @@ class World:
         self.trace.note("program", "everything is healthy and quiet")
         self._no_call_is_pending("all its limits are over")
         for name, house in self.houses.items():
-            await self._look(self._servers[name], house, callers)
+            if name in self._servers:
+                await self._look(self._servers[name], house, callers)
         if self.plan.stops_first:
             for name in self.houses:
-                self._begin_call(last_call(name), self._servers[name], callers)
-                await self._servers[name].stop()
+                self._begin_call(last_call(name), self._ref(name), callers)
+                with suppress(ServerUnavailable):  # it was removed
+                    await self._ref(name).stop()
                 await wait_all_tasks_blocked()
                 self._no_call_is_pending(f"{name} was stopped", name)
         for name in self.houses:
-            if kept := self._servers[name]._record.calls.deadlines.kept:
+            if kept := self._ref(name)._record.calls.deadlines.kept:
                 self.problems.append(f"{name} keeps {kept} deadlines")
 
     async def _look(self, ref: ServerRef, house: House, callers: trio.Nursery) -> None:

@@ -37,6 +37,7 @@ class ScriptedServer:
 
     def __init__(self, name: str = "scripted", *, era: Era = "both") -> None:
         self._script = Script(name, era)
+        self._in_process = InProcessServer(self._script)
         self._home: Home | None = None
         self._entered = False
         self.add_tool("echo", lambda arguments: arguments["text"], "Return the text.", input_schema=ECHO)
@@ -72,7 +73,7 @@ class ScriptedServer:
 
     def in_process(self) -> InProcess:
         """Return a transport within the run of Trio that opens it, for tests with a mock clock. Needs no block."""
-        return InProcess(InProcessServer(self._script))
+        return InProcess(self._in_process)  # one object, so that two configurations with it are equal
 
     def _open(self, way: str) -> Home:
         if not self._entered:
