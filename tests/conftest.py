@@ -6,8 +6,11 @@ A run of folders takes two processes, unless ``-n`` says otherwise.
 from __future__ import annotations
 
 import gc
+import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
@@ -49,6 +52,19 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     folders = any(Path(argument).is_dir() for argument in config.args)
     if folders and not option.usepdb and option.capture != "no" and not WRITE:
         option.numprocesses, option.dist = WORKERS, "worksteal"
+        keep_bytecode(config)
+
+
+def keep_bytecode(config: pytest.Config) -> None:
+    """Keep the bytecode of a run in a folder of its own where the environment allows no other.
+
+    Without it all interpreters that the tests start compile the SDK, and some of them the frameworks, again.
+    """
+    if sys.dont_write_bytecode:
+        folder = tempfile.mkdtemp(prefix="mcp_actors-bytecode-")
+        config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
+        os.environ["PYTHONPYCACHEPREFIX"] = folder
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
