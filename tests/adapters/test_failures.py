@@ -29,7 +29,7 @@ from mcp_actors import (
 from mcp_actors.adapters import McpClient, OpenAIAgentsServer, PydanticAIToolset, langchain_tools
 from mcp_actors.bridge import AsyncioServerGroup, open_servers
 from mcp_actors.config import ToolContext
-from tests.servers.groups import LATER, NEVER, server
+from tests.servers.groups import BOUND, LATER, NEVER, server
 
 from .frameworks import FRAMEWORKS, Call
 
@@ -40,8 +40,8 @@ MISSING: Call = ("mcp__a__add", {"a": 1})
 
 
 def config(*flags: str, **options: Any) -> ServerConfig:
-    """A server that is not connected again once it is lost, and whose requests have half a second."""
-    return server("a", *flags, **{"restart": NEVER, "request_timeout": 0.5, **options})
+    """A server that is not connected again once it is lost."""
+    return server("a", *flags, restart=NEVER, **options)
 
 
 def heard_of(framework: str, call: Call, *flags: str, **options: Any) -> str:
@@ -51,7 +51,7 @@ def heard_of(framework: str, call: Call, *flags: str, **options: Any) -> str:
         return call if turn == 1 else heard[0]
 
     async def main() -> str:
-        async with open_servers(config(*flags)) as servers:
+        async with open_servers(config(*flags, request_timeout=0.1 if call is TIME_OUT else BOUND)) as servers:
             return await FRAMEWORKS[framework].run(servers, think, **options)
 
     return asyncio.run(main())
@@ -66,16 +66,16 @@ TOLD: Any = lambda _, error: f"told: {error}"  # noqa: E731 - it is one argument
         ("openai-agents", FAIL, {}, "^failed as asked$"),
         ("openai-agents", CRASH, {}, "^An error occurred while running the tool. Please try again.$"),
         ("openai-agents", CRASH, {"failure_error_function": TOLD}, "^told: .*: server 'a': connection lost"),
-        ("openai-agents", TIME_OUT, {"failure_error_function": TOLD}, "^told: .*: server 'a': .* 0.5 s"),
+        ("openai-agents", TIME_OUT, {"failure_error_function": TOLD}, "^told: .*: server 'a': .* 0.1 s"),
         ("openai-agents", MISSING, {"failure_error_function": TOLD}, "^told: .*'b'"),
         ("pydantic-ai", FAIL, {}, "^failed as asked$"),
         ("pydantic-ai", FAIL, {"tool_error_behavior": "failed"}, "^failed as asked$"),
         ("pydantic-ai", MISSING, {}, "'b'"),
         ("pydantic-ai", MISSING, {"tool_error_behavior": "failed"}, "'b'"),
-        ("pydantic-ai", TIME_OUT, {"server_error_behavior": "failed"}, "^server 'a': .* 0.5 s"),
+        ("pydantic-ai", TIME_OUT, {"server_error_behavior": "failed"}, "^server 'a': .* 0.1 s"),
         ("pydantic-ai", CRASH, {"server_error_behavior": "retry"}, "^server 'a': connection lost"),
         ("langchain", FAIL, {"handle_tool_error": True}, "^failed as asked$"),
-        ("langchain", TIME_OUT, {"handle_tool_error": True}, "^server 'a': .* 0.5 s"),
+        ("langchain", TIME_OUT, {"handle_tool_error": True}, "^server 'a': .* 0.1 s"),
         (
             "langchain",
             CRASH,
@@ -84,7 +84,7 @@ TOLD: Any = lambda _, error: f"told: {error}"  # noqa: E731 - it is one argument
         ),
         ("langchain", MISSING, {"handle_tool_error": "no"}, "^no$"),
         ("anthropic", FAIL, {}, "^failed as asked$"),
-        ("anthropic", TIME_OUT, {}, "server 'a': .* 0.5 s"),
+        ("anthropic", TIME_OUT, {}, "server 'a': .* 0.1 s"),
         ("anthropic", CRASH, {}, "server 'a': connection lost"),
     ],
 )

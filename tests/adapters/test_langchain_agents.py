@@ -206,7 +206,7 @@ def test_two_groups_serve_one_agent() -> None:
     [
         (FAIL, (), {"handle_tool_error": True}, "^failed as asked$"),
         (FAIL, ERROR, {"handle_tool_error": True}, "the disk is full"),
-        (TIME_OUT, (), {"handle_tool_error": True}, "^server 'a': .* 0.5 s"),
+        (TIME_OUT, (), {"handle_tool_error": True}, "^server 'a': .* 0.1 s"),
         (CRASH, (), {"handle_tool_error": lambda error: f"told: {error}"}, "^told: server 'a': connection lost"),
         (MISSING, (), {"handle_tool_error": "no"}, "^no$"),
     ],

@@ -16,6 +16,7 @@ from mcp_actors import ConnectFailed, Http, ServerConfig, open_servers
 from mcp_actors.kernel import StopFailed
 from mcp_actors.servers.connection import _actor, _negotiation
 from mcp_actors.servers.transports import Link, open_link
+from tests.idle_clock import IdleClock
 
 from .groups import AT_ONCE, LATER, NEVER, Events, Fault, crash, server, state
 from .http_server import run_server
@@ -128,7 +129,9 @@ async def test_servers_that_are_started_one_after_the_other_have_an_owner_each(v
 
 
 @pytest.mark.parametrize("flags", [("--exit-at-start", "3"), ("--error-on-list",), ("--hang-on-list",)])
-async def test_a_connect_that_fails_leaves_what_it_had_entered(visits: Visits, flags: tuple[str, ...]) -> None:
+async def test_a_connect_that_fails_leaves_what_it_had_entered(
+    visits: Visits, flags: tuple[str, ...], idle_clock: IdleClock
+) -> None:
     """S1-02: in reverse order and in the task that had entered it, wherever the connect failed.
 
     S1-03: a failed connect too.

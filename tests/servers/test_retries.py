@@ -32,6 +32,7 @@ from mcp_actors import (
 )
 from mcp_actors.config import CallNext
 from mcp_actors.kernel import ActorCrashed
+from tests.idle_clock import IdleClock
 
 from .faults.http_faults import FaultyServer, Raw, faulty_server, response
 from .fleet import Outcome, calls, kill, wait_calls
@@ -216,7 +217,7 @@ async def test_an_isolated_retry_has_a_process_of_its_own_that_is_gone_afterward
         assert servers["a"].state == "ready"
 
 
-async def test_the_time_to_connect_anew_counts_for_an_isolated_retry(tmp_path: Path) -> None:
+async def test_the_time_to_connect_anew_counts_for_an_isolated_retry(tmp_path: Path, idle_clock: IdleClock) -> None:
     """S1-19: the second process never answers, and the request ends in its time."""
     first = tmp_path / "first"
     config = after(
@@ -240,7 +241,9 @@ def http() -> Iterator[FaultyServer]:
         yield running
 
 
-async def test_a_busy_http_server_is_asked_again_after_the_time_it_asked_for(http: FaultyServer) -> None:
+async def test_a_busy_http_server_is_asked_again_after_the_time_it_asked_for(
+    http: FaultyServer, idle_clock: IdleClock
+) -> None:
     """S2-16: 429, 502, 503, 504, with Retry-After as the least delay."""
     async with open_servers(ServerConfig("web", Http(http.url()), retry=SOON)) as servers:
         for status in (502, 503, 504):

@@ -596,7 +596,7 @@ async def test_a_subscription_connects_a_lazy_server() -> None:
 
 
 @both_eras
-async def test_a_subscription_survives_the_death_of_the_process(era: Protocol) -> None:
+async def test_a_subscription_survives_the_death_of_the_process(era: Protocol, programs_in_forks: None) -> None:
     """S3-06: the next process is subscribed to too."""
     program, args = command()
     config = ServerConfig("library", Stdio(program, args, env_from=("PYTHONPATH",)), protocol=era, restart=AT_ONCE)

@@ -153,7 +153,7 @@ server.run()
 """
 
 
-async def test_a_single_threaded_server_in_a_long_tool_is_left_alone(tmp_path: Path) -> None:
+async def test_a_single_threaded_server_in_a_long_tool_is_left_alone(tmp_path: Path, programs_in_forks: None) -> None:
     """B-07: it answers nothing meanwhile, past its silence and far down the ladder."""
     script = tmp_path / "single.py"
     script.write_text(SINGLE)

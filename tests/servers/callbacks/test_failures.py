@@ -17,6 +17,7 @@ from mcp.types import ElicitRequestParams, ElicitResult
 from mcp_actors import Callbacks, ConnectionLost, RequestTimedOut, ServerError, open_servers
 from mcp_actors.config import CallbackContext
 from mcp_actors.servers import ServerGroup
+from tests.idle_clock import IdleClock
 
 from ...messages import Said
 from ..asking import ACCEPTED, ELICIT, ERAS, Era, accept, ask, asking, call, until
@@ -205,7 +206,7 @@ async def test_a_cancelled_caller_cancels_the_callback_of_its_question() -> None
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_time_of_a_callback_counts_for_the_request(era: Era) -> None:
+async def test_the_time_of_a_callback_counts_for_the_request(era: Era, idle_clock: IdleClock) -> None:
     """A server that asks people needs a longer ``request_timeout``."""
     watched = Watched()
     config = asking(era, callbacks=Callbacks(elicitation=watched), request_timeout=0.8)
@@ -217,7 +218,7 @@ async def test_the_time_of_a_callback_counts_for_the_request(era: Era) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_progress_timeout_is_suspended_while_a_callback_runs(era: Era) -> None:
+async def test_progress_timeout_is_suspended_while_a_callback_runs(era: Era, idle_clock: IdleClock) -> None:
     async def slow(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
         await trio.sleep(0.8)
         return ACCEPTED

@@ -55,7 +55,7 @@ async def test_the_servers_of_a_file_are_connected_as_they_are_in_it(
             assert servers.errors == {}
 
 
-async def test_a_script_is_started_by_its_interpreter(tmp_path: Path) -> None:
+async def test_a_script_is_started_by_its_interpreter(tmp_path: Path, programs_in_forks: None) -> None:
     """S4-27."""
     script = tmp_path / "server.py"
     lines = "from mcp.server.mcpserver import MCPServer\nserver = MCPServer('s')\nserver.run('stdio')\n"

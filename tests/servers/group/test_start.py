@@ -11,6 +11,7 @@ import trio
 
 from mcp_actors import ConnectFailed, ServerConfig, StateChanged, Stdio, open_servers
 from mcp_actors.kernel import Starting
+from tests.idle_clock import IdleClock
 
 from ..groups import (
     LATER,
@@ -116,7 +117,9 @@ async def test_a_command_that_does_not_exist_is_named_and_not_tried_again() -> N
         ("--hang-on-list", "while listing its tools"),
     ],
 )
-async def test_a_server_that_fails_to_list_its_tools_has_failed(tmp_path: Path, flag: str, words: str) -> None:
+async def test_a_server_that_fails_to_list_its_tools_has_failed(
+    tmp_path: Path, flag: str, words: str, idle_clock: IdleClock
+) -> None:
     """A-10: a server that fails at list time counts as bad, and only that one.
 
     S2-14: ready means that the tools were listed.

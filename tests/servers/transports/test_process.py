@@ -20,6 +20,7 @@ from mcp_actors.servers.transports import open_link
 from mcp_actors.servers.transports.stdio import _link, _process, _start
 from mcp_actors.servers.transports.stdio._link import StdioLink
 from mcp_actors.servers.transports.stdio._process import ServerProcess
+from tests.idle_clock import IdleClock
 
 from ...messages import Said
 from ..links import MARGIN, never_lost, open_session, scripted, shell, streams_of, wait_for_line
@@ -45,7 +46,7 @@ MISBEHAVIORS = [
 @pytest.mark.parametrize("how", ["left", "failed", "cancelled"])
 @pytest.mark.parametrize("flags", MISBEHAVIORS, ids=" ".join)
 async def test_no_process_is_left_of_a_server_however_it_misbehaves(
-    flags: tuple[str, ...], how: str, tmp_path: Path
+    flags: tuple[str, ...], how: str, tmp_path: Path, idle_clock: IdleClock
 ) -> None:
     """S2-13, A-08, S4-21."""
     pid_file = tmp_path / "pids"

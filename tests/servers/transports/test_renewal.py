@@ -14,6 +14,7 @@ import trio
 
 from mcp_actors import Http, HttpStatusError, Secret, ServerConfig, ServerGroup, Sse, open_servers
 from mcp_actors.servers.transports.credentials._renewal import named_credentials
+from tests.idle_clock import IdleClock
 
 from ..faults.http_faults import Era, FaultyServer, Raw, faulty_server, response
 from ..fleet import calls
@@ -94,7 +95,7 @@ async def test_a_renewal_that_is_cancelled_is_repeated_by_the_next_request() -> 
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-async def test_a_renewal_is_bounded_by_connect_timeout(variant: str) -> None:
+async def test_a_renewal_is_bounded_by_connect_timeout(variant: str, idle_clock: IdleClock) -> None:
     """B-09: so a renewal that outlives its request and its connection delays no others for ever."""
     tokens = Tokens()
     async with connected(variant, auth=tokens, connect_timeout=1) as (server, servers):

@@ -20,6 +20,7 @@ from mcp_actors.servers.transports.stdio import _link as _stdio
 from mcp_actors.servers.transports.stdio._link import OBITUARY_WAIT
 from mcp_actors.servers.transports.stdio._pipes import PipeReader
 from mcp_actors.servers.transports.stdio._writer import PipeWriter
+from tests.idle_clock import IdleClock
 
 from ..fleet import PROMPT
 from ..groups import BOUND
@@ -151,7 +152,7 @@ async def test_the_obituary_of_a_live_server_is_returned_without_a_wait() -> Non
         assert link.endpoint == f"the command {sys.executable!r}"
 
 
-async def test_a_server_that_closes_its_stdout_loses_the_connection_and_is_stopped() -> None:
+async def test_a_server_that_closes_its_stdout_loses_the_connection_and_is_stopped(idle_clock: IdleClock) -> None:
     """A-07."""
     lost = trio.Event()
     async with open_link(scripted("--close-stdout", "--ignore-eof", stop_timeout=0.5), on_lost=lost.set) as link:
