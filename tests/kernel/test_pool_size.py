@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 import trio
@@ -10,6 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
 from mcp_actors._backoff import Backoff
 from mcp_actors.kernel import (
+    ActorStopped,
     ChildSpec,
     IgnoreStart,
     MemberAdded,
@@ -182,6 +184,24 @@ async def test_a_pool_that_restarts_without_its_added_members_keeps_what_waits()
         await settle()
         assert asker.outcomes["waits"] == "db-1"
         gate.set()
+
+
+@pytest.mark.parametrize("key", [None, lambda job: job.key])
+async def test_a_pool_may_restart_with_fewer_members(key: Any) -> None:
+    """Messages to a member that it no longer has are refused; those to the pool wait for the others."""
+    hall, sizes = Hall(), [3, 1]
+    spec = ChildSpec("db", lambda: Pool(hall.member, sizes.pop(0), key=key))
+    async with open_supervisor(spec) as house, trio.open_nursery() as nursery:
+        db = house.child("db", SupervisorRef)
+        await house.stop_child("db", keep_mailbox=True)
+        pool, gone = Asker(nursery, db), Asker(nursery, db.child("db-3"))
+        await pool.ask(Job("waits"))
+        await gone.ask(Job("refused"))
+        await house.restart_child("db")
+        await settle()
+        assert pool.outcomes == {"waits": "db-1"}
+        assert isinstance(gone.outcomes["refused"], ActorStopped)
+        assert [child.id for child in await db.which_children()] == ["db-1"]
 
 
 async def test_a_member_that_cannot_be_added_is_dropped_and_tried_again_later(

@@ -11,6 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
 from mcp_actors.kernel import (
     ActorCrashed,
+    ActorRef,
     ActorStopped,
     Backoff,
     ChildSpec,
@@ -268,6 +269,40 @@ async def test_stop_child_keeps_the_mailboxes_below_if_asked_to() -> None:
             await a.call(Echo(1))
         await supervisor.restart_child("n")
         assert await a.call(Echo(1)) == 1
+
+
+async def test_children_that_a_restarted_supervisor_no_longer_lists_have_ended() -> None:
+    """Their callers and watchers would wait for ever otherwise."""
+    yard, outcomes, reasons = Yard(), list[Any](), list[str]()
+    listed = [yard.spec("a"), yard.spec("b"), nest("m", yard.spec("c"))]
+
+    async def ask(ref: ActorRef) -> None:
+        with pytest.raises(ActorStopped) as refused:
+            await ref.call(Echo(1))
+        outcomes.append(str(refused.value))
+
+    async def watch(ref: ActorRef) -> None:
+        async with ref.watch() as monitor:
+            reasons.append((await monitor.wait()).reason)
+
+    spec = ChildSpec("n", lambda: Supervisor(*listed))
+    async with open_supervisor(spec) as supervisor, trio.open_nursery() as nursery:
+        n = below(supervisor)
+        refs = [n.child("b"), n.find("m/c")]
+        await n.stop_child("b")
+        await supervisor.stop_child("n", keep_mailbox=True)
+        for ref in refs[1:]:
+            nursery.start_soon(ask, ref)
+            nursery.start_soon(watch, ref)
+        await settle()
+        del listed[1:]
+        await supervisor.restart_child("n")
+        await settle()
+        assert [child.id for child in await n.which_children()] == ["a"]
+        assert [ref.state for ref in refs] == ["stopped", "stopped"]
+        assert reasons == ["not_running"]
+        assert "supervisor 'n' was started again without it" in outcomes.pop()
+        assert not outcomes
 
 
 async def test_a_child_that_comes_back_with_its_supervisor_has_the_limits_of_its_new_spec() -> None:

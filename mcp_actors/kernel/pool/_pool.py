@@ -135,13 +135,15 @@ class Pool(Supervisor):
         self._crew = Crew(record, shrinks=self._least < self._most)
         self._specs = tuple(self._spec(number) for number in range(1, self._least + 1))
         known = record.children or {}
-        record.children = {spec.id: self._record_of(spec, known.get(spec.id)) for spec in self._specs}
+        # The pool may have fewer members this time. `add_all` closes the others.
+        members = {spec.id: self._record_of(spec, known.get(spec.id)) for spec in self._specs}
+        record.children = known | members
         record.is_pool = True
         try:
             if self._key is None:
                 record.mailbox.taker = self._crew
             else:
-                self._divide([member.mailbox for member in record.children.values()])
+                self._divide([member.mailbox for member in members.values()])
             async with super().running(), trio.open_nursery() as nursery:
                 if self._least < self._most:
                     nursery.start_soon(self._adjust, nursery, name=f"{record.name}:size")
@@ -170,6 +172,8 @@ class Pool(Supervisor):
             size, policy = spec.mailbox_size, spec.overflow
             lane = Lane(spec.id) if self._key is None else Mailbox(spec.id, size=size, policy=policy)
             known = Record(spec.id, lane, pool.hub, pool)
+        else:
+            known.mailbox.reopen()
         if self._key is None:
             cast("Lane", known.mailbox).crew = self._crew
         return known
@@ -193,8 +197,6 @@ class Pool(Supervisor):
         def route(message: Message) -> Mailbox:
             return lanes[self._place(message) % len(lanes)]
 
-        for lane in lanes:
-            lane.reopen()
         for envelope in record.mailbox.drain():
             try:
                 lane = envelope.context.run(route, envelope.message)

@@ -176,23 +176,33 @@ class Child:
         """
         if not self.record.mailbox.closed:
             self.record.close(why)
-        if self.run is not None and not self.run.ending:
-            return
-        found = [self.record]
-        for record in found:  # which grows: a tree may have more levels than Python allows calls
-            below = [each for each in (record.children or {}).values() if not _ended_for_good(each)]
-            for each in below:
-                each.close(why)
-            found += below
-        if self.run is None or self.run.final is not None:
-            for each in reversed(found[1:]):
-                has_run = each.state == "backoff"
-                each.become("failed" if each.gave_up else "stopped")
-                if has_run and not each.gave_up:
-                    each.note_stopped()
+        if self.run is None or self.run.ending:
+            below = close_below(self.record, why)
+            if self.run is None or self.run.final is not None:
+                note_ended(below)
 
 
-def _ended_for_good(record: Record) -> bool:
+def close_below(record: Record, why: str) -> list[Record]:
+    """Answer the messages to all actors below one that does not serve, and return their records, parents first."""
+    found = [record]
+    for each in found:  # which grows: a tree may have more levels than Python allows calls
+        below = [child for child in (each.children or {}).values() if not has_ended(child)]
+        for child in below:
+            child.close(why)
+        found += below
+    return found[1:]
+
+
+def note_ended(records: Sequence[Record]) -> None:
+    """Set the final states of actors that were expected to come back, children first."""
+    for each in reversed(records):
+        has_run = each.state == "backoff"
+        each.become("failed" if each.gave_up else "stopped")
+        if has_run and not each.gave_up:
+            each.note_stopped()
+
+
+def has_ended(record: Record) -> bool:
     """Return True if an actor was closed after its end, and all actors below it with it.
 
     A tree stops from its leaves upward. Without this check, each level would close all levels below it again.
