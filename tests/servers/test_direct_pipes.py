@@ -129,7 +129,7 @@ async def test_what_is_not_written_when_the_end_is_decided_is_not_written_to_tha
             errors[number] = exc
 
     with machine.installed():
-        async with open_servers(machine.config(health=QUIET), observers=[read]) as servers:
+        async with open_servers(machine.config(health=QUIET), observers=[read], drain_timeout=0) as servers:
             machine.now.freeze()
             async with trio.open_nursery() as nursery:
                 for number in range(6):

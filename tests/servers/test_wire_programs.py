@@ -84,6 +84,7 @@ class Program:
 
     era: str
     slow: bool
+    drain_timeout: float
     options: dict[str, Any]
     acts: list[Act]
 
@@ -123,7 +124,8 @@ def programs(draw: st.DrawFn) -> Program:
     }
     era = draw(st.sampled_from(["legacy", "modern"]))
     slow = draw(st.sampled_from([False] * 9 + [True]))
-    return Program(era, slow, options, draw(st.lists(ACTS, min_size=3, max_size=30)))
+    drain_timeout = draw(st.sampled_from([0.0, 0.0, 30.0]))
+    return Program(era, slow, drain_timeout, options, draw(st.lists(ACTS, min_size=3, max_size=30)))
 
 
 @define(eq=False)
@@ -182,7 +184,12 @@ class Run:
         )
         with trio.fail_after(1e6), self.machine.installed():
             async with (
-                open_servers(config, callbacks=Callbacks(roots=roots), observers=[self.observe]) as self.servers,
+                open_servers(
+                    config,
+                    callbacks=Callbacks(roots=roots),
+                    observers=[self.observe],
+                    drain_timeout=self.program.drain_timeout,
+                ) as self.servers,
                 trio.open_nursery() as self.nursery,
             ):
                 for act in self.program.acts:
