@@ -109,10 +109,16 @@ class Patience:
         Raises:
             anyio.EndOfStream: no process is left that could answer.
         """
-        while not (link.exited and link.input_closed):
-            await trio.sleep(LOOK_EVERY)
+        exited = trio.Event()
+        link.hear_of_exit(exited.set)
+        if not link.exited:
+            await exited.wait()
+        closed = False
+        while not closed:
+            await trio.sleep(LOOK_EVERY)  # meanwhile the end of its stdout is read, unless there is such a helper
             if link.lost:
                 return
+            closed = link.input_closed
         link.lose()
         await link.wait_obituary()
         raise anyio.EndOfStream
