@@ -15,13 +15,16 @@ from attrs import frozen
 from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
 from mcp_actors.kernel import (
+    Actor,
     ActorRef,
     ActorStopped,
     ChildSpec,
     DeadLetter,
     Event,
+    Later,
     Message,
     NotSent,
+    RequestFinished,
     Supervisor,
     Timer,
     Unhandled,
@@ -655,6 +658,41 @@ async def test_what_is_not_a_message_is_refused_when_the_timer_is_set() -> None:
 def test_an_actor_that_does_not_run_has_no_timers() -> None:
     with pytest.raises(RuntimeError, match="Host is not running"):
         Host().after(1, Put(1))
+
+
+@pytest.mark.parametrize("taken", [True, False])
+async def test_a_message_that_is_answered_later_keeps_its_slot_if_its_timer_is_canceled(
+    autojump_clock: MockClock, taken: bool
+) -> None:
+    """Its handling has begun, and `Timer.cancel` does not interrupt that."""
+    laters: list[Later[Any]] = []
+
+    class Slow(Actor):
+        def take(self, later: Later[Any]) -> bool:
+            is_timed = taken and isinstance(later.message, Get)
+            if is_timed:
+                self.timer.cancel()
+                laters.append(later)
+            return is_timed
+
+        async def handle(self, message: Get | Put) -> Any:
+            if isinstance(message, Put):
+                self.timer = self.every(1, Get(1))
+                return None
+            self.timer.cancel()
+            laters.append(self.defer(message))
+            return laters[0]
+
+    events: list[Event] = []
+    async with open_actor(Slow(), name="slow", observers=[events.append]) as ref:
+        await ref.tell(Put(1))
+        await trio.sleep(5)
+        [later] = laters
+        assert (later.open, ref.statistics().in_flight) == (True, 1)
+        later.reply(None)
+        assert (later.open, ref.statistics().in_flight) == (False, 0)
+    finished = [(event.message, event.error) for event in events if isinstance(event, RequestFinished)]
+    assert finished == [("Put", None), ("Get", None)]
 
 
 async def test_a_timer_says_what_it_is(autojump_clock: MockClock) -> None:

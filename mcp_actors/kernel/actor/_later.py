@@ -65,7 +65,7 @@ class Later(Generic[T]):
     def open(self) -> bool:
         """True until the message is answered or put back, its caller has left, or the incarnation ends."""
         envelope = self._envelope
-        return envelope.later is self and not envelope.withdrawn
+        return envelope.later is self and not envelope.caller_left
 
     def reply(self, value: T) -> bool:
         """Answer with a value, and free the slot. Return False if no caller gets the answer.

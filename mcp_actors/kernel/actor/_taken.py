@@ -278,7 +278,7 @@ class Taken(Answers):
         name, kind, envelope = self._record.name, type(later.message).__name__, later._envelope
         if self._interruption is not None:
             failure = failure or self._interruption(envelope)
-        elif envelope.withdrawn:
+        elif envelope.caller_left:
             failure = failure or ActorError(f"actor {name!r}: the caller of {kind} has left", actor=name)
         self._note_finished(kind, later._began, failure)
 

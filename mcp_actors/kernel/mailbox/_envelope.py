@@ -64,9 +64,12 @@ class Envelope(Reply[Any], Sender):
     busy = handed_over
 
     @property
-    def withdrawn(self) -> bool:
-        """True if it is not to be handled, because its caller has left. The sender of a ``tell`` never does."""
+    def caller_left(self) -> bool:
+        """True if its caller has left, or has an answer. The sender of a ``tell`` never leaves."""
         return self.is_call and not self.open
+
+    withdrawn = caller_left
+    """True if it is not to be handled, because its caller has left."""
 
     @property
     def label(self) -> str:
