@@ -28,6 +28,7 @@ from mcp_actors import (
 from mcp_actors.kernel import Event, Starting
 from mcp_actors.servers import ConfigChanged, ServerAdded, ServerEvent, ServerRemoved
 from mcp_actors.servers.group._configs import Difference, Given, compare
+from mcp_actors.servers.ref import Reconnect
 
 from ...messages import Said
 from ..fleet import Outcome
@@ -100,6 +101,7 @@ async def test_a_required_server_that_cannot_be_added_leaves_nothing_behind(stri
         assert [*group] == [*group.status()] == ["a"]
         assert not group.errors
         assert "b:supervisor" not in {node.id for node in group.tree().walk()}
+        assert [*group._roster.records] == ["a"]
         assert not changes(events)
         assert await who(group, "a") == "a"
         assert group["a"].statistics().incarnation == 1
@@ -492,6 +494,17 @@ async def test_two_changes_that_touch_the_same_servers_do_not_deadlock() -> None
         await wait_all_tasks_blocked()
         await group.wait_ready()
         assert [await who(group, house.name) for house in houses] == ["a", "b", "c"]
+
+
+async def test_turns_are_acquired_in_one_order(autojump_clock: MockClock) -> None:
+    """Each of the two would wait for the server whose turn the other one has."""
+    async with open_servers(House("a").config(), House("b").config()) as group:
+        entries = tuple(member.entry for member in group._roster.members.values())
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                for servers in (entries, entries[::-1]):
+                    nursery.start_soon(group._lifecycle.call, Reconnect(servers))
+        assert [ref.statistics().incarnation for ref in group.configured] == [3, 3]
 
 
 @pytest.mark.parametrize("delay", range(0, 60, 3))

@@ -250,6 +250,22 @@ async def test_a_server_that_comes_back_finishes_what_is_in_flight(change: str, 
         assert [event.requests for event in events.of(Draining)] == [1]
 
 
+async def test_a_server_that_comes_back_takes_nothing_more_though_it_could(autojump_clock: MockClock) -> None:
+    """It has free slots. Under a constant load it would never come to its end otherwise."""
+    a, late = House("a"), Outcome()
+    async with open_servers(a.config()) as group, trio.open_nursery() as nursery:
+        nursery.start_soon(group["a"].call_tool, "hold")
+        await wait_all_tasks_blocked()
+        nursery.start_soon(group["a"].restart)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(late.of, group["a"].call_tool, "who")
+        await trio.sleep(1)
+        assert not late.over
+        a.let_go.set()
+        assert text_of(await late.result()) == "a"
+        assert group["a"].statistics().incarnation == 2
+
+
 async def test_a_stop_ends_the_wait_of_a_restart(autojump_clock: MockClock) -> None:
     a, call = House("a"), Outcome()
     async with open_servers(a.config()) as group, trio.open_nursery() as nursery:
