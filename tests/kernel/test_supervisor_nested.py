@@ -271,6 +271,18 @@ async def test_stop_child_keeps_the_mailboxes_below_if_asked_to() -> None:
         assert await a.call(Echo(1)) == 1
 
 
+async def test_a_temporary_supervisor_that_is_stopped_keeps_no_mailboxes_below() -> None:
+    """It leaves the child table, so nothing could start it again."""
+    yard = Yard()
+    spec = ChildSpec("n", lambda: Supervisor(yard.spec("a")), restart="temporary")
+    async with open_supervisor(spec) as supervisor:
+        a = below(supervisor).child("a")
+        await supervisor.stop_child("n", keep_mailbox=True)
+        assert a.state == "stopped"
+        with pytest.raises(ActorStopped, match="no longer in the child table"):
+            await a.call(Echo(1))
+
+
 async def test_children_that_a_restarted_supervisor_no_longer_lists_have_ended() -> None:
     """Their callers and watchers would wait for ever otherwise."""
     yard, outcomes, reasons = Yard(), list[Any](), list[str]()

@@ -279,7 +279,8 @@ class Children(Node, ABC):
             child.record.note_stopped()
         if child.spec.restart == "temporary" or fate == "removed":
             self.leave(child)  # while it was overdue, another child may have failed and taken it into its group
-            child.record.close("it is no longer in the child table")
+            child.record.close(why := "it is no longer in the child table")
+            child.close(why)  # for a supervisor, whose children have waited for its restart
             if self.table.get(child.spec.id) is child:
                 del self.table[child.spec.id], self._records[child.spec.id]
 
