@@ -55,18 +55,22 @@ async def hangs(context: Any, params: Any) -> ErrorData:
     raise AssertionError
 
 
+NONE, SLOW = Callbacks(), Callbacks(sampling=hangs)
+"""Pings are answered without a callback, so they need only the first."""
+
 FLOODS = [
-    pytest.param({"method": "ping"}, id="pings that are never answered"),
-    pytest.param({"method": "ping", "reads": True}, id="pings that are answered"),
-    pytest.param({"method": "sampling/createMessage"}, id="questions that are never answered"),
-    pytest.param({"method": "sampling/createMessage", "reads": True}, id="questions that are refused"),
-    pytest.param({"method": "ping", "takes_back": True}, id="pings that are taken back"),
-    pytest.param({"method": "ping", "ids": 1, "takes_back": True, "reads": True}, id="one ping again and again"),
+    pytest.param({"method": "ping"}, NONE, id="pings that are never answered"),
+    pytest.param({"method": "ping", "reads": True}, NONE, id="pings that are answered"),
+    pytest.param({"method": "sampling/createMessage"}, NONE, id="questions that are never answered"),
+    pytest.param({"method": "sampling/createMessage"}, SLOW, id="questions to a slow callback that are never answered"),
+    pytest.param({"method": "sampling/createMessage", "reads": True}, NONE, id="questions that are refused"),
+    pytest.param({"method": "sampling/createMessage", "reads": True}, SLOW, id="questions to a slow callback"),
+    pytest.param({"method": "ping", "takes_back": True}, NONE, id="pings that are taken back"),
+    pytest.param({"method": "ping", "ids": 1, "takes_back": True, "reads": True}, NONE, id="one ping again and again"),
 ]
 
 
-@pytest.mark.parametrize("callbacks", [Callbacks(), Callbacks(sampling=hangs)], ids=["nobody answers", "slow"])
-@pytest.mark.parametrize("flood", FLOODS)
+@pytest.mark.parametrize(("flood", "callbacks"), FLOODS)
 async def test_a_flood_of_requests_ends_with_its_connection(flood: dict[str, Any], callbacks: Callbacks) -> None:
     """B-11."""
     config = hostile(restart=LATER, callbacks=callbacks)
@@ -85,8 +89,11 @@ async def test_a_flood_of_requests_ends_with_its_connection(flood: dict[str, Any
     assert longest.seconds < STEP, longest.task
 
 
-@pytest.mark.parametrize("callbacks", [Callbacks(), Callbacks(sampling=hangs)], ids=["nobody answers", "slow"])
-@pytest.mark.parametrize("method", ["ping", "sampling/createMessage"])
+@pytest.mark.parametrize(
+    ("method", "callbacks"),
+    [("ping", NONE), ("sampling/createMessage", NONE), ("sampling/createMessage", SLOW)],
+    ids=["pings", "questions that are refused", "questions to a slow callback"],
+)
 @pytest.mark.parametrize(("over", "on"), [("http", "stream"), ("http", "answer"), ("sse", "stream")])
 async def test_a_flood_over_http_ends_with_its_connection(
     over: Over, on: str, method: str, callbacks: Callbacks
