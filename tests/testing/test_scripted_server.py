@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -166,6 +168,7 @@ async def test_a_forgotten_session_is_opened_again(server: ScriptedServer) -> No
         assert await echo(servers["x"]) == "hello"
         server.forget_sessions()
         assert await echo(servers["x"], "again") == "again"
+    assert [each.method for each in server.received].count("initialize") == 2
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -190,6 +193,39 @@ async def test_a_frozen_server_goes_on_where_it_was(server: ScriptedServer, way:
         assert scope.cancelled_caught
         server.thaw()
         nursery.start_soon(echo, servers["x"])
+
+
+def test_faults_are_seen_in_the_bytes(server: ScriptedServer) -> None:
+    """A client hides them, so this one is a pipe."""
+    transport = server.stdio()
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([transport.command, *transport.args], **pipes) as process:
+
+        def ask(request: int, method: str, **params: Any) -> None:
+            message = {"jsonrpc": "2.0", "id": request, "method": method, "params": params}
+            process.stdin.write(json.dumps(message).encode() + b"\n")  # type: ignore[union-attr]  # it is a pipe
+            process.stdin.flush()  # type: ignore[union-attr]  # it is a pipe
+
+        def read(number: int) -> list[Any]:
+            lines = [process.stdout.readline() for _ in range(number)]  # type: ignore[union-attr]  # it is a pipe
+            return [line if line == b"?\n" else json.loads(line) for line in lines]
+
+        ask(1, "initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo={"name": "x", "version": "1"})
+        assert [each["id"] for each in read(1)] == [1]
+        call = {"name": "echo", "arguments": {"text": "a"}}
+        server.inject(Duplicate())
+        ask(2, "tools/call", **call)
+        assert [each["id"] for each in read(2)] == [2, 2]
+        server.inject(Garble(b"?"))
+        ask(3, "tools/call", **call)
+        assert read(1) == [b"?\n"]
+        server.inject(Flood(3))
+        ask(4, "tools/call", **call)
+        *notices, answer = read(4)
+        assert [each["method"] for each in notices] == ["notifications/progress"] * 3
+        assert answer["id"] == 4
+        process.stdin.close()  # type: ignore[union-attr]  # it is a pipe
+        assert process.wait() == 0
 
 
 def test_a_way_that_needs_the_block_says_so() -> None:
