@@ -234,7 +234,7 @@ async def test_a_control_message_to_a_member_is_answered_while_it_is_busy() -> N
 
 
 async def test_a_member_may_end_itself_by_the_first_message_that_it_takes(autojump_clock: MockClock) -> None:
-    """That message has waited for the start, in the lane of the member."""
+    """The message has waited for the start, in the lane of the member."""
     starts = []
 
     class Brief(Member):
