@@ -632,3 +632,11 @@ def test_a_check_is_made_when_its_tool_is_first_called(monkeypatch: pytest.Monke
     for _ in range(2):
         made_of.check_arguments("tool-1", {"query": "a", "limit": 1})
     assert made == ["tool-1"]
+
+
+@pytest.mark.parametrize("mode", ["required", "schema", "off"])
+def test_the_name_of_a_tool_that_cannot_be_written_is_refused(mode: Validation) -> None:
+    """In every mode: it would end the request as an error of the connection."""
+    with pytest.raises(InvalidArguments, match="cannot be sent"):
+        checks({}, mode).check_request("\ud800", None)
+    checks({}, mode).check_request("suche_über_alles", None)

@@ -6,7 +6,9 @@ import json
 import logging
 import os
 import signal
+from collections import Counter
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import anyio
@@ -14,7 +16,7 @@ import pytest
 import trio
 from hypothesis import given, strategies as st
 from mcp import MCPError
-from mcp.types import JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
+from mcp.types import ErrorData, JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
 
 from mcp_actors._errors import LimitExceeded
 from mcp_actors.servers.transports import open_link
@@ -23,7 +25,7 @@ from mcp_actors.servers.transports.stdio._writer import BACKLOG_BYTES
 from mcp_actors.servers.transports.wire._messages import parse_message
 
 from ...messages import Said
-from ..groups import BOUND
+from ..groups import BOUND, until
 from ..links import never_lost, notification, open_session, scripted, shell, streams_of, text_of
 
 ANYTHING = st.recursive(
@@ -277,6 +279,38 @@ async def test_other_tasks_run_while_a_server_writes_without_pause() -> None:
             nursery.cancel_scope.cancel("enough")
     # A new chunk of data starts a new burst, so they do not all have the same length.
     assert rounds >= 1000 / BURST / 2
+
+
+async def test_other_tasks_run_while_the_answers_of_one_read_are_settled(tmp_path: Path) -> None:
+    rounds, settled = 0, Counter[int]()
+
+    class Waiting:
+        def succeeded(self, result: dict[str, Any]) -> None:
+            settled[rounds] += 1
+
+        def refused(self, error: ErrorData) -> None:
+            pytest.fail("it was refused")
+
+    async def count() -> None:
+        nonlocal rounds
+        while True:
+            await trio.lowlevel.checkpoint()
+            rounds += 1
+
+    async with open_link(shell(f"{until(tmp_path / 'lines')}; cat {tmp_path / 'lines'} -"), on_lost=never_lost) as link:
+        reader, writer = await streams_of(link)
+        lines = []
+        for _ in range(10 * BURST):
+            writer.count_request()
+            lines.append(f'{{"jsonrpc":"2.0","id":{writer.table.add(Waiting())},"result":{{}}}}\n')
+        (tmp_path / "new").write_text("".join(lines) + '{"jsonrpc":"2.0","method":"test"}\n')
+        (tmp_path / "new").rename(tmp_path / "lines")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count)
+            await reader.receive()
+            nursery.cancel_scope.cancel("enough")
+    assert settled.total() == 10 * BURST
+    assert max(settled.values()) <= 2 * BURST  # the tasks of a tick run in any order
 
 
 async def test_room_in_the_backlog_wakes_one_waiting_sender(tmp_path: Path) -> None:
