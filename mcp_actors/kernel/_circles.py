@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from contextvars import ContextVar
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -201,20 +202,26 @@ def find_circle(caller: Node, first: Node) -> list[str]:
         The labels along the circle, from the caller back to the caller.
     """
     waits: dict[Node, Sequence[Node]] = {}
+    waiters: defaultdict[Node, list[Node]] = defaultdict(list)
     reached = [first]
     for node in reached:
         if node not in waits:
             waits[node] = () if node is caller else node.blockers()
             reached.extend(waits[node])
-    stuck = set(waits)
-    while moving := [node for node in stuck if node is not caller and not _stuck(node, waits[node], stuck)]:
-        stuck.difference_update(moving)
+            for blocker in waits[node]:
+                waiters[blocker].append(node)
+    # Each edge is followed once. A search through all nodes in each round would take a time that grows with the square
+    # of the length of a chain of calls.
+    stuck_blockers = {node: len(blockers) for node, blockers in waits.items()}
+    moving = [node for node in waits if not waits[node] and node is not caller]
+    stuck = set(waits).difference(moving)
+    for node in moving:  # which grows
+        for waiter in waiters[node]:
+            stuck_blockers[waiter] -= 1
+            if waiter in stuck and (waiter.needs_all or not stuck_blockers[waiter]):
+                stuck.remove(waiter)
+                moving.append(waiter)
     return _way(caller, first, waits, stuck) if first in stuck else []
-
-
-def _stuck(node: Node, blockers: Sequence[Node], stuck: Collection[Node]) -> bool:
-    found = [blocker in stuck for blocker in blockers]
-    return bool(found) and (all(found) if node.needs_all else any(found))
 
 
 def _way(caller: Node, first: Node, waits: dict[Node, Sequence[Node]], stuck: Collection[Node]) -> list[str]:

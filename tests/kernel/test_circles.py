@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, Literal
@@ -26,7 +26,7 @@ from mcp_actors.kernel import (
     open_actor,
     open_supervisor,
 )
-from mcp_actors.kernel._circles import serving
+from mcp_actors.kernel._circles import Node, find_circle, serving
 from mcp_actors.kernel.actor import Incarnation
 
 from .actors import Do, DoNow, Fatal, Gate, Get, Host, Put, hook, open_child, raising
@@ -526,3 +526,27 @@ async def test_an_actor_that_serves_waits_for_none_of_its_handlers() -> None:
         assert isinstance(host._incarnation, Incarnation)
         assert (gate.entered, host._incarnation.blockers()) == (1, [])
         gate.open()
+
+
+def test_a_long_chain_of_calls_is_searched_once() -> None:
+    """A chain of a thousand actors would stop the program for a second otherwise."""
+    asked: list[Node] = []
+
+    class Link(Node):
+        def __init__(self, *blockers: Node) -> None:
+            self._blockers = blockers
+
+        @property
+        def needs_all(self) -> bool:  # type: ignore[override]  # to see how often it is asked
+            asked.append(self)
+            return False
+
+        def blockers(self) -> Sequence[Node]:
+            return self._blockers
+
+    first, caller = Link(), Link()
+    for _ in range(200):
+        first = Link(first)
+    assert find_circle(caller, first) == []
+    assert len(asked) == 200
+    assert find_circle(caller, Link(first, caller))
