@@ -344,7 +344,7 @@ async def test_the_headers_cookies_and_parameters_of_the_client_are_sent(options
         requests.append(request)
         return server.handle(request)
 
-    make = partial(httpx2.AsyncClient, transport=httpx2.MockTransport(note), **options)
+    make = partial(httpx2.AsyncClient, transport=httpx2.MockTransport(note), timeout=7.0, **options)
     async with open_servers(ServerConfig("a", Http(URL, http_client=make))) as servers:
         await servers["a"].call_tool("say", {"text": "é"})
     sent = next(each for each in requests if b"tools/call" in each.content)
@@ -354,6 +354,7 @@ async def test_the_headers_cookies_and_parameters_of_the_client_are_sent(options
         own["accept-encoding"] = client.headers["accept-encoding"]
         expected = client.build_request("POST", URL, headers=own, json=json.loads(sent.content))
     assert sent.url == expected.url
+    assert sent.extensions["timeout"] == expected.extensions["timeout"]
     assert sent.content == expected.content
     assert sorted(sent.headers.multi_items()) == sorted(expected.headers.multi_items())
 

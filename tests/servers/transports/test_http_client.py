@@ -35,6 +35,7 @@ from mcp_actors import (
 from mcp_actors.config import Secret
 from mcp_actors.servers.transports import Masker
 from mcp_actors.servers.transports.http import _client as _http_client
+from mcp_actors.servers.transports.http._bodies import SMALL, is_small
 
 from ...messages import Said
 from ..faults.http_faults import FaultyServer, Raw, answer, faulty_server, response, stream
@@ -442,3 +443,17 @@ async def test_the_logs_of_other_clients_are_unchanged(server: FaultyServer, cap
     async with open_servers(http(server)), httpx2.AsyncClient() as client:
         await client.get(server.url("/mcp?page=7"))
     assert "page=7" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("headers", "small"),
+    [
+        ({"content-length": str(SMALL)}, True),
+        ({"content-length": str(SMALL + 1)}, False),
+        ({"content-length": "10", "content-encoding": "gzip"}, False),
+        ({"content-length": "-1"}, False),
+        ({}, False),
+    ],
+)
+def test_a_body_is_small_if_its_length_is_declared_and_certain(headers: dict[str, str], small: bool) -> None:
+    assert is_small(httpx2.Response(200, headers=headers)) == small
