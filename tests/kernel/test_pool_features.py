@@ -16,6 +16,7 @@ from mcp_actors.kernel import (
     Call,
     ChildSpec,
     Down,
+    Event,
     Later,
     Message,
     NotSent,
@@ -258,3 +259,19 @@ async def test_a_member_may_end_itself_by_the_first_message_that_it_takes(autoju
         assert await db.call(Job()) == "db-1"
     assert starts == ["db-1", "db-1"]
     assert hall.of(Started, Stopping)[:2] == [("Started", "db-1"), ("Stopping", "db-1")]
+
+
+async def test_a_member_that_an_observer_ends_while_it_starts_is_restarted() -> None:
+    hall, members = Hall(), []
+
+    def make() -> Member:
+        members.append(hall.member())
+        return members[-1]
+
+    def observe(happened: Event) -> None:
+        if isinstance(happened, Started) and (happened.actor, happened.incarnation) == ("db-1", 1):
+            members[-1].fail(Boom())
+
+    async with open_actor(Pool(make, 1), name="db", observers=[observe]) as db:
+        assert await db.call(Job()) == "db-1"
+    assert len(members) == 2

@@ -181,7 +181,8 @@ class Incarnation(Sender):
         self.record.become("running")
         # Before the first message is taken, which may end the incarnation in this very step.
         self.record.note(events.Started)
-        self.record.mailbox.attach(self._requests)
+        if not self.ending:  # else an observer has ended it, and nothing would ever detach it
+            self.record.mailbox.attach(self._requests)
         self._change()
         return self._requests
 

@@ -75,8 +75,8 @@ class Lane(Mailbox):
 
     def detach(self) -> None:
         """Give the incarnation, whose end was decided, no more envelopes."""
-        assert self.taker is not None
-        self.crew.leave(self.taker)
+        if self.taker is not None:  # else an observer has ended it before it was attached
+            self.crew.leave(self.taker)
         super().detach()
 
     @trio.lowlevel.enable_ki_protection
