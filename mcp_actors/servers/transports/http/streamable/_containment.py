@@ -142,7 +142,6 @@ class ContainedClient(httpx2.AsyncClient):
             headers=[*headers, *given.items()],
             cookies=inner.cookies,
             content=to_json(options["json"], inf_nan_mode="null"),
-            extensions={"timeout": inner.timeout.as_dict()},
         )
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
