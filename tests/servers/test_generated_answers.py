@@ -21,13 +21,27 @@ from mcp_actors.servers.connection._dispatch import DispatchedRequests
 from mcp_actors.servers.requests import Request
 from tests.programs import FULL_SIZE, SEED
 
-from .answers import Answers
+from .answers import Answers, written
 from .test_direct import roots
 from .wire_pipes import Machine
 
 pytestmark = pytest.mark.own_way
 
 ANSWERS: Final = 2000 if FULL_SIZE else 250
+
+FOUND: Final = [
+    (method, written({"result": result}))
+    for method, result in (
+        ("tools/call", {"content": [{"text": "x"}]}),
+        ("prompts/get", {"messages": [{"role": "user", "content": {"text": "x"}}]}),
+        ("resources/read", {"contents": [], "ttlMs": -1, "cacheScope": "public"}),
+        ("resources/read", {"contents": [], "inputRequests": 5}),
+        ("tools/call", {"content": [], "resultType": "input_required"}),
+        ("tools/call", {"content": [], "structuredContent": 5}),
+        ("tools/call", {"content": [], "ttlMs": "x", "requestState": 5}),
+    )
+]
+"""Answers in which the ways have differed."""
 
 CALLS: Final[dict[str, Callable[[ServerRef], Awaitable[Result]]]] = {
     "tools/call": lambda ref: ref.call_tool("echo"),
@@ -87,10 +101,11 @@ async def test_generated_answers_mean_the_same_by_all_ways(
     options = {"retry": RetryPolicy(attempts=1), "health": HealthPolicy(interval=None), "request_timeout": 5.0}
     with machine.installed():
         async with open_servers(machine.config(callbacks=Callbacks(roots=roots), **options)) as servers:
-            for _ in range(ANSWERS):
-                method, machine.now.server.script = answers.answer()
+            for number in range(len(FOUND) + ANSWERS):
+                method, line = FOUND[number] if number < len(FOUND) else answers.answer()
+                machine.now.server.script = line
                 outcomes = [await outcome_of(servers["a"], method, way) for way in WAYS]
-                assert outcomes == outcomes[:1] * len(WAYS), (method, machine.now.server.script)
+                assert outcomes == outcomes[:1] * len(WAYS), (method, line)
                 kinds[outcomes[0][0]] += 1
     assert len(machine.processes) == 1
     record_property("note", f"{dict(kinds)}")
