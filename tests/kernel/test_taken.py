@@ -899,3 +899,15 @@ async def test_a_settled_message_leaves_nothing_for_the_garbage_collector() -> N
         assert [number for number, message in enumerate(sent) if message() is not None] == []
     finally:
         gc.enable()
+
+
+async def test_the_context_of_a_message_that_is_over_is_empty() -> None:
+    """A task that writes it to a connection may come when its caller has left."""
+    taker = Taker()
+    async with taking(taker) as calls:
+        await calls.send(Ask(1))
+        [later] = taker.taken
+        assert list(later.context)
+        calls.cancel(1)
+        await settle()
+        assert not list(later.context)

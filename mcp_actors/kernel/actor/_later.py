@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from contextvars import Context
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextvars import Context
 
     from ..mailbox import Envelope, Message
 
@@ -58,8 +58,12 @@ class Later(Generic[T]):
 
     @property
     def context(self) -> Context:
-        """The context variables of the sender, for a task that goes on with the message."""
-        return self._envelope.context
+        """The context variables of the sender, for a task that goes on with the message; empty once that is over.
+
+        So a task that comes too late, because the caller has left, may use it without a check.
+        """
+        context: Context | None = getattr(self._envelope, "context", None)
+        return Context() if context is None else context
 
     @property
     def open(self) -> bool:
