@@ -84,7 +84,6 @@ class Program:
 
     era: str
     slow: bool
-    drain_timeout: float
     options: dict[str, Any]
     acts: list[Act]
 
@@ -124,8 +123,7 @@ def programs(draw: st.DrawFn) -> Program:
     }
     era = draw(st.sampled_from(["legacy", "modern"]))
     slow = draw(st.sampled_from([False] * 9 + [True]))
-    drain_timeout = draw(st.sampled_from([0.0, 0.0, 30.0]))
-    return Program(era, slow, drain_timeout, options, draw(st.lists(ACTS, min_size=3, max_size=30)))
+    return Program(era, slow, options, draw(st.lists(ACTS, min_size=3, max_size=30)))
 
 
 @define(eq=False)
@@ -188,7 +186,7 @@ class Run:
                     config,
                     callbacks=Callbacks(roots=roots),
                     observers=[self.observe],
-                    drain_timeout=self.program.drain_timeout,
+                    drain_timeout=0,
                 ) as self.servers,
                 trio.open_nursery() as self.nursery,
             ):
