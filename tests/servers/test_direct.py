@@ -35,6 +35,7 @@ from mcp_actors.servers import NotSupported
 from mcp_actors.servers.connection._direct import DirectRequests
 from mcp_actors.servers.transports.stdio._pipes import READ_BYTES, PipeReader
 from mcp_actors.servers.transports.wire import FIRST_ID, LAST_ID, ReadingPace, RequestTable
+from tests.idle_clock import IdleClock
 
 from . import wire_server
 from .answers import BY_SESSION
@@ -257,8 +258,10 @@ async def test_the_server_is_asked_to_cancel_each_call_it_may_have_read_and_no_o
     assert sorted(told) == sorted(written)[:3]
 
 
-async def test_a_call_that_times_out_is_cancelled_at_the_server_and_frees_its_slot(log: Path) -> None:
-    async with open_servers(config("legacy", log, max_in_flight=1, request_timeout=0.2)) as servers:
+async def test_a_call_that_times_out_is_cancelled_at_the_server_and_frees_its_slot(
+    log: Path, idle_clock: IdleClock
+) -> None:
+    async with open_servers(config("legacy", log, max_in_flight=1, request_timeout=10)) as servers:
         for _ in range(3):
             with pytest.raises(RequestTimedOut):
                 await servers["a"].call_tool("mute")
