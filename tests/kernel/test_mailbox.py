@@ -81,6 +81,17 @@ async def test_an_envelope_that_is_put_back_returns_to_its_old_place(kind: type[
     assert heir.items == list(range(6))
 
 
+async def test_envelopes_that_return_to_an_actor_that_goes_on_are_served_in_their_order() -> None:
+    mailbox, taker = Mailbox("box"), Taker(3)
+    mailbox.attach(taker)
+    put_all(mailbox, *map(Put, range(6)))
+    for index in (1, 2, 0):
+        mailbox.put_back(taker.taken[index])
+    taker.free = 6
+    mailbox.feed()
+    assert taker.items[3:] == [*range(6)]
+
+
 async def test_many_that_return_are_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sorted one by one, ten thousand messages in flight would stop the program for a minute."""
     compared: list[int] = []
