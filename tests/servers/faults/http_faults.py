@@ -102,6 +102,7 @@ class FaultyServer:
         self._generation = 1
         self._connections: set[socket.socket] = set()
         self._threads: set[threading.Thread] = set()
+        self._starting = threading.Lock()
         self._events: socket.socket | None = None
         self._writing = threading.Lock()
         self._tls = None
@@ -147,7 +148,9 @@ class FaultyServer:
         """End, and wait until nothing is left."""
         self.die()
         self.release(1000)
-        for thread in tuple(self._threads):
+        with self._starting:
+            started = tuple(self._threads)
+        for thread in started:
             thread.join(5)
 
     def release(self, number: int = 1) -> None:
@@ -166,8 +169,9 @@ class FaultyServer:
 
     def _start(self, fn: Any, *args: Any) -> None:
         thread = threading.Thread(target=fn, args=args, name=f"faulty:{fn.__name__}")
-        self._threads.add(thread)
-        thread.start()
+        with self._starting:
+            self._threads.add(thread)
+            thread.start()
 
     def _accept(self, listener: socket.socket) -> None:
         with suppress(OSError):
