@@ -103,7 +103,9 @@ class CatalogStore:
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
-        self.directory = Path(os.path.abspath(directory))  # absolute, because the program may change its directory
+        self.directory: Path = Path(
+            os.path.abspath(directory)
+        )  # absolute, because the program may change its directory
 
     def __repr__(self) -> str:
         return f"CatalogStore({str(self.directory)!r})"

@@ -7,9 +7,16 @@ copy (``copy.copy``, ``copy.deepcopy``, ``.copy()``) is an ordinary dict or list
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
+
+C = TypeVar("C", bound=type)
 
 _ADVICE: Final = "this belongs to the tool catalogue and is shared; change a copy of it: copy.deepcopy(...)"
+
+_CHANGES: Final = (
+    *("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem", "setdefault", "update"),
+    *("__iadd__", "__imul__", "append", "extend", "insert", "remove", "reverse", "sort"),
+)
 
 
 def freeze(value: Any) -> Any:
@@ -45,23 +52,26 @@ def _reduced(self: Any, protocol: object) -> Any:
     return freeze, (thaw(self),)
 
 
+def _frozen(cls: C) -> C:
+    """Replace the methods of a class that change its values, and those that copy them."""
+    for name in _CHANGES:
+        if hasattr(cls, name):
+            setattr(cls, name, _refuse)
+    for name in ("__copy__", "__deepcopy__", "copy"):
+        setattr(cls, name, _thawed)
+    cls.__reduce_ex__ = _reduced  # type: ignore[method-assign, assignment]  # it takes the value, as `self`
+    return cls
+
+
+@_frozen
 class FrozenDict(dict[str, Any]):
     """A dict that raises `TypeError` on every attempt to change it."""
 
     __slots__ = ()
 
-    __setitem__ = __delitem__ = __ior__ = _refuse
-    clear = pop = popitem = setdefault = update = _refuse
-    __copy__ = __deepcopy__ = copy = _thawed
-    __reduce_ex__ = _reduced
 
-
+@_frozen
 class FrozenList(list[Any]):
     """A list that raises `TypeError` on every attempt to change it."""
 
     __slots__ = ()
-
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
-    append = clear = extend = insert = pop = remove = reverse = sort = _refuse
-    __copy__ = __deepcopy__ = copy = _thawed
-    __reduce_ex__ = _reduced

@@ -57,6 +57,8 @@ class Requests(Taken):
 
     __slots__ = ("_handle", "_idle_slots", "_nursery", "_swept", "_used")
 
+    free: int
+
     def __init__(self, incarnation: Life, actor: Actor, nursery: trio.Nursery) -> None:
         super().__init__(incarnation, actor)
         self._record.reentrant = actor.reentrant

@@ -57,6 +57,8 @@ class Taken(Answers):
 
     __slots__ = ("_offered", "_refuses", "_size", "_take", "free")
 
+    free: int
+
     def __init__(self, incarnation: Life, actor: Actor) -> None:
         super().__init__(incarnation, actor)
         self.free = self._size = actor.max_in_flight

@@ -77,10 +77,10 @@ class ServerActor(Actor):
     """
 
     def __init__(self, record: ServerRecord, closing: ClosingOrder | None = None) -> None:
-        self.max_in_flight = record.config.max_in_flight
+        self.max_in_flight: int = record.config.max_in_flight
         # Handlers run the user's code: progress callbacks, tools of an in-process server. It may call this server.
-        self.reentrant = self.max_in_flight > 1
-        self.default_shutdown = record.config.stop_timeout
+        self.reentrant: bool = self.max_in_flight > 1
+        self.default_shutdown: float = record.config.stop_timeout
         self._record = record
         self._name = record.config.name
         self._link: Link | None = None

@@ -62,7 +62,7 @@ class ServerHealth:
         self._due = math.inf
         self._nap = trio.CancelScope()
         self._left_alone = False  # the process has exited, its pipes are open, and there was no answer since
-        self.ladder = Ladder()
+        self.ladder: Ladder = Ladder()
         self.last_check: Health | None = None
         self.last_error: Exception | None = None
         self.pings: bool | None = None

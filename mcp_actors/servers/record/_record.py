@@ -101,14 +101,16 @@ class ServerRecord:
         required: bool,
         callbacks: EffectiveCallbacks | None = None,
     ) -> None:
-        self.config = config
-        self.required = required
+        self.config: ServerConfig = config
+        self.required: bool = required
         self.callbacks: EffectiveCallbacks = callbacks or EffectiveCallbacks()
-        self.session = Session(_level_of(self.callbacks))
-        self.listeners = Listeners(config.name)
-        self.subscriptions = Subscriptions(self.listeners)
-        self.calls = Calls(config)
-        self.health = ServerHealth(config.name, config.health, self.calls.deadlines, lambda: self.life.health_changed())
+        self.session: Session = Session(_level_of(self.callbacks))
+        self.listeners: Listeners = Listeners(config.name)
+        self.subscriptions: Subscriptions = Subscriptions(self.listeners)
+        self.calls: Calls = Calls(config)
+        self.health: ServerHealth = ServerHealth(
+            config.name, config.health, self.calls.deadlines, lambda: self.life.health_changed()
+        )
         self.calls.deadlines.on_timeout = self.health.timed_out
         self._reporter = CatalogReporter(
             config,
@@ -116,8 +118,8 @@ class ServerRecord:
             lambda: self.life.recover(),
             lambda text: self.session.masker(text),
         )
-        self.catalog = ServerCatalog(config, self._reporter)
-        self.life = ServerLife(
+        self.catalog: ServerCatalog = ServerCatalog(config, self._reporter)
+        self.life: ServerLife = ServerLife(
             config, emit, self.catalog, self.health, required=required, on_change=self.subscriptions.wake
         )
         self.listeners.add(ToolListChangedNotification, self.catalog.mark_stale)

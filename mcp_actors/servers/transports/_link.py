@@ -162,7 +162,7 @@ class Link:
 
     def __init__(self, lifeline: Lifeline, masker: Masker | None = None) -> None:
         self._lifeline = lifeline
-        self.masker = masker or Masker()
+        self.masker: Masker = masker or Masker()
 
     @property
     def lost(self) -> bool:

@@ -37,7 +37,7 @@ class Connection(Connected, ABC):
         self._marks: dict[object, Garble | Duplicate] = {}
         self._thawed = Signal()
         self._thawed.set()
-        self.number = script.connect(self)
+        self.number: int = script.connect(self)
 
     def mark(self, request_id: object, fault: Garble | Duplicate) -> None:
         self._marks[request_id] = fault
@@ -69,7 +69,7 @@ class StreamConnection(Connection):
 
     def __init__(self, script: Script, reader: ReadStream[SessionMessage | Exception]) -> None:
         super().__init__(script)
-        self.behavior = Behavior(script)
+        self.behavior: Behavior = Behavior(script)
         self._script = script
         self._reader = reader
         self._tasks: trio.Nursery | None = None

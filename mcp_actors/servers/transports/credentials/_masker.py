@@ -57,7 +57,7 @@ class Masker:
         self._names: dict[str, str] = {}  # by folded form: lower() depends on what is around a letter, as in "Σ"
         self._written: set[str] = set()  # and as a pattern matches them, letter by letter: "İ" folds to two
         self._pattern: re.Pattern[str] | None = None
-        self.longest = 0
+        self.longest: int = 0
 
     def add(self, name: str, value: str, *, own_url: bool = False) -> None:
         """Replace a value, and its secret parts (`secrets_in`), by `name` from now on."""

@@ -53,8 +53,8 @@ class HttpLink(Link, ABC, Generic[Configured]):
         masker: Masker,
     ) -> None:
         super().__init__(Lifeline(on_lost), masker)
-        self.endpoint = transport.display_url
-        self.max_connections = bound_on_connections(config, transport)
+        self.endpoint: str = transport.display_url
+        self.max_connections: int | None = bound_on_connections(config, transport)
         self._name = config.name
         self._stop_timeout = config.stop_timeout
         self._max_values = config.limits.max_message_values

@@ -128,6 +128,8 @@ class _Writer(Stream):
 class SseLink(HttpLink[Sse]):
     """A link over HTTP with SSE."""
 
+    target: OpenStreams
+
     @property
     def malformed_lines(self) -> int:
         """The number of events that were not messages and were skipped."""

@@ -97,7 +97,7 @@ class LineSplitter:
 
     def __init__(self, max_line_bytes: int, max_values: int) -> None:
         self.whole: deque[bytes | LongLine] = deque()
-        self.partial = PartialMessage(max_line_bytes, max_values)
+        self.partial: PartialMessage = PartialMessage(max_line_bytes, max_values)
         self._max_line_bytes = max_line_bytes
         self._max_values = max_values
 

@@ -52,7 +52,7 @@ class Excerpt:
     """
 
     def __init__(self, text: bytes | memoryview) -> None:
-        self.size = len(text)
+        self.size: int = len(text)
         self._head = bytes(text[:HEAD_BYTES])
         self._tail = bytes(text[-TAIL_BYTES:])
 

@@ -65,7 +65,7 @@ class ValueCounter:
     """
 
     def __init__(self) -> None:
-        self.values = 0
+        self.values: int = 0
         self._in_string = False
         self._escaped = False
 

@@ -105,6 +105,8 @@ class _WatchedWriter(Stream):
 class StreamableHttpLink(HttpLink[Http]):
     """A link over streamable HTTP."""
 
+    target: OpenStreams
+
     async def live(self) -> None:
         """Run the SDK's transport with a client that lets no request fail. Nothing is sent yet."""
         url = real_url(self._transport)
