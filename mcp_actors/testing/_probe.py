@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from ..kernel import Actor, Call, Message
+from ._news import News, fits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -40,7 +41,7 @@ class Probe:
         self._max_in_flight = max_in_flight
         self._answers: dict[type[Message], deque[_Answer]] = {}
         self._start_failures: deque[Exception] = deque()
-        self._news: list[anyio.Event] = []
+        self._news = News()
 
     def actor(self) -> Actor:
         """Return a new actor for `open_actor`, or for a `ChildSpec` as its factory."""
@@ -88,21 +89,14 @@ class Probe:
         """
         await anyio.lowlevel.checkpoint()
         while True:
-            found = [
-                each
-                for each in self.received
-                if isinstance(each, kind) and all(getattr(each, name) == value for name, value in fields.items())
-            ]
+            found = [each for each in self.received if fits(each, kind, fields)]
             if len(found) >= number:
                 return found[number - 1]
-            self._news.append(news := anyio.Event())
-            await news.wait()
+            await self._news.wait()
 
     def _receive(self, message: Message) -> _Answer:
         self.received.append(message)
-        news, self._news = self._news, []
-        for each in news:
-            each.set()
+        self._news.wake()
         answers = self._answers.get(type(message))
         if not answers:
             return _Answer(error=_no_answer(type(message)) if isinstance(message, Call) else None)

@@ -7,6 +7,7 @@ from typing import TypeVar
 import anyio
 
 from ..kernel import Event
+from ._news import News, fits
 
 __all__ = ["EventRecorder"]
 
@@ -21,14 +22,12 @@ class EventRecorder(list[Event]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._news: list[anyio.Event] = []
+        self._news = News()
 
     def __call__(self, event: Event, /) -> None:
         """Take an event (as an `Observer`)."""
         self.append(event)
-        news, self._news = self._news, []
-        for each in news:
-            each.set()
+        self._news.wake()
 
     def of(self, kind: type[E], *actors: str) -> list[E]:
         """Return the events of one kind, of these actors (default: of all)."""
@@ -61,11 +60,10 @@ class EventRecorder(list[Event]):
         position = self._position_after(after)
         while True:
             for event in self[position:]:
-                if isinstance(event, kind) and all(getattr(event, name) == value for name, value in fields.items()):
+                if fits(event, kind, fields):
                     return event
             position = len(self)
-            self._news.append(news := anyio.Event())
-            await news.wait()
+            await self._news.wait()
 
     def _position_after(self, event: Event | None) -> int:
         if event is None:

@@ -26,7 +26,6 @@ __all__ = ["Endpoint"]
 
 CLOSE_GRACE: Final = 1.0
 SESSION: Final = b"mcp-session-id"
-UNKNOWN_SESSION: Final = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Session not found"}}'
 RESET: Final = struct.pack("ii", 1, 0)
 """The value of SO_LINGER with which closing a socket resets its connection."""
 
