@@ -132,11 +132,11 @@ class DirectRequests:
 
     async def _resume(self, later: Later[Any], required: InputRequiredResult, scope: trio.CancelScope) -> None:
         request = cast("PlainRequest[Any]", later.message)
-        again = partial(request.resume, self._client, self._record)
+        answer = partial(carry_on, self._client, self._record, request, required)
         with scope:
             await trio.lowlevel.checkpoint_if_cancelled()
             try:
-                result = await self._send(request, partial(carry_on, self._client, required, again))
+                result = await self._send(request, answer)
             except Exception as exc:
                 later.fail(exc)
             else:

@@ -82,13 +82,11 @@ class DispatchedRequests:
             if exc.code == HEADER_MISMATCH:
                 return await message.send(self._client, self._record)  # which lists the tools again if that may help
             explained = message.explain(exc, self._record)
-            if explained is exc:
-                raise
-            raise explained from exc
+            raise explained from explained.__cause__
         value = message.read(self._version, result)
         if type(value) is not InputRequiredResult:
             return value
-        return await carry_on(self._client, value, partial(message.resume, self._client, self._record))
+        return await carry_on(self._client, self._record, message, value)
 
 
 def _way_past(session: ClientSession, server: str) -> Dispatch | None:

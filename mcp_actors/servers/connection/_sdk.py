@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import trio
 from mcp import MCPError
 from mcp.client import ClientRequestContext, InputRequiredRoundsExceededError
-from mcp.types import CreateMessageRequest, ElicitRequest, ErrorData, InputRequiredResult, ListRootsRequest
+from mcp.types import CreateMessageRequest, ElicitRequest, ErrorData, InputRequiredResult, ListRootsRequest, Result
 
 from ..._errors import LimitExceeded, NotSupported
 from ..basics import current_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Mapping
 
     from mcp import Client, ClientSession
     from mcp.types import CallToolResult, InputRequest, InputResponse, InputResponses
+
+    from ..record import ServerRecord
+    from ..requests import PlainRequest
 
 __all__ = ["MAX_ROUNDS", "carry_on", "disable_result_validation", "too_many_rounds", "watch_input_requests"]
 
@@ -35,7 +38,7 @@ FIRST_DELAY: Final = 0.05
 LAST_DELAY: Final = 0.25
 """Maximum of these seconds."""
 
-ResultT = TypeVar("ResultT")
+ResultT = TypeVar("ResultT", bound=Result)
 
 _KINDS: Final = {CreateMessageRequest: "sampling", ElicitRequest: "elicitation", ListRootsRequest: "roots"}
 
@@ -75,9 +78,7 @@ def watch_input_requests(client: Client, server: str) -> None:
 
 
 async def carry_on(
-    client: Client,
-    required: InputRequiredResult,
-    again: Callable[[InputResponses | None, str | None], Awaitable[ResultT | InputRequiredResult]],
+    client: Client, record: ServerRecord, request: PlainRequest[ResultT], required: InputRequiredResult
 ) -> ResultT:
     """Answer the questions of a result that requires input, round by round, as `mcp.Client` does.
 
@@ -85,8 +86,9 @@ async def carry_on(
 
     Args:
         client: the SDK's client for the connection.
-        required: the first result.
-        again: sends the request once more, with the answers and the state, and returns its result.
+        record: the record of the server.
+        request: the request, which is sent once more with the answers of each round.
+        required: its first result.
 
     Raises:
         mcp.MCPError: a question was refused, or the server has answered with an error.
@@ -101,7 +103,7 @@ async def carry_on(
         else:
             await trio.sleep(delay)
             delay = min(2 * delay, LAST_DELAY)
-        result = await again(answers, required.request_state)
+        result = await request.resume(client, record, answers, required.request_state)
         if not isinstance(result, InputRequiredResult):
             return result
         required = result

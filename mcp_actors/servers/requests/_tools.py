@@ -126,9 +126,7 @@ class CallTool(PlainRequest[CallToolResult]):
             yield
         except MCPError as exc:
             explained = self.explain(exc, record)
-            if explained is exc:
-                raise
-            raise explained from exc
+            raise explained from explained.__cause__
 
     def blocks(self, value: CallToolResult) -> Iterable[ContentBlock]:
         """Return the content of the result."""
