@@ -12,6 +12,7 @@ or a cancellation, and not if the connection is lost or given up by the health c
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -67,11 +68,7 @@ async def leave(roster: Roster, seconds: float) -> None:
     async with trio.open_nursery() as nursery:
         for record in serving:
             # Also one without requests: in this state it refuses new ones.
-            nursery.start_soon(_drain_all, record, seconds, name=f"{record.config.name}:drain")
-
-
-async def _drain_all(record: ServerRecord, seconds: float) -> None:
-    await _drain(record, seconds, queued=True)
+            nursery.start_soon(partial(_drain, record, seconds, queued=True), name=f"{record.config.name}:drain")
 
 
 def check_drain(seconds: object) -> float:

@@ -65,6 +65,11 @@ class Deadline:
     asked_back: bool = False
     expired: bool = False
 
+    @property
+    def sent(self) -> bool:
+        """True while an attempt is at the server, or on its way there."""
+        return self.call is not None and self.call.handed_over
+
     def renew(self) -> None:
         """Restart the time without progress: the request was handed to the session, or progress arrived."""
         self.keeper.renew(self)
@@ -190,11 +195,11 @@ class Deadlines:
         """Return the number of requests in flight; with ``queued``, of all requests without an outcome."""
         if queued:
             return len(self._requests)
-        return sum(deadline.call is not None and deadline.call.handed_over for deadline in self._requests)
+        return sum(deadline.sent for deadline in self._requests)
 
     async def wait_settled(self, *, queued: bool) -> None:
         """Wait until no requests are `pending`."""
-        while self.pending(queued=queued):
+        while self._requests if queued else any(deadline.sent for deadline in self._requests):
             if self._settled is None or self._settled.is_set():  # else another task waits for the same
                 self._settled = trio.Event()
             await self._settled.wait()
@@ -202,7 +207,7 @@ class Deadlines:
     def any_sent_before(self, time: float) -> bool:
         """Return True if a request that began by `time` was sent and is within its deadline."""
         older = takewhile(lambda deadline: deadline.began <= time, self._requests)
-        return any(deadline.call is not None and deadline.call.handed_over for deadline in older)
+        return any(deadline.sent for deadline in older)
 
     # --- the task ---------------------------------------------------------------------------------------------------
 
@@ -229,7 +234,7 @@ class Deadlines:
             self.end(deadline)
             deadline.expired = True
             if deadline.call is not None:
-                if deadline.call.handed_over:
+                if deadline.sent:
                     self.on_timeout(deadline.began, self.failure(deadline))
                 deadline.call.expire(self.failure(deadline))
 
@@ -252,7 +257,7 @@ class Deadlines:
             limit, seconds, without = "progress_timeout", self._progress_timeout, " without progress"
         else:
             limit, seconds, without = "request_timeout", self._request_timeout, ""
-        if deadline.call is not None and deadline.call.handed_over:
+        if deadline.sent:
             detail = "the request was already sent and may have taken effect; the server was asked to cancel it"
             if deadline.asked_back or self._holds:
                 detail += "; the server was waiting for a callback of yours, whose time counts"
