@@ -9,7 +9,9 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import outcome
 import trio
+from mcp.types import CallToolResult
 
 from mcp_actors import Http, ServerConfig, ServerRef
 from tests.forkserver import Program
@@ -100,3 +102,23 @@ async def calls(number: int, fn: Callable[..., Awaitable[Any]], *args: Any) -> A
         for outcome in outcomes:
             nursery.start_soon(outcome.of, fn, *args)
         yield outcomes
+
+
+async def ask_by_function(ref: ServerRef, *args: Any, **options: Any) -> CallToolResult:
+    """Do what `ServerRef.call_tool` does, as the bridge does it for callers outside Trio."""
+    answered = trio.Event()
+    answers: list[outcome.Value[CallToolResult] | None] = []
+
+    def take(answer: outcome.Value[CallToolResult] | None) -> None:
+        answers.append(answer)
+        answered.set()
+
+    pending = ref.send_tool_call(*args, **options)
+    pending.send(take)
+    try:
+        await answered.wait()
+    except trio.Cancelled:
+        pending.withdraw()
+        raise
+    [answer] = answers
+    return await pending.finish() if answer is None else answer.value

@@ -13,13 +13,11 @@ from contextlib import suppress
 from typing import Any, Final
 from unittest.mock import patch
 
-import outcome
 import pytest
 import trio
 from attrs import define, field, frozen
 from hypothesis import strategies as st
 from mcp.server.mcpserver import MCPServer
-from mcp.types import CallToolResult
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import (
@@ -37,6 +35,7 @@ from mcp_actors import (
 )
 
 from ..programs import run_programs
+from .fleet import ask_by_function
 from .links import text_of
 from .memory_link import Machine
 
@@ -183,7 +182,7 @@ class Run:
                 try:
                     again = True if id in self.repeatable else None
                     arguments = {"id": id, "seconds": act.seconds}
-                    ask = self.ask_by_function if self.program.by_function else ServerRef.call_tool
+                    ask = ask_by_function if self.program.by_function else ServerRef.call_tool
                     assert text_of(await ask(ref, "work", arguments, idempotent=again)) == str(id)
                     how = "answered"
                 except ServerError as exc:
@@ -191,25 +190,6 @@ class Run:
         finally:
             assert id not in self.ends
             self.ends[id] = CallEnd(asked, trio.current_time(), how, error)
-
-    async def ask_by_function(self, ref: ServerRef, *args: Any, **options: Any) -> CallToolResult:
-        """Do what `ServerRef.call_tool` does, as the bridge does it for callers outside Trio."""
-        answered = trio.Event()
-        answers: list[outcome.Value[CallToolResult] | None] = []
-
-        def take(answer: outcome.Value[CallToolResult] | None) -> None:
-            answers.append(answer)
-            answered.set()
-
-        pending = ref.send_tool_call(*args, **options)
-        pending.send(take)
-        try:
-            await answered.wait()
-        except trio.Cancelled:
-            pending.withdraw()
-            raise
-        [answer] = answers
-        return await pending.finish() if answer is None else answer.value
 
     # --- checks -----------------------------------------------------------------------------------------------------
 

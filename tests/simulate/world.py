@@ -10,17 +10,17 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 from unittest.mock import patch
 
-import outcome
 import trio
 from attrs import define, field
 from mcp import MCPError
-from mcp.types import CallToolResult, TextContent
+from mcp.types import TextContent
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ConfigError, ServerError, ServerGroup, ServerRef, ServerUnavailable, open_servers
 from mcp_actors.kernel import Event, RequestStarted
 from mcp_actors.testing import run_seeded
 
+from ..servers.fleet import ask_by_function
 from .plan import LONG, Deed, Plan
 from .servers import House, PipeMachine
 from .trace import Trace
@@ -274,26 +274,6 @@ class World:
         for end in self.ends.values():
             if end.outcome is None and server in (None, end.deed.server):
                 self.problems.append(f"call {end.call} is pending although {since}")
-
-
-async def ask_by_function(ref: ServerRef, *args: Any, **options: Any) -> CallToolResult:
-    """Do what `ServerRef.call_tool` does, as the bridge does it for callers outside Trio."""
-    answered = trio.Event()
-    answers: list[outcome.Value[CallToolResult] | None] = []
-
-    def take(answer: outcome.Value[CallToolResult] | None) -> None:
-        answers.append(answer)
-        answered.set()
-
-    pending = ref.send_tool_call(*args, **options)
-    pending.send(take)
-    try:
-        await answered.wait()
-    except trio.Cancelled:
-        pending.withdraw()
-        raise
-    [answer] = answers
-    return await pending.finish() if answer is None else answer.value
 
 
 def last_call(server: str) -> Deed:
