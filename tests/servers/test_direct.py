@@ -266,7 +266,8 @@ async def test_a_call_that_times_out_is_cancelled_at_the_server_and_frees_its_sl
             with pytest.raises(RequestTimedOut):
                 await servers["a"].call_tool("mute")
         assert text_of(await say(servers["a"], ANSWER)) == "answered"
-    assert len(messages(log, "notifications/cancelled")) == 3
+    cancelled = {message["params"]["requestId"] for message in messages(log, "notifications/cancelled")}
+    assert {message["id"] for message in messages(log, "tools/call")[:3]} <= cancelled  # a ping may time out as well
 
 
 async def leave_or_get(ref: ServerRef, number: int, served: list[int]) -> None:
