@@ -43,7 +43,7 @@ class IdleClock(trio.abc.Clock, trio.abc.Instrument):
     def deadline_to_sleep_time(self, deadline: float) -> float:
         """Return how long to wait for events until the next look; skip the wait at the second idle look in a row.
 
-        What was on its way to this process at the first look has arrived by the second.
+        Data that was on its way to this process at the first look has arrived by the second.
         """
         left = deadline - self.current_time()
         if left <= GLANCE or math.isinf(left) or sys.platform != "linux":

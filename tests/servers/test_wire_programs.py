@@ -102,7 +102,7 @@ VERBS: Final = {
     "kill": 2,
     "restart": 2,
 }
-"""What is done, and how often."""
+"""The kinds of actions, each with how often it is drawn."""
 
 ACTS: Final = st.builds(
     Act,

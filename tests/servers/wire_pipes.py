@@ -161,12 +161,12 @@ class WireProcess:
 
     @property
     def stopped(self) -> bool:
-        """Whether it is suspended."""
+        """True while it is suspended."""
         return self.frozen
 
     @property
     def input_closed(self) -> bool:
-        """Whether it reads no more."""
+        """True once it reads no more."""
         return self.has_exited()
 
     def has_successor(self, written: int) -> bool:

@@ -1,8 +1,8 @@
 """Refs of actors and servers, and groups of servers, for asyncio programs.
 
 Each object here is a *view* of an object on Trio's side, and calls its method of the same name through the bridge.
-What waits or changes something is async here, even where it is synchronous on Trio; what only reads is synchronous.
-``_rules`` has a function for each of these cases.
+Methods that wait or change something are async here, even where they are synchronous on Trio; methods that only read
+are synchronous. ``_rules`` has a function for each of these cases.
 """
 
 from __future__ import annotations

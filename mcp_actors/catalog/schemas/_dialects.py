@@ -40,7 +40,7 @@ class BoundedDialect:
 
     Attributes:
         unmatched: the patterns that could not be applied: unsupported or too large, or met by a text that is too long.
-            What depends on them is not checked. The caller reports and clears them.
+            The rules that depend on them are not checked. The caller reports and clears them.
     """
 
     def __init__(self, dialect: Any) -> None:

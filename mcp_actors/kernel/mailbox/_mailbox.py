@@ -324,7 +324,7 @@ class Mailbox(Home):
         self._refusal = None
 
     def set_limits(self, size: int, policy: OverflowPolicy) -> None:
-        """Change the limits for later messages. What is queued stays, even if it is more than the new size."""
+        """Change the limits for later messages. Queued messages stay, even if there are more than the new size."""
         self.size, self.policy = size, policy
         self._move_up()
 

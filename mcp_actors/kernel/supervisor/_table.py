@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ._restart import ChildSpec
 
 Fate = Literal["closed", "open", "restarted", "removed"]
-"""What a child is after its stop: its mailbox is closed; its mailbox stays open for a ``restart_child``; it is
+"""The state of a child after its stop: its mailbox is closed; its mailbox stays open for a ``restart_child``; it is
 restarted with its group or its supervisor; or its row is removed."""
 
 
@@ -86,7 +86,7 @@ class Run(Incarnation):
         self._keeper.bound_end(self)
 
     def is_over(self, _: End) -> None:
-        """Tell the supervisor, unless a task waits for the outcome of its start."""
+        """Notify the supervisor, unless a task waits for the outcome of its start."""
         if self.started or self.overdue:
             self._keeper.note_over(self)
 

@@ -297,8 +297,8 @@ class ServerGroup(Mapping[str, ServerRef]):
         """Stop a server and forget it: its tools, its errors, its queue.
 
         It finishes the requests that it has accepted first, within ``drain_timeout`` (see `open_servers`); new ones
-        fail. Returns when its process, tasks and sockets are gone. What a ``catalog_store`` holds of it stays there:
-        tools that were accepted once count when it is added again.
+        fail. Returns when its process, tasks and sockets are gone. Its file in a ``catalog_store`` stays: tools that
+        were accepted once count when it is added again.
 
         **Cancellation**: leaves at once; the server is removed nevertheless.
 

@@ -136,8 +136,8 @@ class LifecycleActor(Actor):
         """Carry out a change.
 
         Raises:
-            ConnectFailed: a required server could not be connected. What this change started is stopped again; the
-                others are unaffected.
+            ConnectFailed: a required server could not be connected. Servers that this change started are stopped again;
+                the others are unaffected.
             ConfigError: there is a server of this name already.
             KeyError: there is no server of this name.
         """

@@ -131,7 +131,7 @@ class ServerRecord:
     def configure(self, config: ServerConfig, *, required: bool, callbacks: EffectiveCallbacks) -> None:
         """Take over a changed configuration, while no incarnation of the actor runs.
 
-        What waits for the server, listens to it or is known of it stays: requests, subscriptions, accepted tools.
+        Everything that belongs to the server stays: waiting requests, subscriptions, accepted tools.
         """
         if (level := _level_of(callbacks)) != _level_of(self.callbacks):
             self.session.log_level = level

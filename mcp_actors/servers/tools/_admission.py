@@ -73,7 +73,7 @@ class Admission:
         self._callable: frozenset[str] | None = None
 
     def configure(self, config: ServerConfig) -> None:
-        """Take over a changed configuration. What was accepted stays so; the next listing is judged by it."""
+        """Take over a changed configuration. Accepted tools stay accepted; the next listing is judged by it."""
         self._config, self._filter, self._policy = config, config.tools, config.on_tool_change
         self.__dict__.pop("identity", None)
         if self._policy != "block":
