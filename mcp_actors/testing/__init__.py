@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Gate as Gate,
         Hang as Hang,
         HttpError as HttpError,
+        Noise as Noise,
         Received as Received,
         ScriptedServer as ScriptedServer,
     )
@@ -48,6 +49,7 @@ __all__ = [
     "Gate",
     "Hang",
     "HttpError",
+    "Noise",
     "Probe",
     "Received",
     "ScriptedServer",

@@ -31,6 +31,7 @@ from mcp_actors.testing import (
     Gate,
     Hang,
     HttpError,
+    Noise,
     ScriptedServer,
 )
 
@@ -124,11 +125,11 @@ async def test_a_call_fails_as_injected(server: ScriptedServer, way: str, era: s
 
 
 @every_way
-async def test_delays_floods_and_double_answers_do_no_harm(server: ScriptedServer, way: str, era: str) -> None:
-    for fault in (Delay(0.01), Flood(20), Duplicate()):
+async def test_delays_floods_noise_and_double_answers_do_no_harm(server: ScriptedServer, way: str, era: str) -> None:
+    for fault in (Delay(0.01), Flood(20), Noise(b'{"jsonrpc": "2.0", "id": 999, "result": {}}'), Duplicate()):
         server.inject(fault)
     async with open_servers(config(server, way, era)) as servers:
-        assert [await echo(servers["x"], text) for text in "abcd"] == ["a", "b", "c", "d"]
+        assert [await echo(servers["x"], text) for text in "abcde"] == [*"abcde"]
 
 
 @every_way
@@ -219,6 +220,10 @@ def test_faults_are_seen_in_the_bytes(server: ScriptedServer) -> None:
         server.inject(Garble(b"?"))
         ask(3, "tools/call", **call)
         assert read(1) == [b"?\n"]
+        server.inject(Noise(b"?"))
+        ask(5, "tools/call", **call)
+        noise, answer = read(2)
+        assert (noise, answer["id"]) == (b"?\n", 5)
         server.inject(Flood(3))
         ask(4, "tools/call", **call)
         *notices, answer = read(4)

@@ -19,6 +19,7 @@ from ._faults import (
     Gate as Gate,
     Hang as Hang,
     HttpError as HttpError,
+    Noise as Noise,
 )
 from ._lines import LineConnection as LineConnection
 from ._script import Received as Received, Script as Script

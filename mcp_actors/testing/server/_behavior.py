@@ -25,7 +25,7 @@ from mcp.types import (
 )
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
-from ._faults import Ask, Crash, Delay, Duplicate, Fail, Fault, Flood, Garble, Gate, Hang, HttpError
+from ._faults import Ask, Crash, Delay, Duplicate, Fail, Fault, Flood, Garble, Gate, Hang, HttpError, Noise
 from ._script import Connected, Received, Script
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Behavior:
         if isinstance(fault, Ask):
             return await self._ask(fault.message, ctx, call_next)
         await _before(fault, ctx)
-        if isinstance(fault, Garble | Duplicate):
+        if isinstance(fault, Garble | Duplicate | Noise):
             connection.mark(ctx.request_id, fault)
         result = await call_next(ctx)
         if isinstance(fault, Crash):

@@ -11,7 +11,7 @@ from mcp.types import JSONRPCError, JSONRPCResponse
 
 from ...servers.transports import Stream
 from ._behavior import CONNECTION, Behavior
-from ._faults import Duplicate, Garble
+from ._faults import Duplicate, Garble, Noise
 from ._script import Connected, Script
 from ._signal import Signal, post
 
@@ -34,12 +34,12 @@ class Connection(Connected, ABC):
 
     def __init__(self, script: Script) -> None:
         self._token = trio.lowlevel.current_trio_token()
-        self._marks: dict[object, Garble | Duplicate] = {}
+        self._marks: dict[object, Garble | Duplicate | Noise] = {}
         self._thawed = Signal()
         self._thawed.set()
         self.number: int = script.connect(self)
 
-    def mark(self, request_id: object, fault: Garble | Duplicate) -> None:
+    def mark(self, request_id: object, fault: Garble | Duplicate | Noise) -> None:
         self._marks[request_id] = fault
 
     def freeze(self) -> None:
@@ -103,6 +103,9 @@ class StreamConnection(Connection):
         match self._marks.pop(answered, None) if answered is not None else None:
             case Garble(line):
                 await self.deliver_raw(line)
+            case Noise(line):
+                await self.deliver_raw(line)
+                await self.deliver(item)
             case Duplicate():
                 await self.deliver(item)
                 await self.deliver(item)

@@ -22,6 +22,7 @@ __all__ = [
     "Gate",
     "Hang",
     "HttpError",
+    "Noise",
 ]
 
 
@@ -56,6 +57,13 @@ class Garble:
     """Carry out the request, and send these bytes as a line, or as the body, instead of the answer."""
 
     line: bytes = b'{"jsonrpc": "2.0", "id": 1, "resu'
+
+
+@frozen
+class Noise:
+    """Carry out the request, and send these bytes as a line, or as an event of a stream, before the answer."""
+
+    line: bytes = b"debug: a print() in the server"
 
 
 @frozen
@@ -103,4 +111,4 @@ class Gate:
         await self._opened.wait()
 
 
-Fault: TypeAlias = Ask | Crash | Delay | Duplicate | Fail | Flood | Garble | Gate | Hang | HttpError
+Fault: TypeAlias = Ask | Crash | Delay | Duplicate | Fail | Flood | Garble | Gate | Hang | HttpError | Noise

@@ -17,7 +17,7 @@ from mcp.server.sse import SseServerTransport
 from ._asgi import serve_asgi
 from ._behavior import CONNECTION, Behavior
 from ._connection import Connection
-from ._faults import Garble, HttpError
+from ._faults import Garble, HttpError, Noise
 
 if TYPE_CHECKING:
     from ._script import Script
@@ -224,9 +224,15 @@ class _HttpProcess(Connection):
             if b'"id":%s' % json.dumps(request_id).encode() in body.replace(b" ", b"") and b'"method"' not in body:
                 del self._marks[request_id]
                 if isinstance(fault, Garble):
-                    return fault.line if once else b"event: message\r\ndata: %s\r\n\r\n" % fault.line
-                return body if once else body + body
+                    return fault.line if once else _event(fault.line)
+                if once:
+                    return body
+                return _event(fault.line) + body if isinstance(fault, Noise) else body + body
         return body
+
+
+def _event(line: bytes) -> bytes:
+    return b"event: message\r\ndata: %s\r\n\r\n" % line
 
 
 def _is_json(start: Any) -> bool:

@@ -13,7 +13,7 @@ from ._faults import Fault, HttpError
 from ._signal import Signal
 
 if TYPE_CHECKING:
-    from ._faults import Duplicate, Garble
+    from ._faults import Duplicate, Garble, Noise
 
 __all__ = ["FOREVER", "Answer", "Connected", "Era", "Received", "Script", "ScriptedTool"]
 
@@ -30,7 +30,7 @@ class Connected(Protocol):
 
     number: int
 
-    def mark(self, request_id: object, fault: Garble | Duplicate) -> None:
+    def mark(self, request_id: object, fault: Garble | Duplicate | Noise) -> None:
         """Let a fault happen to the answer to a request."""
 
     def crash(self) -> None:
