@@ -32,9 +32,11 @@ def run_seeded(
     """Run ``async_fn(*args)`` like `trio.run`, in the order and with the random numbers of a seed.
 
     The clock is a mock clock that starts at 0 and jumps whenever all tasks are blocked, so sleeps and timeouts take no
-    time. The same seed runs the same steps in the same order, as long as the program has no other source of chance:
-    threads, processes and sockets of others are such sources, and so are the iteration over a set of str, and work that
-    takes long: groups of servers yield to the event loop after each half a millisecond of it.
+    time. It does not move while a task works, so groups of servers do not yield after each half a millisecond of
+    work, as they do elsewhere.
+
+    The same seed runs the same steps in the same order, as long as the program has no other source of chance. Threads,
+    processes and sockets of others are such sources, and so is the iteration over a set of str.
 
     Args:
         async_fn: the program.

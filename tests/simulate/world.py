@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -25,16 +24,12 @@ from .plan import LONG, Deed, Plan
 from .servers import House, PipeMachine
 from .trace import Trace
 
-LINK: Final = "mcp_actors.servers.transports.stdio"
-
-TIME_SLICE: Final = "mcp_actors.servers.basics._time_slice"
-
 COMMANDS: Final = ("list", "stop", "start", "restart", "remove", "add", "reload")
 
 ENDLESS: Final = 4_000
 """Events, of which a run has some hundreds."""
 
-SETTLING: Final = 400.0
+SETTLING: Final = 300.0
 """Virtual seconds for all timeouts, back-offs and retries of parked servers to be over."""
 
 PROMPT: Final = 60.0
@@ -85,7 +80,7 @@ class World:
         disabled = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         try:
-            with patch(f"{LINK}._link.start_process", self._start), no_work_takes_time():
+            with patch("mcp_actors.servers.transports.stdio._link.start_process", self._start):
                 run_seeded(self._main, seed=self.plan.seed)
         finally:
             logging.disable(disabled)
@@ -279,10 +274,3 @@ class World:
 def last_call(server: str) -> Deed:
     """Return a call by which a server shows that it serves."""
     return Deed("call", server, "answer", 0.0, LONG, again=False, by_function=False, pause=0.0)
-
-
-@contextmanager
-def no_work_takes_time() -> Iterator[None]:
-    """Let the library never yield or rest because of its own work, which takes another time in each run."""
-    with patch(f"{LINK}._pipes.perf_counter", lambda: 0.0), patch(f"{TIME_SLICE}.perf_counter", lambda: 0.0):
-        yield

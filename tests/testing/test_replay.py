@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import trio
 
+from mcp_actors import ConnectionLost, RetryPolicy, ServerConfig, open_servers
 from mcp_actors.kernel import Actor, Backoff, Call, ChildSpec, Message, open_supervisor
-from mcp_actors.testing import EventRecorder, run_seeded
+from mcp_actors.testing import Delay, EventRecorder, ScriptedServer, run_seeded
 
 
 class Die(Call[None]):
@@ -104,3 +105,51 @@ def test_a_trio_that_cannot_be_seeded_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delattr(trio._core._run, "_r")
     with pytest.raises(RuntimeError, match=r"run_seeded\(\): trio .* cannot be seeded; install trio 0.35"):
         run_seeded(trio.sleep, 0, seed=1)
+
+
+async def busy_group(steps: list[str]) -> None:
+    """List many tools, call some and crash, and note each step of each task."""
+    server = ScriptedServer(era="both")
+    for number in range(300):
+        server.add_tool(f"tool{number}", notify=False)
+    retry = RetryPolicy(attempts=3, backoff=Backoff(initial=1.0, jitter=0.5))
+    configs = [ServerConfig(name, server.in_process(), retry=retry) for name in ("a", "b")]
+    recorder = EventRecorder()
+    async with open_servers(*configs, observers=[recorder]) as servers, trio.open_nursery() as nursery:
+
+        async def call(name: str, number: int) -> None:
+            try:
+                await servers[name].call_tool(f"tool{number}", idempotent=number % 2 == 0)
+            except ConnectionLost:
+                steps.append(f"tool{number} of {name} is lost")
+
+        server.inject(Delay(1.0), times=20)
+        for number in range(10):
+            for name in servers:
+                nursery.start_soon(call, name, number)
+        await trio.sleep(0.5)
+        server.crash()
+        server.notify()
+    steps += [f"{event.time} {type(event).__name__} {event.actor} {event.incarnation}" for event in recorder]
+
+
+class Steps(trio.abc.Instrument):
+    """Notes the name of the task that takes a step, and when."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.taken.append(f"{trio.current_time()} {task.name}")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_group_takes_the_same_steps_whatever_the_speed_of_the_machine(seed: int) -> None:
+    def run() -> list[str]:
+        noted, steps = list[str](), Steps()
+        run_seeded(busy_group, noted, seed=seed, instruments=[steps])
+        return [*steps.taken, *noted]
+
+    first, second = run(), run()
+    assert first == second
+    assert len(first) > 500

@@ -146,9 +146,17 @@ async def test_a_reader_does_not_pause_while_a_long_response_arrives() -> None:
 
 @pytest.mark.parametrize(("noise", "rests"), [(b":\n", True), (b"\n", True), (b": x" * 20 + b"\n", True), (b"", False)])
 async def test_an_event_stream_pauses_after_lines_without_an_event(
-    noise: bytes, rests: bool, autojump_clock: trio.testing.MockClock
+    noise: bytes, rests: bool, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B-13: but not in the middle of a long event."""
+    wasted = list[float]()
+
+    def waste(_: ReadingPace, seconds: float) -> float:
+        wasted.append(seconds)
+        return 100.0
+
+    monkeypatch.setattr(ReadingPace, "wasted", waste)
+    autojump_clock.rate = 1.0  # so work takes time
 
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(20):
@@ -161,4 +169,6 @@ async def test_an_event_stream_pauses_after_lines_without_an_event(
         read_events(response, MessageLimits(10**9, 10**9), ReadingPace(), is_expected=lambda _: True)
     ) as events:
         assert [len(event.data) async for event in events] == [1_000_000]
-    assert (trio.current_time() > began) is rests
+    assert bool(wasted) is rests
+    assert all(seconds > 0 for seconds in wasted)
+    assert trio.current_time() - began >= 100.0 * len(wasted)

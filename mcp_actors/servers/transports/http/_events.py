@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
-from time import perf_counter
 from typing import Final
 
 import httpx2
@@ -200,14 +199,14 @@ async def read_events(
         async for piece in pieces:
             for part in _parts(piece):
                 await time_slice.checkpoint()
-                began, idle, size = perf_counter(), True, size + len(part)
+                began, idle, size = trio.current_time(), True, size + len(part)
                 for event in parser.feed(part):
                     idle = False
                     yield evolve(event, unpaced=size)
                     size = 0
                     await time_slice.checkpoint()
                 if idle and not parser.begun:
-                    await trio.sleep(pace.wasted(perf_counter() - began) or 0)
+                    await trio.sleep(pace.wasted(trio.current_time() - began) or 0)
                 elif (partial := parser.partial) and partial.coming and not is_expected(partial.coming):
                     await trio.sleep(pace.unasked_part(trio.current_time(), size))
                     size = 0

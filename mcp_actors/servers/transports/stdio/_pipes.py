@@ -14,7 +14,6 @@ import termios
 from array import array
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import anyio
@@ -28,6 +27,7 @@ from mcp.types import (
 from pydantic_core import from_json
 
 from ...._errors import LimitExceeded
+from ...basics import work_clock
 from ..credentials import Masker
 from ..wire import (
     SKIPPED,
@@ -116,6 +116,7 @@ class PipeReader(MessageReader):
     _table: RequestTable
     _pace: ReadingPace
     _limits: MessageLimits
+    _clock: Callable[[], float] = field(factory=work_clock, init=False)
     _lines: LineSplitter = field(init=False)
     _burst: int = field(default=0, init=False)
     _rest: float | None = field(default=None, init=False)
@@ -188,7 +189,7 @@ class PipeReader(MessageReader):
     def _parse(self, line: bytes | LongLine) -> JSONRPCMessage | None:
         if isinstance(line, LongLine):
             return self._skipped(line)
-        began, spent, self._spent = perf_counter(), self._spent, 0.0
+        began, spent, self._spent = self._clock(), self._spent, 0.0
         try:
             return self._accept(from_json(line))
         except ValueError:
@@ -196,7 +197,7 @@ class PipeReader(MessageReader):
             if line and not line.isspace():
                 self._note_malformed(line)
                 answer = unreadable_answer(line)
-            self._rest = self._pace.wasted(spent + perf_counter() - began)
+            self._rest = self._pace.wasted(spent + self._clock() - began)
             return answer
 
     def _accept(self, parsed: object) -> JSONRPCMessage | None:
@@ -234,11 +235,10 @@ class PipeReader(MessageReader):
         self._burst = 0
         if not data:
             return await self._at_end()
-        self._lifeline.heard_at = trio.current_time()
+        self._lifeline.heard_at = began = self._clock()
         self.received += len(data)
-        began = perf_counter()
         self._lines.feed(data)
-        self._spent += perf_counter() - began
+        self._spent += self._clock() - began
         self.crowded = len(self._lines.whole) > 1
         coming, skipped = self._lines.partial.coming, self._lines.partial.skipped
         if coming is not None and not (self._requests.awaits_answer and coming.may_be_answer):
