@@ -123,7 +123,7 @@ def draw_server(dice: random.Random, name: str) -> SimulatedServer:
         "breaker": dice.choice((None, None, None, BreakerPolicy(failures=3))),
         "health": dice.choice((HealthPolicy(interval=None), HealthPolicy(interval=20.0, timeout=2.0))),
         "restart": RestartPolicy(
-            max_restarts=dice.choice((0, 1, 3, 100)),
+            max_restarts=dice.choice((0, 1, 3, 10)),
             reset_after=dice.choice((None, 30.0)),
             backoff=dice.choice((Backoff(), Backoff(first=0.0, initial=1.0, jitter=0.1))),
             park_retry=dice.choice((None, 60.0)),
