@@ -126,7 +126,7 @@ async def test_a_call_fails_as_injected(server: ScriptedServer, way: str, era: s
 
 @every_way
 async def test_delays_floods_noise_and_double_answers_do_no_harm(server: ScriptedServer, way: str, era: str) -> None:
-    for fault in (Delay(0.01), Flood(20), Noise(b'{"jsonrpc": "2.0", "id": 999, "result": {}}'), Duplicate()):
+    for fault in (Delay(0.01), Flood(20), Noise(b'{"jsonrpc": "2.0", "method": "notifications/x"}'), Duplicate()):
         server.inject(fault)
     async with open_servers(config(server, way, era)) as servers:
         assert [await echo(servers["x"], text) for text in "abcde"] == [*"abcde"]
