@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
 
+    from mcp.types import Implementation
+
     from ..config import Callbacks
     from ..kernel import ChildSpec, Observer, SupervisorOptions, SupervisorRef
     from ..servers import ServerGroup
@@ -66,6 +68,7 @@ def open_servers(
     catalog_store: str | os.PathLike[str] | bool | None = None,
     naming: str = DEFAULT_NAMING,
     callbacks: Callbacks | None = None,
+    client_info: Implementation | None = None,
     drain_timeout: float = DRAIN_TIMEOUT,
     observers: Iterable[Observer] = (),
     host: Host = "thread",
@@ -98,6 +101,7 @@ def open_servers(
             catalog_store=catalog_store,
             naming=naming,
             callbacks=callbacks_from_loop(bridge, callbacks),
+            client_info=client_info,
             drain_timeout=drain_timeout,
             observers=observers_from_loop(bridge, observers),
         )

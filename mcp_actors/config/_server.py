@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import attrs
 from mcp.client import ClientExtension
-from mcp.types import Tool
+from mcp.types import Implementation, Tool
 
 from .._errors import ConfigError
 from . import _validators as check
@@ -54,6 +54,9 @@ _check_breaker: Final = check.kind(BreakerPolicy, type(None), remedy="give a Bre
 _check_tools: Final = check.kind(ToolFilter, remedy="give a ToolFilter(allow=…, deny=…, patterns=…, predicate=…)")
 _check_limits: Final = check.kind(Limits, remedy="give a Limits(...)")
 _check_callbacks: Final = check.kind(Callbacks, type(None), remedy="give a Callbacks(...), or None")
+_check_client_info: Final = check.kind(
+    Implementation, type(None), remedy='give an mcp.types.Implementation(name="…", version="…"), or None'
+)
 
 
 def _check_name(instance: ServerConfig, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -142,6 +145,8 @@ class ServerConfig:
             here is taken from the group's callbacks. None (default) takes all of them.
         extensions: ``mcp.client.ClientExtension`` objects: the protocol extensions that the client supports. They are
             announced to the server and receive its answers and messages. One object serves all connections.
+        client_info: the name and version by which this client introduces itself to the server. None (default) takes
+            those of the group, which are this library's by default.
         source: where this configuration was written, for people: the path of a file, set by `load_config`. It does not
             count when two configurations are compared. Default None.
 
@@ -203,6 +208,7 @@ class ServerConfig:
     extensions: tuple[ClientExtension, ...] = attrs.field(
         default=(), converter=to_extensions, validator=check_extensions, kw_only=True
     )
+    client_info: Implementation | None = attrs.field(default=None, validator=_check_client_info, kw_only=True)
     source: str | None = attrs.field(default=None, validator=_check_source, eq=False, kw_only=True)
 
 

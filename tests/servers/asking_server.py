@@ -39,6 +39,7 @@ class AskingServer:
     def __init__(self, flags: argparse.Namespace) -> None:
         self.flags = flags
         self.capabilities: Json = {}
+        self.client: Json = {}
         self.level: str | None = None
         self.methods: list[str] = []
         self.asked = 0
@@ -64,6 +65,7 @@ class AskingServer:
         """Look at one message, and answer it if it is to be answered at once."""
         meta = params.get("_meta") or {}
         self.capabilities = meta.get(META + "clientCapabilities", self.capabilities)
+        self.client = meta.get(META + "clientInfo", self.client)
         self.level = meta.get(META + "logLevel", self.level)
         if method == "notifications/initialized" and self.flags.ask_at_start:
             self.ask(None, [{"method": self.flags.ask_at_start}])
@@ -86,7 +88,7 @@ class AskingServer:
         capabilities: Json = {"tools": {}, "logging": {}}
         match method:
             case "initialize" if self.flags.era == "legacy":
-                self.capabilities = params["capabilities"]
+                self.capabilities, self.client = params["capabilities"], params["clientInfo"]
                 identity = {"name": "asking", "version": "1.0"}
                 return {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": identity}
             case "server/discover" if self.flags.era == "modern":
@@ -144,8 +146,9 @@ class AskingServer:
         os._exit(9)
 
     def seen(self) -> Json:
-        """Return the client's capabilities, the log level, and the methods of all messages."""
-        return content({"capabilities": self.capabilities, "level": self.level, "methods": self.methods})
+        """Return the client's capabilities and name, the log level, and the methods of all messages."""
+        known = {"capabilities": self.capabilities, "client": self.client, "level": self.level}
+        return content({**known, "methods": self.methods})
 
     def silent(self) -> None:
         """Never answer."""

@@ -82,8 +82,8 @@ logger = logging.getLogger("mcp_actors.servers")
 # message; with this protection Trio raises it in the main task instead.
 trio.lowlevel.enable_ki_protection(JSONRPCDispatcher.run)
 
-CLIENT: Final = Implementation(name="mcp_actors", version=version("mcp-actors"))
-"""How this client introduces itself to servers."""
+OURS: Final = Implementation(name="mcp_actors", version=version("mcp-actors"))
+"""How this client introduces itself to servers, unless it is configured (``client_info``)."""
 
 ANSWER_SHARE: Final = 1 / 10
 """Part of ``connect_timeout`` that a process has for its answer to ``server/discover``, from having read it until it is
@@ -127,7 +127,7 @@ class Negotiation:
             link.target,
             mode=LATEST_MODERN_VERSION if self._asks(link) else era.mode,
             prior_discover=era.discovered,
-            client_info=CLIENT,
+            client_info=self._record.client_info or OURS,
             input_required_max_rounds=MAX_ROUNDS,
             extensions=self._record.config.extensions,
             **callbacks,
@@ -291,8 +291,11 @@ async def _discover(session: ClientSession) -> DiscoverResult:
 
 async def _initialize(client: Client) -> InitializeResult:
     """Send ``initialize`` as the SDK does, but do not adopt the answer."""
+    assert client.client_info is not None  # `Negotiation.client` has set it
     params = InitializeRequestParams(
-        protocol_version=LATEST_HANDSHAKE_VERSION, capabilities=_capabilities(client), client_info=CLIENT
+        protocol_version=LATEST_HANDSHAKE_VERSION,
+        capabilities=_capabilities(client),
+        client_info=client.client_info,
     )
     return await client.session.send_request(InitializeRequest(params=params), InitializeResult)
 

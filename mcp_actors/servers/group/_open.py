@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import frozen
+from mcp.types import Implementation
 
 from ..._errors import ConfigError
 from ..._flavor import check_flavor
@@ -46,6 +47,7 @@ async def open_servers(
     catalog_store: str | os.PathLike[str] | bool | None = None,
     naming: str = DEFAULT_NAMING,
     callbacks: Callbacks | None = None,
+    client_info: Implementation | None = None,
     drain_timeout: float = DRAIN_TIMEOUT,
     observers: Iterable[Observer] = (),
 ) -> AsyncIterator[ServerGroup]:
@@ -77,6 +79,8 @@ async def open_servers(
             ``"mcp__{server}__{tool}"``.
         callbacks: functions that answer the servers' questions and receive their notifications. A server's own
             ``ServerConfig.callbacks`` take precedence, field by field.
+        client_info: the name and version by which the program introduces itself to the servers, for those without a
+            ``client_info`` of their own. None (default) takes those of this library.
         drain_timeout: seconds for which servers may finish accepted requests when the block ends normally, and when a
             server is removed or restarted or its configuration changes. 0 does not wait. There is no wait if nothing
             is in flight, if the block is left by an exception or a cancellation, or for a server that does not answer.
@@ -97,14 +101,15 @@ async def open_servers(
     """
     check_flavor("open_servers()", "trio", "on asyncio, use `from mcp_actors.bridge import open_servers`")
     check_naming(naming)
-    fallback = _checked(callbacks)
+    _check_kind("callbacks", callbacks, Callbacks)
+    _check_kind("client_info", client_info, Implementation)
     store = _store(catalog_store)
     check_gate(start_gate, remembers=store is not None)
     drain_timeout = check_drain(drain_timeout)
     given = await read_configs(configs, strict=strict)
     keep_logs_plain()
     hub = EventHub(tuple(observers))
-    roster = Roster(hub.emit, strict=strict, callbacks=fallback)
+    roster = Roster(hub.emit, strict=strict, callbacks=callbacks, client_info=client_info)
     records = [roster.enter(config) for config in given.enabled]
     roster.note_not_loaded(given.failed)
     hub.add(OutageLog(roster))
@@ -194,14 +199,12 @@ def _store(catalog_store: object) -> CatalogStore | None:
     )
 
 
-def _checked(callbacks: Callbacks | None) -> Callbacks | None:
-    """Return the callbacks of the group.
+def _check_kind(name: str, value: object, kind: type) -> None:
+    """Refuse an argument that is neither None nor an object of this class.
 
     Raises:
-        ConfigError: the argument is not a `Callbacks`.
+        ConfigError: the argument is something else.
     """
-    if callbacks is None or isinstance(callbacks, Callbacks):
-        return callbacks
-    raise ConfigError(
-        f"open_servers takes callbacks=Callbacks(...), not {type(callbacks).__name__}", source="open_servers"
-    )
+    if value is not None and not isinstance(value, kind):
+        problem = f"open_servers takes {name}={kind.__name__}(...), not {type(value).__name__}"
+        raise ConfigError(problem, source="open_servers", path=name)

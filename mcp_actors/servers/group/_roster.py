@@ -19,7 +19,7 @@ removed and added again has new ones.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from attrs import frozen
 
@@ -32,11 +32,21 @@ from ._tree import LIFECYCLE, supervisor_id
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from mcp.types import Implementation
+
     from ..._errors import ConfigError
-    from ...config import Callbacks, ServerConfig
+    from ...config import Callbacks, EffectiveCallbacks, ServerConfig
     from ...kernel import Event
 
 __all__ = ["Member", "Roster"]
+
+
+class Options(TypedDict):
+    """The options of a server that may come from its group, as keyword arguments of `ServerRecord`."""
+
+    required: bool
+    callbacks: EffectiveCallbacks
+    client_info: Implementation | None
 
 
 @frozen(eq=False)
@@ -71,9 +81,17 @@ class Roster:
         emit: emits an event.
         strict: True makes every server required.
         callbacks: the callbacks of the group.
+        client_info: how the client introduces itself to the servers that have no ``client_info`` of their own.
     """
 
-    def __init__(self, emit: Callable[[Event], None], *, strict: bool, callbacks: Callbacks | None) -> None:
+    def __init__(
+        self,
+        emit: Callable[[Event], None],
+        *,
+        strict: bool,
+        callbacks: Callbacks | None,
+        client_info: Implementation | None = None,
+    ) -> None:
         self.records: Mapping[str, ServerRecord] = MappingProxyType({})
         self.members: Mapping[str, Member] = MappingProxyType({})
         self.not_loaded: Mapping[str, ConfigError] = MappingProxyType({})
@@ -81,6 +99,7 @@ class Roster:
         self.strict = strict
         self._emit = emit
         self._callbacks = callbacks
+        self._client_info = client_info
 
     def member(self, name: str) -> Member:
         """Return the server with that name. A `KeyError` lists the known names."""
@@ -94,8 +113,7 @@ class Roster:
 
     def enter(self, config: ServerConfig) -> ServerRecord:
         """Make the record of a server that is about to be started."""
-        callbacks = effective_callbacks(config.callbacks, self._callbacks)
-        record = ServerRecord(config, self._emit, required=self._is_required(config), callbacks=callbacks)
+        record = ServerRecord(config, self._emit, **self._options(config))
         self.records = MappingProxyType({**self.records, config.name: record})
         return record
 
@@ -109,8 +127,7 @@ class Roster:
 
     def configure(self, record: ServerRecord, config: ServerConfig) -> None:
         """Configure a server anew, while it does not run."""
-        callbacks = effective_callbacks(config.callbacks, self._callbacks)
-        record.configure(config, required=self._is_required(config), callbacks=callbacks)
+        record.configure(config, **self._options(config))
 
     def drop(self, name: str) -> None:
         """Forget a server whose actors have stopped."""
@@ -126,5 +143,10 @@ class Roster:
         """Replace the errors of entries, but for those of servers that run."""
         self.not_loaded = MappingProxyType({name: error for name, error in failed.items() if name not in self.records})
 
-    def _is_required(self, config: ServerConfig) -> bool:
-        return config.connect == "eager" and (self.strict or config.required)
+    def _options(self, config: ServerConfig) -> Options:
+        """Return the options of a server that may come from its group."""
+        return {
+            "required": config.connect == "eager" and (self.strict or config.required),
+            "callbacks": effective_callbacks(config.callbacks, self._callbacks),
+            "client_info": config.client_info or self._client_info,
+        }

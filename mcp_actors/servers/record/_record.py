@@ -22,7 +22,7 @@ from ._subscriptions import Subscriptions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mcp.types import LoggingLevel
+    from mcp.types import Implementation, LoggingLevel
 
     from ...config import ServerConfig
     from ...kernel import Event
@@ -81,9 +81,10 @@ class ServerRecord:
     """The lasting parts of one server. Each part says who writes it; everybody may read all of them.
 
     Attributes:
-        config: the configuration. Changed by `configure` only, as are the next two.
+        config: the configuration. Changed by `configure` only, as are the next three.
         required: whether a failed start is an error of the caller that started it.
         callbacks: the user's callbacks.
+        client_info: how the client introduces itself to the server; None for the default.
         life: the state of the server. Follows the events of its actor.
         session: facts about the current or last session. Written by the connection.
         catalog: the tools. Written by the connection, and by requests that list them.
@@ -100,10 +101,12 @@ class ServerRecord:
         *,
         required: bool,
         callbacks: EffectiveCallbacks | None = None,
+        client_info: Implementation | None = None,
     ) -> None:
         self.config: ServerConfig = config
         self.required: bool = required
         self.callbacks: EffectiveCallbacks = callbacks or EffectiveCallbacks()
+        self.client_info: Implementation | None = client_info
         self.session: Session = Session(_level_of(self.callbacks))
         self.listeners: Listeners = Listeners(config.name)
         self.subscriptions: Subscriptions = Subscriptions(self.listeners)
@@ -128,7 +131,14 @@ class ServerRecord:
         self.listeners.add(PromptListChangedNotification, lambda _: self.life.emit(PromptsChanged))
         self.listeners.add(NotificationsMissed, lambda _: self._lists_may_have_changed())
 
-    def configure(self, config: ServerConfig, *, required: bool, callbacks: EffectiveCallbacks) -> None:
+    def configure(
+        self,
+        config: ServerConfig,
+        *,
+        required: bool,
+        callbacks: EffectiveCallbacks,
+        client_info: Implementation | None,
+    ) -> None:
         """Take over a changed configuration, while no incarnation of the actor runs.
 
         Everything that belongs to the server stays: waiting requests, subscriptions, accepted tools.
@@ -136,7 +146,7 @@ class ServerRecord:
         if (level := _level_of(callbacks)) != _level_of(self.callbacks):
             self.session.log_level = level
         self.session.era = None  # it may be another program
-        self.config, self.required, self.callbacks = config, required, callbacks
+        self.config, self.required, self.callbacks, self.client_info = config, required, callbacks, client_info
         self._reporter.config = config
         self.health.policy = config.health
         self.calls.configure(config)

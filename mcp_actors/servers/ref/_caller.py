@@ -227,7 +227,8 @@ class Caller:
         """
         if self._life.leaving or not self._is_wanted():
             raise self.unavailable() from self._life.error
-        record = ServerRecord(self._config, _unheard, required=True, callbacks=self._record.callbacks)
+        callbacks, client_info = self._record.callbacks, self._record.client_info
+        record = ServerRecord(self._config, _unheard, required=True, callbacks=callbacks, client_info=client_info)
         record.life.wanted = True
         record.session.era, record.session.log_level = self._record.session.era, self._record.session.log_level
         record.calls.deadlines = self._calls.deadlines
