@@ -84,7 +84,8 @@ ROOMS_OF_SERVERS: Final = {
     "connection.upkeep": "basics transports policy record requests",
     "connection": "basics transports policy record requests",
     "ref": "basics policy tools record requests connection",
-    "group": "basics policy tools record connection ref",
+    "sources": "",
+    "group": "basics policy tools record connection ref sources",
 }
 """The rooms of `servers` from the lowest to the highest, and what each of them may import of the folder."""
 
@@ -112,7 +113,11 @@ ROOMS: Final = {
     "config.transports": Room(needs=frozenset({"config._validators", "config.values"}), known_to=None),
     "config.formats.file": Room(needs=frozenset({"config._validators", "config.formats._places"}), known_to=None),
     "config.formats.entry": Room(needs=None, known_to=frozenset({"config.formats._load"})),
-    "config.formats": Room(needs=None, known_to=frozenset({"config"})),
+    "config.formats": Room(
+        needs=None,
+        known_to=frozenset({"config", *(f"config.sources.{name}" for name in ["_file", "_source"])}),
+    ),
+    "config.sources": Room(needs=frozenset({"config.formats"}), known_to=frozenset({"config"})),
     # ---
     "catalog.values": Room(needs=frozenset(), known_to=None),
     "catalog.names": Room(needs=frozenset(), known_to=None),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..config import Callbacks
     from ..kernel import ChildSpec, Observer, SupervisorOptions, SupervisorRef
     from ..servers import ServerGroup
-    from ..servers.group import Configured
+    from ..servers.sources import Configured
     from ._bridge import Bridge
     from .block import Host
 
@@ -64,6 +64,7 @@ def open_supervisor(
 def open_servers(
     *configs: Configured,
     strict: bool = False,
+    watch: bool = False,
     start_gate: float | None = None,
     catalog_store: str | os.PathLike[str] | bool | None = None,
     naming: str = DEFAULT_NAMING,
@@ -97,6 +98,7 @@ def open_servers(
         return servers.open_servers(
             *(config_from_loop(bridge, config) for config in configs),
             strict=strict,
+            watch=watch,
             start_gate=start_gate,
             catalog_store=catalog_store,
             naming=naming,

@@ -31,6 +31,7 @@ from .policies import (
     RetryBudget as RetryBudget,
     RetryPolicy as RetryPolicy,
 )
+from .sources import FileSource as FileSource, Rank as Rank, Source as Source
 from .tools import (
     ToolContext as ToolContext,
     ToolFilter as ToolFilter,
@@ -68,6 +69,7 @@ __all__ = [
     "ConfigValue",
     "EffectiveCallbacks",
     "ElicitationCallback",
+    "FileSource",
     "HealthPolicy",
     "Http",
     "InProcess",
@@ -77,6 +79,7 @@ __all__ = [
     "LoggingCallback",
     "MessageCallback",
     "Middleware",
+    "Rank",
     "RestartPolicy",
     "RetryBudget",
     "RetryPolicy",
@@ -84,6 +87,7 @@ __all__ = [
     "SamplingCallback",
     "Secret",
     "ServerConfig",
+    "Source",
     "Sse",
     "Stdio",
     "ToolContext",

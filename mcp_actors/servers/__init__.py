@@ -34,10 +34,12 @@ from .record import (
     ToolsDiffer as ToolsDiffer,
 )
 from .ref import PendingRequest as PendingRequest, ServerRef as ServerRef
+from .sources import ConfigRejected as ConfigRejected
 from .tools import ToolChanges as ToolChanges
 
 __all__ = [
     "ConfigChanged",
+    "ConfigRejected",
     "Drained",
     "Draining",
     "Flooded",

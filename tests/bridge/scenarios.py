@@ -15,8 +15,10 @@ import anyio.lowlevel
 import pytest
 from mcp import MCPError
 
-from mcp_actors import ConfigError, ServerConfig, ServerUnavailable, StateChanged, ToolNotFound
+from mcp_actors import ConfigError, LoadedConfig, ServerUnavailable, StateChanged, ToolNotFound
+from mcp_actors.config import Rank
 from mcp_actors.kernel import ActorCrashed, ActorStopped, ChildError, ChildSpec
+from mcp_actors.servers import ServerAdded
 from tests.programs import FULL_SIZE
 from tests.servers.fleet import STARTED
 from tests.servers.groups import server
@@ -38,7 +40,7 @@ class Program(Protocol):
 
     folder: Path
 
-    def open_servers(self, *configs: ServerConfig, **options: Any) -> AbstractAsyncContextManager[Any]: ...
+    def open_servers(self, *configs: Any, **options: Any) -> AbstractAsyncContextManager[Any]: ...
 
     def open_supervisor(self, *specs: ChildSpec, **options: Any) -> AbstractAsyncContextManager[Any]: ...
 
@@ -303,6 +305,29 @@ async def servers_of_an_open_group_change(program: Program) -> None:
         assert [*servers] == ["a"]
         await expect(ServerUnavailable, added.call_tool, "echo", {"text": "x"})
     await expect(ServerUnavailable, servers.remove, "a")
+
+
+async def a_group_follows_its_configuration(program: Program) -> None:
+    """S3-15, S3-16: on every host."""
+
+    class Table:
+        name, rank, interval, settles = "table", Rank.TABLE, 0.001, False
+        servers = (server("a", connect="lazy"),)
+
+        def look(self) -> object:
+            return self.servers
+
+        def read(self) -> tuple[LoadedConfig, ...]:
+            return (LoadedConfig(self.servers, source="table"),)
+
+    table = Table()
+    async with program.open_servers(table, watch=True) as servers, servers.watch_events() as events:
+        table.servers = (server("b", connect="lazy"),)
+        with anyio.fail_after(BOUND):
+            async for event in events:
+                if isinstance(event, ServerAdded):
+                    break
+        assert [*servers] == ["b"]
 
 
 async def subagents_share_the_connections_of_their_parent(program: Program) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...config import ServerConfig, ToolContext
     from ...kernel import ActorState, Call, ChildSpec
     from ...servers import ReloadSummary, ServerInfo, ServerState, ToolChanges
-    from ...servers.group import Configured
+    from ...servers.sources import Configured
     from .._bridge import Bridge
 
 __all__ = [

@@ -5,7 +5,6 @@ A single server does not know that it belongs to a group: only the face of `serv
 
 from __future__ import annotations
 
-from ._configs import Configured as Configured
 from ._group import ServerGroup as ServerGroup
 from ._leaving import DRAIN_TIMEOUT as DRAIN_TIMEOUT
 from ._lifecycle import ReloadSummary as ReloadSummary

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import trio
 from attrs import frozen
 
-from ..._errors import ActorCrashed, ActorStartError, ActorStopped
+from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ConfigError
 from ...catalog import CatalogSnapshot, Listing
 from ...config import ServerConfig, permitted
 from ...kernel import EVENT_BUFFER
 from ..record import ACTIVE, CONNECTED
 from ..ref import Reconnect, ServerRef, change
-from ._configs import check_added, read_configs
 from ._failures import closed, tool_not_found
 from ._lifecycle import Add, Reload, Remove, wait_connects
 from ._tree import LIFECYCLE
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from ...kernel import Call, EventHub, EventStream, SupervisorRef, TreeNode
     from ..record import ServerState, ServerStatus
     from ..ref import PendingRequest
-    from ._configs import Configured
+    from ..sources import Configured, Sources
     from ._lifecycle import ReloadSummary
     from ._roster import Member, Roster
 
@@ -70,13 +69,13 @@ class ServerGroup(Mapping[str, ServerRef]):
         hub: EventHub,
         *,
         naming: str,
-        configs: tuple[Configured, ...],
+        sources: Sources,
     ) -> None:
         self._roster = roster
         self._hub = hub
         self._supervisor = supervisor
         self._lifecycle = supervisor.child(LIFECYCLE)
-        self._configs = configs
+        self._sources = sources
         self._shown = _Shown([], [], CatalogSnapshot.from_listings((), naming=naming))
 
     def __repr__(self) -> str:
@@ -288,7 +287,7 @@ class ServerGroup(Mapping[str, ServerRef]):
             ConfigError: this is not a `ServerConfig`, it is disabled, or the group has a server of this name.
             ServerUnavailable: the group was closed, or the server was removed meanwhile.
         """
-        check_added(config)
+        _check_added(config)
         member = await self._change(Add(config))
         await wait_connects([member.record])
         return member.ref
@@ -334,9 +333,9 @@ class ServerGroup(Mapping[str, ServerRef]):
                 changes were made. A new server is not added then; a changed one is ``failed``.
             ServerUnavailable: the group was closed.
         """
-        configs = configs or self._configs
-        given = await read_configs(configs, strict=self._roster.strict, whole=True)
-        self._configs = configs
+        configs = configs or self._sources.configs
+        given = await self._sources.read(configs, whole=True)
+        self._sources.adopt(given, configs)
         summary = await self._change(Reload(given))
         touched = {*summary.added, *summary.changed}
         await wait_connects(member.record for name, member in self._members.items() if name in touched)
@@ -374,6 +373,20 @@ class ServerGroup(Mapping[str, ServerRef]):
                 ``EventStream.missed``).
         """
         return self._hub.subscribe(size=size)
+
+
+def _check_added(config: object) -> None:
+    """Validate the argument of `ServerGroup.add`.
+
+    Raises:
+        ConfigError: it is not the configuration of an enabled server.
+    """
+    if not isinstance(config, ServerConfig):
+        problem = f"add() takes a ServerConfig, not {type(config).__name__}; for files and mappings, use reload()"
+        raise ConfigError(problem, source="ServerGroup.add")
+    if not config.enabled:
+        problem = "this server is disabled; add it with enabled=True"
+        raise ConfigError(f"server {config.name!r}: {problem}", source="ServerGroup.add", path="enabled")
 
 
 def _log_collisions(before: CatalogSnapshot, now: CatalogSnapshot) -> None:

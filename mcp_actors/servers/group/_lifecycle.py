@@ -29,7 +29,7 @@ from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, 
 from ...kernel import Actor, Call
 from ..record import CONNECTED, FAILED, ConfigChanged, ServerAdded, ServerRemoved
 from ..ref import Reconnect, ServerEntry, Start, Stop
-from ._configs import changed_fields, compare
+from ..sources import changed_fields, compare
 from ._leaving import drain
 from ._tree import server_spec, supervisor_id
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ...kernel import SupervisorRef
     from ..basics import ClosingOrder
     from ..record import ServerRecord
-    from ._configs import Given
+    from ..sources import Given
     from ._memory import CatalogMemory
     from ._roster import Member, Roster
 

@@ -19,22 +19,23 @@ from ...config import Callbacks
 from ...kernel import EventHub, open_supervisor
 from ..basics import ClosingOrder
 from ..record import CONNECTED
-from ._configs import Configured, read_configs
+from ..sources import Configured, Sources, WatchActor
 from ._failures import translate
 from ._gate import StartGate, check_gate
 from ._group import ServerGroup
 from ._leaving import DRAIN_TIMEOUT, check_drain, leave
-from ._lifecycle import LifecycleActor
+from ._lifecycle import LifecycleActor, Reload
 from ._memory import CatalogMemory
 from ._outage_log import OutageLog
 from ._plain_logs import keep_logs_plain
 from ._roster import Roster
-from ._tree import GROUP, group_specs
+from ._tree import GROUP, LIFECYCLE, group_specs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
-    from ...kernel import Event, Observer, SupervisorRef
+    from ...kernel import Actor, Event, Observer, SupervisorRef
+    from ..sources import Given
 
 __all__ = ["open_servers"]
 
@@ -43,6 +44,7 @@ __all__ = ["open_servers"]
 async def open_servers(
     *configs: Configured,
     strict: bool = False,
+    watch: bool = False,
     start_gate: float | None = None,
     catalog_store: str | os.PathLike[str] | bool | None = None,
     naming: str = DEFAULT_NAMING,
@@ -65,9 +67,15 @@ async def open_servers(
 
     Args:
         configs: the servers, in the order in which views, tools and errors show them; disabled servers are left out.
-            A path to a configuration file, a mapping of the same form, and a result of `load_config` contribute all
-            their servers; an entry that cannot be used is logged and listed in ``errors``.
+            A path to a configuration file, a mapping of the same form, a `Source` and a result of `load_config`
+            contribute all their servers; an entry that cannot be used is logged and listed in ``errors``. If several
+            have a server of the same name, configurations in code win over tables, these over directories, these over
+            files, and among equals the first; the others are logged.
         strict: True makes every server required.
+        watch: True follows the configuration: files and directories are looked at once a second, tables as often as
+            their ``refresh_interval`` says, and changes are applied as by `ServerGroup.reload`. What cannot be read or
+            parsed keeps what it gave last, and is logged and emitted as a `ConfigRejected` event, once for each
+            content. Default False.
         start_gate: seconds to wait for servers whose tools are in the ``catalog_store``; afterwards the block begins
             while they keep connecting, their remembered tools are shown, and calls wait. Required servers and servers
             without remembered tools are always waited for. A later failure is recorded and logged. None (default)
@@ -106,7 +114,9 @@ async def open_servers(
     store = _store(catalog_store)
     check_gate(start_gate, remembers=store is not None)
     drain_timeout = check_drain(drain_timeout)
-    given = await read_configs(configs, strict=strict)
+    sources = Sources(strict)
+    given = await sources.read(configs)
+    sources.adopt(given, configs)
     keep_logs_plain()
     hub = EventHub(tuple(observers))
     roster = Roster(hub.emit, strict=strict, callbacks=callbacks, client_info=client_info)
@@ -117,13 +127,23 @@ async def open_servers(
     memory = None
     if store is not None:
         hub.add(memory := CatalogMemory(store, records))
-    async with _supervised(roster, hub, gate, memory, drain_timeout) as supervisor:
-        yield ServerGroup(roster, supervisor, hub, naming=naming, configs=configs)
+    watcher = partial(WatchActor, sources, _apply, hub.emit) if watch else None
+    async with _supervised(roster, hub, gate, memory, drain_timeout, watcher) as supervisor:
+        yield ServerGroup(roster, supervisor, hub, naming=naming, sources=sources)
+
+
+async def _apply(group: SupervisorRef, given: Given) -> None:
+    await group.child(LIFECYCLE).call(Reload(given))
 
 
 @asynccontextmanager
 async def _supervised(
-    roster: Roster, hub: EventHub, gate: StartGate, memory: CatalogMemory | None, drain_timeout: float
+    roster: Roster,
+    hub: EventHub,
+    gate: StartGate,
+    memory: CatalogMemory | None,
+    drain_timeout: float,
+    watcher: Callable[[], Actor] | None,
 ) -> AsyncIterator[SupervisorRef]:
     """Run the supervision tree of a group around a block, which begins when the gate opens."""
     records = tuple(roster.records.values())
@@ -134,7 +154,7 @@ async def _supervised(
             await memory.load()
         with translate(roster) as phase:
             async with open_supervisor(
-                *group_specs(records, closing, memory=memory, lifecycle=lifecycle),
+                *group_specs(records, closing, memory=memory, lifecycle=lifecycle, watcher=watcher),
                 name=GROUP,
                 max_restarts=0,
                 start_order="parallel",

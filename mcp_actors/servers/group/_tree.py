@@ -8,6 +8,7 @@
      │   └─ time                  the server actor
      ├─ ...
      ├─ servers:memory            writes listed tools to the catalogue store, for the next run
+     ├─ servers:watch             reloads configurations that change
      └─ servers:lifecycle         carries out stop(), start(), reconnect(), add(), remove(), reload()
 """
 
@@ -34,6 +35,7 @@ __all__ = ["GROUP", "LIFECYCLE", "group_specs", "server_spec", "supervisor_id"]
 GROUP: Final = "servers"
 LIFECYCLE: Final = "servers:lifecycle"
 MEMORY: Final = "servers:memory"
+WATCH: Final = "servers:watch"
 
 
 def supervisor_id(server: str) -> str:
@@ -47,6 +49,7 @@ def group_specs(
     *,
     memory: CatalogMemory | None,
     lifecycle: Callable[[], Actor],
+    watcher: Callable[[], Actor] | None,
 ) -> list[ChildSpec]:
     """Return the first children of the group's supervisor.
 
@@ -55,9 +58,12 @@ def group_specs(
         closing: the order in which they close.
         memory: the remembered catalogues; None remembers nothing.
         lifecycle: makes the actor that carries out changes.
+        watcher: makes the actor that follows the sources; None follows nothing.
     """
     servers = [server_spec(record, closing) for record in records]
-    return [*_memory_specs(memory), *servers, ChildSpec(LIFECYCLE, lifecycle)]
+    # temporary: if it crashes, the group continues without it.
+    watch = [ChildSpec(WATCH, watcher, restart="temporary")] if watcher is not None else []
+    return [*_memory_specs(memory), *servers, ChildSpec(LIFECYCLE, lifecycle), *watch]
 
 
 def server_spec(record: ServerRecord, closing: ClosingOrder) -> ChildSpec:

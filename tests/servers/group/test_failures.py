@@ -225,7 +225,7 @@ async def test_two_servers_of_one_name_are_refused_before_anything_is_started(tm
 
 @pytest.mark.parametrize("wrong", [Stdio("npx"), None, 5, [ServerConfig("b", Stdio("x"))]])
 async def test_an_invalid_argument_of_open_servers_is_refused(wrong: Any) -> None:
-    words = f"takes ServerConfig objects, paths and mappings, not {type(wrong).__name__}; write ServerConfig"
+    words = f"takes ServerConfig objects, paths, mappings and sources, not {type(wrong).__name__}; write ServerConfig"
     with pytest.raises(ConfigError, match=words) as caught:
         async with open_servers(server("a"), wrong):
             pass

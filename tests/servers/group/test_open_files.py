@@ -211,7 +211,7 @@ async def test_two_servers_of_one_name_from_different_sources_are_refused(tmp_pa
 
 
 async def test_an_argument_that_is_not_a_configuration_is_refused() -> None:
-    with pytest.raises(ConfigError, match="open_servers takes ServerConfig objects, paths and mappings, not int"):
+    with pytest.raises(ConfigError, match="takes ServerConfig objects, paths, mappings and sources, not int"):
         async with open_servers(3):  # type: ignore[arg-type]  # that is what is tested
             raise AssertionError("the block must not begin")
 

@@ -1,0 +1,9 @@
+"""Sources of servers: files, directories and tables.
+
+Programs pass sources to `open_servers`, which reads them in threads. This room uses the readers in ``formats``.
+"""
+
+from __future__ import annotations
+
+from ._file import FileSource as FileSource
+from ._source import Rank as Rank, Source as Source

@@ -1,0 +1,11 @@
+"""Read the sources of a group, notice their changes, and compare configurations.
+
+Imported by ``group``, which applies what is found here. This room knows configurations and no servers.
+"""
+
+from __future__ import annotations
+
+from ._compare import Difference as Difference, changed_fields as changed_fields, compare as compare
+from ._given import Configured as Configured, Given as Given
+from ._reading import Sources as Sources
+from ._watch import ConfigRejected as ConfigRejected, WatchActor as WatchActor

@@ -1,0 +1,194 @@
+"""Read the sources of a group, and keep the last readings.
+
+Theory of operation
+-------------------
+A source blocks, so every call of one runs in a worker thread: one thread for each source, so that a table behind a dead
+network delays no file. A thread that hangs is abandoned when its caller is cancelled; nothing ever joins it, so leaving
+a group never waits for a database.
+
+A source is looked at before it is read. A change between the two is then found by the next look; in the opposite order
+it would be lost.
+
+Everything is read, merged and validated before the group changes anything (`_given.merge`). What was read is kept only
+then (`Sources.adopt`), as the reading that replaces a source that cannot be reached, or a file that cannot be parsed,
+later: the servers that it gave stay as they are, and the error is reported.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import TypeVar
+
+import attrs
+import trio
+from attrs import define, field
+
+from ..._collapse import caused_by
+from ..._errors import ConfigError
+from ...config import FileSource, LoadedConfig, Rank, ServerConfig, Source, load_config
+from ._given import Configured, Given, Part, merge
+
+__all__ = ["Sources"]
+
+logger = logging.getLogger("mcp_actors.servers")
+
+T = TypeVar("T")
+
+_OF_CODE = "the arguments of open_servers"
+
+
+@define(eq=False)
+class Sources:
+    """The configurations of a group.
+
+    Attributes:
+        strict: whether every entry is required.
+        configs: the arguments that the group was opened or reloaded with last.
+        changed: set when `configs` are replaced.
+        stamps: the look at each source before it was read last, by the name of the source.
+    """
+
+    strict: bool
+    configs: tuple[Configured, ...] = ()
+    changed: trio.Event = field(factory=trio.Event)
+    stamps: dict[str, Hashable] = field(factory=dict)
+    _last: dict[str, tuple[LoadedConfig, ...]] = field(factory=dict)
+    _logged: set[tuple[Hashable, str]] = field(factory=set)
+    _threads: dict[str, trio.CapacityLimiter] = field(factory=dict)
+
+    @property
+    def watched(self) -> list[Source]:
+        """The sources that may change by themselves."""
+        return [source for config in self.configs if (source := _source_of(config)) is not None]
+
+    async def read(self, configs: Iterable[Configured], *, lenient: bool = False, whole: bool = False) -> Given:
+        """Read every configuration, in threads where that may block.
+
+        **Cancellation**: leaves at once and abandons a thread that waits for a slow file system or database.
+
+        Args:
+            configs: what to read.
+            lenient: whether files that cannot be used keep what they gave last, as tables and directories do.
+            whole: whether files and mappings must be valid as a whole.
+
+        Raises:
+            ConfigError: a file cannot be read, an argument is not a configuration, two servers share a name, or a
+                required entry (any entry if `strict`) cannot be used. The first such error is raised; the others are
+                notes.
+        """
+        parts: list[Part] = []
+        read: dict[str, tuple[LoadedConfig, ...]] = {}
+        for config in configs:
+            source = _source_of(config)
+            if source is None:
+                parts.append(_given_directly(config, whole=whole))
+                continue
+            is_file = isinstance(config, (str, os.PathLike))
+            read[source.name] = await self._read(source, lenient=lenient or not is_file)
+            stamp = self.stamps[source.name]
+            whole_file = whole and is_file and not lenient
+            parts += (Part(loaded, source.rank, strict=whole_file, stamp=stamp) for loaded in read[source.name])
+        given = merge(parts, strict=self.strict)
+        given.read = read
+        return given
+
+    def adopt(self, given: Given, configs: tuple[Configured, ...], *, again: bool = False) -> list[ConfigError]:
+        """Keep a reading that the group uses now, and log its problems.
+
+        Args:
+            given: the reading.
+            configs: what was read.
+            again: whether problems that were logged before are not logged again while their source is the same.
+
+        Returns:
+            The errors that are new.
+        """
+        self._last = given.read
+        if configs is not self.configs:
+            self.configs = configs
+            self.changed.set()
+            self.changed = trio.Event()
+        problems = {(stamp, str(problem)): problem for stamp, problem in given.problems}
+        new = [key for key in problems if not again or key not in self._logged]
+        self._logged = set(problems)
+        for _, text in new:
+            logger.warning("%s", text)
+        return [problem for key in new if isinstance(problem := problems[key], ConfigError)]
+
+    async def look(self, source: Source) -> Hashable:
+        """Return the stamp of a source; the text of the error is the stamp of one that cannot be reached."""
+        return await self._in_thread(source, lambda: _look(source))
+
+    async def _read(self, source: Source, *, lenient: bool) -> tuple[LoadedConfig, ...]:
+        """Read a source. If it is lenient, what it cannot give is what it gave last."""
+        stamp, found = await self._in_thread(source, lambda: (_look(source), _asked(source, source.read)))
+        self.stamps[source.name] = stamp
+        last = {loaded.source: loaded for loaded in self._last.get(source.name, ())}
+        if isinstance(found, ConfigError):
+            if not lenient:
+                raise found
+            # Nothing is known about any of its parts, so all of them stay.
+            last[source.name] = _lasting(_failed(source.name, found), last.get(source.name))
+            return tuple(last.values())
+        return tuple(_lasting(each, last.get(each.source)) for each in found) if lenient else found
+
+    async def _in_thread(self, source: Source, job: Callable[[], T]) -> T:
+        limiter = self._threads.setdefault(source.name, trio.CapacityLimiter(1))
+        return await trio.to_thread.run_sync(job, abandon_on_cancel=True, limiter=limiter)
+
+
+def _source_of(config: Configured) -> Source | None:
+    if isinstance(config, (str, os.PathLike)):
+        return FileSource(config)
+    return config if isinstance(config, Source) else None
+
+
+def _given_directly(config: Configured, *, whole: bool) -> Part:
+    """Return the part of an argument other than a source.
+
+    Raises:
+        ConfigError: it is not a configuration.
+    """
+    if isinstance(config, ServerConfig):
+        return Part(LoadedConfig((config,), source=_OF_CODE), Rank.CODE)
+    if isinstance(config, LoadedConfig):
+        return Part(config, Rank.FILE, strict=whole)
+    if isinstance(config, Mapping):
+        return Part(load_config(config), Rank.FILE, strict=whole)
+    raise ConfigError(
+        f"open_servers takes ServerConfig objects, paths, mappings and sources, not {type(config).__name__}; "
+        'write ServerConfig("name", Stdio("command")) or "mcp.json"',
+        source="open_servers",
+    )
+
+
+def _failed(name: str, error: ConfigError) -> LoadedConfig:
+    return LoadedConfig((), (error,), source=name, failed={name: error})
+
+
+def _lasting(loaded: LoadedConfig, last: LoadedConfig | None) -> LoadedConfig:
+    """Return a part with the servers that it gave last, if it has none because it is not valid as a whole."""
+    if last is None or loaded.source not in loaded.failed:
+        return loaded
+    return attrs.evolve(loaded, servers=last.servers, failed={**last.failed, **loaded.failed})
+
+
+# --- in worker threads ----------------------------------------------------------------------------------------------
+
+
+def _look(source: Source) -> Hashable:
+    found = _asked(source, source.look)
+    return str(found) if isinstance(found, ConfigError) else found
+
+
+def _asked(source: Source, question: Callable[[], T]) -> T | ConfigError:
+    """Return the answer of a source, or the error. A source of the user may raise anything."""
+    try:
+        return question()
+    except ConfigError as error:
+        return error
+    except Exception as error:
+        problem = f"{source.name}: reading it raised {type(error).__name__} (see the cause of this error)"
+        return caused_by(ConfigError(problem, source=source.name), error)

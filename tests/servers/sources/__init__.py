@@ -1,0 +1,1 @@
+"""The tests of groups of servers."""

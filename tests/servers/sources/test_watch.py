@@ -1,0 +1,333 @@
+"""A group that follows its configuration: files, and sources that cannot be reached for a while."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Hashable
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+from mcp_actors import ConfigError, LoadedConfig, ServerGroup, open_servers
+from mcp_actors.config import Rank
+from mcp_actors.servers import ConfigChanged, ConfigRejected, ServerAdded, ServerEvent, ServerRemoved
+
+from ..groups import Events
+from ..houses import House, absent, who
+from .written import Written, lazy, save, use_no_threads
+
+A_WHILE = 3600.0
+"""Seconds of mock time in which everything is looked at many times."""
+
+
+@pytest.fixture
+def clock(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> MockClock:
+    use_no_threads(monkeypatch)
+    return autojump_clock
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "mcp.json"
+
+
+def changes(events: Events) -> list[str]:
+    """Return the events about the set of servers."""
+    kinds = (ServerAdded, ServerRemoved, ConfigChanged)
+    return [f"{type(event).__name__} {event.server}" for event in events.of(ServerEvent) if isinstance(event, kinds)]
+
+
+def rejected(events: Events) -> list[str]:
+    return [str(event.error) for event in events.of(ConfigRejected)]
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_changed_file_is_applied_and_the_others_notice_nothing(clock: MockClock, file: Path) -> None:
+    """S3-15, S3-16."""
+    events = Events()
+    save(file, lazy("a", "b"))
+    house = House("here")
+    async with open_servers(house.config(), file, watch=True, observers=[events]) as group:
+        before = dict(group)
+        save(file, lazy("c", "a"))
+        await trio.sleep(2)
+        assert [*group] == ["here", "c", "a"]
+        assert group["a"] is before["a"]
+        assert group["here"].statistics().incarnation == 1
+        assert await who(group, "here") == "here"
+        await trio.sleep(A_WHILE)
+    assert changes(events) == ["ServerRemoved b", "ServerAdded c"]
+
+
+async def test_a_file_is_not_followed_unless_that_is_asked_for(clock: MockClock, file: Path) -> None:
+    save(file, lazy("a"))
+    async with open_servers(file) as group:
+        save(file, lazy("b"))
+        await trio.sleep(A_WHILE)
+        assert [*group] == ["a"]
+
+
+async def test_a_replaced_file_of_the_same_size_and_time_is_noticed(clock: MockClock, file: Path) -> None:
+    """Editors write a new file and rename it; tools may even keep its time."""
+    save(file, lazy("a"))
+    time = os.stat(file).st_mtime_ns
+    async with open_servers(file, watch=True) as group:
+        other = file.with_name("other")
+        save(other, lazy("b"))
+        os.utime(other, ns=(time, time))
+        os.replace(other, file)
+        await trio.sleep(2)
+        assert [*group] == ["b"]
+
+
+async def test_a_file_that_does_not_parse_changes_nothing_and_is_reported_once(
+    clock: MockClock, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once for each content: an event, a log record, and an entry in `errors` until the file is right again."""
+    events = Events()
+    save(file, lazy("a"))
+    async with open_servers(file, watch=True, observers=[events]) as group:
+        save(file, '{"mcpServers": ')
+        await trio.sleep(A_WHILE)
+        assert [*group] == ["a"]
+        assert [*group.errors] == [str(file)]
+        assert len(rejected(events)) == len(caplog.messages) == 1
+        assert "not valid JSON" in caplog.text
+        save(file, '{"mcpServers":  ')  # another content with the same error
+        await trio.sleep(A_WHILE)
+        assert len(rejected(events)) == len(caplog.messages) == 2
+        save(file, lazy("a", "b"))
+        await trio.sleep(2)
+        assert [*group] == ["a", "b"]
+        assert not group.errors
+        os.unlink(file)
+        await trio.sleep(A_WHILE)
+        assert [*group] == ["a", "b"]
+        assert len(rejected(events)) == 3
+        assert "file not found" in rejected(events)[2]
+        save(file, lazy("a", "c"))
+        await trio.sleep(2)
+        assert [*group] == ["a", "c"]
+    assert changes(events) == ["ServerAdded b", "ServerRemoved b", "ServerAdded c"]
+
+
+async def test_one_wrong_entry_leaves_its_server_alone_and_is_reported_once(
+    clock: MockClock, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    events = Events()
+    table = Written("table", (absent("t", connect="lazy"),))
+    save(file, lazy("a", "b"))
+    async with open_servers(table, file, watch=True, observers=[events]) as group:
+        save(file, {"mcpServers": {"a": {"command": 7}, **lazy("c")["mcpServers"]}})
+        await trio.sleep(2)
+        assert [*group] == ["t", "c", "a"]
+        table.write(absent("u", connect="lazy"))  # everything is read again, and nothing is reported again
+        await trio.sleep(A_WHILE)
+        assert [*group] == ["u", "c", "a"]
+    assert len(rejected(events)) == len(caplog.messages) == 1
+
+
+async def test_a_required_entry_that_is_wrong_changes_nothing(
+    clock: MockClock, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    events = Events()
+    save(file, lazy("a"))
+    async with open_servers(file, watch=True, observers=[events]) as group:
+        save(file, {"mcpServers": {"x": {"required": True}, **lazy("b")["mcpServers"]}})
+        await trio.sleep(A_WHILE)
+        assert [*group] == ["a"]
+    assert len(rejected(events)) == len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("not reloaded: ")
+
+
+async def test_a_change_that_is_being_written_is_not_read_before_it_rests(clock: MockClock) -> None:
+    source = Written("file", (absent("a", connect="lazy"),), settles=True, interval=1.0)
+    async with open_servers(source, watch=True) as group:
+        source.write(absent("b", connect="lazy"))
+        source.looks = [10, 11, 12]
+        await trio.sleep(1.5)  # looks at 1.0, 1.2 and 1.4 s; the next one is the first that is the same twice
+        assert source.reads == 1
+        await trio.sleep(0.5)
+        assert [*group] == ["b"]
+        assert source.reads == 2
+
+
+async def test_a_file_that_is_written_all_the_time_is_read_all_the_same(clock: MockClock) -> None:
+    source = Written("file", (absent("a", connect="lazy"),), settles=True, interval=1.0)
+    async with open_servers(source, watch=True) as group:
+        source.write(absent("b", connect="lazy"))
+        source.looks = [*range(10, 1000)]
+        await trio.sleep(6.5)
+        assert [*group] == ["b"]
+
+
+# --- sources --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_source_that_cannot_be_reached_keeps_what_it_gave_last(
+    clock: MockClock, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S2-19: it is reported once, and the changes of the others are applied meanwhile."""
+    events = Events()
+    table = Written("table", (absent("t", connect="lazy"),))
+    save(file, lazy("a"))
+    async with open_servers(table, file, watch=True, observers=[events]) as group:
+        before = group["t"]
+        table.fail("table: connection refused")
+        await trio.sleep(A_WHILE)
+        assert str(group.errors["table"]) == "table: connection refused"
+        save(file, lazy("b"))
+        await trio.sleep(2)
+        assert [*group] == ["t", "b"]
+        assert group["t"] is before
+        assert (await group.reload()).unchanged == ("t", "b")
+        assert rejected(events) == caplog.messages[:1] == ["table: connection refused"]
+        table.write(absent("u", connect="lazy"))
+        await trio.sleep(A_WHILE)
+        assert [*group] == ["u", "b"]
+        assert not group.errors
+
+
+async def test_a_source_that_cannot_be_reached_at_the_start_is_an_error_entry(clock: MockClock) -> None:
+    """S2-19: the others serve, and its servers appear when it can be reached."""
+    table = Written("table")
+    table.fail("table: connection refused")
+    house = House("here")
+    async with open_servers(table, house.config(), watch=True) as group:
+        assert [*group] == ["here"]
+        assert [*group.errors] == ["table"]
+        table.write(absent("t", connect="lazy"))
+        await trio.sleep(A_WHILE)
+        assert [*group] == ["t", "here"]
+        assert not group.errors
+    table.fail("table: connection refused")
+    with pytest.raises(ConfigError, match="connection refused"):
+        async with open_servers(table, strict=True):
+            raise AssertionError("unreachable")
+
+
+async def test_sources_are_looked_at_by_their_own_intervals(clock: MockClock) -> None:
+    """S2-22."""
+    table = Written("table", interval=300.0)
+    async with open_servers(table, watch=True) as group:
+        table.write(absent("t", connect="lazy"))
+        await trio.sleep(299)
+        assert not group
+        await trio.sleep(2)
+        assert [*group] == ["t"]
+
+
+async def test_an_explicit_reload_replaces_what_is_followed(clock: MockClock) -> None:
+    old, new = Written("old"), Written("new")
+    async with open_servers(old, watch=True) as group:
+        await group.reload(new)
+        old.write(absent("a", connect="lazy"))
+        new.write(absent("b", connect="lazy"))
+        await trio.sleep(A_WHILE)
+        assert [*group] == ["b"]
+        assert old.reads == 1
+
+
+async def test_a_required_server_that_cannot_be_connected_is_logged(
+    clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = Written("table")
+    async with open_servers(table, watch=True) as group:
+        table.write(absent("t", required=True), absent("u", connect="lazy"))
+        await trio.sleep(A_WHILE)
+        assert [*group] == ["u"]
+    assert "a required server could not be connected" in caplog.text
+
+
+async def test_a_source_that_raises_anything_else_is_an_error_entry_too(clock: MockClock) -> None:
+    """A source of the user may fail in any way; the others are followed all the same."""
+
+    class Broken(Written):
+        def read(self) -> tuple[LoadedConfig, ...]:
+            if self.reads:
+                raise OSError("password=hunter2")
+            return super().read()
+
+    broken, table = Broken("broken", (absent("b", connect="lazy"),)), Written("table")
+    async with open_servers(broken, table, watch=True) as group:
+        broken.version += 1
+        await trio.sleep(A_WHILE)
+        assert str(group.errors["broken"]) == "broken: reading it raised OSError (see the cause of this error)"
+        table.write(absent("t", connect="lazy"))
+        await trio.sleep(A_WHILE)
+        assert [*group] == ["b", "t"]
+
+
+async def test_leaving_does_not_wait_for_a_source_that_hangs() -> None:
+    """Its thread is abandoned; it ends by the timeouts of the source."""
+    entered, go_on = threading.Event(), threading.Event()
+
+    class Hanging(Written):
+        def look(self) -> Hashable:
+            if self.reads:
+                entered.set()
+                go_on.wait()
+            return super().look()
+
+    async with open_servers(Hanging("table", interval=0.001), watch=True):
+        await trio.to_thread.run_sync(entered.wait)
+    go_on.set()
+
+
+# --- several sources ------------------------------------------------------------------------------------------------
+
+
+async def test_the_earlier_source_wins_and_a_duplicate_is_reported_by_name_and_source(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """S2-19: code, tables, directories, files, in whatever order they are given."""
+    file, directory = Written("file", rank=Rank.FILE), Written("directory", rank=Rank.DIRECTORY)
+    table, second = Written("table", rank=Rank.TABLE), Written("second", rank=Rank.TABLE)
+    for source, names in ((file, "abcd"), (directory, "bcd"), (table, "cd"), (second, "cde")):
+        source.servers = tuple(absent(name, connect="lazy", source=source.name) for name in names)
+    code = absent("d", connect="lazy")
+    async with open_servers(file, directory, second, table, code) as group:
+        assert homes(group) == {"a": "file", "b": "directory", "c": "second", "e": "second", "d": None}
+    assert "server 'b': file is ignored for it, because directory comes first" in caplog.text
+    assert [record.message.split(" is")[0] for record in caplog.records if record.levelno == logging.WARNING] == [
+        f"server '{name}': {source}"
+        for name, source in [
+            ("b", "file"),
+            ("c", "file"),
+            ("d", "file"),
+            ("c", "directory"),
+            ("d", "directory"),
+            ("d", "second"),
+            ("c", "table"),
+            ("d", "table"),
+        ]
+    ]
+
+
+def homes(group: ServerGroup) -> dict[str, str | None]:
+    return {name: member.record.config.source for name, member in group._roster.members.items()}
+
+
+async def test_a_disabled_or_invalid_server_of_an_earlier_source_hides_the_later_one() -> None:
+    """Otherwise a server that was disabled in the database would come back from a file, or another one would."""
+    error = ConfigError("b is wrong")
+    table = Written("table", (absent("a", enabled=False),), failed={"b": error})
+    file = Written("file", (absent("a", connect="lazy"), absent("b", connect="lazy")), rank=Rank.FILE)
+    async with open_servers(table, file) as group:
+        assert [*group] == []
+        assert group.errors == {"b": error}
+
+
+async def test_two_servers_of_one_name_in_one_source_are_an_error() -> None:
+    """S2-19."""
+    table = Written("table", (absent("a"), attrs.evolve(absent("a"))))
+    with pytest.raises(ConfigError, match="have this name"):
+        async with open_servers(table):
+            raise AssertionError("unreachable")
