@@ -9,7 +9,7 @@ from .. import kernel, servers
 from ..catalog.names import DEFAULT_NAMING
 from ..servers.group import DRAIN_TIMEOUT
 from .block import Door
-from .callbacks import callbacks_from_loop, config_from_loop, observers_from_loop
+from .callbacks import LoopSignals, callbacks_from_loop, config_from_loop, observers_from_loop
 from .views import AsyncioServerGroup, AsyncioSupervisorRef
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ def open_servers(
     callbacks: Callbacks | None = None,
     client_info: Implementation | None = None,
     drain_timeout: float = DRAIN_TIMEOUT,
+    stop_on: int | Iterable[int] = (),
+    reload_on: int | Iterable[int] = (),
     observers: Iterable[Observer] = (),
     host: Host = "thread",
 ) -> AbstractAsyncContextManager[AsyncioServerGroup]:
@@ -105,6 +107,8 @@ def open_servers(
             callbacks=callbacks_from_loop(bridge, callbacks),
             client_info=client_info,
             drain_timeout=drain_timeout,
+            stop_on=LoopSignals(bridge, "stop_on", stop_on),
+            reload_on=LoopSignals(bridge, "reload_on", reload_on),
             observers=observers_from_loop(bridge, observers),
         )
 

@@ -12,5 +12,6 @@ from ._configuration import (
     observers_from_loop as observers_from_loop,
 )
 from ._functions import ServerAsker as ServerAsker, on_loop as on_loop
+from ._signals import LoopSignals as LoopSignals
 
-__all__ = ["ServerAsker", "callbacks_from_loop", "config_from_loop", "observers_from_loop", "on_loop"]
+__all__ = ["LoopSignals", "ServerAsker", "callbacks_from_loop", "config_from_loop", "observers_from_loop", "on_loop"]

@@ -15,4 +15,5 @@ from ._request_trace import (
     current_trace as current_trace,
     open_trace as open_trace,
 )
+from ._signals import Signals as Signals, name_of as name_of
 from ._time_slice import TimeSlice as TimeSlice, work_clock as work_clock

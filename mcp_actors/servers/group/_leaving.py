@@ -7,11 +7,17 @@ wait for its next connection (`ServerLife.holding`). Then it is disconnected, wh
 Only a server that serves is drained, and only in a change that was asked for: not if the block is left by an exception
 or a cancellation, and not if the connection is lost or given up by the health checks. While it drains it is
 ``stopping``, so it is not checked.
+
+A signal (``stop_on``) begins the end while the block still runs, because that is where the requests come from. New ones
+are neither sent nor refused meanwhile: a worker that is refused would raise, and cancel its siblings and their
+requests. They wait until the block is cancelled, as soon as all accepted requests are finished.
 """
 
 from __future__ import annotations
 
+import logging
 import math
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -19,13 +25,18 @@ import trio
 
 from ..._checks import is_number
 from ..._errors import ConfigError
+from ..basics import Signals, name_of, open_background
 from ..record import ACTIVE, Drained
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from ..record import ServerRecord
     from ._roster import Roster
 
-__all__ = ["DRAIN_TIMEOUT", "check_drain", "drain", "leave"]
+__all__ = ["DRAIN_TIMEOUT", "Departure", "check_drain", "drain"]
+
+logger = logging.getLogger("mcp_actors.servers")
 
 DRAIN_TIMEOUT: Final = 30.0
 """Default of ``drain_timeout``: what service managers wait before they kill a program, less the time for the stop."""
@@ -51,24 +62,90 @@ async def _drain(record: ServerRecord, seconds: float, *, queued: bool) -> None:
     record.life.emit(Drained, unfinished=deadlines.pending(queued=queued))
 
 
-async def leave(roster: Roster, seconds: float) -> None:
-    """Refuse all requests and changes from now on, and let the servers finish what they have accepted.
+class Departure:
+    """The end of a group, which its block or a signal begins.
 
-    Returns at once if there is nothing to finish.
+    Attributes:
+        seconds: the ``drain_timeout``.
 
-    **Cancellation**: ends the wait.
+    Args:
+        roster: the servers.
+        seconds: see above.
     """
-    roster.closing = True
-    records = tuple(roster.records.values())
-    for record in records:
-        record.life.leaving = True
-    serving = [record for record in records if record.life.state in ACTIVE]
-    if not seconds or not any(record.calls.deadlines.pending(queued=True) for record in serving):
-        return
-    async with trio.open_nursery() as nursery:
-        for record in serving:
-            # Also one without requests: in this state it refuses new ones.
-            nursery.start_soon(partial(_drain, record, seconds, queued=True), name=f"{record.config.name}:drain")
+
+    def __init__(self, roster: Roster, seconds: float) -> None:
+        self._roster = roster
+        self.seconds: Final = seconds
+        self._over: trio.Event | None = None
+
+    async def leave(self, *, ending: bool = False) -> None:
+        """Refuse all requests and changes from now on, and let the servers finish what they have accepted.
+
+        Returns at once if there is nothing to finish. If this has begun already, waits for its end.
+
+        **Cancellation**: ends the wait.
+
+        Args:
+            ending: whether the block still runs, so that requests wait to be refused.
+        """
+        if self._over is None:
+            self._over = trio.Event()
+            try:
+                await self._leave(ending=ending)
+            finally:
+                self._over.set()
+        await self._over.wait()
+
+    async def _leave(self, *, ending: bool) -> None:
+        self._roster.closing = True
+        records = tuple(self._roster.records.values())
+        for record in records:
+            record.life.leaving, record.life.ending = True, ending
+        serving = [record for record in records if record.life.state in ACTIVE]
+        if not self.seconds or not any(record.calls.deadlines.pending(queued=True) for record in serving):
+            return
+        async with trio.open_nursery() as nursery:
+            for record in serving:
+                # Also one without requests: in this state it refuses new ones.
+                drained = partial(_drain, record, self.seconds, queued=True)
+                nursery.start_soon(drained, name=f"{record.config.name}:drain")
+
+    @asynccontextmanager
+    async def on_signal(self, signals: Signals) -> AsyncIterator[None]:
+        """Let a signal end the block: accepted requests are finished, then the block is cancelled.
+
+        A second signal cancels it at once.
+
+        Raises:
+            SystemExit: a signal has come, and the block raised nothing of its own. The exit code is that of a program
+                which the signal has killed, as shells show it.
+        """
+        if not signals:
+            yield
+            return
+        first: list[int] = []
+
+        async def finish(number: int) -> None:
+            await self.leave(ending=True)
+            block.cancel(f"{name_of(number)} was received, and all requests are finished")
+
+        async def listen() -> None:
+            async for number in received:
+                if first:
+                    logger.warning("received %s again; stopping without waiting for requests", name_of(number))
+                    block.cancel("a second signal was received")
+                    return
+                first.append(number)
+                waits = f"finishing requests for at most {self.seconds:g} s, then stopping all servers"
+                logger.info("received %s; %s", name_of(number), waits)
+                background.start_soon(finish, number, name="servers:finish")
+
+        with signals.receive() as received, trio.CancelScope() as block:
+            async with open_background() as background:
+                background.start_soon(listen, name="servers:signals")
+                yield
+        if first:
+            raise SystemExit(128 + first[0])
 
 
 def check_drain(seconds: object) -> float:

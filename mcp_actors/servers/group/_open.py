@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import asynccontextmanager
 from functools import partial
@@ -10,20 +11,20 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 from mcp.types import Implementation
 
-from ..._errors import ConfigError
+from ..._errors import ConfigError, ServerError
 from ..._flavor import check_flavor
 from ...catalog import check_naming
 from ...catalog.names import DEFAULT_NAMING
 from ...catalog.store import CatalogStore, default_directory
 from ...config import Callbacks
 from ...kernel import EventHub, open_supervisor
-from ..basics import ClosingOrder
+from ..basics import ClosingOrder, Signals, name_of, open_background
 from ..record import CONNECTED
 from ..sources import Configured, Sources, WatchActor
 from ._failures import translate
 from ._gate import StartGate, check_gate
 from ._group import ServerGroup
-from ._leaving import DRAIN_TIMEOUT, check_drain, leave
+from ._leaving import DRAIN_TIMEOUT, Departure, check_drain
 from ._lifecycle import LifecycleActor, Reload
 from ._memory import CatalogMemory
 from ._outage_log import OutageLog
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = ["open_servers"]
 
+logger = logging.getLogger("mcp_actors.servers")
+
 
 @asynccontextmanager
 async def open_servers(
@@ -51,6 +54,8 @@ async def open_servers(
     callbacks: Callbacks | None = None,
     client_info: Implementation | None = None,
     drain_timeout: float = DRAIN_TIMEOUT,
+    stop_on: int | Iterable[int] = (),
+    reload_on: int | Iterable[int] = (),
     observers: Iterable[Observer] = (),
 ) -> AsyncIterator[ServerGroup]:
     """Connect to servers concurrently, run a block of code, then disconnect from all of them.
@@ -93,6 +98,12 @@ async def open_servers(
             server is removed or restarted or its configuration changes. 0 does not wait. There is no wait if nothing
             is in flight, if the block is left by an exception or a cancellation, or for a server that does not answer.
             Default 30.
+        stop_on: one or more signals, like ``signal.SIGTERM``, that end the block and the program: accepted requests
+            are finished within `drain_timeout`, then the block is cancelled, the servers are stopped, and `SystemExit`
+            with 128 plus the number of the signal leaves (143 for SIGTERM). Meanwhile new requests wait for that end. A
+            second signal cancels the block at once. None by default.
+        reload_on: one or more signals, like ``signal.SIGHUP``, at which the configuration files are read again, as by
+            `ServerGroup.reload` without arguments. Its result is logged; an error changes nothing. None by default.
         observers: called synchronously with every event.
 
     Yields:
@@ -105,7 +116,9 @@ async def open_servers(
             cancelled.
         ConfigError: the configuration is invalid, a file cannot be read, or a required entry cannot be used (with
             `strict` every entry is required); nothing was started.
-        RuntimeError: the caller does not run on Trio.
+        SystemExit: a signal of `stop_on` has ended the block.
+        RuntimeError: the caller does not run on Trio; or not in the main thread, which `stop_on` and `reload_on`
+            need.
     """
     check_flavor("open_servers()", "trio", "on asyncio, use `from mcp_actors.bridge import open_servers`")
     check_naming(naming)
@@ -114,6 +127,7 @@ async def open_servers(
     store = _store(catalog_store)
     check_gate(start_gate, remembers=store is not None)
     drain_timeout = check_drain(drain_timeout)
+    stops, reloads = Signals.of("stop_on", stop_on), Signals.of("reload_on", reload_on)
     sources = Sources(strict)
     given = await sources.read(configs)
     sources.adopt(given, configs)
@@ -128,8 +142,14 @@ async def open_servers(
     if store is not None:
         hub.add(memory := CatalogMemory(store, records))
     watcher = partial(WatchActor, sources, _apply, hub.emit) if watch else None
-    async with _supervised(roster, hub, gate, memory, drain_timeout, watcher) as supervisor:
-        yield ServerGroup(roster, supervisor, hub, naming=naming, sources=sources)
+    departure = Departure(roster, drain_timeout)
+    async with (
+        departure.on_signal(stops),
+        _supervised(roster, hub, gate, memory, departure, watcher) as supervisor,
+    ):
+        group = ServerGroup(roster, supervisor, hub, naming=naming, sources=sources)
+        async with _reloading(group, reloads):
+            yield group
 
 
 async def _apply(group: SupervisorRef, given: Given) -> None:
@@ -142,13 +162,13 @@ async def _supervised(
     hub: EventHub,
     gate: StartGate,
     memory: CatalogMemory | None,
-    drain_timeout: float,
+    departure: Departure,
     watcher: Callable[[], Actor] | None,
 ) -> AsyncIterator[SupervisorRef]:
     """Run the supervision tree of a group around a block, which begins when the gate opens."""
     records = tuple(roster.records.values())
     closing = ClosingOrder()
-    lifecycle = partial(LifecycleActor, roster, closing, memory, drain_timeout)
+    lifecycle = partial(LifecycleActor, roster, closing, memory, departure.seconds)
     try:
         if memory is not None:
             await memory.load()
@@ -167,7 +187,7 @@ async def _supervised(
                     roster.show(record, supervisor)
                 try:
                     yield supervisor
-                    await leave(roster, drain_timeout)
+                    await departure.leave()
                 finally:
                     lives = {member.name: member.record.life for member in roster.members.values()}
                     closing.leave(name for name, life in lives.items() if life.state in CONNECTED or life.draining)
@@ -175,6 +195,30 @@ async def _supervised(
         hub.close()
         for record in roster.records.values():
             record.leave()
+
+
+@asynccontextmanager
+async def _reloading(group: ServerGroup, signals: Signals) -> AsyncIterator[None]:
+    """Reload a group at each of these signals while the block runs, and log the results."""
+    if not signals:
+        yield
+        return
+
+    async def listen() -> None:
+        async for number in received:
+            try:
+                done = await group.reload()
+            except (ConfigError, ServerError) as exc:
+                logger.error("reload at %s: %s", name_of(number), exc)
+            else:
+                changes = ((each, getattr(done, each)) for each in ("added", "removed", "changed"))
+                what = [f"{each} {', '.join(names)}" for each, names in changes if names]
+                logger.info("reload at %s: %s", name_of(number), "; ".join(what) or "no change")
+
+    with signals.receive() as received:
+        async with open_background() as background:
+            background.start_soon(listen, name="servers:reload")
+            yield
 
 
 @frozen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -57,6 +58,7 @@ class ServerLife:
         holding: True while requests wait for the next connection, because this one is being closed. Written by the
             lifecycle actor.
         leaving: True once new requests are refused, because the block has ended or the server is being removed.
+        ending: True if a signal has begun that end while the block still runs: new requests wait until it is over.
         removed: True once the server is being removed from its group.
         returning: True while it is disconnected in order to connect again. Written by the lifecycle actor; `follow`
             resets it when the new connect begins.
@@ -93,6 +95,7 @@ class ServerLife:
     draining: bool = field(default=False, init=False)
     holding: bool = field(default=False, init=False)
     leaving: bool = field(default=False, init=False)
+    ending: bool = field(default=False, init=False)
     removed: bool = field(default=False, init=False)
     left: bool = field(default=False, init=False)
     _reason: str = field(init=False)
@@ -287,6 +290,12 @@ class ServerLife:
             if scope.cancelled_caught:
                 break
         return self.state
+
+    async def wait_end(self) -> None:
+        """Wait until the group is closed, if a signal ends it. The caller's task is usually cancelled before that."""
+        with suppress(ServerUnavailable):
+            while self.ending:
+                await self.wait_change()
 
     async def wait_change(self) -> None:
         """Wait until the state changes.

@@ -85,6 +85,9 @@ class Caller:
         """
         retries: Retries | None = None
         try:
+            if failure is None and self._life.ending:
+                deadline.end()  # or the servers would be awaited to finish it
+                await self._life.wait_end()
             while True:
                 if failure is None:
                     ticket: Ticket | None = None
@@ -182,8 +185,8 @@ class Caller:
 
     @property
     def guarded(self) -> bool:
-        """Whether the server has a circuit breaker."""
-        return self._calls.breaker is not None
+        """Whether a request may wait or fail before it is a message: at a circuit breaker, or while the group ends."""
+        return self._calls.breaker is not None or self._life.ending
 
     def send(self, request: Request[T], deadline: Deadline) -> PendingCall[T]:
         """Put the request into the actor's mailbox.

@@ -1,0 +1,111 @@
+"""A signal ends an asyncio program, or reloads its configuration, wherever Trio runs."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import pytest
+from mcp.server.mcpserver import MCPServer
+
+from mcp_actors import InProcess, ServerConfig
+from mcp_actors.bridge import AsyncioServerRef, Host, open_servers
+from tests.forkserver import run_python
+from tests.servers.groups import BOUND
+from tests.servers.links import text_of
+from tests.source import ROOT
+
+HOSTS: list[Host] = ["thread", "guest"]
+TERMINATED = 128 + signal.SIGTERM
+
+
+class Hall:
+    """A server in this process that holds three calls until a test lets them go."""
+
+    def __init__(self) -> None:
+        self.held = 0
+        self.full, self.let_go = asyncio.Event(), asyncio.Event()
+        server = MCPServer("hall")
+        server.add_tool(self.hold, description="Answer when the test says so.")
+        self.config = ServerConfig("hall", InProcess(server))
+
+    async def hold(self) -> str:
+        self.held += 1
+        if self.held == 3:
+            self.full.set()
+        await self.let_go.wait()
+        return "done"
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("again", [False, True])
+def test_a_signal_ends_the_program(host: Host, again: bool) -> None:
+    """S2-40: all requests are finished first, but for a second signal; the handler of before is there afterwards."""
+    answers, before = list[str](), signal.getsignal(signal.SIGTERM)
+
+    async def hold_for_ever(ref: AsyncioServerRef) -> None:
+        while True:
+            answers.append(text_of(await ref.call_tool("hold")))
+
+    async def main() -> None:
+        hall = Hall()
+        async with (
+            open_servers(hall.config, stop_on=signal.SIGTERM, host=host) as servers,
+            asyncio.TaskGroup() as tasks,
+        ):
+            for _ in range(3):
+                tasks.create_task(hold_for_ever(servers["hall"]))
+            await hall.full.wait()
+            signal.raise_signal(signal.SIGTERM)
+            await servers["hall"].wait_state("stopping")
+            if again:
+                signal.raise_signal(signal.SIGTERM)
+            else:
+                hall.let_go.set()
+            await asyncio.Event().wait()
+
+    with pytest.raises(SystemExit) as caught:
+        asyncio.run(main())
+    assert caught.value.code == TERMINATED
+    assert answers == ([] if again else ["done"] * 3)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+LOOP_ENDS = """
+import asyncio, signal, sys
+from mcp_actors.bridge import open_servers
+
+async def main():
+    async with open_servers(stop_on=signal.SIGTERM, host=sys.argv[1]):
+        opened.set()
+        await asyncio.Event().wait()
+
+loop, opened = asyncio.new_event_loop(), asyncio.Event()
+task = loop.create_task(main())
+loop.run_until_complete(opened.wait())
+loop.close()
+signal.raise_signal(signal.SIGTERM)
+print("still there")
+"""
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_signal_after_the_end_of_the_event_loop_kills_the_program(host: Host) -> None:
+    """The loop was closed under the block, and nothing is there to finish requests."""
+    finished = run_python("-c", LOOP_ENDS, host, cwd=ROOT, timeout=BOUND)
+    assert (finished.returncode, finished.stdout) == (-signal.SIGTERM, ""), finished.stderr
+
+
+def test_outside_the_main_thread_signals_are_refused() -> None:
+    def run() -> None:
+        async def main() -> None:
+            async with open_servers(Hall().config, stop_on=signal.SIGTERM):
+                raise AssertionError("not reached")
+
+        asyncio.run(main())
+
+    async def in_thread() -> None:
+        with pytest.raises(RuntimeError, match="stop_on needs the main thread"):
+            await asyncio.to_thread(run)
+
+    asyncio.run(in_thread())
