@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import mcp.types
+import pydantic_core
 import pytest
 from hypothesis import assume, given, strategies as st
 from jsonschema import Draft202012Validator
@@ -208,8 +209,9 @@ def test_arguments_are_checked_and_sent_as_the_sdk_would_write_them(
 ) -> None:
     params = mcp.types.CallToolRequestParams(name="find", arguments=arguments)
     written = params.model_dump(by_alias=True, mode="json", exclude_none=True)["arguments"]
-    sent = checks({"type": "object"}, mode).check_arguments("find", arguments)
+    sent, text = checks({"type": "object"}, mode).written("find", arguments)
     assert sent == written
+    assert text == pydantic_core.to_json(written)
     again = mcp.types.CallToolRequestParams(name="find", arguments=sent)
     assert again.model_dump(by_alias=True, mode="json", exclude_none=True)["arguments"] == written
 
@@ -239,6 +241,7 @@ def test_any_mapping_will_do() -> None:
 
 def test_none_as_arguments_stays_none() -> None:
     assert checks(having()).check_arguments("find", None) is None
+    assert checks(having()).written("find", None) == (None, None)
     assert checks(having()).check_arguments("find", {}) == {}
 
 
@@ -247,6 +250,7 @@ def test_off_means_off() -> None:
     off = ToolChecks("docs", [tool(REQUIRED, output={"type": "object", "required": ["n"]})], "off")
     assert off.check_arguments("find", strange) == strange
     assert off.check_arguments("find", None) is None
+    assert off.written("find", strange) == (strange, None)
     off.check_result("find", mcp.types.CallToolResult(content=[], structured_content={}))
 
 

@@ -62,9 +62,10 @@ class ToolChecks:
 
     def _check(self, name: str) -> _ToolCheck | None:
         """Return the check of a tool, made when it is first needed; None if the tool is not listed."""
-        if name not in self._checks and name in self._tools:
-            self._checks[name] = _ToolCheck(self._server, self._tools[name])
-        return self._checks.get(name)
+        check = self._checks.get(name)
+        if check is None and name in self._tools:
+            check = self._checks[name] = _ToolCheck(self._server, self._tools[name])
+        return check
 
     def check_arguments(self, tool: str, arguments: Mapping[str, Any] | None) -> dict[str, Any] | None:
         """Check the arguments of a call.
@@ -76,16 +77,24 @@ class ToolChecks:
         Raises:
             InvalidArguments: the arguments are not valid for the tool.
         """
+        return self.written(tool, arguments)[0]
+
+    def written(self, tool: str, arguments: Mapping[str, Any] | None) -> tuple[dict[str, Any] | None, bytes | None]:
+        """Check the arguments of a call, and return them as `check_arguments` does, and as JSON text.
+
+        There is no text for None, and in mode ``"off"``, in which the arguments may be no JSON.
+        """
         if self._mode == "off":
-            return None if arguments is None else dict(arguments)
-        sendable = {} if arguments is None else self._sendable(tool, arguments)
+            return None if arguments is None else dict(arguments), None
+        sendable, text = ({}, None) if arguments is None else self._sendable(tool, arguments)
         check = self._check(tool)
         if check is not None:
-            if missing := [name for name in check.required if name not in sendable]:
-                raise self._missing(tool, missing, check.required)
+            for name in check.required:
+                if name not in sendable:
+                    raise self._missing(tool, sendable, check.required)
             if self._mode == "schema" and (found := check.input.violation(sendable)) is not None:
                 raise self._refused(tool, *found)
-        return None if arguments is None else sendable
+        return None if arguments is None else sendable, text
 
     @property
     def checks_results(self) -> bool:
@@ -122,22 +131,22 @@ class ToolChecks:
         if meta is not None:
             self._sendable(tool, meta, root="meta")
 
-    def _sendable(self, tool: str, values: Any, *, root: str = "arguments") -> dict[str, Any]:
-        """Return the arguments, or the part of the request that `root` names, as JSON values."""
+    def _sendable(self, tool: str, values: Any, *, root: str = "arguments") -> tuple[dict[str, Any], bytes]:
+        """Return the arguments, or the part of the request that `root` names, as JSON values and as text."""
         if type(values) is not dict and not isinstance(values, Mapping):
             raise self._refused(tool, Violation((), f"is {kind_of(values)}", "an object"), root=root)
         for name in values:
             if not isinstance(name, str):
                 raise self._refused(tool, Violation((), f"has the key {name!r:.40}", "strings as keys"), root=root)
         try:
-            sendable: dict[str, Any] = _as_json(dict(values))
-            return sendable
+            return _as_json(values if type(values) is dict else dict(values))
         except Exception:  # foreign objects may raise anything when they are serialized
             raise self._refused(tool, _unwritable(dict(values)), root=root) from None
 
     # --- the errors ---------------------------------------------------------------------------------------------
 
-    def _missing(self, tool: str, missing: list[str], required: tuple[str, ...]) -> InvalidArguments:
+    def _missing(self, tool: str, given: Mapping[str, Any], required: tuple[str, ...]) -> InvalidArguments:
+        missing = [name for name in required if name not in given]
         more = f", like {listed(missing[1:])}" if missing[1:] else ""
         found = f"is missing{more} (the tool requires {listed(required)})"
         return self._refused(tool, Violation((missing[0],), found))
@@ -198,14 +207,14 @@ def _phrase(root: str, violation: Violation, problems: int) -> str:
     return f"{dotted(root, violation.path)} {violation.found}{expected}{more}"
 
 
-def _as_json(value: Any) -> Any:
-    """Return a value as the SDK will write it; raise if that is not possible."""
+def _as_json(value: Any) -> tuple[Any, bytes]:
+    """Return a value as the SDK will write it, and the text; raise if that is not possible."""
     # Write it and read it back, because each step refuses values that the other accepts. Writing refuses unpaired
     # surrogates and foreign objects; reading refuses integers of thousands of digits and values nested about 200 levels
     # deep, which the SDK's servers cannot read either. NaN is written as a constant for reading to refuse: the SDK
     # would silently send null instead.
     text = pydantic_core.to_json(value, exclude_none=True, inf_nan_mode="constants")
-    return pydantic_core.from_json(text, allow_inf_nan=False)
+    return pydantic_core.from_json(text, allow_inf_nan=False), text
 
 
 def _unwritable(value: Any) -> Violation:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from attrs import evolve
-
 from ._caller import Caller
 from ._pending import PendingRequest
 
@@ -40,9 +38,10 @@ class ServerRequests:
             ServerError, mcp.MCPError: as for `ServerRef.call_tool`.
         """
         with self._record.calls.deadlines.begin(request.operation) as deadline:
-            return await self._caller.ask(evolve(request, deadline=deadline), deadline)
+            request.deadline = deadline
+            return await self._caller.ask(request, deadline)
 
     def _prepare(self, request: Request[T]) -> PendingRequest[T]:
         """Prepare a request for a caller outside Trio (the asyncio bridge). Its deadline starts now."""
-        deadline = self._record.calls.deadlines.begin(request.operation)
-        return PendingRequest(self._caller, evolve(request, deadline=deadline), deadline)
+        request.deadline = deadline = self._record.calls.deadlines.begin(request.operation)
+        return PendingRequest(self._caller, request, deadline)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from attrs import field, frozen
+from attrs import define
 from mcp.types import (
     CompleteRequest,
     CompleteRequestParams,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mcp import Client
-    from mcp.types import ContentBlock, InputRequiredResult, InputResponses
+    from mcp.types import InputRequiredResult, InputResponses
 
     from ..record import ServerRecord
     from ._pending import PendingRequest
@@ -54,7 +54,7 @@ async def _all_prompts(client: Client, record: ServerRecord) -> tuple[Prompt, ..
     return await all_pages(client, record, can, fetch, lambda page: page.prompts, what="prompts")
 
 
-@frozen
+@define(eq=False)
 class GetPrompt(PlainRequest[GetPromptResult]):
     """Get a prompt, filled in with arguments."""
 
@@ -62,7 +62,7 @@ class GetPrompt(PlainRequest[GetPromptResult]):
     model: ClassVar[type[GetPromptResult]] = GetPromptResult
 
     prompt: str
-    arguments: dict[str, str] | None = field(default=None, hash=False)
+    arguments: dict[str, str] | None = None
 
     @property
     def operation(self) -> str:
@@ -81,9 +81,9 @@ class GetPrompt(PlainRequest[GetPromptResult]):
         filled = {} if self.arguments is None else {"arguments": self.arguments}
         return members_of({"name": self.prompt, **filled})
 
-    def blocks(self, value: GetPromptResult) -> Iterable[ContentBlock]:
+    def blocks(self, result: dict[str, Any]) -> Iterable[dict[str, Any]]:
         """Return the content of the messages."""
-        return [message.content for message in value.messages]
+        return [message["content"] for message in result["messages"]]
 
     async def resume(
         self, client: Client, record: ServerRecord, answers: InputResponses | None, state: str | None
@@ -104,13 +104,13 @@ class GetPrompt(PlainRequest[GetPromptResult]):
         return await client.get_prompt(self.prompt, self.arguments, meta=meta_for(client, record))
 
 
-@frozen
+@define(eq=False)
 class Complete(Request[CompleteResult]):
     """Complete an argument of a prompt or of a resource template."""
 
-    ref: PromptReference | ResourceTemplateReference = field(hash=False)
-    argument: dict[str, str] = field(hash=False)
-    context_arguments: dict[str, str] | None = field(default=None, hash=False)
+    ref: PromptReference | ResourceTemplateReference
+    argument: dict[str, str]
+    context_arguments: dict[str, str] | None = None
 
     @property
     def operation(self) -> str:

@@ -8,9 +8,8 @@ import trio
 
 from ..._errors import ServerUnavailable
 from ..._states import check_states
-from ...config import ToolRequest
 from ..record import ACTIVE, CONNECTED, STATES, ServerStatus
-from ..requests import CallTool, ListTools, SetLogLevel, TellRootsChanged, check_health, given_level, members_of
+from ..requests import CallTool, ListTools, SetLogLevel, TellRootsChanged, check_health, given_level, members_of_call
 from ._lifecycle import Reconnect, Start, Stop, change
 from ._pending import PendingRequest
 from ._prompts import PromptFunctions
@@ -195,15 +194,14 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         record.catalog.checks.check_request(name, meta)
         record.catalog.admission.check_call(name)
         checks = None if record.config.middleware else record.catalog.checks  # middleware may add what is missing
+        members = None
         if checks is not None:
-            arguments = checks.check_arguments(name, arguments)
-        tool = ToolRequest(server=record.config.name, name=name, arguments=arguments, meta=meta)
+            arguments, text = checks.written(name, arguments)
+            if meta is None:
+                members = members_of_call(name, arguments, text)
         deferred = record.catalog.deferred and any(remembered.name == name for remembered in record.catalog.tools)
         deadline = record.calls.deadlines.begin(f"tools/call {name!r}")
-        members = None
-        if checks is not None and meta is None:
-            members = members_of({"name": name} if arguments is None else {"name": name, "arguments": arguments})
-        request = CallTool(tool, progress, idempotent, checks, members=members, deferred=deferred, deadline=deadline)
+        request = CallTool(name, arguments, meta, progress, idempotent, checks, members, deferred, deadline=deadline)
         return request, deadline
 
     async def list_tools(self) -> tuple[Tool, ...]:

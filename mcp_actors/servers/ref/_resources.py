@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, ClassVar
 
-from attrs import frozen
+from attrs import define
 from mcp.types import ReadResourceResult, Resource, ResourceTemplate
 
 from ...config import mask_url
@@ -36,7 +36,7 @@ async def _all_templates(client: Client, record: ServerRecord) -> tuple[Resource
     return await all_pages(client, record, can, fetch, lambda page: page.resource_templates, what="resource templates")
 
 
-@frozen
+@define(eq=False)
 class ReadResource(PlainRequest[ReadResourceResult]):
     """Read a resource."""
 

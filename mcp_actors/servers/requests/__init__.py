@@ -18,4 +18,9 @@ from ._request import (
     request_internally as request_internally,
 )
 from ._roots import TellRootsChanged as TellRootsChanged
-from ._tools import CallTool as CallTool, ListTools as ListTools, list_all_tools as list_all_tools
+from ._tools import (
+    CallTool as CallTool,
+    ListTools as ListTools,
+    list_all_tools as list_all_tools,
+    members_of_call as members_of_call,
+)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import trio
-from attrs import frozen
+from attrs import define
 from mcp import MCPError
 from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 from pydantic_core import ValidationError
@@ -33,7 +33,7 @@ TOO_MANY_REQUESTS: Final = 429
 """HTTP status that counts as an answer: a server that limits the rate of its requests is alive."""
 
 
-@frozen
+@define(eq=False)
 class Probe(Request[None]):
     """A request that any live server answers, if only with an error."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, ClassVar, Final, cast, get_args
 
-from attrs import frozen
+from attrs import define
 from mcp import MCPError
 from mcp.types import EmptyResult, LoggingLevel, SetLevelRequest, SetLevelRequestParams
 
@@ -34,7 +34,7 @@ logger = logging.getLogger("mcp_actors.servers")
 LEVELS: Final[tuple[str, ...]] = get_args(LoggingLevel)
 
 
-@frozen
+@define(eq=False)
 class SetLogLevel(Request[None]):
     """Set the lowest level of log messages, for this connection and all later ones.
 

@@ -46,7 +46,7 @@ async def send_through(
         raise unsent[-1]
 
     try:
-        return await request.through(send_on, middleware)
+        return await request.through(send_on, middleware, server)
     except ConnectionLost as exc:
         if sent or not any(exc is each for each in unsent):
             raise

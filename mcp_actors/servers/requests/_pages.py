@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar
 
-from attrs import frozen
+from attrs import define
 
 from ..._errors import LimitExceeded
 from ..basics import TimeSlice
@@ -38,7 +38,7 @@ class Fetch(Protocol[Page_co]):
     ) -> Page_co: ...
 
 
-@frozen
+@define(eq=False)
 class ListAll(Request[tuple[T, ...]]):
     """List all pages of one kind of item.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from attrs import frozen
+from attrs import define
 from mcp.types import RootsListChangedNotification
 
 from ..._errors import NotSupported
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["TellRootsChanged"]
 
 
-@frozen
+@define(eq=False)
 class TellRootsChanged(Request[None]):
     """Notify a server of the legacy era, which keeps the roots that it was given."""
 

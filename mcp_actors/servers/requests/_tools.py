@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import trio
-from attrs import evolve, field, frozen
+from attrs import define, evolve, field
 from mcp import MCPError
 from mcp.types import METHOD_NOT_FOUND, CallToolResult, Tool
+from pydantic_core import to_json
 
 from ..._collapse import caused_by
 from ..._errors import NotSupported, ToolNotFound
@@ -20,20 +21,20 @@ from ..basics import TimeSlice, open_background
 from ..policy import is_repeatable_call
 from ..tools import known_tools
 from ._pages import all_pages
-from ._plain import PlainRequest
+from ._plain import PlainRequest, members_of
 from ._progress import ProgressFeed
 from ._request import Request, meta_for, needs_meta
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
-    from mcp.types import ContentBlock, InputRequiredResult, InputResponses
+    from mcp.types import InputRequiredResult, InputResponses
 
     from ...catalog import ToolChecks
     from ..record import ServerRecord
     from ..tools import KnownTool
 
-__all__ = ["CallTool", "ListTools", "list_all_tools"]
+__all__ = ["CallTool", "ListTools", "list_all_tools", "members_of_call"]
 
 LAST_NOTICES: Final = 1.0
 """Seconds that an answer waits for the caller's progress callback to handle the notifications before it."""
@@ -42,12 +43,14 @@ MAX_NAMED: Final = 20
 """The number of tools that an error names."""
 
 
-@frozen
+@define(eq=False)
 class CallTool(PlainRequest[CallToolResult]):
     """Call a tool by the name under which the server lists it.
 
     Attributes:
-        tool: its name, arguments and ``_meta``.
+        name: the tool's name.
+        arguments: its arguments.
+        meta: the request's ``_meta``.
         progress: called at each progress notification.
         idempotent: whether the caller allows it to be repeated; None leaves that to the tool's annotations.
         checked_by: the checks that its arguments passed; None if they were not checked yet.
@@ -58,17 +61,19 @@ class CallTool(PlainRequest[CallToolResult]):
     method: ClassVar[str] = "tools/call"
     model: ClassVar[type[CallToolResult]] = CallToolResult
 
-    tool: ToolRequest
-    progress: ProgressFnT | None = field(default=None, eq=False)
-    idempotent: bool | None = None
-    checked_by: ToolChecks | None = field(default=None, eq=False, repr=False)
-    members: bytes | None = field(default=None, eq=False, repr=False, kw_only=True)
-    deferred: bool = field(default=False, kw_only=True)
+    name: str
+    arguments: Mapping[str, Any] | None
+    meta: Mapping[str, Any] | None
+    progress: ProgressFnT | None
+    idempotent: bool | None
+    checked_by: ToolChecks | None = field(repr=False)
+    members: bytes | None = field(repr=False)
+    deferred: bool
 
     @property
     def operation(self) -> str:
         """``tools/call`` and the tool's name."""
-        return f"tools/call {self.tool.name!r}"
+        return f"tools/call {self.name!r}"
 
     def repeatable(self, record: ServerRecord) -> bool:
         """Return whether the caller allows it or, if the caller does not say, the annotations of a trusted server."""
@@ -80,18 +85,24 @@ class CallTool(PlainRequest[CallToolResult]):
         )
 
     def _listed(self, record: ServerRecord) -> Tool | None:
-        return next((each.tool for each in record.catalog.tools if each.name == self.tool.name), None)
+        return next((each.tool for each in record.catalog.tools if each.name == self.name), None)
 
     async def through(
-        self, send: Callable[[Request[CallToolResult]], Awaitable[CallToolResult]], middleware: tuple[Middleware, ...]
+        self,
+        send: Callable[[Request[CallToolResult]], Awaitable[CallToolResult]],
+        middleware: tuple[Middleware, ...],
+        server: str,
     ) -> CallToolResult:
         """Send the call through all middleware."""
 
         async def call(request: ToolRequest) -> CallToolResult:
             # Only the tool that was called can be a remembered one, not one that a middleware calls instead.
-            return await send(evolve(self, tool=request, deferred=self.deferred and request.name == self.tool.name))
+            name, arguments = request.name, request.arguments
+            deferred = self.deferred and name == self.name
+            return await send(evolve(self, name=name, arguments=arguments, meta=request.meta, deferred=deferred))
 
-        return await wrapped(call, middleware)(self.tool)
+        request = ToolRequest(server=server, name=self.name, arguments=self.arguments, meta=self.meta)
+        return await wrapped(call, middleware)(request)
 
     def plain(self, client: Client, record: ServerRecord) -> bytes | None:
         """Return the name and the arguments, unless something else than the answer is to be waited for or checked.
@@ -110,7 +121,7 @@ class CallTool(PlainRequest[CallToolResult]):
             or needs_meta(client, record)
         ):
             return None
-        record.catalog.admission.check_call(self.tool.name)
+        record.catalog.admission.check_call(self.name)
         return self.members
 
     def explain(self, error: MCPError, record: ServerRecord) -> Exception:
@@ -128,15 +139,16 @@ class CallTool(PlainRequest[CallToolResult]):
             explained = self.explain(exc, record)
             raise explained from explained.__cause__
 
-    def blocks(self, value: CallToolResult) -> Iterable[ContentBlock]:
+    def blocks(self, result: dict[str, Any]) -> Iterable[dict[str, Any]]:
         """Return the content of the result."""
-        return value.content
+        content: list[dict[str, Any]] = result["content"]
+        return content
 
     async def resume(
         self, client: Client, record: ServerRecord, answers: InputResponses | None, state: str | None
     ) -> CallToolResult | InputRequiredResult:
         """Call the tool once more, with the input that it required."""
-        name, arguments = self.tool.name, self.tool.arguments
+        name, arguments = self.name, self.arguments
         given = None if arguments is None else dict(arguments)
         with self._explaining(record):
             return await client.session.call_tool(
@@ -151,21 +163,21 @@ class CallTool(PlainRequest[CallToolResult]):
             InvalidArguments, InvalidResult: a check failed.
             mcp.MCPError: as for `Request.send`.
         """
-        config, arguments = record.config, self.tool.arguments
-        record.catalog.admission.check_call(self.tool.name)
+        config, arguments = record.config, self.arguments
+        record.catalog.admission.check_call(self.name)
         if self.deferred and self._listed(record) is None:
-            raise _gone(self.tool.name, record)
+            raise _gone(self.name, record)
         if self.checked_by is not record.catalog.checks:
             # The listing has changed since the call, was unknown then, or a middleware may have changed the arguments.
-            arguments = record.catalog.checks.check_arguments(self.tool.name, arguments)
-        meta = meta_for(client, record, self.tool.meta)
-        call = partial(client.call_tool, self.tool.name, None if arguments is None else dict(arguments), meta=meta)
+            arguments = record.catalog.checks.check_arguments(self.name, arguments)
+        meta = meta_for(client, record, self.meta)
+        call = partial(client.call_tool, self.name, None if arguments is None else dict(arguments), meta=meta)
         with self._explaining(record):
             if self.progress is None and config.progress_timeout is None:
                 result = await call()
             else:
                 result = await self._call_with_progress(call, config.name)
-        record.catalog.checks.check_result(self.tool.name, result)
+        record.catalog.checks.check_result(self.name, result)
         return result
 
     async def _call_with_progress(self, call: Callable[..., Awaitable[CallToolResult]], server: str) -> CallToolResult:
@@ -198,11 +210,24 @@ class CallTool(PlainRequest[CallToolResult]):
 
     def _not_as_a_task(self, server: str) -> NotSupported:
         return NotSupported(
-            f"server {server!r}: tool {self.tool.name!r:.80} requires task execution (execution.task_support is "
+            f"server {server!r}: tool {self.name!r:.80} requires task execution (execution.task_support is "
             "'required'), which is not supported; use another tool, or a client that supports tasks",
             server=server,
             capability="tasks",
         )
+
+
+def members_of_call(name: str, arguments: Mapping[str, Any] | None, text: bytes | None) -> bytes | None:
+    """Return the members of the params of a call, see `members_of`.
+
+    Args:
+        name: the tool's name.
+        arguments: its arguments.
+        text: its arguments as JSON, if they were written already.
+    """
+    if text is not None:
+        return b'"name":%b,"arguments":%b' % (to_json(name), text)
+    return members_of({"name": name} if arguments is None else {"name": name, "arguments": arguments})
 
 
 def _gone(name: str, record: ServerRecord) -> ToolNotFound:
@@ -219,7 +244,7 @@ def _gone(name: str, record: ServerRecord) -> ToolNotFound:
     )
 
 
-@frozen
+@define(eq=False)
 class ListTools(Request[tuple[Tool, ...]]):
     """List all pages of the server's tools, and update the catalogue."""
 

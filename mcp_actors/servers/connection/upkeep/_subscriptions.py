@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVarTuple
 
 import trio
-from attrs import define, field, frozen
+from attrs import define, field
 from mcp import MCPError
 from mcp.types import (
     EmptyResult,
@@ -73,7 +73,7 @@ UNSUBSCRIBE_TIMEOUT: Final = 1.0
 """Seconds for one ``resources/unsubscribe``: while it waits, it counts against ``max_in_flight``, which may be 1."""
 
 
-@frozen
+@define(eq=False)
 class Subscribe(Request[None]):
     """Subscribe to resources."""
 
@@ -102,7 +102,7 @@ class Subscribe(Request[None]):
         self.subscription.established()
 
 
-@frozen
+@define(eq=False)
 class Unsubscribe(Request[None]):
     """Unsubscribe from some of the resources of a legacy server that have no subscription any more."""
 

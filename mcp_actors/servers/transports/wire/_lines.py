@@ -103,7 +103,8 @@ class LineSplitter:
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the stream."""
-        *lines, begun = data.split(b"\n")
+        lines = data.split(b"\n")
+        begun = lines.pop()
         if lines and not self.partial.empty:
             self.partial.append(lines.pop(0))
             self.whole.append(self._take_partial())
