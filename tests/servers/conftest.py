@@ -1,8 +1,8 @@
 """Around every test of servers: no event in a state in which it cannot happen, and a way of requests drawn at random.
 
-A request over stdio may go directly or through the SDK's dispatcher, and nothing but its cost may depend on that. So
-each test draws one way or both, and a failure shows which. ``PROGRAMS_SEED`` repeats it; with ``WAY``, all tests take
-one of `WAYS`.
+A request over stdio or HTTP may go directly or through the SDK's dispatcher, and nothing but its cost may depend on
+that. So each test draws one way or both, and a failure shows which. ``PROGRAMS_SEED`` repeats it; with ``WAY``, all
+tests take one of `WAYS`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Final
 
 import pytest
 
+from mcp_actors.servers.connection import _dispatch
 from mcp_actors.servers.connection._direct import DirectRequests
+from mcp_actors.servers.requests import is_traced
 from tests.programs import SEED
 
 WAYS: Final = {"direct": 1.0, "mixed": 0.5, "dispatched": 0.0}
@@ -41,4 +43,5 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if drawn != "direct":
         take, share = DirectRequests.take, WAYS[drawn]
         monkeypatch.setattr(DirectRequests, "take", lambda self, later: draw.random() < share and take(self, later))
+        monkeypatch.setattr(_dispatch, "is_traced", lambda: draw.random() >= share or is_traced())
     return drawn

@@ -17,6 +17,7 @@ from mcp_actors.servers.transports.http import _sse
 from mcp_actors.servers.transports.http._bodies import SMALL
 from mcp_actors.servers.transports.wire import ReadingPace
 
+from .answers import BY_SESSION
 from .groups import BOUND, LATER, reach, server as scripted
 from .hostile import STEP, LongestStep
 from .hostile_http import Over, hostile_http
@@ -163,8 +164,10 @@ async def test_the_sdk_parses_nothing_long_that_a_server_sends(
     monkeypatch.setattr(streamable_http, "jsonrpc_message_adapter", Adapter())
     with hostile_http() as config:
         async with open_servers(config) as servers:
-            result = await servers["evil"].call_tool("answer", {"what": "text", "size": MEGABYTE, **kind})
-            assert result.structured_content == {"x": "x" * MEGABYTE}
+            for meta in (None, BY_SESSION):
+                arguments = {"what": "text", "size": MEGABYTE, **kind}
+                result = await servers["evil"].call_tool("answer", arguments, meta=meta)
+                assert result.structured_content == {"x": "x" * MEGABYTE}
     assert len(sizes) >= 3
     assert max(sizes) <= SMALL
 

@@ -20,7 +20,7 @@ async def test_a_result_without_a_type_is_complete_over_pipes(tmp_path: Path) ->
 
 async def test_a_result_without_a_type_is_complete_over_http() -> None:
     result = {"content": [{"type": "text", "text": "hi"}]}
-    answer = json.dumps({"jsonrpc": "2.0", "id": "{id}", "result": result}).replace('"{id}"', "{id}")
+    answer = json.dumps({"jsonrpc": "2.0", "id": "{id______}", "result": result}).replace('"{id______}"', "{id______}")
     with faulty_server("modern") as web:
         async with open_servers(ServerConfig("web", Http(web.url())), strict=True) as servers:
             assert servers["web"].info.protocol_version == MODERN

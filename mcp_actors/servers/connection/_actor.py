@@ -193,7 +193,7 @@ class ServerActor(Actor):
         """List the tools and start the tasks of the connection, before any request is served."""
         disable_result_validation(self._client.session)
         watch_input_requests(self._client, self._name)
-        self._dispatched = DispatchedRequests(self._client, self._record)
+        self._dispatched = DispatchedRequests(self._client, self._record, link.posts)
         self._phase = Phase.LISTING
         await self._listen(link, incoming)
         self._record.listeners.tell(NotificationsMissed())

@@ -24,18 +24,20 @@ from mcp.shared.direct_dispatcher import DirectDispatcher
 from mcp.types import HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, InputRequiredResult
 from pydantic_core import ValidationError, from_json
 
-from ..requests import PlainRequest
+from ..policy import is_modern
+from ..requests import PlainRequest, is_traced
 from ..transports.wire import FIRST_ID
 from ._sdk import carry_on
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mcp import Client, ClientSession
+    from mcp import Client
     from mcp.shared.dispatcher import CallOptions, Dispatcher, OnRequest
 
     from ..record import ServerRecord
     from ..requests import Request
+    from ..transports import DirectPosts
 
     Json = dict[str, Any]
     Dispatch = Callable[[str, Json], Awaitable[Json]]
@@ -52,13 +54,14 @@ class DispatchedRequests:
     Args:
         client: the SDK's client for the connection.
         record: the record of the server.
+        posts: sends requests past the dispatcher; None if the transport cannot.
     """
 
-    def __init__(self, client: Client, record: ServerRecord) -> None:
+    def __init__(self, client: Client, record: ServerRecord, posts: DirectPosts | None) -> None:
         self._client = client
         self._record = record
         self._version = client.protocol_version
-        self._dispatch = _way_past(client.session, record.config.name)
+        self._dispatch = _way_past(client, record.config.name, posts)
 
     async def send(self, message: Request[Any]) -> Any:
         """Send a request and return its result: a plain one through the dispatcher, any other through the session.
@@ -89,8 +92,9 @@ class DispatchedRequests:
         return await carry_on(self._client, self._record, message, value)
 
 
-def _way_past(session: ClientSession, server: str) -> Dispatch | None:
+def _way_past(client: Client, server: str, posts: DirectPosts | None) -> Dispatch | None:
     """Return the function that sends a request past the models of a session; None if the SDK has other names."""
+    session = client.session
     dispatcher: Dispatcher[Any] | None = getattr(session, "_dispatcher", None)
     stamp: Stamp | None = getattr(session, "_stamp", None)
     if dispatcher is None or stamp is None:
@@ -100,7 +104,26 @@ def _way_past(session: ClientSession, server: str) -> Dispatch | None:
         handle, make_context = getattr(peer, "_on_request", None), getattr(peer, "_make_context", None)
         if handle is not None and make_context is not None:
             return _Handler(server, stamp, handle, make_context)
+    if posts is not None:
+        return partial(_post_stamped, posts, dispatcher, stamp, not is_modern(client.protocol_version))
     return partial(_send_stamped, dispatcher, stamp)
+
+
+async def _post_stamped(
+    posts: DirectPosts, dispatcher: Dispatcher[Any], stamp: Stamp, notify: bool, method: str, params: Json
+) -> Json:
+    if is_traced():
+        return await _send_stamped(dispatcher, stamp, method, params)
+    request: Json = {"method": method, "params": params}
+    options: CallOptions = {}
+    stamp(request, options)
+    params = request["params"]
+
+    def pass_on(request_id: int) -> Awaitable[Json]:
+        options["request_id"] = request_id
+        return dispatcher.send_raw_request(method, params, options)
+
+    return await posts.ask(method, params, options.get("headers") or {}, pass_on, notify=notify)
 
 
 async def _send_stamped(dispatcher: Dispatcher[Any], stamp: Stamp, method: str, params: Json) -> Json:

@@ -6,7 +6,12 @@ The rest of `servers` uses only these names.
 from __future__ import annotations
 
 from ._in_process import ElsewhereServer as ElsewhereServer
-from ._link import DirectPipe as DirectPipe, Link as Link, Obituary as Obituary
+from ._link import (
+    DirectPipe as DirectPipe,
+    DirectPosts as DirectPosts,
+    Link as Link,
+    Obituary as Obituary,
+)
 from ._open import open_link as open_link
 from .credentials import Masker as Masker
 from .http import MAY_HAVE_ACTED as MAY_HAVE_ACTED

@@ -7,7 +7,7 @@ HTTP client open) is done by background tasks that belong to the link and end wi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 
 import trio
@@ -20,7 +20,7 @@ from ..._plain_text import plain_text
 from .credentials import Masker
 from .wire import RequestTable
 
-__all__ = ["DirectPipe", "Lifeline", "Link", "Obituary", "OutgoingLine", "Target"]
+__all__ = ["DirectPipe", "DirectPosts", "Lifeline", "Link", "Obituary", "OutgoingLine", "Target"]
 
 Target: TypeAlias = Transport | Server[Any] | MCPServer
 """The argument of `mcp.Client`."""
@@ -141,6 +141,34 @@ class DirectPipe(Protocol):
         """Count a request that was written and is cancelled; see `ServerRequests.cancelled`."""
 
 
+class DirectPosts(Protocol):
+    """Sends each request as a POST of its own, past the SDK's dispatcher."""
+
+    async def ask(
+        self,
+        method: str,
+        params: dict[str, Any],
+        headers: Mapping[str, str],
+        pass_on: Callable[[int], Awaitable[dict[str, Any]]],
+        *,
+        notify: bool,
+    ) -> dict[str, Any]:
+        """Send a request and return the ``result`` of its answer.
+
+        **Cancellation**: closes the response; the server is notified if that does not cancel the request.
+
+        Args:
+            method: the method of the protocol.
+            params: the params of the request.
+            headers: the headers of this request.
+            pass_on: passes the request to the SDK's dispatcher, with this id.
+            notify: whether a cancelled request needs a notification.
+
+        Raises:
+            mcp.MCPError: the server answered with an error, or the request failed; then its trace has the failure.
+        """
+
+
 class Link:
     """An open transport to one server. The defaults are those of a server that is not a child process.
 
@@ -150,6 +178,7 @@ class Link:
         pid: the process of the server, which leads its own process group; None if it is not a child process.
         masker: masks the credentials of this connection in text from the server.
         direct: writes lines past the session; None if the transport has no lines.
+        posts: sends requests past the SDK's dispatcher; None if the transport has no requests of its own.
         max_connections: the maximum of concurrent connections to the server, of which each stream holds one; None if
             there is no limit here.
     """
@@ -159,6 +188,7 @@ class Link:
     pid: int | None = None
     max_connections: int | None = None
     direct: DirectPipe | None = None
+    posts: DirectPosts | None = None
 
     def __init__(self, lifeline: Lifeline, masker: Masker | None = None) -> None:
         self._lifeline = lifeline

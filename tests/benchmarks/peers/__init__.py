@@ -35,7 +35,12 @@ CALL_BOUNDS: Final = {
 """For each number of callers, how long ours may take in comparison. `mcp.Client` is on Trio and on the SDK's own
 transport; the other libraries for Python are on asyncio."""
 
-OTHER_TRANSPORTS: Final = {"HTTP": (256, (1.05, 1.05, 1.05)), "in process": (1024, (1.2, 1.1, 1.1))}
+OTHER_TRANSPORTS: Final = {
+    "HTTP": (256, (1.05, 1.05, 1.05)),
+    "HTTP, events": (256, (1.05, 1.05, 1.05)),
+    "in process": (1024, (1.2, 1.1, 1.1)),
+    "in process, legacy": (1024, (1.2, 1.1, 1.1)),
+}
 """Besides stdio: the calls of a round, and the bounds compared with `mcp.Client`."""
 
 CALL_ROUNDS: Final = 21

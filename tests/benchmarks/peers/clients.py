@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import trio
 from attrs import frozen
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 CallTool = Callable[[str, dict[str, Any]], Awaitable[object]]
 Repeat = Callable[[], Awaitable[None]]
+Era = Literal["auto", "legacy"]
 
 
 @frozen
@@ -75,40 +76,41 @@ async def connect_mcp_client(command: Sequence[str]) -> AsyncIterator[CallTool]:
 
 
 @asynccontextmanager
-async def connect_server_ref_over_http(command: Sequence[str]) -> AsyncIterator[CallTool]:
+async def connect_server_ref_over_http(command: Sequence[str], kind: str = "json") -> AsyncIterator[CallTool]:
     """Ours, over streamable HTTP."""
     from mcp_actors import Http, ServerConfig, open_servers
 
-    with quick_http_server.running() as url:
+    with quick_http_server.running(kind) as url:
         async with open_servers(ServerConfig("quick", Http(url), required=True)) as servers:
             yield servers["quick"].call_tool
 
 
 @asynccontextmanager
-async def connect_mcp_client_over_http(command: Sequence[str]) -> AsyncIterator[CallTool]:
+async def connect_mcp_client_over_http(command: Sequence[str], kind: str = "json") -> AsyncIterator[CallTool]:
     """The SDK's client, over streamable HTTP."""
     from mcp import Client as SdkClient
 
-    with quick_http_server.running() as url:
+    with quick_http_server.running(kind) as url:
         async with SdkClient(url) as client:
             yield client.call_tool
 
 
 @asynccontextmanager
-async def connect_server_ref_in_process(command: Sequence[str]) -> AsyncIterator[CallTool]:
+async def connect_server_ref_in_process(command: Sequence[str], era: Era = "auto") -> AsyncIterator[CallTool]:
     """Ours, to a server object in the same process."""
     from mcp_actors import InProcess, ServerConfig, open_servers
 
-    async with open_servers(ServerConfig("quick", InProcess(server_object()), required=True)) as servers:
+    config = ServerConfig("quick", InProcess(server_object()), protocol=era, required=True)
+    async with open_servers(config) as servers:
         yield servers["quick"].call_tool
 
 
 @asynccontextmanager
-async def connect_mcp_client_in_process(command: Sequence[str]) -> AsyncIterator[CallTool]:
+async def connect_mcp_client_in_process(command: Sequence[str], era: Era = "auto") -> AsyncIterator[CallTool]:
     """The SDK's client, to a server object in the same process."""
     from mcp import Client as SdkClient
 
-    async with SdkClient(server_object()) as client:
+    async with SdkClient(server_object(), mode=era) as client:
         yield client.call_tool
 
 
@@ -239,6 +241,16 @@ CLIENTS: Final = {
     "mcp.Client, HTTP": Client(run_trio, together_in_trio, connect_mcp_client_over_http),
     "ServerRef, in process": Client(run_trio, together_in_trio, connect_server_ref_in_process),
     "mcp.Client, in process": Client(run_trio, together_in_trio, connect_mcp_client_in_process),
+    "ServerRef, HTTP, events": Client(run_trio, together_in_trio, partial(connect_server_ref_over_http, kind="events")),
+    "mcp.Client, HTTP, events": Client(
+        run_trio, together_in_trio, partial(connect_mcp_client_over_http, kind="events")
+    ),
+    "ServerRef, in process, legacy": Client(
+        run_trio, together_in_trio, partial(connect_server_ref_in_process, era="legacy")
+    ),
+    "mcp.Client, in process, legacy": Client(
+        run_trio, together_in_trio, partial(connect_mcp_client_in_process, era="legacy")
+    ),
     "ClientSessionGroup": Client(run_asyncio, together_in_asyncio, connect_session_group),
     "openai-agents": Client(run_asyncio, together_in_asyncio, connect_openai_agents, connect_many_openai_agents),
     "fastmcp": Client(run_asyncio, together_in_asyncio, connect_fastmcp),

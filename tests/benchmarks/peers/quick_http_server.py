@@ -1,6 +1,7 @@
-"""The quick server over streamable HTTP, with kept-alive connections and answers in plain JSON. Standard library only.
+"""The quick server over streamable HTTP, with kept-alive connections. Standard library only.
 
-Run as ``python quick_http_server.py``; it prints its URL, and ends when its stdin does.
+Run as ``python quick_http_server.py KIND``; it prints its URL, and ends when its stdin does. KIND is ``json`` for
+answers in plain JSON, or ``events`` for a stream of one event, in chunks, for each.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from http import HTTPStatus
 
 if __package__:
@@ -29,7 +31,13 @@ def respond(method: str, body: bytes) -> tuple[HTTPStatus, bytes]:
     return HTTPStatus.OK, json.dumps(answer(message), separators=(",", ":")).encode()
 
 
-async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+def one_event(body: bytes) -> bytes:
+    """Return a stream that ends after one event."""
+    event = b"event: message\ndata: %b\n\n" % body
+    return b"%x\r\n%b\r\n0\r\n\r\n" % (len(event), event)
+
+
+async def serve(kind: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Serve one connection until the client closes it."""
     while request := await reader.readline():
         length = 0
@@ -38,24 +46,29 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             if name.lower() == b"content-length":
                 length = int(value)
         status, body = respond(request.split()[0].decode(), await reader.readexactly(length))
-        head = f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
-        writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        head = f"HTTP/1.1 {status.value} {status.phrase}\r\n"
+        if kind == "events" and body:
+            head += "content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+            writer.write(head.encode() + one_event(body))
+        else:
+            head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+            writer.write(head.encode() + body)
     writer.close()
 
 
 async def main() -> None:
     """Serve until stdin ends."""
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(partial(serve, sys.argv[1]), "127.0.0.1", 0)
     print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp", flush=True)
     await asyncio.to_thread(sys.stdin.read)
     server.close()
 
 
 @contextmanager
-def running() -> Iterator[str]:
+def running(kind: str) -> Iterator[str]:
     """Run the server in a process of its own; yield its URL."""
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-E", __file__], stdin=pipe, stdout=pipe, text=True) as process:
+    with subprocess.Popen([sys.executable, "-E", __file__, kind], stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdout is not None
         assert process.stdin is not None
         yield process.stdout.readline().strip()

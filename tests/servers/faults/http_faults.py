@@ -3,13 +3,14 @@
 It speaks MCP in three dialects: streamable HTTP in the legacy era (with sessions) or the modern one, at ``/mcp``; and
 HTTP with SSE of 2024-11-05 at ``/sse``. Its tools: ``sleep`` does what it says; ``hold`` answers when the test lets it
 (`FaultyServer.release`); ``slowly`` answers byte by byte when the test lets it, or, over SSE, accepts the call only
-then; ``raw`` sends exactly the bytes that it was called with, with ``{id}`` for the request's id
+then; ``raw`` sends exactly the bytes that it was called with, with ``{id______}`` for the request's id
 (in as many characters), and then does to the connection what ``end`` says: ``"keep"``, ``"close"`` or ``"reset"``.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import socket
 import ssl
 import struct
@@ -59,6 +60,13 @@ def response(status: int, body: str = "", *headers: str, kind: str = "applicatio
     return "\r\n".join(lines) + "\r\n\r\n" + body
 
 
+def with_id(text: str, number: object) -> str:
+    """Put an id into a response."""
+    head, _, body = text.partition("\r\n\r\n")
+    body = body.replace("{id______}", json.dumps(number))
+    return re.sub(r"Content-Length: \d+", f"Content-Length: {len(body.encode())}", head) + "\r\n\r\n" + body
+
+
 def stream(events: str) -> str:
     """Write the beginning of a stream of events, which goes on until the connection ends."""
     return f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n{events}"
@@ -67,7 +75,7 @@ def stream(events: str) -> str:
 def answer(text: str = "fine") -> str:
     """Write the right answer to a call of a tool."""
     result = {"content": [{"type": "text", "text": text}], "isError": False, "resultType": "complete"}
-    return json.dumps({"jsonrpc": "2.0", "id": "{id}", "result": result}).replace('"{id}"', "{id}")
+    return json.dumps({"jsonrpc": "2.0", "id": "{id______}", "result": result}).replace('"{id______}"', "{id______}")
 
 
 UNAUTHORIZED: Final = response(401, '{"error": "invalid_token"}')
@@ -212,7 +220,9 @@ class FaultyServer:
         if params.get("name") == "raw":
             scripted = Raw(**params["arguments"])
         if scripted is not None:
-            return self._send(connection, scripted.text.replace("{id}", f"{message.get('id')!s:4}"), scripted.end)
+            return self._send(
+                connection, scripted.text.replace("{id______}", f"{message.get('id')!s:10}"), scripted.end
+            )
         if request.target.startswith(("/sse", "/messages")):
             return self._over_events(connection, request)
         if params.get("name") == "slowly":
@@ -231,7 +241,7 @@ class FaultyServer:
             return response(200)
         named = request.headers.get("mcp-session-id")
         if named is not None and named != self.session():
-            return self.unknown.replace("{id}", json.dumps(message.get("id")))
+            return with_id(self.unknown, message.get("id"))
         if "id" not in message:
             return response(202)
         body = json.dumps(self._answer_to(message))

@@ -270,7 +270,7 @@ async def test_resumed_after_a_cut(cell: Cell, server: FaultyServer) -> None:
     begun = Raw(stream("id: 1\nretry: 10\ndata:\n\n"))
     async with cell.open(config(cell, server)) as ref, cell.calls_beside(ref):
         with cell.works(phase="call", within=PROMPT):
-            server.scripts["GET"] = Raw(stream(f"id: 2\ndata: {answer().replace('{id}', '0')}\n\n"))
+            server.scripts["GET"] = Raw(stream(f"id: 2\ndata: {answer().replace('{id______}', '0')}\n\n"))
             assert await call_raw(ref, begun) == "fine"
         error = '{"jsonrpc": "2.0", "id": 0, "error": {"code": -32602, "message": "no such path"}}'
         server.scripts["GET"] = Raw(stream(f"id: 2\ndata: {error}\n\n"))
@@ -297,7 +297,7 @@ async def test_bad_json_in_an_event(cell: Cell, server: FaultyServer) -> None:
 @fault("answer to another request", "http")
 async def test_answer_to_another_request(cell: Cell, server: FaultyServer) -> None:
     """The caller does not wait for an answer that cannot come any more."""
-    other = answer().replace("{id}", '"other"')
+    other = answer().replace("{id______}", '"other"')
     assert "response is to request 'other'" in await lose(cell, server, Raw(response(200, other), "keep"))
 
 
@@ -339,7 +339,7 @@ async def test_400(cell: Cell, server: FaultyServer) -> None:
 
 @fault("400 with an error of MCP", "http")
 async def test_400_with_an_error_of_mcp(cell: Cell, server: FaultyServer) -> None:
-    body = '{"jsonrpc": "2.0", "id": {id}, "error": {"code": -32602, "message": "no such path", "data": 7}}'
+    body = '{"jsonrpc": "2.0", "id": {id______}, "error": {"code": -32602, "message": "no such path", "data": 7}}'
     async with cell.open(config(cell, server)) as ref, cell.calls_beside(ref):
         with cell.fails(MCPError, phase="call", within=PROMPT) as caught:
             await call_raw(ref, Raw(response(400, body), "keep"))
@@ -373,7 +373,7 @@ async def test_405(cell: Cell, server: FaultyServer) -> None:
 @fault("429 with Retry-After", "http", "sse")
 async def test_429_with_retry_after(cell: Cell, server: FaultyServer) -> None:
     """A-05: the words that came with it are not lost either."""
-    body = '{"jsonrpc": "2.0", "id": {id}, "error": {"code": -32000, "message": "too eager"}}'
+    body = '{"jsonrpc": "2.0", "id": {id______}, "error": {"code": -32000, "message": "too eager"}}'
     refused = await refuse(cell, server, 429, "Retry-After: 7", body=body)
     assert refused.retry_after == 7
     assert "(too eager); send fewer requests at a time, and try again in 7 s" in str(refused)

@@ -22,7 +22,9 @@ WORDS: Final = "Bad Request: No valid session ID provided"
 SPELLINGS: Final = {
     "reference server": response(400, f'{{"jsonrpc":"2.0","error":{{"code":-32000,"message":"{WORDS}"}}}}'),
     "template": response(400, f'{{"jsonrpc":"2.0","error":{{"code":-32000,"message":"{WORDS}"}},"id":null}}'),
-    "with the id": response(400, f'{{"jsonrpc":"2.0","error":{{"code":-32000,"message":"{WORDS}"}},"id":{{id}}}}'),
+    "with the id": response(
+        400, f'{{"jsonrpc":"2.0","error":{{"code":-32000,"message":"{WORDS}"}},"id":{{id______}}}}'
+    ),
     "SDK of TypeScript": response(
         404, '{"jsonrpc":"2.0","error":{"code":-32001,"message":"Session not found"},"id":null}'
     ),
@@ -34,7 +36,9 @@ SPELLINGS: Final = {
 }
 """How servers in the wild refuse a session."""
 
-ABOUT_THE_REQUEST: Final = '{"jsonrpc":"2.0","error":{"code":-32000,"message":"There is no chat session 42"},"id":{id}}'
+ABOUT_THE_REQUEST: Final = (
+    '{"jsonrpc":"2.0","error":{"code":-32000,"message":"There is no chat session 42"},"id":{id______}}'
+)
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
@@ -54,7 +58,7 @@ async def test_a_forgotten_session_is_started_again_whatever_status_the_server_u
             assert server.methods().count("ping") <= 1
 
 
-@pytest.mark.parametrize("body", [ABOUT_THE_REQUEST, ABOUT_THE_REQUEST.replace("{id}", "null"), ""])
+@pytest.mark.parametrize("body", [ABOUT_THE_REQUEST, ABOUT_THE_REQUEST.replace("{id______}", "null"), ""])
 async def test_a_refusal_of_one_request_is_not_mistaken_for_a_refusal_of_the_session(body: str) -> None:
     """B-03: not the status or the text decides, but that the session still answers a ping."""
     with faulty_server("legacy") as server:

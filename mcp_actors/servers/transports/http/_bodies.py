@@ -113,11 +113,9 @@ class WatchedResponseBody(_ResponseBody):
     Args:
         inner: the body.
         on_end: called when the body ends by itself, with the exception if it broke.
-        on_close: called when the body is closed, for any reason; possibly more than once.
     """
 
     _on_end: Callable[[Exception | None], None] = field(kw_only=True)
-    _on_close: Callable[[], None] = field(default=lambda: None, kw_only=True)
 
     async def __anext__(self) -> bytes:
         try:
@@ -128,10 +126,6 @@ class WatchedResponseBody(_ResponseBody):
         except Exception as error:
             self._on_end(error)
             raise
-
-    async def aclose(self) -> None:
-        self._on_close()
-        await super().aclose()
 
 
 @define(eq=False, repr=False)

@@ -14,6 +14,7 @@ Three things pass unchanged:
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import partial
@@ -25,7 +26,6 @@ import trio
 from mcp.types import (
     INTERNAL_ERROR,
     ErrorData,
-    JSONRPCError,
     JSONRPCMessage,
     JSONRPCNotification,
     JSONRPCRequest,
@@ -43,10 +43,8 @@ from ...wire import (
     ReadingPace,
     ServerRequests,
     TooManyValues,
-    parse_message,
 )
 from .._bodies import (
-    OF_THE_BODY,
     BodyTooLong,
     WatchedRequestBody,
     WatchedResponseBody,
@@ -55,24 +53,31 @@ from .._bodies import (
     read_body,
     read_short,
 )
-from .._events import Event, TooMuch, read_events
+from .._events import TooMuch, read_events
 from .._failures import OF_HTTP, UNREACHED, HttpFailures, NoAnswer, answer_in
 from .._reach import Reach
 from .._refusals import SESSION, Refusals
 from ._notification_stream import NotificationStream
+from ._replies import ENDED, Answered, BegunResponse, NotMessage, bare, error_for, with_body
 from ._stubs import make_stub, with_stubs
 
-__all__ = ["ContainedClient", "posted"]
+__all__ = ["ContainedClient", "handed_over", "posted"]
 
 logger = logging.getLogger("mcp_actors.servers.http")
 
 posted: Final[ContextVar[JSONRPCMessage | None]] = ContextVar("posted", default=None)
 """The message that an HTTP request carries. The SDK posts a message in the context in which it was written."""
 
+handed_over: Final[ContextVar[BegunResponse | None]] = ContextVar("handed_over", default=None)
+"""The response to a request that was sent past the SDK, which the SDK is to continue with."""
+
 RESUMED: Final = "last-event-id"
 HANDSHAKE: Final = frozenset({"server/discover", "initialize"})
 LISTEN: Final = "subscriptions/listen"
 EVENTS: Final = "text/event-stream"
+
+OF_THE_SESSION: Final = frozenset({"accept", "content-type", "mcp-session-id", "mcp-protocol-version"})
+"""Headers that are the same for all messages of a session."""
 
 POSTS: Final = 8
 """Maximum of concurrent posts of messages without a response. A server may send hundreds of requests at once. If as
@@ -122,26 +127,41 @@ class ContainedClient(httpx2.AsyncClient):
         self._background = background
         self._reach = Reach(inner, url, failures, lifeline, background)
         self._posts = trio.Semaphore(POSTS)
+        self._shared: dict[str, str] = {}
         self._negotiated = False
         self._refusals = Refusals(inner)
         self._notifications = NotificationStream(failures.server, limits, lifeline, background)
 
     def build_request(self, method: str, url: httpx2.URL | str, **options: Any) -> httpx2.Request:
         """Build a request as the real client does, to the real URL."""
-        inner = self._inner
         if url != self._shown:
-            return inner.build_request(method, url, **options)
-        if inner.params or options.keys() != {"headers", "json"}:
-            return inner.build_request(method, self._url, **options)
+            return self._inner.build_request(method, url, **options)
+        if options.keys() != {"headers", "json"}:
+            return self._inner.build_request(method, self._url, **options)
+        self._shared = {name: value for name, value in options["headers"].items() if name in OF_THE_SESSION}
+        return self._build(options["headers"], options["json"])
+
+    def build_post(self, headers: Mapping[str, str], content: object) -> httpx2.Request:
+        """Build the request for a message that does not come from the SDK, as the SDK would.
+
+        Args:
+            headers: the headers of this message, besides those of the session.
+            content: the message.
+        """
+        return self._build({**self._shared, **headers}, content)
+
+    def _build(self, headers: Mapping[str, str], content: object) -> httpx2.Request:
+        inner = self._inner
+        if inner.params:
+            return inner.build_request("POST", self._url, headers=headers, json=content)
         # The same as from the real client, which copies the headers three times and scans them for each name.
-        given = {name.lower().encode(): value.encode("ascii") for name, value in options["headers"].items()}
-        headers = [each for each in inner.headers.raw if each[0].lower() not in given]
+        given = {name.lower().encode(): value.encode("ascii") for name, value in headers.items()}
         return httpx2.Request(
-            method,
+            "POST",
             self._url,
-            headers=[*headers, *given.items()],
+            headers=[*(each for each in inner.headers.raw if each[0].lower() not in given), *given.items()],
             cookies=inner.cookies,
-            content=to_json(options["json"], inf_nan_mode="null"),
+            content=to_json(content, inf_nan_mode="null"),
         )
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
@@ -151,6 +171,9 @@ class ContainedClient(httpx2.AsyncClient):
         """
         message = posted.get()
         if request.method == "POST" and isinstance(message, JSONRPCRequest):
+            if (begun := handed_over.get()) is not None and not begun.taken:
+                begun.taken = True
+                return self._continue(begun)
             return await self._ask(request, message)
         if request.method == "POST" and message is not None:
             return await self._tell(request, message)
@@ -178,7 +201,7 @@ class ContainedClient(httpx2.AsyncClient):
                     self._lifeline.lose(self._failures.status(response, datetime.now(UTC), error))
             response.request = httpx2.Request(request.method, self._shown)  # the SDK logs its URL
         elif isinstance(message, JSONRPCRequest) and RESUMED in request.headers:
-            return self._watch(request, response, current_trace())
+            return self._continue(self._begin(request, message, response, current_trace()))
         elif request.method == "GET" and media_type(response) == EVENTS:
             response = self._listen(response)
             self._notifications.open(response)  # a server without such a stream may answer 404 too
@@ -203,8 +226,12 @@ class ContainedClient(httpx2.AsyncClient):
         if isinstance(message, JSONRPCNotification) and message.method == INITIALIZED:
             await self._notify(request, message)  # the server refuses any request that overtakes this one
         else:
-            self._background.start_soon(self._notify, request, message, name=f"{self._failures.server}:notify")
+            self.tell(request, message)
         return httpx2.Response(202, request=request)
+
+    def tell(self, request: httpx2.Request, message: JSONRPCMessage) -> None:
+        """Send a message without a response, soon."""
+        self._background.start_soon(self._notify, request, message, name=f"{self._failures.server}:notify")
 
     async def _notify(self, request: httpx2.Request, message: JSONRPCMessage) -> None:
         try:
@@ -221,7 +248,25 @@ class ContainedClient(httpx2.AsyncClient):
     # --- requests ---------------------------------------------------------------------------------------------------
 
     async def _ask(self, request: httpx2.Request, message: JSONRPCRequest) -> httpx2.Response:
-        """Send a request; return its response, or an error in its place."""
+        """Send a request of the SDK; return a response that the SDK can handle."""
+        reply = await self.exchange(request, message)
+        if isinstance(reply, BegunResponse):
+            return self._continue(reply)
+        answer, response = reply.answer, reply.response
+        if response is None:
+            return httpx2.Response(200, json=answer.model_dump(mode="json", exclude_none=True), request=request)
+        if isinstance(answer, JSONRPCResponse) and is_small(response):
+            return response  # the SDK parses it once more, which costs less than a response with a stub
+        return with_body(response, make_stub(answer))
+
+    async def exchange(self, request: httpx2.Request, message: JSONRPCRequest) -> Answered | BegunResponse:
+        """Send a request; return its answer, an error in its place, or a response that does not simply answer it.
+
+        **Cancellation**: ends this request and affects no other. It had no effect if the HTTP request `is_unsent`.
+
+        Raises:
+            Exception: the protocol is being negotiated, and the request has failed.
+        """
         trace = current_trace()
         trace.failure = None
         self._negotiated = self._negotiated or message.method not in HANDSHAKE
@@ -232,14 +277,16 @@ class ContainedClient(httpx2.AsyncClient):
             response = await self._reach.send(request)
             if response.next_request is not None:
                 trace.failure = self._failures.redirected(response)  # unless the SDK follows
-                return await _bare(response)
+                return BegunResponse(message, await bare(response), trace, None, partial(self._reach.finished, request))
             kind = media_type(response)
             goes_on = response.is_success and kind == EVENTS
-            if goes_on and message.method == LISTEN:
+            if not goes_on:
+                return await self._read(response, kind, message)
+            if message.method == LISTEN:
                 # The notification stream does not count as a request in flight: refused requests would wait for its
                 # end, while a server that shuts down gracefully waits for its listeners.
                 self._reach.finished(request)
-            return self._watch(request, response, trace) if goes_on else await self._read(response, kind, message)
+            return self._begin(request, message, response, trace)
         except Exception as exc:
             trace.failure = error = self._failures.of(exc, request, sent=body.offered)
             if body.offered and isinstance(exc, httpx2.TransportError):
@@ -251,38 +298,47 @@ class ContainedClient(httpx2.AsyncClient):
         if not self._negotiated and not _may_be_other_era(error):
             raise error
         # The text does not matter to the caller, who gets the error of the trace.
-        return _answer(request, message, ErrorData(code=INTERNAL_ERROR, message=str(error)))
+        return Answered(error_for(message, ErrorData(code=INTERNAL_ERROR, message=str(error))))
 
-    def _watch(self, request: httpx2.Request, response: httpx2.Response, trace: RequestTrace) -> httpx2.Response:
-        """Let the SDK read an event stream, and note if it ends before the SDK has closed it."""
-
-        def ended(error: Exception | None) -> None:
-            if error is None:
-                trace.failure = self._failures.lost("the event stream ended before the response")
-            elif isinstance(error, TooMuch):
-                trace.failure = self._too_large(error.data.excess)
-            elif isinstance(error, NotMessage):
-                trace.failure = self._failures.lost(str(error))
-            else:
-                trace.failure = self._failures.broken(error)
-                self._reach.look()
-
-        trace.failure = None
+    def _begin(
+        self, request: httpx2.Request, message: JSONRPCRequest, response: httpx2.Response, trace: RequestTrace
+    ) -> BegunResponse:
+        """Begin to read an event stream."""
         # skipped=0: the end of an event over a limit is not needed, because it fails the request of this stream.
         events = read_events(response, self._limits, self._pace, is_expected=attrgetter("may_be_answer"), skipped=0)
-        response = with_stubs(response, events, _read_event, self._pace, answers=True)
+        return BegunResponse(message, response, trace, events, partial(self._reach.finished, request))
+
+    def _continue(self, begun: BegunResponse) -> httpx2.Response:
+        """Let the SDK read an event stream, and note if it ends before the SDK has closed it. Or follow a redirect."""
+        response = begun.response
+        if begun.events is None:
+            return response
+        begun.trace.failure = None
+        response = with_stubs(response, begun, begun.read, self._pace, answers=True)
         response.stream = WatchedResponseBody(
             response.stream,  # type: ignore[arg-type]  # an AsyncClient's are async
-            on_end=ended,
-            on_close=partial(self._reach.finished, request),
+            on_end=partial(self.note_end, begun),
         )
         return response
+
+    def note_end(self, begun: BegunResponse, error: Exception | None) -> None:
+        """Note why a stream ended before its answer."""
+        trace = begun.trace
+        if error is None:
+            trace.failure = self._failures.lost(ENDED)
+        elif isinstance(error, TooMuch):
+            trace.failure = self._too_large(error.data.excess)
+        elif isinstance(error, NotMessage):
+            trace.failure = self._failures.lost(str(error))
+        else:
+            trace.failure = self._failures.broken(error)
+            self._reach.look()
 
     def _too_large(self, excess: Excess) -> LimitExceeded:
         return self._failures.too_large(self._limits.response_too_large(excess))
 
-    async def _read(self, response: httpx2.Response, kind: str, message: JSONRPCRequest) -> httpx2.Response:
-        """Read a response that is not an event stream, and return it if it answers the request.
+    async def _read(self, response: httpx2.Response, kind: str, message: JSONRPCRequest) -> Answered:
+        """Read a response that is not an event stream, and return the answer in it.
 
         Raises:
             ServerError, ConnectionOver: it does not answer the request.
@@ -306,18 +362,16 @@ class ContainedClient(httpx2.AsyncClient):
             answer = answer_in(body, message.id)
         except NoAnswer as reason:
             raise self._failures.no_answer(str(reason)) from None
-        if small and isinstance(answer, JSONRPCResponse):
-            return response  # the SDK parses it once more, which costs less than a response with a stub
-        return _with_body(response, make_stub(answer))
+        return Answered(answer, response)
 
-    async def _refused(self, response: httpx2.Response, message: JSONRPCRequest) -> httpx2.Response:
+    async def _refused(self, response: httpx2.Response, message: JSONRPCRequest) -> Answered:
         """Return the MCP error of a response with an error status, or raise an error for the status."""
         _, error = await read_short(response)
         status = response.status_code
         if SESSION in response.request.headers and await self._refusals.is_forgotten(response, error):
             raise self._failures.forgotten(error)
         if error is not None and status not in OF_HTTP:
-            return _answer(response.request, message, error.error)
+            return Answered(error_for(message, error.error))
         refusal = self._failures.status(response, datetime.now(UTC), error)
         if self._negotiated and await self._refusals.are_of_credentials(response, error):
             self._lifeline.lose(refusal)
@@ -327,41 +381,3 @@ class ContainedClient(httpx2.AsyncClient):
 def _may_be_other_era(error: Exception) -> bool:
     """Return True if a refusal of the handshake may mean that the server speaks an older protocol."""
     return isinstance(error, HttpStatusError) and 400 <= error.status < 500 and error.status not in OF_HTTP
-
-
-class NotMessage(httpx2.SSEError):
-    """An event is not an MCP message."""
-
-
-def _read_event(event: Event) -> JSONRPCMessage:
-    """Return the message in an event of a stream that answers a request.
-
-    Raises:
-        TooMuch, NotMessage: the event has no valid message, which ends the stream.
-    """
-    if event.skipped is not None:
-        raise TooMuch(event.skipped)
-    try:
-        return parse_message(event.data)
-    except ValueError:
-        raise NotMessage("it sent an event that is not an MCP message") from None
-
-
-def _with_body(response: httpx2.Response, body: bytes) -> httpx2.Response:
-    """Return a response with a body that was read."""
-    headers = [(name, value) for name, value in response.headers.multi_items() if name not in OF_THE_BODY]
-    return httpx2.Response(response.status_code, headers=headers, content=body, request=response.request)
-
-
-async def _bare(response: httpx2.Response) -> httpx2.Response:
-    """Return a redirect without its body."""
-    await response.aclose()
-    bare = _with_body(response, b"")
-    bare.next_request = response.next_request
-    return bare
-
-
-def _answer(request: httpx2.Request, message: JSONRPCRequest, error: ErrorData) -> httpx2.Response:
-    """Return a response of our own to a message."""
-    answer = JSONRPCError(jsonrpc="2.0", id=message.id, error=error)
-    return httpx2.Response(200, json=answer.model_dump(mode="json", exclude_none=True), request=request)

@@ -24,6 +24,7 @@ from ...wire import MessageLimits, MessageReader, OpenStreams, Stream, with_resu
 from .._client import real_url
 from .._link import HttpLink
 from ._containment import ContainedClient, posted
+from ._posts import PlainPosts
 from ._stubs import replace_stub
 
 if TYPE_CHECKING:
@@ -126,5 +127,8 @@ class StreamableHttpLink(HttpLink[Http]):
         async with streamable_http_client(shown, http_client=contained, max_sse_event_size=None) as (reader, writer):
             watched = _WatchedReader(reader, self._lifeline, self.admit, self._ended)
             self.target = OpenStreams(watched, _WatchedWriter(writer, self, self._lifeline))
+            self.posts = PlainPosts(
+                contained, self._name, self._lifeline, self._background, self.masker, self.configured_url
+            )
             self._opened.set()
             await self._left.wait()

@@ -11,10 +11,10 @@ its context. So nothing is left behind if that task is cancelled.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from contextvars import Context, ContextVar
-from typing import Final
+from typing import Final, Protocol
 
 import httpx2
 import trio
@@ -57,12 +57,20 @@ def replace_stub(received: JSONRPCMessage, context: Context | None) -> JSONRPCMe
     return message
 
 
+class Events(Protocol):
+    """Events that are closed after use."""
+
+    def __aiter__(self) -> AsyncIterator[Event]: ...
+    def __anext__(self) -> Awaitable[Event]: ...
+    def aclose(self) -> Awaitable[None]: ...
+
+
 @define(eq=False, repr=False)
 class _Written(httpx2.AsyncByteStream):
     """A body of stubs, one for each message in a stream of events."""
 
     _response: httpx2.Response
-    _events: AsyncGenerator[Event, None]
+    _events: Events
     _read: Callable[[Event], JSONRPCMessage | None]
     _pace: ReadingPace
     _answers: bool
@@ -91,12 +99,13 @@ class _Written(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._pieces.aclose()  # older versions of httpx2 leave that to the garbage collector
+        await self._events.aclose()  # which may have begun before
         await self._response.aclose()
 
 
 def with_stubs(
     response: httpx2.Response,
-    events: AsyncGenerator[Event, None],
+    events: Events,
     read: Callable[[Event], JSONRPCMessage | None],
     pace: ReadingPace,
     *,

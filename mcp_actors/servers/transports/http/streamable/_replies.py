@@ -1,0 +1,146 @@
+"""Replies to a request: an answer, or a response for the SDK.
+
+An answer is known whole when the response was read. A stream of events may hold notifications and requests of the
+server before the answer, and may be resumed; a redirect may be followed. The SDK does all of that, so it is given the
+response, from its first event on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from typing import Final, Self
+
+import httpx2
+from attrs import define, field
+from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
+
+from ....basics import RequestTrace
+from ...wire import parse_message
+from .._bodies import OF_THE_BODY
+from .._events import Event, TooMuch
+
+__all__ = ["ENDED", "Answer", "Answered", "BegunResponse", "NotMessage", "bare", "error_for", "with_body"]
+
+Answer = JSONRPCResponse | JSONRPCError
+
+ENDED: Final = "the event stream ended before the response"
+
+
+class NotMessage(httpx2.SSEError):
+    """An event is not an MCP message, or there is none."""
+
+
+@define(eq=False)
+class Answered:
+    """An answer, and the response that held it; None if the answer is an error of our own."""
+
+    answer: Answer
+    response: httpx2.Response | None = None
+
+
+@define(eq=False)
+class BegunResponse:
+    """A response that does not simply answer a request: a stream of events, which this iterates over, or a redirect.
+
+    Attributes:
+        message: the request.
+        response: the response.
+        trace: the trace of the request.
+        events: the events that were not read yet; None for a redirect.
+        finished: called when the response is closed; possibly more than once.
+        taken: True once the SDK has the response.
+    """
+
+    message: JSONRPCRequest
+    response: httpx2.Response
+    trace: RequestTrace
+    events: AsyncGenerator[Event, None] | None
+    finished: Callable[[], None]
+    taken: bool = False
+    _first: Event | None = field(default=None, init=False)
+    _message: JSONRPCMessage | None = field(default=None, init=False)
+
+    async def read_first(self) -> Answer | None:
+        """Return the answer if the first event holds it. Otherwise the iterator begins with that event.
+
+        Raises:
+            TooMuch, NotMessage: the event has no valid message, or there is none.
+        """
+        assert self.events is not None
+        event = await anext(self.events, None)
+        if event is None:
+            raise NotMessage(ENDED)
+        message = read_event(event) if is_message(event) else None
+        if isinstance(message, Answer):
+            return message
+        self._first, self._message = event, message
+        return None
+
+    async def read_end(self) -> None:
+        """Wait for the end of the stream, or for an event after the answer."""
+        assert self.events is not None
+        await anext(self.events, None)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        event, self._first = self._first, None
+        if event is not None:
+            return event
+        assert self.events is not None
+        return await anext(self.events)
+
+    def read(self, event: Event) -> JSONRPCMessage:
+        """Return the message in an event.
+
+        Raises:
+            TooMuch, NotMessage: it has no valid message, which ends the stream.
+        """
+        message, self._message = self._message, None  # the SDK reads the first event first
+        return read_event(event) if message is None else message
+
+    async def aclose(self) -> None:
+        """Close the response."""
+        self.finished()
+        if self.events is not None:
+            await self.events.aclose()
+        await self.response.aclose()
+
+
+def is_message(event: Event) -> bool:
+    """Return True if an event should hold a message. An event without data has an id, from which the SDK may resume."""
+    return event.name == b"message" and bool(event.data or event.skipped is not None)
+
+
+def read_event(event: Event) -> JSONRPCMessage:
+    """Return the message in an event of a stream that answers a request.
+
+    Raises:
+        TooMuch, NotMessage: the event has no valid message, which ends the stream.
+    """
+    if event.skipped is not None:
+        raise TooMuch(event.skipped)
+    try:
+        return parse_message(event.data)
+    except ValueError:
+        raise NotMessage("it sent an event that is not an MCP message") from None
+
+
+def with_body(response: httpx2.Response, body: bytes) -> httpx2.Response:
+    """Return a response with a body that was read."""
+    headers = [(name, value) for name, value in response.headers.multi_items() if name not in OF_THE_BODY]
+    return httpx2.Response(response.status_code, headers=headers, content=body, request=response.request)
+
+
+async def bare(response: httpx2.Response) -> httpx2.Response:
+    """Return a redirect without its body."""
+    await response.aclose()
+    copy = with_body(response, b"")
+    copy.next_request = response.next_request
+    return copy
+
+
+def error_for(message: JSONRPCRequest, error: ErrorData) -> JSONRPCError:
+    """Return an answer of our own to a message."""
+    return JSONRPCError(jsonrpc="2.0", id=message.id, error=error)

@@ -1,0 +1,263 @@
+"""Plain requests over streamable HTTP, which are posted past the SDK unless the response is more than an answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import httpx2
+import pytest
+import trio
+from attrs import define, field
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.types import JSONRPCMessage
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from mcp_actors import Callbacks, ConnectionLost, open_servers
+from mcp_actors.servers.transports.http.streamable import _replies
+from mcp_actors.servers.transports.http.streamable._posts import END_WAIT
+from mcp_actors.servers.transports.wire import parse_message
+
+from .answers import BY_SESSION
+from .links import text_of
+from .test_dispatch import ANSWER, ERAS, WebServer
+
+pytestmark = pytest.mark.own_way
+
+CHANGED: Final = {"jsonrpc": "2.0", "method": "notifications/prompts/list_changed"}
+
+Json = dict[str, Any]
+
+
+def event(data: str, **fields: str) -> bytes:
+    """Return an event."""
+    lines = [f"{name}: {value}\n" for name, value in {**fields, "data": data}.items()]
+    return "".join([*lines, "\n"]).encode()
+
+
+@define(slots=False)
+class Stream(httpx2.AsyncByteStream):
+    """The body of a response. It has an end unless it `hangs`."""
+
+    pieces: list[bytes]
+    hangs: bool = False
+    read: trio.Event = field(factory=trio.Event)
+    ended: bool = False
+    closed: bool = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self.pieces:
+            await trio.lowlevel.checkpoint()
+            yield piece
+        self.read.set()
+        if self.hangs:
+            await trio.sleep_forever()
+        self.ended = True
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+@define(slots=False)
+class ScriptedWebServer(WebServer):
+    """Answers calls as its script says; it gets the id of the call, as JSON, and the HTTP request."""
+
+    script: Callable[[str, httpx2.Request], httpx2.Response | None] = lambda number, request: None
+    cancelled: list[object] = field(factory=list)
+    asked: trio.Event = field(factory=trio.Event)
+
+    def client(self) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(transport=httpx2.MockTransport(self.handle_call))
+
+    async def handle_call(self, request: httpx2.Request) -> httpx2.Response:
+        """Answer one HTTP request, which it reads as a connection does."""
+        assert isinstance(request.stream, httpx2.AsyncByteStream)
+        message = json.loads(b"".join([piece async for piece in request.stream]) or b"{}")
+        if message.get("method") == "notifications/cancelled":
+            self.cancelled.append(message["params"]["requestId"])
+        if message.get("method") == "tools/call" or "last-event-id" in request.headers:
+            self.calls.append((request.headers, message))
+            self.asked.set()
+            response = self.script(json.dumps(message.get("id")), request)
+            if response is None:
+                await trio.sleep_forever()
+            return response
+        return self.handle(request)
+
+
+def events(stream: Stream) -> httpx2.Response:
+    """Return a response that is a stream of events."""
+    return httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=stream)
+
+
+@pytest.fixture
+def dispatched(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The ids of the calls that passed the SDK's dispatcher; None for one without an id of ours."""
+    ids, send = list[object](), JSONRPCDispatcher.send_raw_request
+
+    async def note(dispatcher: Any, method: str, params: Any, options: Any = None, **more: Any) -> Json:
+        if method == "tools/call":
+            ids.append((options or {}).get("request_id"))
+        return await send(dispatcher, method, params, options, **more)
+
+    monkeypatch.setattr(JSONRPCDispatcher, "send_raw_request", note)
+    return ids
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+async def test_a_plain_call_passes_no_dispatcher_of_the_sdk(era: str, kind: str, dispatched: list[object]) -> None:
+    server = WebServer(era, kind)
+    async with open_servers(server.config) as servers:
+        for _ in range(3):
+            assert text_of(await servers["a"].call_tool("say")) == "answered"
+    assert dispatched == []
+    assert len({message["id"] for _, message in server.calls}) == 3
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_sdk_continues_with_a_stream_that_begins_with_another_message(
+    era: str, dispatched: list[object]
+) -> None:
+    """The call is sent once, the message arrives before the result, and both ways use one id."""
+    stream = Stream([])
+
+    def answer(number: str, request: httpx2.Request) -> httpx2.Response:
+        stream.pieces = [event(json.dumps(CHANGED)), event(ANSWER.replace("$id", number))]
+        return events(stream)
+
+    arrived = list[str]()
+
+    async def hear(context: object, message: Any) -> None:
+        await trio.lowlevel.checkpoint()
+        arrived.append(message.method)
+
+    server = ScriptedWebServer(era, script=answer)
+    async with open_servers(server.config, callbacks=Callbacks(message=hear)) as servers:
+        assert text_of(await servers["a"].call_tool("say")) == "answered"
+        await wait_all_tasks_blocked()
+    assert arrived == [CHANGED["method"]]
+    assert [message["id"] for _, message in server.calls] == dispatched
+    assert stream.closed
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_sdk_resumes_a_stream_that_begins_with_an_id(
+    era: str, dispatched: list[object], autojump_clock: MockClock
+) -> None:
+    def answer(number: str, request: httpx2.Request) -> httpx2.Response:
+        if "last-event-id" in request.headers:
+            return events(Stream([event(ANSWER.replace("$id", "1"))]))
+        return events(Stream([event("", id="7")]))
+
+    server = ScriptedWebServer(era, script=answer)
+    async with open_servers(server.config) as servers:
+        assert text_of(await servers["a"].call_tool("say")) == "answered"
+    assert [headers.get("last-event-id") for headers, _ in server.calls] == [None, "7"]
+    assert len(dispatched) == 1
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_sdk_follows_a_redirect(era: str) -> None:
+    def answer(number: str, request: httpx2.Request) -> httpx2.Response:
+        if request.url.path.endswith("/"):
+            return httpx2.Response(
+                200, headers={"content-type": "application/json"}, content=ANSWER.replace("$id", number)
+            )
+        return httpx2.Response(307, headers={"location": str(request.url) + "/"})
+
+    server = ScriptedWebServer(era, script=answer)
+    async with open_servers(server.config) as servers:
+        assert text_of(await servers["a"].call_tool("say")) == "answered"
+    (_, first), (_, second) = server.calls
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    "pieces", [[], [b": nothing\n\n"], [b"data: 1\n\n"], [b"id: 1\n"]], ids=["empty", "comment", "no message", "cut"]
+)
+async def test_a_stream_without_an_answer_fails_its_call(pieces: list[bytes]) -> None:
+    stream = Stream(pieces)
+    server = ScriptedWebServer("modern", script=lambda *_: events(stream))
+    async with open_servers(server.config) as servers:
+        raised = list[ConnectionLost]()
+        for meta in (None, BY_SESSION):
+            with pytest.raises(ConnectionLost) as caught:
+                await servers["a"].call_tool("say", meta=meta)
+            raised.append(caught.value)
+        assert servers["a"].state == "ready"
+    assert str(raised[0]) == str(raised[1])
+    assert [each.outcome for each in raised] == ["unknown", "unknown"]
+    assert stream.closed
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_a_stream_is_read_to_its_end_after_the_answer_but_not_waited_for(
+    hangs: bool, autojump_clock: MockClock
+) -> None:
+    """So that its connection can be used again."""
+    stream = Stream([event(ANSWER.replace("$id", "1"))], hangs=hangs)
+    server = ScriptedWebServer("modern", script=lambda *_: events(stream))
+    async with open_servers(server.config) as servers:
+        began = trio.current_time()
+        assert text_of(await servers["a"].call_tool("say")) == "answered"
+        assert trio.current_time() == began
+        await trio.sleep(END_WAIT / 2)
+        assert stream.closed != hangs
+        await trio.sleep(END_WAIT)
+    assert stream.ended != hangs
+    assert stream.closed
+
+
+HANGING: Final[dict[str, list[bytes] | None]] = {
+    "no response": None,
+    "no event": [b": nothing\n"],
+    "a message": [event(json.dumps(CHANGED))],
+}
+"""What arrives of the response."""
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("hanging", HANGING)
+async def test_a_cancelled_call_is_cancelled_at_the_server_once(era: str, hanging: str) -> None:
+    """By a notification in the legacy era; since 2026-07-28 by closing the response."""
+    pieces = HANGING[hanging]
+    stream = Stream(pieces or [], hangs=True)
+    server = ScriptedWebServer(era, script=lambda *_: None if pieces is None else events(stream))
+    async with open_servers(server.config) as servers:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(servers["a"].call_tool, "say")
+            await server.asked.wait()
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        await wait_all_tasks_blocked()
+        [(_, message)] = server.calls
+        assert server.cancelled == ([message["id"]] if era == "legacy" else [])
+        if pieces is not None and era == "modern":
+            assert stream.closed
+        assert servers["a"].statistics().in_flight == 0
+
+
+async def test_a_caller_that_leaves_as_its_stream_is_handed_over_cancels_it_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither the caller nor the SDK would close the response later."""
+    stream = Stream([event(json.dumps(CHANGED))], hangs=True)
+    server = ScriptedWebServer("legacy", script=lambda *_: events(stream))
+    leaving = trio.CancelScope()
+
+    def leave(data: bytes) -> JSONRPCMessage:
+        slot = trio.lowlevel.current_task().parent_nursery
+        assert slot is not None
+        slot.cancel_scope.cancel()
+        leaving.cancel()
+        return parse_message(data)
+
+    async with open_servers(server.config) as servers:
+        monkeypatch.setattr(_replies, "parse_message", leave)
+        with leaving:
+            await servers["a"].call_tool("say")
+        await wait_all_tasks_blocked()
+        assert stream.closed
+        assert server.cancelled == [server.calls[0][1]["id"]]
