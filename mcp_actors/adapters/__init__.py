@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from mcp_actors.adapters._instructions import server_instructions as server_instructions
     from mcp_actors.adapters._langchain import langchain_tools as langchain_tools
     from mcp_actors.adapters._langchain_middleware import LangChainMiddleware as LangChainMiddleware
     from mcp_actors.adapters._mcp_client import McpClient as McpClient
@@ -21,6 +22,7 @@ __all__ = [
     "OpenAIAgentsServer",
     "PydanticAIToolset",
     "langchain_tools",
+    "server_instructions",
 ]
 
 _HOMES: Final = {
@@ -29,6 +31,7 @@ _HOMES: Final = {
     "OpenAIAgentsServer": ("_openai_agents", "agents", "mcp-actors[openai-agents]"),
     "PydanticAIToolset": ("_pydantic_ai", "pydantic_ai", "mcp-actors[pydantic-ai]"),
     "langchain_tools": ("_langchain", "langchain_core", "mcp-actors[langchain]"),
+    "server_instructions": ("_instructions", "mcp", "mcp-actors"),
 }
 """Public name → its module, the package which that needs, and what to install for it."""
 

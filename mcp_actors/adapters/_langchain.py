@@ -30,12 +30,13 @@ async def langchain_tools(
     *,
     servers: Iterable[str] | None = None,
     context: ToolContext | None = None,
+    tool_cache: bool = True,
     handle_tool_error: bool | str | Callable[[ToolException], Any] = False,
 ) -> list[StructuredTool]:
     """Return the current tools of a group as tools of LangChain, under their public names.
 
-    No request is sent to a server, so a loop may call this at each turn. An agent that is built once sees the tools of
-    each turn through a `LangChainMiddleware`.
+    A loop may call this at each turn: with ``tool_cache``, no request is sent to a server. An agent that is built once
+    sees the tools of each turn through a `LangChainMiddleware`.
 
     The result of a tool is the content of its message: text, or blocks if it has other parts. The artifact is the whole
     result, as on the wire. A tool that reports a failure raises ``ToolException``. If ``handle_tool_error`` is set,
@@ -49,6 +50,8 @@ async def langchain_tools(
         group: the group that `mcp_actors.bridge.open_servers` yields. The tools do not own it.
         servers: the names of the servers whose tools to offer. Default None: all.
         context: the agent and run, for the predicates of `ToolFilter`. Default None: no particular one.
+        tool_cache: False asks the servers for their tools first, for servers that do not notify changes.
+            Default True: the tools that they listed last.
         handle_tool_error: how LangChain handles a ``ToolException``. Default False: it is raised.
 
     Raises:
@@ -57,7 +60,7 @@ async def langchain_tools(
         TypeError: `group` is not a group of the bridge.
         KeyError: the group has no such server.
     """
-    offer = Offer.of(group, servers)
+    offer = Offer.of(group, servers, tool_cache=tool_cache)
     return [tool_of(offer, tool, handle_tool_error) for tool in await offer.tools(context)]
 
 

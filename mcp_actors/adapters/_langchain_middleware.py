@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from langchain.agents.middleware import AgentMiddleware
+from langchain_core.messages import SystemMessage
 from langchain_core.runnables import ensure_config
 from langchain_core.tools import BaseTool
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from langchain_core.tools import ToolException
 
     from ..bridge import AsyncioServerGroup
-    from ..catalog import CatalogTool
 
 __all__ = ["LangChainMiddleware"]
 
@@ -41,6 +41,10 @@ class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
     Args:
         group: the group that `mcp_actors.bridge.open_servers` yields.
         servers: the names of the servers whose tools to offer. Default None: all.
+        tool_cache: False asks the servers for their tools at each turn, for servers that do not notify changes.
+            Default True: the tools that they listed last.
+        include_instructions: True adds the instructions of the servers to the system message (see
+            `server_instructions`). Trust the servers. Default False.
         name: LangChain's name for it, unique among the middleware of an agent. Default: the names of the servers.
         handle_tool_error: how LangChain handles a ``ToolException``, see `langchain_tools`. Default: it is raised.
 
@@ -54,12 +58,15 @@ class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
         group: AsyncioServerGroup,
         *,
         servers: Iterable[str] | None = None,
+        tool_cache: bool = True,
+        include_instructions: bool = False,
         name: str | None = None,
         handle_tool_error: bool | str | Callable[[ToolException], Any] = False,
     ) -> None:
         super().__init__()
         self.tools: Sequence[BaseTool] = ()  # the agent is built with these; ours are those of each turn
-        self._offer = Offer.of(group, servers)
+        self._offer = Offer.of(group, servers, tool_cache=tool_cache)
+        self._include_instructions = include_instructions
         self._name = name or self._offer.label
         self._handle_tool_error = handle_tool_error
 
@@ -75,11 +82,12 @@ class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
         """Offer the tools of this turn to the model."""
+        tools = await self._offer.tools(_context(request))
+        if self._include_instructions and (text := self._offer.instructions(tools)):
+            request = request.override(system_message=_extended(request.system_message, text))
         taken = {tool.name for tool in request.tools if isinstance(tool, BaseTool)}
         offered = [
-            tool_of(self._offer, tool, self._handle_tool_error)
-            for tool in await self._tools(request)
-            if tool.public_name not in taken
+            tool_of(self._offer, tool, self._handle_tool_error) for tool in tools if tool.public_name not in taken
         ]
         return await handler(request.override(tools=[*request.tools, *offered]))
 
@@ -88,12 +96,20 @@ class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> Any:
         """Give LangChain the tool that the model calls, if it is one of ours."""
         if request.tool is None:  # the agent was not built with it
-            for tool in await self._tools(request):
+            # A model may call any name, so the tools are checked again.
+            for tool in await self._offer.known_tools(_context(request)):
                 if tool.public_name == request.tool_call["name"]:
                     request = request.override(tool=tool_of(self._offer, tool, self._handle_tool_error))
         return await handler(request)
 
-    async def _tools(self, request: ModelRequest[Any] | ToolCallRequest) -> tuple[CatalogTool, ...]:
-        """Return the current tools of the running agent. Calls are checked too, since a model may call any name."""
-        agent = ensure_config().get("metadata", {}).get("lc_agent_name")
-        return await self._offer.tools(ToolContext(agent, run=request.runtime))
+
+def _context(request: ModelRequest[Any] | ToolCallRequest) -> ToolContext:
+    """Return the running agent and its run."""
+    return ToolContext(ensure_config().get("metadata", {}).get("lc_agent_name"), run=request.runtime)
+
+
+def _extended(message: SystemMessage | None, text: str) -> SystemMessage:
+    """Return a system message with a further paragraph."""
+    if message is None:
+        return SystemMessage(text)
+    return SystemMessage([*message.content_blocks, {"type": "text", "text": f"\n\n{text}"}])

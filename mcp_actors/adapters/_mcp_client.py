@@ -44,6 +44,8 @@ class McpClient:
         servers: the names of the servers whose tools to offer. Default None: all.
         context: the agent and run, for the predicates of `ToolFilter`. Default None: unknown; then `list_tools` fails
             if a filter has a predicate.
+        tool_cache: False asks the servers for their tools in each `list_tools`, for servers that do not notify changes.
+            Default True: the tools that they listed last.
 
     Raises:
         TypeError: `group` is not an `AsyncioServerGroup`.
@@ -51,9 +53,14 @@ class McpClient:
     """
 
     def __init__(
-        self, group: AsyncioServerGroup, *, servers: Iterable[str] | None = None, context: ToolContext | None = None
+        self,
+        group: AsyncioServerGroup,
+        *,
+        servers: Iterable[str] | None = None,
+        context: ToolContext | None = None,
+        tool_cache: bool = True,
     ) -> None:
-        self._offer = Offer.of(group, servers)
+        self._offer = Offer.of(group, servers, tool_cache=tool_cache)
         self._context = context
 
     def __repr__(self) -> str:
@@ -76,7 +83,7 @@ class McpClient:
         return ServerCapabilities(tools=ToolsCapability())
 
     async def list_tools(self, cursor: str | None = None, *, params: object = None) -> ListToolsResult:
-        """Return the tools to offer now, in one page. No request is sent to a server.
+        """Return the tools to offer now, in one page.
 
         Args:
             cursor: ignored, because all tools are in one page.

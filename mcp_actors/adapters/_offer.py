@@ -1,4 +1,4 @@
-"""Choose servers of a group, and list and call their tools.
+"""Choose servers of a group, and use their tools and instructions.
 
 All adapters are made with this.
 """
@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pydantic_core
 from attrs import frozen
 from mcp.types import CallToolResult, Tool
 
-from .._errors import ToolNotFound
+from .._errors import ServerUnavailable, ToolNotFound
 from ..bridge import AsyncioServerGroup, AsyncioServerRef
+from ..bridge.views import list_tools_again
 from ..config import ToolContext
 
 if TYPE_CHECKING:
@@ -32,13 +34,15 @@ class Offer:
     Attributes:
         group: the servers, as `mcp_actors.bridge.open_servers` yields them.
         names: the names of the servers, without repetitions; None for all.
+        tool_cache: False asks the servers for their tools at each turn.
     """
 
     group: AsyncioServerGroup
     names: tuple[str, ...] | None
+    tool_cache: bool = True
 
     @classmethod
-    def of(cls, group: AsyncioServerGroup, servers: Iterable[str] | None) -> Offer:
+    def of(cls, group: AsyncioServerGroup, servers: Iterable[str] | None, *, tool_cache: bool = True) -> Offer:
         """Check the arguments of an adapter, and return its offer.
 
         Raises:
@@ -48,13 +52,13 @@ class Offer:
         if not isinstance(group, AsyncioServerGroup):
             raise TypeError(f"{group!r} is not an AsyncioServerGroup; {_remedy(group)}")
         if servers is None:
-            return cls(group, None)
+            return cls(group, None, tool_cache)
         if isinstance(servers, str):
             raise TypeError(f"servers={servers!r} is not a collection of names; give servers=[{servers!r}]")
         names = tuple(dict.fromkeys(servers))
         for name in names:
             group[name]
-        return cls(group, names)
+        return cls(group, names, tool_cache)
 
     def __repr__(self) -> str:
         return repr(self.group) if self.names is None else f"{', '.join(self.names)} of {self.group!r}"
@@ -65,9 +69,22 @@ class Offer:
         return "mcp_actors" if self.names is None else "-".join(self.names) or "none"
 
     async def tools(self, context: ToolContext | None) -> tuple[CatalogTool, ...]:
+        """Return the tools for the next turn, as `known_tools` does, after asking the servers unless that is cached.
+
+        Only servers that serve are asked. If one does not answer, that is logged, and its last list counts.
+
+        Raises:
+            Exception: see `known_tools`.
+        """
+        if not self.tool_cache:
+            mine = (server for server in self.group.active if self.names is None or server.name in self.names)
+            await list_tools_again(mine)
+        return await self.known_tools(context)
+
+    async def known_tools(self, context: ToolContext | None) -> tuple[CatalogTool, ...]:
         """Return the tools to offer to a model now, without those that only a user interface may call.
 
-        This sends no request to a server, so an agent may call it on every turn.
+        This sends no request to a server.
 
         Raises:
             ConfigError: a server's ToolFilter has a predicate, and there is no context.
@@ -76,6 +93,19 @@ class Offer:
         """
         tools = await self.group.list_tools(context)
         return tuple(tool for tool in tools if (self.names is None or tool.server in self.names) and _for_models(tool))
+
+    def instructions(self, tools: Iterable[CatalogTool]) -> str:
+        """Return the instructions of the servers of these tools, each under the server's name; "" if there are none.
+
+        So a model reads only about what it may call.
+        """
+        told: list[str] = []
+        for name in dict.fromkeys(tool.server for tool in tools):
+            # It may be removed meanwhile; and with remembered tools it may never have been connected.
+            with suppress(KeyError, ServerUnavailable):
+                if (text := self.group[name].info.instructions) is not None and text.strip():
+                    told.append(f"Instructions of the MCP server {name!r}:\n{text.strip()}")
+        return "\n\n".join(told)
 
     async def call(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self
 
 from agents.mcp import MCPServer
@@ -19,7 +19,7 @@ from mcp.types import (
 from ._offer import Offer, as_listed, context_of
 
 if TYPE_CHECKING:
-    from agents import AgentBase, RunContextWrapper
+    from agents import Agent, AgentBase, RunContextWrapper
 
     from ..bridge import AsyncioServerGroup
 
@@ -43,6 +43,8 @@ class OpenAIAgentsServer(MCPServer):
     Args:
         group: the group that `mcp_actors.bridge.open_servers` yields.
         servers: the names of the servers whose tools to offer. Default None: all.
+        tool_cache: False asks the servers for their tools at each turn, for servers that do not notify changes.
+            Default True: the tools that they listed last.
         name: the SDK's name for it, in its traces and errors. Default: the names of the servers.
         options: those of ``agents.mcp.MCPServer``: ``failure_error_function``, ``require_approval``,
             ``use_structured_content`` and so on.
@@ -57,11 +59,12 @@ class OpenAIAgentsServer(MCPServer):
         group: AsyncioServerGroup,
         *,
         servers: Iterable[str] | None = None,
+        tool_cache: bool = True,
         name: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        self._offer = Offer.of(group, servers)
+        self._offer = Offer.of(group, servers, tool_cache=tool_cache)
         self._name = name or self._offer.label
 
     def __repr__(self) -> str:
@@ -71,6 +74,18 @@ class OpenAIAgentsServer(MCPServer):
     def name(self) -> str:
         """The name of the server for the SDK."""
         return self._name
+
+    def instructions(self, text: str = "") -> Callable[[RunContextWrapper[Any], Agent[Any]], Awaitable[str]]:
+        """Return ``Agent(instructions=…)``: this text, and below it the instructions of the servers at each turn.
+
+        These are the instructions of `server_instructions`, for the agent and the run. Trust the servers.
+        """
+
+        async def instruct(run_context: RunContextWrapper[Any], agent: Agent[Any]) -> str:
+            tools = await self._offer.known_tools(context_of(agent, run_context))
+            return "\n\n".join(part for part in (text, self._offer.instructions(tools)) if part)
+
+        return instruct
 
     async def connect(self) -> None:
         """Do nothing: the group is connected."""

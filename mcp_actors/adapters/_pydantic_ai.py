@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import copy
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Protocol, TypeAlias
 
 import pydantic_core
 from mcp import MCPError
 from pydantic_ai import BinaryContent, ModelRetry, RunContext, ToolDefinition
 from pydantic_ai.exceptions import ToolFailed as ToolFailedForModel
-from pydantic_ai.messages import ToolReturnPart
+from pydantic_ai.messages import InstructionPart, ToolReturnPart
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
@@ -33,6 +33,18 @@ _ANY_ARGUMENTS: Final = SchemaValidator(core_schema.dict_schema(core_schema.str_
 """Arguments are checked against the tool's own schema when it is called."""
 
 
+class CallToolFn(Protocol):
+    """The function with which a `ToolCallHook` calls a tool."""
+
+    def __call__(
+        self, name: str, args: dict[str, Any], *, metadata: dict[str, Any] | None = None
+    ) -> Awaitable[Any]: ...
+
+
+ToolCallHook: TypeAlias = Callable[[RunContext[Any], CallToolFn, str, dict[str, Any]], Awaitable[Any]]
+"""The type of ``process_tool_call``; any ``pydantic_ai.mcp.ProcessToolCallback`` is one."""
+
+
 class PydanticAIToolset(AbstractToolset[Any]):
     """A group of servers, for ``Agent(toolsets=[…])`` of Pydantic AI.
 
@@ -48,6 +60,15 @@ class PydanticAIToolset(AbstractToolset[Any]):
     Args:
         group: the group that `mcp_actors.bridge.open_servers` yields.
         servers: the names of the servers whose tools to offer. Default None: all.
+        tool_cache: False asks the servers for their tools at each turn, for servers that do not notify changes.
+            Default True: the tools that they listed last.
+        include_instructions: True adds the instructions of the servers to those of the agent (see
+            `server_instructions`). Trust the servers. With an ``id``, changes are appended and do not rewrite what a
+            provider has cached. Default False.
+        process_tool_call: ``async (context, call_tool, name, arguments)``, called instead of a tool, with the
+            ``RunContext`` of the run; its result is the tool's. To call the tool, perhaps with other arguments, it
+            awaits ``call_tool(name, arguments, metadata=…)``, where ``metadata`` is the request's ``_meta``. To refuse,
+            it raises ``ModelRetry`` or ``pydantic_ai.ToolFailed``. Default None: the tool is called.
         id: the toolset's id, unique among those of an agent; durable execution needs one. Default None.
         max_retries: how often the model may try a call again after a ``ModelRetry``. Default None: as the agent has it.
         tool_error_behavior: the reaction to a tool that reports a failure. ``"retry"`` (default): ``ModelRetry``, so
@@ -68,6 +89,9 @@ class PydanticAIToolset(AbstractToolset[Any]):
         group: AsyncioServerGroup,
         *,
         servers: Iterable[str] | None = None,
+        tool_cache: bool = True,
+        include_instructions: bool = False,
+        process_tool_call: ToolCallHook | None = None,
         id: str | None = None,
         max_retries: int | None = None,
         tool_error_behavior: _Behavior = "retry",
@@ -81,7 +105,9 @@ class PydanticAIToolset(AbstractToolset[Any]):
                 raise ValueError(
                     f"PydanticAIToolset: {name}={value!r} is not valid; give one of {', '.join(map(repr, _BEHAVIORS))}"
                 )
-        self._offer = Offer.of(group, servers)
+        self._offer = Offer.of(group, servers, tool_cache=tool_cache)
+        self._include_instructions = include_instructions
+        self._process_tool_call = process_tool_call
         self._id = id
         self._max_retries = max_retries
         self._on_tool_error = tool_error_behavior
@@ -110,17 +136,32 @@ class PydanticAIToolset(AbstractToolset[Any]):
             for tool in tools
         }
 
+    async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart | None:
+        """Return the instructions of the servers whose tools are offered now, with ``include_instructions``."""
+        if not self._include_instructions:
+            return None
+        text = self._offer.instructions(await self._offer.known_tools(context_of(ctx.agent, ctx)))
+        if self._id is not None:  # an empty part withdraws earlier instructions
+            return InstructionPart(text, on_change="append")
+        return InstructionPart(text, dynamic=True) if text else None
+
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Call a tool by its public name, like `mcp_actors.ServerGroup.call_tool`.
+        """Call a tool by its public name, like `mcp_actors.ServerGroup.call_tool`, through ``process_tool_call``.
 
         Raises:
             ModelRetry: the tool failed, or the call was refused.
-            Exception: see ``tool_error_behavior`` and ``server_error_behavior``.
+            Exception: see ``tool_error_behavior`` and ``server_error_behavior``; or ``process_tool_call`` raised it.
         """
+        if self._process_tool_call is not None:
+            return await self._process_tool_call(ctx, self._call, name, tool_args)
+        return await self._call(name, tool_args)
+
+    async def _call(self, name: str, args: dict[str, Any], *, metadata: dict[str, Any] | None = None) -> Any:
+        """Call a tool, and return its result in the types of the framework."""
         try:
-            result = await self._offer.call(name, tool_args)
+            result = await self._offer.call(name, args, meta=metadata)
         except (MCPError, InvalidArguments, ToolNotFound) as exc:
             if self._on_tool_error == "error":
                 raise

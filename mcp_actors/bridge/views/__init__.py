@@ -6,6 +6,7 @@ know how either side was started.
 
 from __future__ import annotations
 
+from ._refresh import list_tools_again as list_tools_again
 from ._streams import AsyncioStream as AsyncioStream
 from ._views import (
     AsyncioActorRef as AsyncioActorRef,
@@ -23,5 +24,6 @@ __all__ = [
     "AsyncioServerRef",
     "AsyncioStream",
     "AsyncioSupervisorRef",
+    "list_tools_again",
     "view_of",
 ]
