@@ -18,7 +18,7 @@ Json = dict[str, Any]
 BY_SESSION: Final = {"k": 1}
 """A ``_meta`` of the caller: such a request takes the way of the SDK's session."""
 
-METHODS: Final = ("tools/call", "resources/read", "prompts/get")
+METHODS: Final = ("tools/call", "resources/read", "prompts/get", "completion/complete")
 
 RECORDED: Final = [
     line.split(" ", 1) for line in Path(__file__).with_name("reference_answers.txt").read_text().splitlines()
@@ -42,12 +42,13 @@ MADE: Final[tuple[tuple[str, Json], ...]] = (
     ("resources/read", {"contents": [{"uri": "file:///x", "blob": "eA=="}], "ttlMs": 5, "cacheScope": "public"}),
     ("tools/call", {"resultType": "input_required", "inputRequests": {"q": {"method": "roots/list"}}}),
     ("resources/read", {"resultType": "input_required", "requestState": "halfway"}),
+    ("completion/complete", {"completion": {"values": ["a", "b"], "total": 2, "hasMore": False}}),
     ("prompts/get", {"description": "d", "messages": [{"role": "assistant", "content": each} for each in BLOCKS]}),
 )
 
 FIELDS: Final = (
     *("content", "structuredContent", "isError", "_meta", "resultType", "ttlMs", "cacheScope", "requestState"),
-    *("inputRequests", "contents", "messages", "description", "annotations", "x", "task", "nextCursor"),
+    *("inputRequests", "contents", "messages", "description", "annotations", "x", "task", "nextCursor", "completion"),
 )
 
 RESULT_TYPES: Final = ("complete", "input_required")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import os
 import signal
 import sys
@@ -33,9 +34,11 @@ from mcp_actors import (
 )
 from mcp_actors.servers import NotSupported
 from mcp_actors.servers.connection._direct import DirectRequests
+from mcp_actors.servers.requests import CallTool
 from mcp_actors.servers.transports.stdio._pipes import READ_BYTES, PipeReader
 from mcp_actors.servers.transports.wire import FIRST_ID, LAST_ID, ReadingPace, RequestTable
 from tests.idle_clock import IdleClock
+from tests.messages import Said
 
 from . import wire_server
 from .answers import BY_SESSION
@@ -173,6 +176,30 @@ async def test_an_answer_that_breaks_the_schema_hurts_its_caller_alone(era: str,
         assert not sibling.over
         assert text_of(await say(servers["a"], ANSWER)) == "answered"
         nursery.cancel_scope.cancel()
+
+
+async def test_a_defect_in_reading_an_answer_hurts_its_caller_alone(
+    log: Path, said: Said, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: object) -> None:
+        raise KeyError("a defect")
+
+    async with open_servers(config("legacy", log)) as servers, calls(1, servers["a"].call_tool, "mute") as siblings:
+        await wait_all_tasks_blocked(0.01)
+        monkeypatch.setattr(CallTool, "read", read)
+        with pytest.raises(ConnectionLost) as caught:
+            await servers["a"].call_tool("echo")
+        monkeypatch.undo()
+        said("a defect in reading an answer", str(caught.value))
+        assert isinstance(caught.value.__cause__, KeyError)
+        [logged] = [record for record in caplog.records if record.levelno == logging.ERROR]
+        assert logged.exc_info is not None
+        assert logged.exc_info[2] is not None
+        assert logged.getMessage() == "server 'a': tools/call 'echo': reading the response failed"
+        assert text_of(await say(servers["a"], ANSWER)) == "answered"
+        assert servers["a"].statistics().incarnation == 1
+        assert not siblings[0].over
+        kill(servers["a"])
 
 
 # --- input ----------------------------------------------------------------------------------------------------------

@@ -12,15 +12,17 @@ from unittest.mock import patch
 import pytest
 import trio
 from mcp import MCPError
-from mcp.types import Result
+from mcp.types import PromptReference, ResourceTemplateReference, Result
 from trio.testing import MockClock
 
 from mcp_actors import Callbacks, HealthPolicy, McpActorsError, RetryPolicy, ServerRef, open_servers
+from mcp_actors.servers import NotSupported
 from mcp_actors.servers.connection._direct import DirectRequests
 from mcp_actors.servers.connection._dispatch import DispatchedRequests
 from mcp_actors.servers.requests import Request
 from tests.programs import FULL_SIZE, SEED
 
+from . import wire_server
 from .answers import Answers, written
 from .test_direct import roots
 from .wire_pipes import Machine
@@ -39,6 +41,8 @@ FOUND: Final = [
         ("tools/call", {"content": [], "resultType": "input_required"}),
         ("tools/call", {"content": [], "structuredContent": 5}),
         ("tools/call", {"content": [], "ttlMs": "x", "requestState": 5}),
+        ("completion/complete", {"completion": {"values": ["x"] * 101}}),
+        ("completion/complete", {"completion": {"values": []}, "resultType": "input_required"}),
     )
 ]
 """Answers in which the ways have differed."""
@@ -47,6 +51,7 @@ CALLS: Final[dict[str, Callable[[ServerRef], Awaitable[Result]]]] = {
     "tools/call": lambda ref: ref.call_tool("echo"),
     "resources/read": lambda ref: ref.read_resource("file:///x"),
     "prompts/get": lambda ref: ref.get_prompt("x"),
+    "completion/complete": lambda ref: ref.complete(PromptReference(name="x"), {"name": "a", "value": "v"}),
 }
 
 
@@ -90,6 +95,39 @@ async def outcome_of(ref: ServerRef, method: str, way: str) -> tuple[str, Any]:
         # What breaks the schema is named as a part of one class, or of one of those that the session tries.
         # And the number of bytes includes those of the id.
         return type(exc).__name__, re.sub(r"invalid response \(.*\);|\(\d+ bytes\)", "…;", str(exc))
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_all_ways_send_the_same_request(era: str) -> None:
+    machine = Machine(era)
+    with machine.installed():
+        async with open_servers(machine.config()) as servers:
+            machine.now.server.script = '{"jsonrpc":"2.0","id":$id,"error":{"code":0,"message":"no"}}'
+            for call in (*CALLS.values(), complete_more):
+                before = len(machine.now.read)
+                for way in WAYS.values():
+                    with way(), pytest.raises(MCPError):
+                        await call(servers["a"])
+                direct, *others = [each["params"] for each in machine.now.read[before:]]
+                assert others == [direct] * 2
+
+
+@pytest.mark.parametrize("method", ["resources/read", "prompts/get", "completion/complete"])
+async def test_no_way_sends_what_the_server_does_not_support(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine("legacy")
+    monkeypatch.setattr(wire_server, "CAPABILITIES", {"tools": {}})
+    with machine.installed():
+        async with open_servers(machine.config()) as servers:
+            before = len(machine.now.read)
+            for way in WAYS.values():
+                with way(), pytest.raises(NotSupported):
+                    await CALLS[method](servers["a"])
+            assert len(machine.now.read) == before
+
+
+async def complete_more(ref: ServerRef) -> Result:
+    """Complete an argument of a template, with another one known."""
+    return await ref.complete(ResourceTemplateReference(uri="x:{a}"), {"name": "a", "value": "é"}, {"b": ""})
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])

@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 MODERN = "2026-07-28"
 TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("say", "mute", "ask", "echo")]
-CAPABILITIES: Json = {"tools": {}, "resources": {}, "prompts": {}}
+CAPABILITIES: Json = {"tools": {}, "resources": {}, "prompts": {}, "completions": {}}
 TASK = {"name": "task", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}}
 
 
@@ -100,7 +100,7 @@ class Server:
         """Act on one message."""
         request, params = message.get("id"), message.get("params") or {}
         match message.get("method"):
-            case "tools/call" | "resources/read" | "prompts/get" if self.script is not None:
+            case "tools/call" | "resources/read" | "prompts/get" | "completion/complete" if self.script is not None:
                 self.write(filled(request, self.script))
             case "server/discover" if self.modern:
                 supported = {"supportedVersions": [MODERN], "capabilities": CAPABILITIES}

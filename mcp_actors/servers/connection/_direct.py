@@ -24,6 +24,7 @@ input and carries on from there.
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -38,7 +39,7 @@ from ...kernel import NotSent
 from ..policy import is_modern
 from ..requests import PlainRequest, is_traced
 from ..transports import refuse_unreadable
-from ._failures import answer_not_understood
+from ._failures import answer_not_read, answer_not_understood
 from ._sdk import carry_on
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
     from ._drain import Drain
 
 __all__ = ["DirectRequests"]
+
+logger = logging.getLogger("mcp_actors.servers")
 
 
 class DirectRequests:
@@ -111,12 +114,15 @@ class DirectRequests:
         later.on_cancel = sent.cancel
         return True
 
-    def explain(self, request: PlainRequest[Any], exc: MCPError | ValidationError) -> Exception:
-        """Return the error for the caller of a request whose answer is an error, or is not valid."""
+    def explain(self, request: PlainRequest[Any], exc: Exception) -> Exception:
+        """Return the error for the caller of a request whose answer is an error, or cannot be read."""
         name, masker = self._record.config.name, self._record.session.masker
         if isinstance(exc, ValidationError):
             misfit = answer_not_understood(name, request.operation, exc, masker)
             return caused_by(misfit, masker.clean(exc))  # which cannot be cleaned in place
+        if not isinstance(exc, MCPError):
+            logger.error("server %r: %s: reading the response failed", name, request.operation, exc_info=exc)
+            return caused_by(answer_not_read(name, request.operation, exc), masker.clean(exc))
         masker.clean(exc)
         try:
             refuse_unreadable(name, request.operation, exc)
@@ -177,7 +183,7 @@ class SentRequest:
         """Settle the message with a result."""
         try:
             value = self._request.read(self._direct.version, result)
-        except ValidationError as exc:
+        except Exception as exc:  # a defect of ours too: in this step it would end the connection
             self._fail(exc)
             return
         if isinstance(value, InputRequiredResult):
@@ -190,7 +196,7 @@ class SentRequest:
         """Settle the message with an error of the server."""
         self._fail(MCPError.from_error_data(error))
 
-    def _fail(self, exc: MCPError | ValidationError) -> None:
+    def _fail(self, exc: Exception) -> None:
         self._settling().fail(self._direct.explain(self._request, exc))
         self._direct.drain.leave()
 

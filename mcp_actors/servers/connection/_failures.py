@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Limit",
     "TimedOut",
+    "answer_not_read",
     "answer_not_understood",
     "connect_failed",
     "connect_timed_out",
@@ -155,6 +156,15 @@ def answer_not_understood(server: str, operation: str, exc: ValidationError, mas
     return ConnectionLost(
         f"server {server!r}: {operation}: {_invalid_response(exc, masker)}; the request may have taken effect; fix "
         "the server",
+        server=server,
+    )
+
+
+def answer_not_read(server: str, operation: str, exc: Exception) -> ConnectionLost:
+    """Return the error for a response that could not be read because of a defect on this side."""
+    return ConnectionLost(
+        f"server {server!r}: {operation}: reading the response failed with {type(exc).__name__}; the request may have "
+        "taken effect; this is a defect of mcp_actors, so report it with the traceback in the log",
         server=server,
     )
 

@@ -23,7 +23,6 @@ from ..record import require
 from ..requests import (
     ListAll,
     PlainRequest,
-    Request,
     all_pages,
     given_text,
     given_texts,
@@ -47,6 +46,10 @@ __all__ = ["Complete", "GetPrompt", "PromptFunctions"]
 
 COMPLETIONS_SINCE: Final = "2025-03-26"
 """The protocol version that introduced the completions capability. Older servers may complete without declaring it."""
+
+
+MAX_VALUES: Final = 100
+"""Values of a completion that the protocol allows; the SDK's class for all versions allows more."""
 
 
 async def _all_prompts(client: Client, record: ServerRecord) -> tuple[Prompt, ...]:
@@ -105,8 +108,11 @@ class GetPrompt(PlainRequest[GetPromptResult]):
 
 
 @define(eq=False)
-class Complete(Request[CompleteResult]):
+class Complete(PlainRequest[CompleteResult]):
     """Complete an argument of a prompt or of a resource template."""
+
+    method: ClassVar[str] = "completion/complete"
+    model: ClassVar[type[CompleteResult]] = CompleteResult
 
     ref: PromptReference | ResourceTemplateReference
     argument: dict[str, str]
@@ -119,6 +125,26 @@ class Complete(Request[CompleteResult]):
         of = ref.name if isinstance(ref, PromptReference) else mask_url(ref.uri)
         return f"completion/complete {self.argument['name']!r:.80} of {of!r:.200}"
 
+    def plain(self, client: Client, record: ServerRecord) -> bytes | None:
+        """Return the reference, the argument and the other arguments.
+
+        Raises:
+            NotSupported: the server has no completions capability.
+        """
+        self._require(client, record)
+        if needs_meta(client, record):
+            return None
+        ref = self.ref.model_dump(by_alias=True, mode="json", exclude_none=True)
+        known = {} if self.context_arguments is None else {"context": {"arguments": self.context_arguments}}
+        return members_of({"ref": ref, "argument": self.argument, **known})
+
+    def _is_plain(self, result: dict[str, Any]) -> bool:
+        return len(result["completion"]["values"]) <= MAX_VALUES and super()._is_plain(result)
+
+    def _require(self, client: Client, record: ServerRecord) -> None:
+        if client.protocol_version >= COMPLETIONS_SINCE:
+            require("completions", client, record.config.name, self.operation)
+
     async def send(self, client: Client, record: ServerRecord) -> CompleteResult:
         """Send ``completion/complete``.
 
@@ -126,8 +152,7 @@ class Complete(Request[CompleteResult]):
             NotSupported: the server has no completions capability.
             mcp.MCPError: as for `Request.send`.
         """
-        if client.protocol_version >= COMPLETIONS_SINCE:
-            require("completions", client, record.config.name, self.operation)
+        self._require(client, record)
         known = self.context_arguments
         params = CompleteRequestParams(
             ref=self.ref,

@@ -58,7 +58,6 @@ class PlainRequest(Request[ResultT]):
             Exception: the request must not be sent; its caller gets this error.
         """
 
-    @abstractmethod
     async def resume(
         self, client: Client, record: ServerRecord, answers: InputResponses | None, state: str | None
     ) -> ResultT | InputRequiredResult:
@@ -67,6 +66,7 @@ class PlainRequest(Request[ResultT]):
         Raises:
             Exception: as for `send`.
         """
+        raise NotImplementedError  # the protocol has no input for this kind of request
 
     def explain(self, error: MCPError, record: ServerRecord) -> Exception:
         """Return the exception for an error of the server, as `send` raises it."""
