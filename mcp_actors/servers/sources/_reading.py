@@ -2,12 +2,14 @@
 
 Theory of operation
 -------------------
-A source blocks, so every call of one runs in a worker thread: one thread for each source, so that a table behind a dead
-network delays no file. A thread that hangs is abandoned when its caller is cancelled; nothing ever joins it, so leaving
-a group never waits for a database.
+A source blocks, so every call of one runs in a worker thread: one thread for each source, and all sources are read at
+the same time. A thread that hangs is abandoned when its caller is cancelled; nothing ever joins it, so leaving a group
+never waits for a database. A followed source must answer within `PATIENCE` seconds. One that does not is asked again
+when its thread has ended, and fails at once until then: a table behind a dead network delays the files only once.
 
 A source is looked at before it is read. A change between the two is then found by the next look; in the opposite order
-it would be lost.
+it would be lost. Two readings ask each source in the order in which they began, and so they end in this order too: an
+older one never replaces a newer one.
 
 Everything is read, merged and validated before the group changes anything (`_given.merge`). What was read is kept only
 then (`Sources.adopt`), as the reading that replaces a source that cannot be reached, or a file that cannot be parsed,
@@ -17,9 +19,10 @@ later: the servers that it gave stay as they are, and the error is reported.
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import attrs
 import trio
@@ -35,6 +38,9 @@ __all__ = ["Sources"]
 logger = logging.getLogger("mcp_actors.servers")
 
 T = TypeVar("T")
+
+PATIENCE: Final = 30.0
+"""Seconds within which a followed source must answer, whatever timeouts it has of its own."""
 
 _OF_CODE = "the arguments of open_servers"
 
@@ -57,11 +63,12 @@ class Sources:
     _last: dict[str, tuple[LoadedConfig, ...]] = field(factory=dict)
     _logged: set[tuple[Hashable, str]] = field(factory=set)
     _threads: dict[str, trio.CapacityLimiter] = field(factory=dict)
+    _silent: set[str] = field(factory=set)
 
     @property
     def watched(self) -> list[Source]:
         """The sources that may change by themselves."""
-        return [source for config in self.configs if (source := _source_of(config)) is not None]
+        return _sources_of(self.configs)
 
     async def read(self, configs: Iterable[Configured], *, lenient: bool = False, whole: bool = False) -> Given:
         """Read every configuration, in threads where that may block.
@@ -78,6 +85,12 @@ class Sources:
                 required entry (any entry if `strict`) cannot be used. The first such error is raised; the others are
                 notes.
         """
+        configs = tuple(configs)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        found: dict[str, tuple[LoadedConfig, ...] | ConfigError] = {}
+        async with trio.open_nursery() as nursery:
+            for each in _sources_of(configs):
+                nursery.start_soon(self._read, each, found, lenient)
         parts: list[Part] = []
         read: dict[str, tuple[LoadedConfig, ...]] = {}
         for config in configs:
@@ -86,7 +99,7 @@ class Sources:
                 parts.append(_given_directly(config, whole=whole))
                 continue
             is_file = isinstance(config, (str, os.PathLike))
-            read[source.name] = await self._read(source, lenient=lenient or not is_file)
+            read[source.name] = self._parts_of(source, found[source.name], lenient=lenient or not is_file)
             stamp = self.stamps[source.name]
             whole_file = whole and is_file and not lenient
             parts += (Part(loaded, source.rank, strict=whole_file, stamp=stamp) for loaded in read[source.name])
@@ -119,12 +132,20 @@ class Sources:
 
     async def look(self, source: Source) -> Hashable:
         """Return the stamp of a source; the text of the error is the stamp of one that cannot be reached."""
-        return await self._in_thread(source, lambda: _look(source))
+        return _stamp(await self._ask(source, lambda: _asked(source, source.look), patient=False))
 
-    async def _read(self, source: Source, *, lenient: bool) -> tuple[LoadedConfig, ...]:
-        """Read a source. If it is lenient, what it cannot give is what it gave last."""
-        stamp, found = await self._in_thread(source, lambda: (_look(source), _asked(source, source.read)))
-        self.stamps[source.name] = stamp
+    async def _read(
+        self, source: Source, found: dict[str, tuple[LoadedConfig, ...] | ConfigError], lenient: bool
+    ) -> None:
+        """Read a source, and note its look and its content."""
+        both = await self._ask(source, lambda: (_asked(source, source.look), _asked(source, source.read)), not lenient)
+        look, found[source.name] = (both, both) if isinstance(both, ConfigError) else both
+        self.stamps[source.name] = _stamp(look)
+
+    def _parts_of(
+        self, source: Source, found: tuple[LoadedConfig, ...] | ConfigError, *, lenient: bool
+    ) -> tuple[LoadedConfig, ...]:
+        """Return the parts of a source. If it is lenient, what it cannot give is what it gave last."""
         last = {loaded.source: loaded for loaded in self._last.get(source.name, ())}
         if isinstance(found, ConfigError):
             if not lenient:
@@ -134,9 +155,24 @@ class Sources:
             return tuple(last.values())
         return tuple(_lasting(each, last.get(each.source)) for each in found) if lenient else found
 
-    async def _in_thread(self, source: Source, job: Callable[[], T]) -> T:
-        limiter = self._threads.setdefault(source.name, trio.CapacityLimiter(1))
-        return await trio.to_thread.run_sync(job, abandon_on_cancel=True, limiter=limiter)
+    async def _ask(self, source: Source, question: Callable[[], T], patient: bool) -> T | ConfigError:
+        """Run a call of a source; the error of one that is not answered in time is returned."""
+        thread = self._threads.setdefault(source.name, trio.CapacityLimiter(1))
+        if source.name not in self._silent or not thread.borrowed_tokens:
+            with trio.move_on_after(math.inf if patient else PATIENCE):
+                answer = await _in_thread(question, thread)
+                self._silent.discard(source.name)
+                return answer
+            self._silent.add(source.name)
+        return ConfigError(f"{source.name}: it has not answered within {PATIENCE:g} s", source=source.name)
+
+
+async def _in_thread(question: Callable[[], T], thread: trio.CapacityLimiter) -> T:
+    return await trio.to_thread.run_sync(question, abandon_on_cancel=True, limiter=thread)
+
+
+def _sources_of(configs: Iterable[Configured]) -> list[Source]:
+    return [source for config in configs if (source := _source_of(config)) is not None]
 
 
 def _source_of(config: Configured) -> Source | None:
@@ -175,12 +211,11 @@ def _lasting(loaded: LoadedConfig, last: LoadedConfig | None) -> LoadedConfig:
     return attrs.evolve(loaded, servers=last.servers, failed={**last.failed, **loaded.failed})
 
 
+def _stamp(look: Hashable | ConfigError) -> Hashable:
+    return str(look) if isinstance(look, ConfigError) else look
+
+
 # --- in worker threads ----------------------------------------------------------------------------------------------
-
-
-def _look(source: Source) -> Hashable:
-    found = _asked(source, source.look)
-    return str(found) if isinstance(found, ConfigError) else found
 
 
 def _asked(source: Source, question: Callable[[], T]) -> T | ConfigError:

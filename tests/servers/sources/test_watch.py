@@ -19,7 +19,7 @@ from mcp_actors.servers import ConfigChanged, ConfigRejected, ServerAdded, Serve
 
 from ..groups import Events
 from ..houses import House, absent, who
-from .written import Written, lazy, save, use_no_threads
+from .written import Hangs, Written, lazy, save, use_no_threads
 
 A_WHILE = 3600.0
 """Seconds of mock time in which everything is looked at many times."""
@@ -263,6 +263,41 @@ async def test_a_source_that_raises_anything_else_is_an_error_entry_too(clock: M
         table.write(absent("t", connect="lazy"))
         await trio.sleep(A_WHILE)
         assert [*group] == ["b", "t"]
+
+
+async def test_a_source_that_hangs_is_reported_and_delays_the_others_once(clock: MockClock, file: Path) -> None:
+    events = Events()
+    table, over = Written("table", (absent("t", connect="lazy"),)), trio.Event()
+    save(file, lazy("a"))
+    async with open_servers(table, file, watch=True, observers=[events]) as group:
+        table.error = Hangs(over)
+        save(file, lazy("b"))
+        await trio.sleep(40)
+        assert [*group] == ["t", "b"]
+        save(file, lazy("c"))
+        await trio.sleep(2)
+        assert [*group] == ["t", "c"]
+        await trio.sleep(A_WHILE)
+        assert rejected(events) == ["table: it has not answered within 30 s"]
+        over.set()
+        table.write(absent("u", connect="lazy"))
+        await trio.sleep(40)
+        assert [*group] == ["u", "c"]
+        assert not group.errors
+
+
+async def test_all_sources_are_read_at_the_same_time(clock: MockClock) -> None:
+    asked: list[str] = []
+
+    class Slow(Written):
+        def look(self) -> Hashable:
+            asked.append(self.name)
+            raise Hangs(trio.Event())
+
+    with trio.move_on_after(1):
+        async with open_servers(Slow("one"), Slow("two"), Slow("three")):
+            raise AssertionError("unreachable")
+    assert sorted(asked) == ["one", "three", "two"]
 
 
 async def test_leaving_does_not_wait_for_a_source_that_hangs() -> None:

@@ -13,9 +13,16 @@ from attrs import define, field
 
 from mcp_actors import ConfigError, LoadedConfig, ServerConfig
 from mcp_actors.config import Rank
-from mcp_actors.servers.sources import Sources
+from mcp_actors.servers.sources import _reading
 
 T = TypeVar("T")
+
+
+class Hangs(BaseException):
+    """Raised by a source of a test: the thread of this call is busy until the event is set."""
+
+    def __init__(self, over: trio.Event) -> None:
+        self.over = over
 
 
 @define
@@ -28,7 +35,7 @@ class Written:
         rank: what it wins over.
         interval: seconds between two looks.
         settles: whether it is read only after two equal looks.
-        error: why it cannot be reached.
+        error: why it cannot be reached, or `Hangs`.
         version: the value of a look; a change of anything else is not noticed.
         looks: values that the next looks return instead.
         reads: how often it was read.
@@ -39,7 +46,7 @@ class Written:
     rank: Rank = Rank.TABLE
     interval: float = 30.0
     settles: bool = False
-    error: ConfigError | None = None
+    error: ConfigError | Hangs | None = None
     failed: dict[str, ConfigError] = field(factory=dict)
     version: int = 1
     looks: list[Hashable] = field(factory=list)
@@ -80,8 +87,18 @@ def save(file: Path, document: object) -> None:
 def use_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read sources in the task that asks, because a mock clock does not wait for threads."""
 
-    async def at_once(self: Sources, source: object, job: Callable[[], T]) -> T:
-        await trio.lowlevel.checkpoint()
-        return job()
+    async def at_once(question: Callable[[], T], thread: trio.CapacityLimiter) -> T:
+        await thread.acquire_on_behalf_of(question)
+        try:
+            answer = question()
+        except Hangs as exc:
+            trio.lowlevel.spawn_system_task(end, exc, thread, question)
+            await trio.sleep_forever()
+        thread.release_on_behalf_of(question)
+        return answer
 
-    monkeypatch.setattr(Sources, "_in_thread", at_once)
+    async def end(exc: Hangs, thread: trio.CapacityLimiter, question: object) -> None:
+        await exc.over.wait()
+        thread.release_on_behalf_of(question)
+
+    monkeypatch.setattr(_reading, "_in_thread", at_once)
