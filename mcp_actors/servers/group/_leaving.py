@@ -4,9 +4,10 @@ A server that leaves refuses new requests and finishes those that it has accepte
 server that comes back, because it is restarted or has a new configuration, finishes those in flight only; all others
 wait for its next connection (`ServerLife.holding`). Then it is disconnected, whatever is left.
 
-Only a server that serves is drained, and only in a change that was asked for: not if the block is left by an exception
-or a cancellation, and not if the connection is lost or given up by the health checks. While it drains it is
-``stopping``, so it is not checked.
+Only a server that answers is drained: not one whose process is suspended, or that has not answered since a check or a
+request timed out. And only in a change that was asked for: not if the block is left by an exception or a cancellation,
+and not if the connection is lost or given up by the health checks. While it drains it is ``stopping``, so it is not
+checked: a server with one thread, busy with the very request that is to be finished, would fail the check.
 
 A signal (``stop_on``) begins the end while the block still runs, because that is where the requests come from. New ones
 are neither sent nor refused meanwhile: a worker that is refused would raise, and cancel its siblings and their
@@ -50,8 +51,12 @@ async def drain(record: ServerRecord, seconds: float, *, queued: bool) -> None:
         seconds: the limit; 0 does not wait.
         queued: whether it finishes the queued requests too.
     """
-    if record.life.state in ACTIVE and seconds and record.calls.deadlines.pending(queued=queued):
+    if _answers(record) and seconds and record.calls.deadlines.pending(queued=queued):
         await _drain(record, seconds, queued=queued)
+
+
+def _answers(record: ServerRecord) -> bool:
+    return record.life.state in ACTIVE and not record.health.doubtful
 
 
 async def _drain(record: ServerRecord, seconds: float, *, queued: bool) -> None:
@@ -101,7 +106,7 @@ class Departure:
         records = tuple(self._roster.records.values())
         for record in records:
             record.life.leaving, record.life.ending = True, ending
-        serving = [record for record in records if record.life.state in ACTIVE]
+        serving = [record for record in records if _answers(record)]
         if not self.seconds or not any(record.calls.deadlines.pending(queued=True) for record in serving):
             return
         async with trio.open_nursery() as nursery:

@@ -73,6 +73,11 @@ class ServerHealth:
         return self.ladder.failures > 0
 
     @property
+    def doubtful(self) -> bool:
+        """True if anything has failed since the last answer, or if the process is suspended now."""
+        return self.failing or (self._link is not None and self._link.suspended)
+
+    @property
     def condition(self) -> Condition:
         """The condition of the server."""
         if self._left_alone and self.ladder.here:

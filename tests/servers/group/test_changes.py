@@ -329,6 +329,29 @@ async def test_a_filter_counts_at_once() -> None:
             await group["a"].call_tool("hold")
 
 
+async def test_a_call_that_waits_is_checked_by_the_new_filter(autojump_clock: MockClock) -> None:
+    """S3-15: it was permitted when it was made, and is not sent any more."""
+    a, held, denied, permitted = House("a"), Outcome(), Outcome(), Outcome()
+    async with open_servers(a.config(max_in_flight=1)) as group, trio.open_nursery() as nursery:
+        nursery.start_soon(held.of, group["a"].call_tool, "hold")
+        await wait_all_tasks_blocked()
+        nursery.start_soon(denied.of, group["a"].call_tool, "hold")
+        nursery.start_soon(permitted.of, group["a"].call_tool, "who")
+        await wait_all_tasks_blocked()
+        nursery.start_soon(_set_after, 1.0, a.let_go)
+        await group.reload(a.config(max_in_flight=1, tools=ToolFilter(deny=["hold"])))
+        assert text_of(await held.result()) == "a"
+        assert text_of(await permitted.result()) == "a"
+        with pytest.raises(ToolNotFound):
+            await denied.result()
+    assert a.held == 1
+
+
+async def _set_after(seconds: float, event: trio.Event) -> None:
+    await trio.sleep(seconds)
+    event.set()
+
+
 async def test_a_stopped_server_stays_stopped() -> None:
     """It has its new configuration once it is started."""
     events = Events()

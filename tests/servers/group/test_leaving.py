@@ -300,8 +300,11 @@ async def test_a_connection_that_is_lost_ends_the_wait(comes_back: bool, autojum
         assert events.states("a")[2:4] == ["stopping", "backoff"]
 
 
-async def test_a_server_that_does_not_answer_is_not_waited_for(autojump_clock: MockClock) -> None:
-    """It is ``unhealthy``; the others finish their requests."""
+@pytest.mark.parametrize(("failures", "condition"), [(1, "ready"), (3, "unhealthy")])
+async def test_a_server_that_does_not_answer_is_not_waited_for(
+    failures: int, condition: str, autojump_clock: MockClock
+) -> None:
+    """One check without an answer is enough; the others finish their requests."""
     events = Events()
     a, b = House("a"), House("b")
     calls = [Outcome(), Outcome()]
@@ -311,15 +314,29 @@ async def test_a_server_that_does_not_answer_is_not_waited_for(autojump_clock: M
                 nursery.start_soon(call.of, group[name].call_tool, "hold")
             await wait_all_tasks_blocked()
             record = group._roster.records["a"]
-            for _ in range(3):
+            for _ in range(failures):
                 await trio.sleep(0.1)
                 record.health.failed(trio.current_time(), TimeoutError("no answer"))
-            assert group["a"].state == "unhealthy"
+            assert group["a"].state == condition
             b.let_go.set()
         assert trio.current_time() < 30
     assert isinstance(calls[0].error, ServerUnavailable)
     assert text_of(await calls[1].result()) == "b"
     assert not events.of(Draining, "a")
+
+
+@pytest.mark.parametrize("change", ["restart", "remove"])
+async def test_a_change_does_not_wait_for_a_server_that_does_not_answer(change: str, autojump_clock: MockClock) -> None:
+    a, call = House("a"), Outcome()
+    async with open_servers(a.config()) as group, trio.open_nursery() as nursery:
+        nursery.start_soon(call.of, group["a"].call_tool, "hold")
+        await wait_all_tasks_blocked()
+        await trio.sleep(1)
+        group._roster.records["a"].health.failed(trio.current_time(), TimeoutError("no answer"))
+        await (group["a"].restart() if change == "restart" else group.remove("a"))
+        assert trio.current_time() == pytest.approx(1.0)
+        with pytest.raises((ServerUnavailable, ConnectionLost)):
+            await call.result()
 
 
 @pytest.mark.parametrize("seconds", [-1, float("inf"), float("nan"), True, "10", None])
