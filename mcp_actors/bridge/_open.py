@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from .. import kernel, servers
 from ..catalog.names import DEFAULT_NAMING
-from ..servers.group import DRAIN_TIMEOUT
+from ..servers.group import DRAIN_TIMEOUT, MAX_SERVERS, MAX_STARTING
 from .block import Door
 from .callbacks import LoopSignals, callbacks_from_loop, config_from_loop, observers_from_loop
 from .views import AsyncioServerGroup, AsyncioSupervisorRef
@@ -61,7 +61,7 @@ def open_supervisor(
     return Door("open_supervisor", "mcp_actors.kernel", open_on_trio, AsyncioSupervisorRef, host)
 
 
-def open_servers(
+def open_servers(  # noqa: PLR0913  # those of the door on Trio
     *configs: Configured,
     strict: bool = False,
     watch: bool = False,
@@ -70,6 +70,9 @@ def open_servers(
     naming: str = DEFAULT_NAMING,
     callbacks: Callbacks | None = None,
     client_info: Implementation | None = None,
+    max_servers: int = MAX_SERVERS,
+    max_starting: int = MAX_STARTING,
+    max_processes: int | None = None,
     drain_timeout: float = DRAIN_TIMEOUT,
     stop_on: int | Iterable[int] = (),
     reload_on: int | Iterable[int] = (),
@@ -106,6 +109,9 @@ def open_servers(
             naming=naming,
             callbacks=callbacks_from_loop(bridge, callbacks),
             client_info=client_info,
+            max_servers=max_servers,
+            max_starting=max_starting,
+            max_processes=max_processes,
             drain_timeout=drain_timeout,
             stop_on=LoopSignals(bridge, "stop_on", stop_on),
             reload_on=LoopSignals(bridge, "reload_on", reload_on),

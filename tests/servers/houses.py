@@ -19,6 +19,7 @@ class House:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.starts = 0
         self.held = 0
         self.let_go = trio.Event()
         self.break_down = trio.Event()
@@ -30,6 +31,7 @@ class House:
 
     @asynccontextmanager
     async def _lifespan(self, _: object) -> AsyncIterator[None]:
+        self.starts += 1
         await self.entered.wait()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._fail)

@@ -142,17 +142,17 @@ class ServerActor(Actor):
     async def _attempt(self, negotiation: Negotiation) -> AsyncIterator[None]:
         """Open a link, negotiate and list tools; then serve."""
         self._phase = Phase.OPENING
-        with negotiation.patience() as patience:
-            async with (
-                open_callbacks(self._record, self.join_handler) as questions,
-                open_link(self._record.config, on_lost=self._link_lost) as link,
-            ):
-                self._link, self._phase = link, Phase.NEGOTIATING
-                self._record.session.masker = link.masker
-                async with self._session(link, questions.for_client(), negotiation, patience):
-                    patience.connected()
-                    self._phase = Phase.SERVING
-                    yield
+        async with (
+            negotiation.patience() as patience,
+            open_callbacks(self._record, self.join_handler) as questions,
+            open_link(self._record.config, on_lost=self._link_lost, capacity=self._record.capacity) as link,
+        ):
+            self._link, self._phase = link, Phase.NEGOTIATING
+            self._record.session.masker = link.masker
+            async with self._session(link, questions.for_client(), negotiation, patience):
+                patience.connected()
+                self._phase = Phase.SERVING
+                yield
 
     @asynccontextmanager
     async def _session(

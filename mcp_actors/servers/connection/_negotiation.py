@@ -65,7 +65,7 @@ from ._sdk import MAX_ROUNDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from contextlib import AbstractContextManager
+    from contextlib import AbstractAsyncContextManager
 
     from mcp import ClientSession
 
@@ -115,10 +115,10 @@ class Negotiation:
         self._hurried = False
         self._unanswered = False
 
-    def patience(self) -> AbstractContextManager[Patience]:
+    def patience(self) -> AbstractAsyncContextManager[Patience]:
         """Bound the attempt that is about to begin."""
         self._asked_both = False
-        return open_patience(self._record.config, self._record.life, began=self._began, hurried=self._hurried)
+        return open_patience(self._record, began=self._began, hurried=self._hurried)
 
     def client(self, link: Link, callbacks: ClientCallbacks) -> Client:
         """Return the client for this link. Entering it negotiates, or leaves that to `agree`."""

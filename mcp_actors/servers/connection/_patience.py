@@ -6,13 +6,13 @@ expired, because the reader may be a relay (``docker run -i``, ``ssh``) for a se
 first answer ``connect_timeout`` counts alone.
 
 Callers wait for an optional server for at most ``connect_timeout``. After that the server is *overdue*: it goes on
-connecting, and the program goes on without it.
+connecting, and the program goes on without it. Its turn is over too: another server may begin to connect.
 """
 
 from __future__ import annotations
 
 import math
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -22,11 +22,11 @@ from ..basics import open_background
 from ._failures import TimedOut, still_connecting
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
     from ...config import ServerConfig
-    from ..basics import Background
-    from ..record import ServerLife
+    from ..basics import Background, Turn
+    from ..record import ServerLife, ServerRecord
     from ..transports import Link
     from ._failures import Limit
 
@@ -48,15 +48,17 @@ class Patience:
         life: the state of the server.
         began: the time at which the whole connect began.
         hurried: True if an earlier process has used up its time-outs, so this one is not taken for a relay.
+        turn: its turn to connect.
     """
 
-    def __init__(self, config: ServerConfig, life: ServerLife, *, began: float, hurried: bool) -> None:
+    def __init__(self, config: ServerConfig, life: ServerLife, *, began: float, hurried: bool, turn: Turn) -> None:
         self._config = config
         self._life = life
         self._connect = config.connect_timeout or math.inf
         self._startup = config.startup_timeout or math.inf
         self._overdue_at = began + self._connect
         self._hurried = hurried
+        self._turn = turn
         self._limit: Limit = "connect_timeout"
         self._link: Link | None = None
         self._started = math.inf
@@ -128,6 +130,7 @@ class Patience:
         if self.scope.deadline <= (close := self._overdue_at + self._config.stop_timeout):
             await trio.sleep_until(close)  # the attempt is about to fail: callers get its error, not "still connecting"
         if not self._answered:
+            self._turn.end()  # or a few slow servers would keep all others from connecting
             self._life.note_overdue(still_connecting(self._config.name, self._connect, link))
 
     def answered(self) -> None:
@@ -138,6 +141,7 @@ class Patience:
 
     def connected(self) -> None:
         """Lift the deadline, and stop watching the process: the server is connected."""
+        self._turn.end()
         self.scope.deadline = math.inf
         if self._link is not None:
             self._watchers.cancel("the server is connected")
@@ -149,15 +153,22 @@ class Patience:
         return TimedOut("startup_timeout", self._startup, self._has_read)
 
 
-@contextmanager
-def open_patience(config: ServerConfig, life: ServerLife, *, began: float, hurried: bool) -> Iterator[Patience]:
-    """Bound an attempt to connect, until `Patience.connected` is called.
+@asynccontextmanager
+async def open_patience(record: ServerRecord, *, began: float, hurried: bool) -> AsyncIterator[Patience]:
+    """Wait for the turn of a server to connect, and bound its attempt until `Patience.connected` is called.
 
     Raises:
         TimedOut: the attempt took too long.
     """
-    patience = Patience(config, life, began=began, hurried=hurried)
-    with patience.scope:
-        yield patience
+    config, life = record.config, record.life
+
+    def late(why: str) -> None:
+        life.note_overdue(f"server {config.name!r}: {why}")
+
+    until = began + (config.connect_timeout or math.inf)
+    async with record.capacity.turn(record.place, until, late) as turn:
+        patience = Patience(config, life, began=began, hurried=hurried, turn=turn)
+        with patience.scope:
+            yield patience
     if patience.scope.cancelled_caught:
         raise patience.over()

@@ -8,4 +8,5 @@ from __future__ import annotations
 from ._group import ServerGroup as ServerGroup
 from ._leaving import DRAIN_TIMEOUT as DRAIN_TIMEOUT
 from ._lifecycle import ReloadSummary as ReloadSummary
+from ._limits import MAX_SERVERS as MAX_SERVERS, MAX_STARTING as MAX_STARTING
 from ._open import open_servers as open_servers

@@ -177,6 +177,7 @@ class LifecycleActor(Actor):
         if config.name in self._roster.members:
             problem = "this group already has a server of this name; remove it first, or use reload()"
             raise ConfigError(f"server {config.name!r}: {problem}", source="ServerGroup.add", path="name")
+        self._roster.limits.check_number(len(self._roster.members) + 1)
         record = self._roster.enter(config)
         try:
             if self._memory is not None:
@@ -216,6 +217,7 @@ class LifecycleActor(Actor):
         """Make the servers of the group those of a configuration. First those stop that are gone."""
         members = self._roster.members
         difference = compare({name: member.record.config for name, member in members.items()}, given)
+        self._roster.limits.check_number(len(difference.order))
         await _each(self._remove, [members[name] for name in difference.removed])
         failures: dict[str, ConnectFailed] = {}
 

@@ -26,6 +26,7 @@ from ._gate import StartGate, check_gate
 from ._group import ServerGroup
 from ._leaving import DRAIN_TIMEOUT, Departure, check_drain
 from ._lifecycle import LifecycleActor, Reload
+from ._limits import MAX_SERVERS, MAX_STARTING, GroupLimits
 from ._memory import CatalogMemory
 from ._outage_log import OutageLog
 from ._plain_logs import keep_logs_plain
@@ -44,7 +45,7 @@ logger = logging.getLogger("mcp_actors.servers")
 
 
 @asynccontextmanager
-async def open_servers(
+async def open_servers(  # noqa: PLR0913  # each has a default, and most programs set none
     *configs: Configured,
     strict: bool = False,
     watch: bool = False,
@@ -53,6 +54,9 @@ async def open_servers(
     naming: str = DEFAULT_NAMING,
     callbacks: Callbacks | None = None,
     client_info: Implementation | None = None,
+    max_servers: int = MAX_SERVERS,
+    max_starting: int = MAX_STARTING,
+    max_processes: int | None = None,
     drain_timeout: float = DRAIN_TIMEOUT,
     stop_on: int | Iterable[int] = (),
     reload_on: int | Iterable[int] = (),
@@ -94,6 +98,11 @@ async def open_servers(
             ``ServerConfig.callbacks`` take precedence, field by field.
         client_info: the name and version by which the program introduces itself to the servers, for those without a
             ``client_info`` of their own. None (default) takes those of this library.
+        max_servers: the number of enabled servers that the group may have, added ones too. Default 50.
+        max_starting: the number of servers that connect at a time; further ones wait for their turn, in configured
+            order. 1 connects them one after the other. Default 16.
+        max_processes: the number of processes that servers may run at a time. The connect of a further one fails, and
+            is retried like any other. None (default) disables the limit.
         drain_timeout: seconds for which servers may finish accepted requests when the block ends normally, and when a
             server is removed or restarted or its configuration changes. 0 does not wait. There is no wait if nothing
             is in flight, if the block is left by an exception or a cancellation, or for a server that does not answer.
@@ -114,8 +123,8 @@ async def open_servers(
             notes. Everything that was started is closed.
         ServerUnavailable: a server with ``on_failure="raise"`` failed for good while the block ran. The block was
             cancelled.
-        ConfigError: the configuration is invalid, a file cannot be read, or a required entry cannot be used (with
-            `strict` every entry is required); nothing was started.
+        ConfigError: the configuration is invalid or has too many servers, a file cannot be read, or a required entry
+            cannot be used (with `strict` every entry is required); nothing was started.
         SystemExit: a signal of `stop_on` has ended the block.
         RuntimeError: the caller does not run on Trio; or not in the main thread, which `stop_on` and `reload_on`
             need.
@@ -128,12 +137,14 @@ async def open_servers(
     check_gate(start_gate, remembers=store is not None)
     drain_timeout = check_drain(drain_timeout)
     stops, reloads = Signals.of("stop_on", stop_on), Signals.of("reload_on", reload_on)
+    limits = GroupLimits(max_servers, max_starting, max_processes)
     sources = Sources(strict)
     given = await sources.read(configs)
+    limits.check_number(len(given.enabled))
     sources.adopt(given, configs)
     keep_logs_plain()
     hub = EventHub(tuple(observers))
-    roster = Roster(hub.emit, strict=strict, callbacks=callbacks, client_info=client_info)
+    roster = Roster(hub.emit, strict=strict, callbacks=callbacks, client_info=client_info, limits=limits)
     records = [roster.enter(config) for config in given.enabled]
     roster.note_not_loaded(given.failed)
     hub.add(OutageLog(roster))

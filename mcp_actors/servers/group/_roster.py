@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ..._errors import ConfigError
     from ...config import Callbacks, EffectiveCallbacks, ServerConfig
     from ...kernel import Event
+    from ._limits import GroupLimits
 
 __all__ = ["Member", "Roster"]
 
@@ -82,6 +83,7 @@ class Roster:
         strict: True makes every server required.
         callbacks: the callbacks of the group.
         client_info: how the client introduces itself to the servers that have no ``client_info`` of their own.
+        limits: the limits of the group.
     """
 
     def __init__(
@@ -91,15 +93,18 @@ class Roster:
         strict: bool,
         callbacks: Callbacks | None,
         client_info: Implementation | None = None,
+        limits: GroupLimits,
     ) -> None:
         self.records: Mapping[str, ServerRecord] = MappingProxyType({})
         self.members: Mapping[str, Member] = MappingProxyType({})
         self.not_loaded: Mapping[str, ConfigError] = MappingProxyType({})
         self.closing = False
         self.strict = strict
+        self.limits = limits
         self._emit = emit
         self._callbacks = callbacks
         self._client_info = client_info
+        self._capacity = limits.capacity()
 
     def member(self, name: str) -> Member:
         """Return the server with that name. A `KeyError` lists the known names."""
@@ -113,7 +118,7 @@ class Roster:
 
     def enter(self, config: ServerConfig) -> ServerRecord:
         """Make the record of a server that is about to be started."""
-        record = ServerRecord(config, self._emit, **self._options(config))
+        record = ServerRecord(config, self._emit, capacity=self._capacity, **self._options(config))
         self.records = MappingProxyType({**self.records, config.name: record})
         return record
 

@@ -9,6 +9,7 @@ from mcp.types import PromptListChangedNotification, ResourceListChangedNotifica
 
 from ...config import EffectiveCallbacks
 from ...kernel import Crashed, StartFailed
+from ..basics import Capacity
 from ..policy import Breaker, Deadlines, LatencyCounts, RetryTokens
 from ..tools import ServerCatalog
 from ..transports import Masker
@@ -92,6 +93,8 @@ class ServerRecord:
         subscriptions: subscriptions to resources, which each connection renews.
         health: consecutive failures and checks. Written by health checks, and by requests that end.
         calls: what all requests share. Written by their callers.
+        capacity: what all servers of the group share.
+        place: the place in the order in which servers connect, if they do not do so at the same time.
     """
 
     def __init__(
@@ -102,11 +105,14 @@ class ServerRecord:
         required: bool,
         callbacks: EffectiveCallbacks | None = None,
         client_info: Implementation | None = None,
+        capacity: Capacity | None = None,
     ) -> None:
         self.config: ServerConfig = config
         self.required: bool = required
         self.callbacks: EffectiveCallbacks = callbacks or EffectiveCallbacks()
         self.client_info: Implementation | None = client_info
+        self.capacity: Capacity = capacity or Capacity()
+        self.place: int = self.capacity.new_place()
         self.session: Session = Session(_level_of(self.callbacks))
         self.listeners: Listeners = Listeners(config.name)
         self.subscriptions: Subscriptions = Subscriptions(self.listeners)

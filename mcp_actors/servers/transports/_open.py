@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from ..._errors import ConfigError, ConnectFailed
 from ...config import Http, InProcess, ServerConfig, Sse, Stdio, TransportTemplate
 from ...config.transports import INHERITED, variables_of
+from ..basics import Capacity
 from ._in_process import open_in_process_link
 from ._link import Link
 from .credentials import Masker
@@ -18,7 +19,9 @@ from .stdio import open_stdio_link
 __all__ = ["open_link"]
 
 
-def open_link(config: ServerConfig, *, on_lost: Callable[[], None]) -> AbstractAsyncContextManager[Link]:
+def open_link(
+    config: ServerConfig, *, on_lost: Callable[[], None], capacity: Capacity | None = None
+) -> AbstractAsyncContextManager[Link]:
     """Open the transport of a configured server; on leaving, close it and everything it started.
 
     Credentials are resolved at each opening and not kept. Leaving takes at most ``config.stop_timeout``, whatever the
@@ -30,18 +33,28 @@ def open_link(config: ServerConfig, *, on_lost: Callable[[], None]) -> AbstractA
         config: the configuration of the server.
         on_lost: called synchronously, at most once, by the task that first notices that the other side is gone. It is
             not called after this side has begun to close, not even if only one of the two streams was closed.
+        capacity: counts processes; None does not limit them.
 
     Raises:
         ConnectFailed: the transport cannot be opened; ``hopeless`` if a retry without a change would fail too.
     """
     transport = _resolved(config)
     if isinstance(transport, Stdio):
-        return open_stdio_link(config, transport, _masker(config), on_lost=on_lost)
+        link = open_stdio_link(config, transport, _masker(config), on_lost=on_lost)
+        return link if capacity is None else _counted(link, config.name, capacity)
     if isinstance(transport, Http):
         return open_link_over_http(StreamableHttpLink, config, transport, _masker(config), on_lost=on_lost)
     if isinstance(transport, Sse):
         return open_link_over_http(SseLink, config, transport, _masker(config), on_lost=on_lost)
     return open_in_process_link(config, transport, on_lost=on_lost)
+
+
+@asynccontextmanager
+async def _counted(opening: AbstractAsyncContextManager[Link], server: str, capacity: Capacity) -> AsyncIterator[Link]:
+    """Open a link to a process, unless there are too many processes."""
+    with capacity.process(server):
+        async with opening as link:
+            yield link
 
 
 def _masker(config: ServerConfig) -> Masker:
