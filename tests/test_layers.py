@@ -52,6 +52,9 @@ FACADE: Final = {"_backoff", "_errors", "_exports", "catalog", "config", "kernel
 KERNEL_NEEDS: Final = {"attr", "attrs", "outcome", "sniffio", "trio"}
 """What the kernel may import besides the standard library and layer 0."""
 
+NEED_EXTRAS: Final = {"config.sources._postgres", "config.sources._yaml"}
+"""The modules outside the folders of extras that need one, and import it in functions."""
+
 ONLY_IN_BRIDGE: Final = {"asyncio", "trio_asyncio"}
 """Imported in functions of the bridge and nowhere else: importing `trio_asyncio` changes asyncio for the process.
 
@@ -89,6 +92,9 @@ ROOMS_OF_SERVERS: Final = {
 }
 """The rooms of `servers` from the lowest to the highest, and what each of them may import of the folder."""
 
+READ_FORMATS: Final = "_directory _file _manifest _source _sqlite _table _yaml"
+"""The modules of `config.sources` that use the readers of files."""
+
 ROOMS: Final = {
     **{
         f"servers.{room}": Room(needs=frozenset(f"servers.{need}" for need in needs.split()), known_to=None)
@@ -112,12 +118,20 @@ ROOMS: Final = {
     "config.tools": Room(needs=frozenset({"config._validators"}), known_to=None),
     "config.transports": Room(needs=frozenset({"config._validators", "config.values"}), known_to=None),
     "config.formats.file": Room(needs=frozenset({"config._validators", "config.formats._places"}), known_to=None),
-    "config.formats.entry": Room(needs=None, known_to=frozenset({"config.formats._load"})),
+    "config.formats.entry": Room(needs=None, known_to=frozenset({"config.formats._load", "config.formats._overrides"})),
     "config.formats": Room(
         needs=None,
-        known_to=frozenset({"config", *(f"config.sources.{name}" for name in ["_file", "_source"])}),
+        known_to=frozenset(
+            {
+                "config",
+                *(
+                    f"config.sources.{name}"
+                    for name in ["_directory", "_file", "_manifest", "_source", "_sqlite", "_table"]
+                ),
+            }
+        ),
     ),
-    "config.sources": Room(needs=frozenset({"config.formats"}), known_to=frozenset({"config"})),
+    "config.sources": Room(needs=frozenset({"config._validators", "config.formats"}), known_to=frozenset({"config"})),
     # ---
     "catalog.values": Room(needs=frozenset(), known_to=None),
     "catalog.names": Room(needs=frozenset(), known_to=None),
@@ -275,7 +289,8 @@ def foreign_problem(found: Import, declared: set[str], optional: set[str]) -> st
         return f"{found}: the kernel does without"
     if found.place == "_errors" and name != "trio":
         return f"{found}: errors need the standard library and trio only"
-    allowed = declared | optional if found.place in ("adapters", "cli", "_pytest_plugin") else declared
+    extra = found.place in ("adapters", "cli", "_pytest_plugin") or found.importer in NEED_EXTRAS
+    allowed = declared | optional if extra else declared
     distributions = {_normal(name) for name in installed().get(name, [name])}
     return None if distributions & allowed else f"{found}: declare its distribution in pyproject.toml"
 

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from .._exports import publish
 from ._server import ServerConfig as ServerConfig, check_unique_names as check_unique_names
-from .formats import Ask as Ask, Input as Input, LoadedConfig as LoadedConfig, load_config as load_config
+from .formats import (
+    Ask as Ask,
+    Input as Input,
+    LoadedConfig as LoadedConfig,
+    check_overrides as check_overrides,
+    load_config as load_config,
+)
 from .hooks import (
     CallbackContext as CallbackContext,
     Callbacks as Callbacks,
@@ -31,7 +37,15 @@ from .policies import (
     RetryBudget as RetryBudget,
     RetryPolicy as RetryPolicy,
 )
-from .sources import FileSource as FileSource, Rank as Rank, Source as Source
+from .sources import (
+    DirectorySource as DirectorySource,
+    FileSource as FileSource,
+    PostgresSource as PostgresSource,
+    Rank as Rank,
+    Source as Source,
+    SqliteSource as SqliteSource,
+    TableSource as TableSource,
+)
 from .tools import (
     ToolContext as ToolContext,
     ToolFilter as ToolFilter,
@@ -67,6 +81,7 @@ __all__ = [
     "CallbackContext",
     "Callbacks",
     "ConfigValue",
+    "DirectorySource",
     "EffectiveCallbacks",
     "ElicitationCallback",
     "FileSource",
@@ -79,6 +94,7 @@ __all__ = [
     "LoggingCallback",
     "MessageCallback",
     "Middleware",
+    "PostgresSource",
     "Rank",
     "RestartPolicy",
     "RetryBudget",
@@ -88,14 +104,17 @@ __all__ = [
     "Secret",
     "ServerConfig",
     "Source",
+    "SqliteSource",
     "Sse",
     "Stdio",
+    "TableSource",
     "ToolContext",
     "ToolFilter",
     "ToolPredicate",
     "ToolRequest",
     "Transport",
     "TransportTemplate",
+    "check_overrides",
     "check_unique_names",
     "effective_callbacks",
     "expand",

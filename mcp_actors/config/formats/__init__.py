@@ -7,6 +7,21 @@ Programs call `load_config`; the command line and ``sources`` also use its parts
 from __future__ import annotations
 
 from ._inputs import Ask as Ask, Input as Input
-from ._load import LoadedConfig as LoadedConfig, load_config as load_config, load_servers as load_servers
+from ._load import (
+    Entry as Entry,
+    LoadedConfig as LoadedConfig,
+    load_config as load_config,
+    load_entries as load_entries,
+    load_servers as load_servers,
+)
+from ._overrides import check_overrides as check_overrides
+from ._places import bad as bad, child as child, found as found
 from ._sections import name_of as name_of
-from .file import file_name as file_name, read_bytes as read_bytes
+from .file import (
+    JsonObject as JsonObject,
+    decode as decode,
+    file_name as file_name,
+    permission_warnings as permission_warnings,
+    read_bytes as read_bytes,
+    repeated_keys as repeated_keys,
+)

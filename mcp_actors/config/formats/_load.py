@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ import attrs
 from ..._errors import ConfigError
 from .._server import ServerConfig
 from ._inputs import Ask, Inputs
+from ._overrides import apply_overrides
 from ._places import bad, child, found
 from ._sections import OF_VS_CODE, find_sections, inputs_of, name_of, predefined, project_of
 from .entry import SETTINGS, Surroundings, is_enabled, read_entry
@@ -92,6 +94,41 @@ def load_servers(
     return loading.load(text if isinstance(text, ConfigError) else parse(name, text))
 
 
+@attrs.frozen
+class Entry:
+    """One server as it is written, or the error that there is instead.
+
+    Attributes:
+        key: its name there.
+        value: the entry, in the form of ``mcpServers``.
+        source: the place of the whole, for messages: a file, a file and a line, or a table.
+        section: the place of the entries around it.
+        place: the place of the entry.
+    """
+
+    key: object
+    value: object
+    source: str
+    section: str
+    place: str
+
+
+def load_entries(
+    source: str, entries: Iterable[Entry] | ConfigError, *, file: str | None = None, warnings: Iterable[str] = ()
+) -> LoadedConfig:
+    """Make configurations of entries that were read from anything but JSON or TOML.
+
+    Args:
+        source: names the whole, for messages and for ``ServerConfig.source``.
+        entries: the entries, or the error of the whole.
+        file: the file that they are in, if they are in one.
+        warnings: messages about the whole.
+    """
+    loading = _Loading(source, file, None)
+    loading.warnings += warnings
+    return loading.load_entries(entries)
+
+
 @attrs.define
 class _Loading:
     """The state of reading one configuration."""
@@ -112,7 +149,7 @@ class _Loading:
 
     def load(self, document: Mapping[str, Any] | ConfigError) -> LoadedConfig:
         """Read a document, or report the error that there is instead of one."""
-        try:
+        with self._whole():
             if isinstance(document, ConfigError):
                 raise document
             sections = find_sections(self.source, document)
@@ -121,8 +158,28 @@ class _Loading:
             around = self._surroundings(document)
             for path, section in sections:
                 self._load_section(path, section, attrs.evolve(around, of_vs_code=path in OF_VS_CODE))
+        return self._loaded()
+
+    def load_entries(self, entries: Iterable[Entry] | ConfigError) -> LoadedConfig:
+        """Read entries, or report the error that there is instead of them."""
+        with self._whole():
+            if isinstance(entries, ConfigError):
+                raise entries
+            entries = tuple(entries)
+            check_size(self.source, "", {index: entry.value for index, entry in enumerate(entries)})
+            around = self._surroundings({})
+            for entry in entries:
+                self._load_entry(entry, attrs.evolve(around, source=entry.source, warn=self._warner(entry.source)))
+        return self._loaded()
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        try:
+            yield
         except ConfigError as error:
             self.servers, self.failed = {}, {self.origin: _detached(error)}
+
+    def _loaded(self) -> LoadedConfig:
         return LoadedConfig(
             tuple(self.servers.values()),
             tuple(self.failed.values()),
@@ -138,11 +195,14 @@ class _Loading:
             self.origin,
             predefined(self.file),
             Inputs(inputs_of(document), self.ask),
-            lambda path, problem: self.warnings.append(f"{self.source}: {path}: {problem}"),
+            self._warner(self.source),
             project_of(self.file),
             self.only,
             dict(self._connect_timeout()),
         )
+
+    def _warner(self, source: str) -> Callable[[str, str], None]:
+        return lambda path, problem: self.warnings.append(f"{source}: {path}: {problem}")
 
     def _connect_timeout(self) -> Iterator[tuple[str, float | None]]:
         """Yield the connect timeout that the environment sets for every server, if any."""
@@ -161,27 +221,34 @@ class _Loading:
 
     def _load_section(self, path: str, section: Mapping[str, Any], around: Surroundings) -> None:
         twice = repeated_keys(section)
-        for key, entry in section.items():
+        for key, value in section.items():
             place = child(path, key)
-            name = place
-            try:
-                name = name_of(self.source, path, key)
-                self._check_free(name, key, place)
-                if key in twice:
-                    raise bad(self.source, place, "two servers have this name; rename one of them")
-                if name != key:
-                    around.warn(
-                        place,
-                        f"this server is renamed to {name!r}; a name may have only the characters A-Z a-z 0-9 _ . -",
-                    )
-                check_numbers(self.source, place, entry)
-                self.servers[name] = read_entry(name, entry, place, around)
-            except ConfigError as error:
-                self._note_failure(name, entry, error)
+            problem = "two servers have this name; rename one of them"
+            entry = bad(self.source, place, problem) if key in twice else value
+            self._load_entry(Entry(key, entry, self.source, path, place), around)
 
-    def _check_free(self, name: str, key: str, place: str) -> None:
+    def _load_entry(self, entry: Entry, around: Surroundings) -> None:
+        key, value, source, place = entry.key, entry.value, entry.source, entry.place
+        name, variables = place, tuple[str, ...]()
+        try:
+            name = name_of(source, entry.section, key)
+            self._check_free(name, key, source, place)
+            if isinstance(value, ConfigError):
+                raise value
+            if name != key:
+                around.warn(
+                    place,
+                    f"this server is renamed to {name!r}; a name may have only the characters A-Z a-z 0-9 _ . -",
+                )
+            check_numbers(source, place, value)
+            value, variables = apply_overrides(name, value, os.environ)
+            self.servers[name] = read_entry(name, value, place, around)
+        except ConfigError as error:
+            self._note_failure(name, value, _with_variables(error, variables))
+
+    def _check_free(self, name: str, key: object, source: str, place: str) -> None:
         if name in self.keys:
-            raise bad(self.source, place, f"{self.keys[name]} is called {name!r} too; rename one of them")
+            raise bad(source, place, f"{self.keys[name]} is called {name!r} too; rename one of them")
         self.keys[name] = place
 
     def _note_failure(self, name: str, entry: object, error: ConfigError) -> None:
@@ -195,6 +262,14 @@ class _Loading:
         while name in self.failed:
             name += "'"
         self.failed[name] = _detached(error)
+
+
+def _with_variables(error: ConfigError, variables: tuple[str, ...]) -> ConfigError:
+    """Return the error of an entry that the environment has changed, with the names of these variables."""
+    if not variables:
+        return error
+    message = f"{error} (the entry includes values of {', '.join(variables)})"
+    return ConfigError(message, source=error.source, path=error.path)
 
 
 def _detached(error: ConfigError) -> ConfigError:

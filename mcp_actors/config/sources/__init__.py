@@ -5,5 +5,9 @@ Programs pass sources to `open_servers`, which reads them in threads. This room 
 
 from __future__ import annotations
 
+from ._directory import DirectorySource as DirectorySource
 from ._file import FileSource as FileSource
+from ._postgres import PostgresSource as PostgresSource
 from ._source import Rank as Rank, Source as Source
+from ._sqlite import SqliteSource as SqliteSource
+from ._table import TableSource as TableSource

@@ -10,7 +10,7 @@ from attrs import Factory, define, frozen
 
 from ..._collapse import first_of
 from ..._errors import ConfigError
-from ...config import LoadedConfig, Rank, ServerConfig, Source, check_unique_names
+from ...config import LoadedConfig, Rank, ServerConfig, Source, check_overrides, check_unique_names
 
 __all__ = ["Configured", "Given", "Part", "merge"]
 
@@ -81,10 +81,22 @@ def merge(parts: Iterable[Part], *, strict: bool) -> Given:
                 given.failed[name] = error
         needed |= loaded.required | ({loaded.source} & loaded.failed.keys() if part.strict else set())
         given.problems += ((part.stamp, problem) for problem in (*loaded.errors, *loaded.warnings))
+    _check_overrides(given, parts)
     if errors := [error for name, error in given.failed.items() if strict or name in needed]:
         raise first_of(errors)
     check_unique_names(given.servers)
     return given
+
+
+def _check_overrides(given: Given, parts: Iterable[Part]) -> None:
+    """Add an error for each variable that overrides a value of no server, or of several, which then are not used."""
+    if all(part.rank is Rank.CODE for part in parts):
+        return  # the variables are for another group of this program
+    names = dict.fromkeys((*(config.name for config in given.servers), *given.failed))
+    failed = check_overrides(names, os.environ)
+    given.servers = [config for config in given.servers if config.name not in failed]
+    given.failed |= failed
+    given.problems += ((None, error) for error in dict.fromkeys(failed.values()))
 
 
 def _winners(parts: Iterable[Part]) -> dict[str, Part]:

@@ -7,5 +7,6 @@ that it makes.
 from __future__ import annotations
 
 from ._entry import is_enabled as is_enabled, read_entry as read_entry
-from ._keys import SETTINGS as SETTINGS
+from ._keys import SERVER as SERVER, SETTINGS as SETTINGS, TRANSPORT as TRANSPORT
+from ._settings import SETTABLE as SETTABLE
 from ._surroundings import Surroundings as Surroundings

@@ -13,4 +13,4 @@ from ._source import (
     permission_warnings as permission_warnings,
     read_bytes as read_bytes,
 )
-from ._syntax import parse as parse, repeated_keys as repeated_keys
+from ._syntax import JsonObject as JsonObject, parse as parse, repeated_keys as repeated_keys

@@ -35,6 +35,15 @@ class JsonObject(dict[str, Any]):
 
     repeated: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, pairs: list[tuple[str, Any]]) -> JsonObject:
+        """Make one of the pairs that a parser has found."""
+        made = cls(pairs)
+        if len(made) < len(pairs):
+            counts = Counter(key for key, _ in pairs)
+            made.repeated = tuple(key for key, count in counts.items() if count > 1)
+        return made
+
 
 def repeated_keys(mapping: Mapping[Any, Any]) -> tuple[str, ...]:
     """Return the keys that appeared more than once; the mapping has the last value of each."""
@@ -87,15 +96,7 @@ def _blanked(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _loads(text: str) -> Any:
-    return json.loads(text, object_pairs_hook=_to_object, parse_constant=_no_constant)
-
-
-def _to_object(pairs: list[tuple[str, Any]]) -> JsonObject:
-    made = JsonObject(pairs)
-    if len(made) < len(pairs):
-        counts = Counter(key for key, _ in pairs)
-        made.repeated = tuple(key for key, count in counts.items() if count > 1)
-    return made
+    return json.loads(text, object_pairs_hook=JsonObject.of, parse_constant=_no_constant)
 
 
 class _NoNumber(ValueError):

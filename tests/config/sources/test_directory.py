@@ -1,0 +1,218 @@
+"""Directories of manifests: what YAML means here, and which manifests are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_actors import ConfigError, Http, LoadedConfig, ServerConfig, Sse, Stdio
+from mcp_actors.config import DirectorySource
+
+from ...messages import Said
+
+Write = Callable[[str], LoadedConfig]
+
+DOCS = """\
+apiVersion: mcp.example.com/v1
+kind: MCPServer
+metadata:
+  name: docs
+  labels: {team: search, tier: 1}
+spec:
+  provider: mcp-http
+  configuration:
+    endpoint: https://docs.example.com/mcp
+    mcp_actors:
+      request_timeout: 20
+  authentication:
+    type: bearer
+    token: ${DOCS_TOKEN}
+  discovery:
+    enabled: true
+    refreshInterval: 30m
+    onStartup: false
+    fallbackToStatic: true
+  tools:
+    - name: search
+      description: Search the docs.
+      inputSchema: {type: object, properties: {limit: {type: integer, maximum: 50}}}
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write one manifest, and load it."""
+
+    def write(text: str) -> LoadedConfig:
+        (tmp_path / "docs.yaml").write_text(text)
+        [loaded] = DirectorySource(tmp_path).read()
+        return loaded
+
+    return write
+
+
+def manifest(configuration: str, rest: str = "") -> str:
+    indented = "".join(f"    {line}\n" for line in configuration.splitlines())
+    return f"kind: MCPServer\nmetadata: {{name: docs}}\nspec:\n  configuration:\n{indented}{rest}"
+
+
+def only(loaded: LoadedConfig) -> ServerConfig:
+    assert not loaded.errors
+    [config] = loaded.servers
+    return config
+
+
+def test_a_manifest_becomes_a_server(write: Write, tmp_path: Path) -> None:
+    """S2-20, S2-22, S2-23."""
+    loaded = write(DOCS)
+    config = only(loaded)
+    assert not loaded.warnings
+    assert config.name == "docs"
+    assert config.source == str(tmp_path / "docs.yaml")
+    assert config.transport == Http("https://docs.example.com/mcp", auth="${DOCS_TOKEN}")
+    assert config.request_timeout == 20
+    assert config.connect == "lazy"
+    [tool] = config.static_tools
+    assert tool.name == "search"
+    assert tool.input_schema["properties"]["limit"]["maximum"] == 50
+
+
+def test_an_api_key_goes_into_a_header(write: Write) -> None:
+    """S2-20, S2-21."""
+    key = "  authentication: {type: api-key, header: X-Docs, key: '${KEY}'}\n"
+    assert only(write(manifest("url: https://x.example", key))).transport == Http(
+        "https://x.example", headers={"X-Docs": "${KEY}"}
+    )
+
+
+def test_without_discovery_only_declared_tools_are_shown(write: Write) -> None:
+    """S2-20."""
+    rest = "  discovery: {enabled: false}\n  tools: [{name: search}]\n"
+    config = only(write(manifest("url: https://x.example", rest)))
+    assert config.tools.allow == ("search",)
+    assert [tool.name for tool in config.static_tools] == ["search"]
+
+
+def test_declared_tools_do_not_serve_without_the_fallback(write: Write) -> None:
+    rest = "  discovery: {fallbackToStatic: false}\n  tools: [{name: search}]\n"
+    assert only(write(manifest("url: https://x.example", rest))).static_tools == ()
+
+
+def test_strings_stay_strings_where_a_string_is_meant(write: Write) -> None:
+    """S2-20: what YAML reads as false, 1.1, 45000, a date, an octal number and a null."""
+    values = ("no", "1.10", "12:30:00", "2026-11-23", "0o17", "null", "true", "~", "1e3", "0x1F", "1_000")
+    env = "\n".join(f"  V{index}: {value}" for index, value in enumerate(values))
+    args = "\n".join(f"  - {value}" for value in values)
+    config = only(write(manifest(f"command: 007\nargs:\n{args}\nenv:\n{env}\n  UNSET:\n  EMPTY: ''")))
+    assert config.transport == Stdio(
+        "007", values, env={**{f"V{index}": value for index, value in enumerate(values)}, "EMPTY": ""}
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("true", True), ("false", False)],
+)
+def test_flags_and_settings_have_types(write: Write, text: str, value: bool) -> None:
+    settings = f"command: x\nenabled: {text}\nmcp_actors:\n  trust_annotations: {text}\n  connect_timeout: 1.50\n"
+    config = only(write(manifest(f"{settings}  restart: {{max_restarts: 3}}")))
+    assert (config.enabled, config.trust_annotations) == (value, value)
+    assert config.connect_timeout == 1.5
+    assert config.restart.max_restarts == 3
+
+
+def test_several_manifests_may_be_in_one_file(write: Write) -> None:
+    loaded = write(f"{DOCS}---\n---\n{manifest('url: https://x.example/sse').replace('docs', 'old')}")
+    assert [config.name for config in loaded.servers] == ["docs", "old"]
+    assert isinstance(loaded.servers[1].transport, Sse)
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ("manifest: broken", "kind: [MCPServer\n"),
+        ("manifest: a tab", "kind:\n\t- x\n"),
+        ("manifest: not an object", "- x\n"),
+        ("manifest: another kind", "kind: Deployment\n"),
+        ("manifest: an unknown key", "kind: MCPServer\nstatus: {}\n"),
+        ("manifest: no name", "kind: MCPServer\nmetadata: {}\n"),
+        ("manifest: no configuration", "kind: MCPServer\nmetadata: {name: x}\nspec: {}\n"),
+        ("manifest: a doubled key", manifest("command: x\ncommand: y")),
+        ("manifest: an alias", "kind: MCPServer\nmetadata: &a {name: x}\nspec: *a\n"),
+        ("manifest: a tag", "kind: MCPServer\nmetadata: {name: !!python/name:os.system x}\n"),
+        ("manifest: a key that is a list", "? [a]\n: b\n"),
+        ("manifest: an empty key", "? \n: b\n"),
+        ("manifest: a control character", "kind: \x07\n"),
+        ("manifest: too deep", "a: " + "[" * 100 + "]" * 100),
+        ("manifest: too many values", "a: [" + "b," * 20_001 + "]"),
+        ("manifest: too large", "# " + "x" * 256 * 1024),
+        ("manifest: an error of the entry", manifest("url: ftp://x.example")),
+        ("manifest: an unknown setting", manifest("command: x\nmcp_actors: {retries: 3}")),
+        ("manifest: an interval", manifest("command: x", "  discovery: {refreshInterval: soon}\n")),
+        ("manifest: a flag in words", manifest("command: x", "  discovery: {onStartup: yes}\n")),
+        ("manifest: an authentication", manifest("url: https://x.example", "  authentication: {type: oauth}\n")),
+        (
+            "manifest: a bearer without a token",
+            manifest("url: https://x.example", "  authentication: {type: bearer}\n"),
+        ),
+        ("manifest: a tool without a name", manifest("command: x", "  tools: [{title: x}]\n")),
+    ],
+)
+def test_an_invalid_manifest_is_an_error_that_names_the_file_and_the_line(
+    write: Write, said: Said, tmp_path: Path, row: str, text: str
+) -> None:
+    """S3-02, S3-07."""
+    loaded = write(text)
+    assert not loaded.servers
+    [error] = loaded.errors
+    said(row, str(error), folder=tmp_path)
+
+
+def test_an_alias_cannot_make_a_short_file_long(write: Write) -> None:
+    lines = ["a: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"b{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 12)]
+    [error] = write("\n".join(lines)).errors
+    assert "alias" in str(error)
+
+
+def test_each_file_of_a_directory_stands_for_itself(tmp_path: Path) -> None:
+    for name in ("b.yaml", "a.yml"):
+        (tmp_path / name).write_text(manifest("command: x").replace("docs", name[0]))
+    (tmp_path / "c.yaml").write_text("kind: [")
+    for ignored in (".hidden.yaml", "d.yaml~", "e.json"):
+        (tmp_path / ignored).write_text("{")
+    a, b, c = DirectorySource(tmp_path).read()
+    assert [a.servers[0].name, b.servers[0].name] == ["a", "b"]
+    assert [*c.failed] == [str(tmp_path / "c.yaml")]
+
+
+def test_a_changed_new_or_removed_file_changes_the_look(tmp_path: Path) -> None:
+    source = DirectorySource(tmp_path)
+    looks: list[Any] = [source.look()]
+    file = tmp_path / "a.yaml"
+    file.write_text(DOCS)
+    looks.append(source.look())
+    assert source.look() == looks[-1]
+    file.write_text(f"{DOCS}\n")
+    looks.append(source.look())
+    file.unlink()
+    assert source.look() == looks[0]
+    assert len(set(looks)) == 3
+
+
+def test_a_directory_that_cannot_be_read_is_an_error(tmp_path: Path, said: Said) -> None:
+    for method in (DirectorySource(tmp_path / "absent").look, DirectorySource(tmp_path / "absent").read):
+        with pytest.raises(ConfigError) as caught:
+            method()
+        said("a directory that does not exist", str(caught.value), folder=tmp_path)
+
+
+def test_a_directory_with_too_many_files_is_refused(tmp_path: Path, said: Said) -> None:
+    for number in range(1001):
+        (tmp_path / f"{number}.yaml").touch()
+    with pytest.raises(ConfigError) as caught:
+        DirectorySource(tmp_path).read()
+    said("a directory with too many files", str(caught.value), folder=tmp_path)
