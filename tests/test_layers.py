@@ -121,15 +121,7 @@ ROOMS: Final = {
     "config.formats.entry": Room(needs=None, known_to=frozenset({"config.formats._load", "config.formats._overrides"})),
     "config.formats": Room(
         needs=None,
-        known_to=frozenset(
-            {
-                "config",
-                *(
-                    f"config.sources.{name}"
-                    for name in ["_directory", "_file", "_manifest", "_source", "_sqlite", "_table"]
-                ),
-            }
-        ),
+        known_to=frozenset({"config", *(f"config.sources.{name}" for name in READ_FORMATS.split())}),
     ),
     "config.sources": Room(needs=frozenset({"config._validators", "config.formats"}), known_to=frozenset({"config"})),
     # ---
