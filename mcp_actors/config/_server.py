@@ -138,6 +138,9 @@ class ServerConfig:
             ``"allow"`` (default) shows it, ``"warn"`` shows it and logs a warning, ``"block"`` hides it and refuses
             calls until it is approved (`ServerRef.approve_tools`).
         limits: how much the server may list, and how many messages it may send on its own. Default ``Limits()``.
+        keep_resources: True lists the resources and templates too, after each connect and whenever the server says that
+            they have changed: `ServerRef.resources`, `ServerRef.resource_templates`. If that fails, it is logged and
+            tried again; the server serves. Default False.
         middleware: async functions ``(request, call_next)`` around every tool call, the first one outermost. They run
             in the request's own task and time, and occupy one of `max_in_flight`. A request that is sent again
             (`retry`), or turns out not to have been sent when the connection ended, goes through them again.
@@ -201,6 +204,7 @@ class ServerConfig:
         default="allow", validator=check.one_of("allow", "warn", "block"), kw_only=True
     )
     limits: Limits = attrs.field(default=_DEFAULT_LIMITS, validator=_check_limits, kw_only=True)
+    keep_resources: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
     middleware: tuple[Middleware, ...] = attrs.field(
         default=(), converter=to_middleware, validator=check_middleware, kw_only=True
     )

@@ -96,6 +96,7 @@ class Library:
 
     Attributes:
         tools: what it lists.
+        resources: its resources.
         levels: the log level that each request of the modern era brought along, in order.
         failing: what the requests of a method are answered with, in order, before anything else.
         sessions: in the legacy era, those over which it was asked for its tools.
@@ -106,6 +107,7 @@ class Library:
         self.asked: list[tuple[str, Any]] = []
         self.levels: list[object] = []
         self.tools = [TOOL]
+        self.resources = list(RESOURCES)
         self.failing: dict[str, list[MCPError]] = {}
         self.subscribed: dict[str, ServerSession] = {}
         self.sessions: list[ServerSession] = []
@@ -184,7 +186,7 @@ class Library:
         return CallToolResult(content=[TextContent(type="text", text="found")], structured_content={"found": 1})
 
     async def list_resources(self, ctx: Any, params: PaginatedRequestParams | None) -> ListResourcesResult:
-        resources, cursor = self.page(ctx, "resources/list", params, RESOURCES)
+        resources, cursor = self.page(ctx, "resources/list", params, self.resources)
         return ListResourcesResult(resources=resources, next_cursor=cursor)
 
     async def list_templates(self, ctx: Any, params: PaginatedRequestParams | None) -> ListResourceTemplatesResult:

@@ -21,6 +21,8 @@ from ..callbacks import ServerAsker, config_from_loop
 from ._rules import View, async_view, request_view, step_view, stream_view, sync_view
 
 if TYPE_CHECKING:
+    from mcp.types import Resource, ResourceTemplate
+
     from ...catalog import CatalogSnapshot, CatalogTool
     from ...config import ServerConfig, ToolContext
     from ...kernel import ActorState, Call, ChildSpec
@@ -207,6 +209,16 @@ class AsyncioServerRef(View[ServerRef]):
     def tool_changes(self) -> ToolChanges:
         """The changes of its tools that wait for approval, like `mcp_actors.ServerRef.tool_changes`."""
         return self._target.tool_changes
+
+    @property
+    def resources(self) -> tuple[Resource, ...]:
+        """The resources that it listed last, if they are kept, like `mcp_actors.ServerRef.resources`."""
+        return self._target.resources
+
+    @property
+    def resource_templates(self) -> tuple[ResourceTemplate, ...]:
+        """The templates that it listed last, if they are kept, like `mcp_actors.ServerRef.resource_templates`."""
+        return self._target.resource_templates
 
     statistics: Final = sync_view(ServerRef.statistics)
     wait_state: Final = async_view(ServerRef.wait_state)

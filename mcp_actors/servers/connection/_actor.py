@@ -10,10 +10,9 @@ A lost connection is noticed without traffic: the link calls `_link_lost`. `Phas
 
 from __future__ import annotations
 
-import math
 from contextlib import asynccontextmanager, closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import anyio
 import trio
@@ -26,9 +25,9 @@ from ..._collapse import is_failure
 from ..._errors import ConnectFailed, ConnectionLost
 from ...config import InProcess
 from ...kernel import Actor, IgnoreStart, NotSent
-from ..basics import ClosingOrder, ConnectionOver, current_trace, open_trace
+from ..basics import ClosingOrder, ConnectionOver, open_trace
 from ..record import NotificationsMissed, ServerInfo, open_incoming
-from ..requests import keep_checking, keep_log_level, list_all_tools, send_through
+from ..requests import keep_checking, keep_log_level, send_through
 from ..transports import Masker, open_link, refuse_unreadable
 from ._direct import DirectRequests
 from ._dispatch import DispatchedRequests
@@ -41,14 +40,14 @@ from ._failures import (
     connection_lost,
     connection_over,
     session_failed,
-    tools_not_listed,
     unresponsive,
 )
+from ._listing import list_resources, list_tools
 from ._negotiation import Negotiation
 from ._phase import Phase
 from ._sdk import disable_result_validation, too_many_rounds, watch_input_requests
 from .callbacks import open_callbacks
-from .upkeep import ChangeStream, keep_refreshed, lists_that_change, renew_subscriptions
+from .upkeep import ChangeStream, keep_refreshed, keep_resources_listed, lists_that_change, renew_subscriptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -63,9 +62,6 @@ if TYPE_CHECKING:
     from ._patience import Patience
 
 __all__ = ["ServerActor"]
-
-LIST_SHARE: Final = 1 / 2
-"""Part of ``connect_timeout`` for ``tools/list`` if the server has ``static_tools``, which can be used instead."""
 
 
 class ServerActor(Actor):
@@ -190,17 +186,22 @@ class ServerActor(Actor):
             raise
 
     async def _begin(self, link: Link, incoming: Incoming) -> None:
-        """List the tools and start the tasks of the connection, before any request is served."""
+        """List tools and resources, and start the tasks of the connection, before any request is served."""
         disable_result_validation(self._client.session)
         watch_input_requests(self._client, self._name)
         self._dispatched = DispatchedRequests(self._client, self._record, link.posts)
         self._phase = Phase.LISTING
         await self._listen(link, incoming)
         self._record.listeners.tell(NotificationsMissed())
-        self._remember(link, await self._list_tools(link))
+        show_tools = await list_tools(self._client, self._record, link)
+        failure = await list_resources(self._client, self._record, link)
+        self._remember(link, show_tools)
         self._check_health(link, incoming)
         self._open_direct(link, incoming)
         incoming.tasks.start_soon(keep_refreshed, self._record, self.ref, name=f"{self._name}:refresh")
+        if self._record.config.keep_resources:
+            run = partial(keep_resources_listed, self._record, self.ref, failure)
+            incoming.tasks.start_soon(run, name=f"{self._name}:resources")
 
     def _open_direct(self, link: Link, incoming: Incoming) -> None:
         """Send requests past the session from now on, where the transport and the configuration allow that."""
@@ -236,29 +237,6 @@ class ServerActor(Actor):
     def _endpoint_gone(self, over: ConnectionOver) -> None:
         if self._phase.connected:  # else the handshake fails by itself
             self._drain_and_end(connection_over(self._name, over))
-
-    async def _list_tools(self, link: Link) -> Callable[[], None]:
-        """Send ``tools/list``. Return the function that shows the result, once the rest is known.
-
-        For a server with ``static_tools`` a failure is not fatal, and half of ``connect_timeout`` is enough.
-        """
-        catalog, config = self._record.catalog, self._record.config
-        ticket = catalog.begin()
-        if not config.static_tools:
-            return partial(catalog.replace, ticket, await list_all_tools(self._client, self._record))
-        seconds = math.inf if config.connect_timeout is None else config.connect_timeout * LIST_SHARE
-        failure: Exception = tools_not_listed(self._name, seconds)
-        trace = current_trace()
-        with trio.move_on_after(seconds):
-            try:
-                return partial(catalog.replace, ticket, await list_all_tools(self._client, self._record))
-            except Exception as exc:
-                failure = trace.failure or exc
-                self._masker.clean(failure)
-                if link.lost or isinstance(failure, ConnectionOver):
-                    raise
-        trace.failure = None
-        return partial(catalog.use_static, ticket, failure)
 
     def _remember(self, link: Link, show_tools: Callable[[], None]) -> None:
         client, identity = self._client, self._client.server_info

@@ -254,6 +254,7 @@ class LifecycleActor(Actor):
         try:
             await self._close(server)  # before its turn: this ends a change that waits for its connect
             async with server.turn:
+                life.set_returning(life.wanted)  # again: an earlier change has reset it when it ended
                 await self._group.stop_child(supervisor_id(server.name), keep_mailbox=True)
                 self._roster.configure(record, config)
                 if self._memory is not None:

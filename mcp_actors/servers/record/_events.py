@@ -108,7 +108,7 @@ class ResourcesChanged(ServerEvent):
     """The resources or resource templates of a server changed, or may have changed.
 
     This event is also emitted after a reconnect or a gap in the notification stream, when changes may have been missed.
-    Several may be emitted at once.
+    Several may be emitted at once. With ``ServerConfig.keep_resources`` it is emitted once the kept lists differ.
     """
 
 

@@ -18,6 +18,7 @@ from ._health import ServerHealth
 from ._life import ServerLife
 from ._notifications import Listeners, NotificationsMissed
 from ._reporter import CatalogReporter
+from ._resources import KeptResources
 from ._subscriptions import Subscriptions
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class ServerRecord:
         client_info: how the client introduces itself to the server; None for the default.
         life: the state of the server. Follows the events of its actor.
         session: facts about the current or last session. Written by the connection.
+        resources: the resources, if they are kept. Written by the connection, and by the request that lists them again.
         catalog: the tools. Written by the connection, and by requests that list them.
         listeners: receive what the server sends, over any connection.
         subscriptions: subscriptions to resources, which each connection renews.
@@ -131,9 +133,10 @@ class ServerRecord:
         self.life: ServerLife = ServerLife(
             config, emit, self.catalog, self.health, required=required, on_change=self.subscriptions.wake
         )
+        self.resources: KeptResources = KeptResources(lambda: self.life.emit(ResourcesChanged))
         self.listeners.add(ToolListChangedNotification, self.catalog.mark_stale)
         self.listeners.add(NotificationsMissed, self.catalog.mark_stale)
-        self.listeners.add(ResourceListChangedNotification, lambda _: self.life.emit(ResourcesChanged))
+        self.listeners.add(ResourceListChangedNotification, lambda _: self._resources_may_have_changed())
         self.listeners.add(PromptListChangedNotification, lambda _: self.life.emit(PromptsChanged))
         self.listeners.add(NotificationsMissed, lambda _: self._lists_may_have_changed())
 
@@ -157,6 +160,8 @@ class ServerRecord:
         self.health.policy = config.health
         self.calls.configure(config)
         self.catalog.configure(config)
+        if not config.keep_resources:
+            self.resources.show(self.resources.begin(), (), ())
         self.life.configure(config, required=required)
 
     def follow(self, event: Event) -> StateChanged | None:
@@ -174,9 +179,16 @@ class ServerRecord:
         """Emit the events for lists whose notifications may have been missed, unless it never was connected."""
         info = self.session.info
         if info is not None and info.supports.resources:
-            self.life.emit(ResourcesChanged)
+            self._resources_may_have_changed()
         if info is not None and info.supports.prompts:
             self.life.emit(PromptsChanged)
+
+    def _resources_may_have_changed(self) -> None:
+        """Have the kept resources listed again, which emits the event if they differ; else emit it now."""
+        if self.config.keep_resources:
+            self.resources.mark_stale()
+        else:
+            self.life.emit(ResourcesChanged)
 
 
 def _level_of(callbacks: EffectiveCallbacks) -> LoggingLevel | None:

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
+from attrs import evolve
 from mcp import MCPError
 
 from ..._errors import (
@@ -231,7 +232,8 @@ class Caller:
         if self._life.leaving or not self._is_wanted():
             raise self.unavailable() from self._life.error
         callbacks, client_info = self._record.callbacks, self._record.client_info
-        record = ServerRecord(self._config, _unheard, required=True, callbacks=callbacks, client_info=client_info)
+        config = evolve(self._config, keep_resources=False)
+        record = ServerRecord(config, _unheard, required=True, callbacks=callbacks, client_info=client_info)
         record.life.wanted = True
         record.session.era, record.session.log_level = self._record.session.era, self._record.session.log_level
         record.calls.deadlines = self._calls.deadlines

@@ -11,7 +11,17 @@ from mcp.types import ReadResourceResult, Resource, ResourceTemplate
 from ...config import mask_url
 from ..connection import Subscribe
 from ..record import Subscription, require
-from ..requests import ListAll, PlainRequest, all_pages, given_text, members_of, meta_for, needs_meta, refused
+from ..requests import (
+    ListAll,
+    PlainRequest,
+    all_resources,
+    all_templates,
+    given_text,
+    members_of,
+    meta_for,
+    needs_meta,
+    refused,
+)
 from ._base import ServerRequests
 
 if TYPE_CHECKING:
@@ -24,16 +34,6 @@ if TYPE_CHECKING:
     from ._pending import PendingRequest
 
 __all__ = ["ReadResource", "ResourceFunctions"]
-
-
-async def _all_resources(client: Client, record: ServerRecord) -> tuple[Resource, ...]:
-    can, fetch = client.server_capabilities.resources, client.list_resources
-    return await all_pages(client, record, can, fetch, lambda page: page.resources, what="resources")
-
-
-async def _all_templates(client: Client, record: ServerRecord) -> tuple[ResourceTemplate, ...]:
-    can, fetch = client.server_capabilities.resources, client.list_resource_templates
-    return await all_pages(client, record, can, fetch, lambda page: page.resource_templates, what="resource templates")
 
 
 @define(eq=False)
@@ -81,11 +81,24 @@ class ReadResource(PlainRequest[ReadResourceResult]):
 class ResourceFunctions(ServerRequests):
     """The methods of a `ServerRef` for resources."""
 
+    @property
+    def resources(self) -> tuple[Resource, ...]:
+        """What the server listed last, with ``ServerConfig.keep_resources``; else empty. Do not change the objects.
+
+        The event `ResourcesChanged` is emitted when this or `resource_templates` has changed.
+        """
+        return self._record.resources.resources
+
+    @property
+    def resource_templates(self) -> tuple[ResourceTemplate, ...]:
+        """The templates that the server listed last, like `resources`."""
+        return self._record.resources.templates
+
     async def list_resources(self) -> tuple[Resource, ...]:
         """Request all pages of the server's resources.
 
         The result is empty for a server without the resources capability. It is not cached; the event
-        `ResourcesChanged` says when to list them again.
+        `ResourcesChanged` says when to list them again. See also `resources`.
 
         **Cancellation**: leaves at once.
 
@@ -93,7 +106,7 @@ class ResourceFunctions(ServerRequests):
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
                 mcp.MCPError: as for `call_tool`.
         """
-        return await self._ask(ListAll("resources/list", _all_resources))
+        return await self._ask(ListAll("resources/list", all_resources))
 
     async def list_resource_templates(self) -> tuple[ResourceTemplate, ...]:
         """Request all pages of the server's resource templates; otherwise like `list_resources`.
@@ -104,7 +117,7 @@ class ResourceFunctions(ServerRequests):
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
                 mcp.MCPError: as for `call_tool`.
         """
-        return await self._ask(ListAll("resources/templates/list", _all_templates))
+        return await self._ask(ListAll("resources/templates/list", all_templates))
 
     async def read_resource(self, uri: str) -> ReadResourceResult:
         """Read a resource from the server; results are not cached.

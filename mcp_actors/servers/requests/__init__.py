@@ -17,6 +17,11 @@ from ._request import (
     needs_meta as needs_meta,
     request_internally as request_internally,
 )
+from ._resources import (
+    KeepResources as KeepResources,
+    all_resources as all_resources,
+    all_templates as all_templates,
+)
 from ._roots import TellRootsChanged as TellRootsChanged
 from ._tools import (
     CallTool as CallTool,

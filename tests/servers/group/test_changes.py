@@ -47,6 +47,15 @@ def changes(events: Events) -> list[str]:
     return [f"{type(event).__name__} {event.server}" for event in events.of(ServerEvent) if isinstance(event, kinds)]
 
 
+async def test_a_reload_soon_after_another_waits_for_its_own_connect() -> None:
+    """The first has connected the server, but has not ended in every task yet."""
+    a = House("a")
+    async with open_servers(a.config()) as group:
+        for seconds in range(20, 30):
+            assert (await group.reload(a.config(request_timeout=seconds))).changed == ("a",)
+            assert group["a"].state == "ready"
+
+
 # --- add ------------------------------------------------------------------------------------------------------------
 
 

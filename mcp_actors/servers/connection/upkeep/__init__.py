@@ -1,4 +1,4 @@
-"""The background tasks of a connection: refresh tools, receive changes, renew subscriptions.
+"""The background tasks of a connection: refresh lists, receive changes, renew subscriptions.
 
 Only the actor comes in, and refs for the message that subscribes. It may touch requests, the record and everything
 below, but not the connection around it.
@@ -7,5 +7,6 @@ below, but not the connection around it.
 from __future__ import annotations
 
 from ._notifications import ChangeStream as ChangeStream, lists_that_change as lists_that_change
+from ._resources import keep_resources_listed as keep_resources_listed
 from ._subscriptions import Subscribe as Subscribe, renew_subscriptions as renew_subscriptions
 from ._tools import keep_refreshed as keep_refreshed

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from attrs import define, field
@@ -30,8 +30,9 @@ from ._retrying import keep_trying
 if TYPE_CHECKING:
     from ....kernel import ActorRef
     from ...record import ServerRecord
+    from ...requests import Request
 
-__all__ = ["keep_refreshed"]
+__all__ = ["AFTER_FAILURE", "Pace", "keep_refreshed", "list_again"]
 
 SETTLE: Final = Backoff(first=0.1, initial=0.2, maximum=2.0)
 """Seconds from a notification to the request. Servers send several at once, and a change seldom has one step only. Each
@@ -101,17 +102,17 @@ async def _refresh(record: ServerRecord, actor: ActorRef, pace: Pace) -> None:
     await trio.sleep(pace.delay(trio.current_time()))
     if catalog.is_stale():  # else a caller has listed them meanwhile
         asked, known = trio.current_time(), catalog.answers
-        await _list(record, actor)
+        await list_again(record, actor, ListTools())
         news = catalog.answers != known
         pace.answered(asked, trio.current_time(), overtaken=catalog.is_stale(), news=news)
 
 
-async def _list(record: ServerRecord, actor: ActorRef) -> None:
-    """List the tools once, within ``request_timeout``, or within ``connect_timeout`` if that is unlimited."""
+async def list_again(record: ServerRecord, actor: ActorRef, request: Request[Any]) -> None:
+    """List once, within ``request_timeout``, or within ``connect_timeout`` if that is unlimited."""
     config, bound = record.config, math.inf
     if config.request_timeout is None and config.connect_timeout is not None:
         bound = config.connect_timeout
     with trio.move_on_after(bound):
-        await request_internally(record, actor, ListTools())
+        await request_internally(record, actor, request)
         return
-    raise TimeoutError(f"tools/list timed out after {bound:g} s (connect_timeout)")
+    raise TimeoutError(f"{request.operation} timed out after {bound:g} s (connect_timeout)")
