@@ -4,6 +4,7 @@
 #   L3  bridge    adapters   testing          callers: programs on asyncio, agent frameworks; tools for tests
 #   L2  servers                               one MCP server = one actor; groups of them
 #   L1  kernel    catalog  config             actors without MCP | pure data: tools | pure data: what to connect to
+#   L1  auth                                  sign in by OAuth: tokens, their store, the person
 #   L0  _errors   _backoff _collapse _exports errors, back-off, one exception per failure, the naming of public things
 #   L0  _states   _plain_text _flavor         the words for states; foreign text as it may be shown; Trio or asyncio
 #   L0  _suspend  _pickling                   a sleep that counts the time of a suspend; exceptions for pickle

@@ -31,6 +31,7 @@ LAYERS: Final = {
     "_states": 0,
     "_suspend": 0,
     "kernel": 1,
+    "auth": 1,
     "catalog": 1,
     "config": 1,
     "servers": 2,
@@ -43,7 +44,7 @@ LAYERS: Final = {
 }
 """The folders and top-level modules of the package, and the layer each is in. The diagram is in ``__init__.py``."""
 
-SIDEWAYS: Final = {("adapters", "bridge"), ("__main__", "cli")}
+SIDEWAYS: Final = {("adapters", "bridge"), ("auth", "config"), ("__main__", "cli")}
 """Which folder may import which in its own layer. The single files of layer 0 may import each other."""
 
 FACADE: Final = {"_backoff", "_errors", "_exports", "catalog", "config", "kernel", "servers"}
@@ -52,7 +53,7 @@ FACADE: Final = {"_backoff", "_errors", "_exports", "catalog", "config", "kernel
 KERNEL_NEEDS: Final = {"attr", "attrs", "outcome", "sniffio", "trio"}
 """What the kernel may import besides the standard library and layer 0."""
 
-NEED_EXTRAS: Final = {"config.sources._postgres", "config.sources._yaml"}
+NEED_EXTRAS: Final = {"auth._stores", "config.sources._postgres", "config.sources._yaml"}
 """The modules outside the folders of extras that need one, and import it in functions."""
 
 ONLY_IN_BRIDGE: Final = {"asyncio", "trio_asyncio"}
@@ -331,7 +332,7 @@ def test_foreign_imports_are_declared_and_where_they_belong() -> None:
 
 def folder_sizes() -> dict[str, int]:
     """Count the files and rooms of every folder that has a limit."""
-    limited = ("bridge", "catalog", "cli", "config", "kernel", "servers", "testing")
+    limited = ("auth", "bridge", "catalog", "cli", "config", "kernel", "servers", "testing")
     folders = [path.parent for name in limited for path in (PACKAGE / name).rglob("__init__.py")]
     return {
         str(folder.relative_to(PACKAGE)): sum(
@@ -381,7 +382,7 @@ def test_a_folder_has_at_most_twelve_files_and_rooms() -> None:
     assert large == set()
 
 
-@pytest.mark.parametrize("folder", ["bridge", "catalog", "cli", "config", "kernel", "servers"])
+@pytest.mark.parametrize("folder", ["auth", "bridge", "catalog", "cli", "config", "kernel", "servers"])
 def test_no_modules_import_each_other_in_a_circle(folder: str) -> None:
     assert circles(folder) == []
 

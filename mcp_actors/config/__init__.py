@@ -55,8 +55,11 @@ from .tools import (
 from .transports import (
     Http as Http,
     InProcess as InProcess,
+    OAuth as OAuth,
+    SignInCallback as SignInCallback,
     Sse as Sse,
     Stdio as Stdio,
+    TokenStore as TokenStore,
     Transport as Transport,
     TransportTemplate as TransportTemplate,
     is_auth_flow as is_auth_flow,
@@ -152,4 +155,5 @@ publish(
         "load_config": load_config,
     },
 )
+publish("mcp_actors.auth", {"OAuth": OAuth, "TokenStore": TokenStore})  # users import them from there
 publish(__name__, globals())

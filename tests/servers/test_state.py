@@ -42,12 +42,13 @@ MAPPING: Final[dict[str, ServerState]] = {
 
 EDGES: Final = """
 pending     connecting  stopped
-connecting  ready  degraded  backoff  failed  stopped
-ready       degraded  unhealthy  backoff  failed  stopping
-degraded    ready  unhealthy  backoff  failed  stopping
-unhealthy   ready  degraded  backoff  failed  stopping
-backoff     connecting  failed  stopping  stopped
+connecting  ready  degraded  backoff  failed  needs_auth  stopped
+ready       degraded  unhealthy  backoff  failed  needs_auth  stopping
+degraded    ready  unhealthy  backoff  failed  needs_auth  stopping
+unhealthy   ready  degraded  backoff  failed  needs_auth  stopping
+backoff     connecting  failed  needs_auth  stopping  stopped
 failed      connecting  stopped
+needs_auth  connecting  stopped
 stopping    stopped  backoff
 stopped     connecting
 """
@@ -90,8 +91,8 @@ def life(*kinds: type[Event]) -> list[ServerState]:
 
 
 def test_the_states_of_the_guides_have_their_counterparts_here() -> None:
-    """S2-02: every state there is one here; beyond those there are the time a stop takes, and half a connect."""
-    assert {*MAPPING.values()} | {"stopping", "degraded"} == {*STATES} == {*TRANSITIONS}
+    """S2-02: every state there is one here; others are the time a stop takes, half a connect, and no sign-in."""
+    assert {*MAPPING.values()} | {"stopping", "degraded", "needs_auth"} == {*STATES} == {*TRANSITIONS}
 
 
 def test_the_table_of_transitions() -> None:
@@ -162,6 +163,7 @@ def test_the_views_are_made_of_states() -> None:
         "unhealthy": [CONNECTED, FAILED, LISTED],
         "backoff": [FAILED, LISTED],
         "failed": [FAILED],
+        "needs_auth": [FAILED],
         "stopping": [],
         "stopped": [],
     }

@@ -13,7 +13,7 @@ from attrs import frozen
 from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 
-from ...config import Callbacks, Http, InProcess, ServerConfig, Sse, Stdio
+from ...config import Callbacks, Http, InProcess, OAuth, ServerConfig, Sse, Stdio
 from ._extensions import LoopExtension
 from ._functions import ServerAsker, on_loop
 from ._in_process import LoopServer
@@ -97,7 +97,7 @@ def _transport(bridge: Bridge, transport: Any) -> Any:
             return attrs.evolve(transport, env=_values(bridge, transport.env))
         case Http() | Sse():
             return attrs.evolve(
-                transport, headers=_values(bridge, transport.headers), auth=_value(bridge, transport.auth)
+                transport, headers=_values(bridge, transport.headers), auth=_auth(bridge, transport.auth)
             )
         case InProcess(server=Server() | MCPServer() as server):
             return InProcess(LoopServer(bridge, server))
@@ -111,6 +111,13 @@ def _values(bridge: Bridge, values: Mapping[str, ConfigValue]) -> dict[str, Any]
 
 def _value(bridge: Bridge, value: Any) -> Any:
     return on_loop(bridge, value) if callable(value) else value
+
+
+def _auth(bridge: Bridge, auth: Any) -> Any:
+    if not isinstance(auth, OAuth):
+        return _value(bridge, auth)
+    functions = {name: _value(bridge, getattr(auth, name)) for name in ("client_secret", "assertion", "on_sign_in")}
+    return attrs.evolve(auth, **functions)
 
 
 def _middleware(bridge: Bridge, middleware: Middleware) -> Middleware:

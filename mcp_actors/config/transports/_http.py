@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import ssl
@@ -26,6 +25,8 @@ from ..values import (
     mask_url,
     token_problem,
 )
+from ._loopback import is_loopback
+from ._oauth import OAuth
 
 if TYPE_CHECKING:
     import httpx2
@@ -71,15 +72,6 @@ def _split_url(owner: str, url: str) -> SplitResult:
     if not host:
         raise _bad_url(owner, url, "has no host; write https://host/path")
     return parts
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether traffic to `host` cannot leave this machine: localhost, 127.0.0.0/8 or ::1."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host == "localhost"
-    return address.is_loopback if address.version == 4 else address == ipaddress.IPv6Address("::1")
 
 
 def _check_url(instance: _Endpoint, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -137,6 +129,8 @@ def is_auth_flow(value: object) -> TypeGuard[httpx2.Auth]:
 
 
 def _shown_auth(value: object) -> str:
+    if isinstance(value, OAuth):
+        return repr(value)
     return "None" if value is None else f"<{type(value).__name__}>" if is_auth_flow(value) else MASK
 
 
@@ -152,10 +146,10 @@ def _check_auth(instance: _Endpoint, attribute: attrs.Attribute[Any], value: obj
     if "@" in _split_url(owner, instance.url).netloc:
         problem = "auth is given, and url contains a user name or password; remove one of the two"
         raise check.refused(owner, "auth", problem)
-    if is_auth_flow(value):
+    if isinstance(value, OAuth) or is_auth_flow(value):
         return
     if not isinstance(value, str | Secret) and not callable(value):
-        remedy = "give a bearer token (a str, a Secret, or a function that returns a str) or an httpx2.Auth"
+        remedy = "give a bearer token (a str, a Secret, or a function that returns a str), OAuth() or an httpx2.Auth"
         raise check.refused(owner, "auth", f"auth is {check.a_type(value)}; {remedy}")
     token = value.reveal() if isinstance(value, Secret) else value
     problem_of_token = token_problem(token) if isinstance(token, str) else None
@@ -217,7 +211,7 @@ class _Endpoint:
     headers: Mapping[str, ConfigValue] = attrs.field(
         default=NO_VALUES, converter=_to_headers, validator=_check_headers, kw_only=True
     )
-    auth: ConfigValue | httpx2.Auth | None = attrs.field(
+    auth: ConfigValue | OAuth | httpx2.Auth | None = attrs.field(
         default=None, validator=_check_auth, repr=_shown_auth, kw_only=True
     )
     allow_insecure: bool = attrs.field(default=False, validator=_check_secure, kw_only=True)
@@ -238,9 +232,10 @@ class Http(_Endpoint):
     Args:
         url: the endpoint, ``https://…``; ``http://…`` only on this machine (localhost, 127.0.0.0/8, ``[::1]``).
         headers: headers for every request. In a str value, ``${VAR}`` is expanded at each connect.
-        auth: a bearer token, resolved at each connect like the values of `headers`; or an `httpx2.Auth`, which is
-            applied to every request. Default None. Variables and functions, here and in `headers`, are also resolved
-            again if the server answers 401 after it had accepted their values.
+        auth: a bearer token, resolved at each connect like the values of `headers`; an `OAuth`, by which a person or
+            the program signs in; or an `httpx2.Auth`, which is applied to every request. Default None. Variables and
+            functions, here and in `headers`, are also resolved again if the server answers 401 after it had accepted
+            their values.
         http_client: a function that makes the `httpx2.AsyncClient` of one connection. It is called once per
             connection, and the client is closed with the connection. The client's default timeout of 5 seconds is
             ignored, any other is used. Default None: a client is made from the options below.

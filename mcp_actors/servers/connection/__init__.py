@@ -7,4 +7,4 @@ below.
 from __future__ import annotations
 
 from ._actor import ServerActor as ServerActor
-from .upkeep import Subscribe as Subscribe
+from .upkeep import Subscribe as Subscribe, sign_in_to as sign_in_to

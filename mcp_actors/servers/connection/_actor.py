@@ -33,12 +33,11 @@ from ._direct import DirectRequests
 from ._dispatch import DispatchedRequests
 from ._drain import Drain
 from ._failures import (
-    TimedOut,
     answer_not_understood,
     connect_failed,
-    connect_timed_out,
     connection_lost,
     connection_over,
+    known_failure,
     session_failed,
     unresponsive,
 )
@@ -47,7 +46,14 @@ from ._negotiation import Negotiation
 from ._phase import Phase
 from ._sdk import disable_result_validation, too_many_rounds, watch_input_requests
 from .callbacks import open_callbacks
-from .upkeep import ChangeStream, keep_refreshed, keep_resources_listed, lists_that_change, renew_subscriptions
+from .upkeep import (
+    ChangeStream,
+    ask_to_sign_in,
+    keep_refreshed,
+    keep_resources_listed,
+    lists_that_change,
+    renew_subscriptions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -106,11 +112,8 @@ class ServerActor(Actor):
             if self._phase.connected:
                 self._record.life.note_failure(session_failed(self._name, exc, self._masker))
                 raise
-            if isinstance(exc, ConnectFailed):
-                raise
-            if isinstance(exc, TimedOut):
-                negotiation.failed(None)
-                raise connect_timed_out(config, self._phase.of_connect, self._link, exc) from None
+            if (known := known_failure(self._link, exc)) is not None:
+                raise known from known.__cause__
             failure = connect_failed(config, self._phase.of_connect, self._link, exc)
             negotiation.failed(failure.__cause__)
             raise failure from failure.__cause__
@@ -121,13 +124,16 @@ class ServerActor(Actor):
 
     @asynccontextmanager
     async def _connection(self, negotiation: Negotiation) -> AsyncIterator[None]:
-        """Open a link and a session; once more, as a legacy server, if a process exits at ``server/discover``."""
+        """Open a link and a session; once more after a sign-in, or if a process exits at ``server/discover``."""
         try:
             async with self._attempt(negotiation):
                 yield
                 return
         except Exception as exc:
-            if self._phase is not Phase.NEGOTIATING or not negotiation.begins_anew(self._link, exc):
+            again = self._phase is Phase.NEGOTIATING and negotiation.begins_anew(self._link, exc)
+            if self._phase.connected or not (
+                again or await ask_to_sign_in(self._record, known_failure(self._link, exc))
+            ):
                 raise
         # If the time-out expired during the first start, it must be raised before the phase is set back to opening.
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -354,7 +360,7 @@ class ServerActor(Actor):
         if self._phase.connected:
             self._end(session_failed(self._name, exc, self._masker))
 
-    def _lost_by_request(self) -> ConnectionLost:
+    def _lost_by_request(self) -> Exception:
         """Return the error for a request that found the connection gone; it ends the connection (`is_fatal`)."""
         self._phase = Phase.GONE
         return self._loss()
@@ -365,7 +371,7 @@ class ServerActor(Actor):
             return True
         return isinstance(self._record.config.transport, InProcess) and exc.message == "Connection closed"
 
-    def _loss(self) -> ConnectionLost:
+    def _loss(self) -> Exception:
         assert self._link is not None  # only an open link can be lost
         return connection_lost(self._name, self._link)
 

@@ -12,6 +12,7 @@ from pydantic_core import ValidationError
 from ..._collapse import caused_by, collapse
 from ..._errors import ConnectFailed, ConnectionLost, ConnectPhase, HttpStatusError, RequestTimedOut
 from ..._plain_text import indented, plain_text
+from ...auth import SignInRequired
 from ..basics import ConnectionOver, problem_of
 from ..policy import incompatibility
 from ..transports import MAY_HAVE_ACTED, Masker, Obituary, is_unreadable
@@ -26,9 +27,9 @@ __all__ = [
     "answer_not_read",
     "answer_not_understood",
     "connect_failed",
-    "connect_timed_out",
     "connection_lost",
     "connection_over",
+    "known_failure",
     "session_failed",
     "still_connecting",
     "tools_not_listed",
@@ -65,8 +66,16 @@ class TimedOut(Exception):
         self.read = read
 
 
+def known_failure(link: Link | None, exc: BaseException) -> ConnectFailed | None:
+    """Return the failure of a connect that needs no other words, if there is one. Its consequences may hide it."""
+    causes = (collapse(exc), None if link is None else link.failure)
+    return next((cause for cause in causes if isinstance(cause, ConnectFailed)), None)
+
+
 def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None, exc: BaseException) -> ConnectFailed:
     """Return the error for a connect that failed with an exception."""
+    if isinstance(exc, TimedOut):
+        return _timed_out(config, phase, link, exc)
     masker = link.masker if link is not None else Masker()
     cause = link.failure if link is not None and link.failure is not None else collapse(exc)
     if isinstance(cause, ConnectionOver) and isinstance(cause.__cause__, httpx2.TransportError):
@@ -91,7 +100,7 @@ def _behind(cause: BaseException) -> BaseException | None:
     return cause.__cause__ if isinstance(cause, ConnectionOver) else cause
 
 
-def connect_timed_out(config: ServerConfig, phase: ConnectPhase, link: Link | None, over: TimedOut) -> ConnectFailed:
+def _timed_out(config: ServerConfig, phase: ConnectPhase, link: Link | None, over: TimedOut) -> ConnectFailed:
     """Return the error for a connect that timed out."""
     unread = "; its process has not read the request" if over.read is False else ""
     what = (
@@ -123,8 +132,10 @@ def tools_not_listed(server: str, seconds: float) -> RequestTimedOut:
     )
 
 
-def connection_lost(server: str, link: Link) -> ConnectionLost:
+def connection_lost(server: str, link: Link) -> ConnectionLost | SignInRequired:
     """Return the error for a connection that was lost while it served."""
+    if isinstance(link.failure, SignInRequired):
+        return link.failure
     # With a failure noted, this side has ended the process, so how the process ended says nothing.
     what = _ended(link.obituary()) if link.pid is not None and link.failure is None else "the connection ended"
     because = f": {problem_of(link.failure)}" if link.failure is not None else ""

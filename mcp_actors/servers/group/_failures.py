@@ -10,6 +10,7 @@ from attrs import define
 
 from ..._collapse import caused_by, first_of, leaves
 from ..._errors import ActorStartError, RestartLimitReached, ServerError, ServerUnavailable, ToolNotFound
+from ..record import PARKED
 from ._tree import GROUP
 
 if TYPE_CHECKING:
@@ -75,13 +76,13 @@ def _start_failure(records: Iterable[ServerRecord], exc: Exception) -> BaseExcep
 
 
 def _connect_failure(record: ServerRecord) -> Exception | None:
-    gave_up = record.config.on_failure == "raise" and record.life.state == "failed"
+    gave_up = record.config.on_failure == "raise" and record.life.state in PARKED
     return record.life.last_error if record.required or gave_up else None
 
 
 def _unavailable(records: Iterable[ServerRecord]) -> ServerUnavailable | None:
     """Return the error for the server that ended its group; None if a defect ended it."""
-    record = next((r for r in records if r.life.state == "failed" and r.config.on_failure == "raise"), None)
+    record = next((r for r in records if r.life.state in PARKED and r.config.on_failure == "raise"), None)
     if record is None:
         return None
     name = record.config.name
@@ -89,7 +90,7 @@ def _unavailable(records: Iterable[ServerRecord]) -> ServerUnavailable | None:
         f"server {name!r} has failed and closed its group (on_failure='raise'): {record.life.last_error}; fix that, or "
         "set on_failure='park' to keep the other servers",
         server=name,
-        state="failed",
+        state=record.life.state,
         last_error=record.life.last_error,
     )
     return caused_by(failure, record.life.last_error)

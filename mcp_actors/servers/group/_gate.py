@@ -17,6 +17,7 @@ import trio
 
 from ..._checks import is_number
 from ..._errors import ConfigError
+from ..record import PARKED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,7 +60,7 @@ class StartGate:
         for record in self._awaited:
             while _undecided(record) and not record.catalog.deferred:
                 await record.life.wait_change()
-        if any(record.life.state == "failed" and record.config.on_failure == "raise" for record in self._awaited):
+        if any(record.life.state in PARKED and record.config.on_failure == "raise" for record in self._awaited):
             # The supervisor is ending the group and cancels this task; the block must not begin meanwhile.
             await trio.sleep_forever()
 

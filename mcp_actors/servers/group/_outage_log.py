@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from attrs import define, field, frozen
 
 from ..basics import problem_of
-from ..record import CONNECTED, FAILED, StateChanged
+from ..record import CONNECTED, FAILED, PARKED, StateChanged
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -114,7 +114,7 @@ class OutageLog:
 def _text(event: StateChanged, record: ServerRecord, why: str) -> str:
     if event.new == "backoff":
         return f"{'connection lost' if event.old in CONNECTED else 'connect failed, retrying'}: {why}"
-    if event.new != "failed":
+    if event.new != "failed":  # with needs_auth, the reason has the remedy
         return f"{event.new}: {why}"
     if record.life.retry_at is None:
         return f"has failed and is not retried: {why}; fix that, then await servers[{event.server!r}].restart()"
@@ -126,14 +126,14 @@ def _text(event: StateChanged, record: ServerRecord, why: str) -> str:
 
 def _why(event: StateChanged, record: ServerRecord) -> str:
     """Return the reason without the delay until the next attempt, which would make every repetition a new reason."""
-    if record.life.error is None or event.new not in ("backoff", "failed"):
+    if record.life.error is None or event.new not in PARKED | {"backoff"}:
         return event.reason
     return problem_of(record.life.error)
 
 
 def _is_raised(event: StateChanged, record: ServerRecord) -> bool:
     """Return True if the group raises the error, so that it need not be logged."""
-    return event.new == "failed" and record.config.on_failure == "raise"
+    return event.new in PARKED and record.config.on_failure == "raise"
 
 
 def _log(level: int, event: StateChanged, text: str) -> None:

@@ -6,6 +6,7 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from ..._errors import ConnectFailed
+from ...auth import SignInRequired
 
 if TYPE_CHECKING:
     from ...config import RestartPolicy
@@ -27,6 +28,12 @@ def seconds_to_retry(policy: RestartPolicy, error: BaseException | None) -> floa
     """
     if policy.park_retry is None or policy.max_restarts == 0:
         return None
+    if isinstance(error, SignInRequired):
+        return _spread(policy.park_retry)  # a person may have signed in with another program
     if isinstance(error, ConnectFailed) and (error.hopeless or error.http_status in _NEEDS_CREDENTIALS):
         return None
-    return policy.park_retry * (1.0 - SPREAD * random.random())
+    return _spread(policy.park_retry)
+
+
+def _spread(seconds: float) -> float:
+    return seconds * (1.0 - SPREAD * random.random())

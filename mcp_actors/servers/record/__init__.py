@@ -34,6 +34,7 @@ from ._state import (
     ACTIVE as ACTIVE,
     CONNECTED as CONNECTED,
     FAILED as FAILED,
+    PARKED as PARKED,
     STATES as STATES,
     ServerState as ServerState,
 )

@@ -13,10 +13,11 @@ import trio
 from attrs import define, field
 
 from ..._errors import ServerUnavailable
+from ...auth import SignInRequired
 from ...kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting, Stopped, Stopping
 from ..basics import problem_of
 from ._events import Draining, HealthChanged, Recovered, ServerEvent, StateChanged
-from ._state import CONNECTED, FAILED, LISTED, SETTLED, ServerState
+from ._state import CONNECTED, FAILED, LISTED, PARKED, SETTLED, ServerState
 from ._transitions import next_state
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class ServerLife:
             longer wait for it, unless the server is required. Written by the connection (`note_overdue`).
         wanted: whether the server should be running. False after `stop()`, and for a lazy server that has not been used
             yet. Written in the step of the caller (``ref._lifecycle``, `Caller.wake`).
+        may_ask: whether a connect may ask a person to sign in, by a configured callback. False from the question until
+            the server has served or is started explicitly (``group._lifecycle``).
         held: True while its supervisor is exchanged for a changed configuration: an incarnation that starts has nothing
             to run. Written by the lifecycle actor.
         draining: True while it finishes its requests before it is disconnected.
@@ -90,6 +93,7 @@ class ServerLife:
     last_error: Exception | None = field(default=None, init=False)
     overdue: str | None = field(default=None, init=False)
     wanted: bool = field(init=False)
+    may_ask: bool = field(default=True, init=False)
     held: bool = field(default=False, init=False)
     returning: bool = field(default=False, init=False)
     draining: bool = field(default=False, init=False)
@@ -138,7 +142,12 @@ class ServerLife:
     @property
     def retry_at(self) -> datetime | None:
         """The time of the next attempt of a parked server; None if there is none."""
-        return self._retry_at if self.state == "failed" and self.wanted and not self.left else None
+        return self._retry_at if self.state in PARKED and self.wanted and not self.left else None
+
+    @property
+    def signed_out(self) -> bool:
+        """True while a person has to sign in, also while it is tried again."""
+        return isinstance(self.error, SignInRequired)
 
     @property
     def troubled(self) -> bool:
@@ -190,9 +199,11 @@ class ServerLife:
                 self.error = None
                 self.failures = 0
                 self.parked = False
+                self.may_ask = True
                 self.note_failure(self._catalog.failure)
                 self.note_failure(self._health.problem)
-        new = next_state(self.state, event, serving=self._serving_state())
+        parked: ServerState = "needs_auth" if self.signed_out else "failed"
+        new = next_state(self.state, event, serving=self._serving_state(), parked=parked)
         return self._become(new, event) if new != self.state else None
 
     def _serving_state(self) -> ServerState:
@@ -236,8 +247,8 @@ class ServerLife:
                 self._emit(each)
 
     def note_stopped(self) -> None:
-        """Become ``stopped`` if the server has failed: no actor runs whose end could be followed."""
-        if self.state == "failed":
+        """Become ``stopped`` if the server is parked: no actor runs whose end could be followed."""
+        if self.state in PARKED:
             stopped = Stopped(actor=self._config.name, incarnation=self.incarnation, time=trio.current_time())
             if (changed := self.follow(stopped)) is not None:
                 self._emit(changed)
@@ -277,7 +288,7 @@ class ServerLife:
         return self.state
 
     async def wait_connected(self) -> ServerState:
-        """Wait until the server is ``ready``, ``degraded``, ``failed`` or ``stopped``, and return its state.
+        """Wait until the server serves, is parked or is stopped, and return its state.
 
         A server that is not required is awaited for at most its ``connect_timeout``.
         """

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final, Literal, get_args
 
-__all__ = ["ACTIVE", "CONNECTED", "FAILED", "LISTED", "SETTLED", "STATES", "ServerState"]
+__all__ = ["ACTIVE", "CONNECTED", "FAILED", "LISTED", "PARKED", "SETTLED", "STATES", "ServerState"]
 
 ServerState = Literal[
-    "pending", "connecting", "ready", "degraded", "unhealthy", "backoff", "failed", "stopping", "stopped"
+    "pending", "connecting", "ready", "degraded", "unhealthy", "backoff", "failed", "needs_auth", "stopping", "stopped"
 ]
 
 STATES: Final[tuple[ServerState, ...]] = get_args(ServerState)
@@ -19,10 +19,13 @@ CONNECTED: Final[frozenset[ServerState]] = frozenset({"ready", "degraded", "unhe
 ACTIVE: Final[frozenset[ServerState]] = frozenset({"ready", "degraded"})
 """Requests are sent at once."""
 
-FAILED: Final[frozenset[ServerState]] = frozenset({"unhealthy", "backoff", "failed"})
+FAILED: Final[frozenset[ServerState]] = frozenset({"unhealthy", "backoff", "failed", "needs_auth"})
 """The server has failed, and was not stopped."""
 
-SETTLED: Final[frozenset[ServerState]] = ACTIVE | {"failed", "stopped"}
+PARKED: Final[frozenset[ServerState]] = frozenset({"failed", "needs_auth"})
+"""The server does not run; only a change, or an attempt after a long time, can bring it back."""
+
+SETTLED: Final[frozenset[ServerState]] = ACTIVE | PARKED | {"stopped"}
 """The server serves, or will not by itself."""
 
 LISTED: Final[frozenset[ServerState]] = CONNECTED | {"pending", "backoff", "connecting"}

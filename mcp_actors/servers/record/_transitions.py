@@ -18,17 +18,18 @@ __all__ = ["TRANSITIONS", "next_state"]
 
 TRANSITIONS: Final[dict[ServerState, frozenset[ServerState]]] = {
     "pending": frozenset({"connecting", "stopped"}),
-    "connecting": frozenset({"ready", "degraded", "backoff", "failed", "stopped"}),
-    "ready": frozenset({"degraded", "unhealthy", "backoff", "failed", "stopping"}),
-    "degraded": frozenset({"ready", "unhealthy", "backoff", "failed", "stopping"}),
-    "unhealthy": frozenset({"ready", "degraded", "backoff", "failed", "stopping"}),
-    "backoff": frozenset({"connecting", "failed", "stopping", "stopped"}),
+    "connecting": frozenset({"ready", "degraded", "backoff", "failed", "needs_auth", "stopped"}),
+    "ready": frozenset({"degraded", "unhealthy", "backoff", "failed", "needs_auth", "stopping"}),
+    "degraded": frozenset({"ready", "unhealthy", "backoff", "failed", "needs_auth", "stopping"}),
+    "unhealthy": frozenset({"ready", "degraded", "backoff", "failed", "needs_auth", "stopping"}),
+    "backoff": frozenset({"connecting", "failed", "needs_auth", "stopping", "stopped"}),
     "failed": frozenset({"connecting", "stopped"}),
+    "needs_auth": frozenset({"connecting", "stopped"}),
     "stopping": frozenset({"stopped", "backoff"}),
     "stopped": frozenset({"connecting"}),
 }
-"""The allowed next states. A failed start leads to ``backoff``, or to ``failed`` if no attempt follows. So does a
-connection that is lost while the server finishes its requests."""
+"""The allowed next states. A failed start leads to ``backoff``, or to ``failed`` or ``needs_auth`` if no attempt
+follows. So does a connection that is lost while the server finishes its requests."""
 
 _STATE_AFTER: Final[dict[type[Event], ServerState]] = {
     Starting: "connecting",
@@ -44,13 +45,16 @@ _STATE_AFTER: Final[dict[type[Event], ServerState]] = {
 }
 
 
-def next_state(state: ServerState, event: Event, *, serving: ServerState = "ready") -> ServerState:
+def next_state(
+    state: ServerState, event: Event, *, serving: ServerState = "ready", parked: ServerState = "failed"
+) -> ServerState:
     """Return the state after an event of the server's actor; the same state if the event does not change it.
 
     Args:
         state: the state before the event.
         event: the event.
         serving: the state while it is connected: ``ready``, or worse if its tools or its health have a problem.
+        parked: the state after its restarts have ended: ``failed``, or ``needs_auth`` if a person has to sign in.
 
     Raises:
         RuntimeError: the transition is not allowed, which is a bug of this library.
@@ -58,6 +62,8 @@ def next_state(state: ServerState, event: Event, *, serving: ServerState = "read
     new = _STATE_AFTER.get(type(event), state)
     if new == "ready":
         new = serving
+    elif new == "failed":
+        new = parked
     if new != state and new not in TRANSITIONS[state]:
         raise RuntimeError(f"server {event.actor!r}: cannot go from {state!r} to {new!r} by {event!r}")
     return new

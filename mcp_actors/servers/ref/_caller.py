@@ -33,7 +33,7 @@ from ...kernel import open_actor
 from ..basics import open_background
 from ..connection import ServerActor
 from ..policy import NoRetry, Retries
-from ..record import ACTIVE, ServerRecord
+from ..record import ACTIVE, PARKED, ServerRecord
 from ._failures import mailbox_full, request_lost, stopped_under, unavailable, would_deadlock
 from ._lifecycle import Start
 
@@ -291,13 +291,14 @@ class Caller:
         """Decide about a request to a server that is down: wake a lazy server, fail at once, or let it wait.
 
         Raises:
-            ServerUnavailable: the server is configured with ``when_down="fail"``, or only finishes its requests.
+            ServerUnavailable: the server is configured with ``when_down="fail"``, needs a person to sign in, or only
+                finishes its requests.
         """
         if self._life.leaving:
             raise self._life.gone()
         if self._life.dormant:
             self.wake()
-        elif self._config.when_down == "fail" and self._life.error is not None:
+        elif self._life.signed_out or (self._config.when_down == "fail" and self._life.error is not None):
             raise self.unavailable() from self._life.error
 
     def wake(self) -> None:
@@ -313,7 +314,7 @@ class Caller:
 
         Also None while the group is being closed, which ends subscriptions with an error of its own.
         """
-        gone = self._life.state in ("failed", "stopped") and not self._life.returning
+        gone = self._life.state in PARKED | {"stopped"} and not self._life.returning
         return self.unavailable() if gone and self._lifecycle.state == "running" else None
 
     def unavailable(self) -> ServerUnavailable:

@@ -57,6 +57,8 @@ def unavailable(server: str, life: ServerLife) -> ServerUnavailable:
     if life.overdue is not None:
         message = f"{life.overdue}; wait longer with wait_state('ready'), or raise connect_timeout"
         return ServerUnavailable(message, server=server, state=state, last_error=error)
+    if life.signed_out:
+        return ServerUnavailable(str(error), server=server, state="needs_auth", last_error=error, retry_at=retry_at)
     if error is None:
         problem = f"is {state}; to connect it again, await servers[{server!r}].start()"
     elif state in ("pending", "connecting", "backoff"):

@@ -8,6 +8,7 @@ import trio
 
 from ..._errors import ServerUnavailable
 from ..._states import check_states
+from ..connection import sign_in_to
 from ..record import ACTIVE, CONNECTED, STATES, ServerStatus
 from ..requests import CallTool, ListTools, SetLogLevel, TellRootsChanged, check_health, given_level, members_of_call
 from ._lifecycle import Reconnect, Start, Stop, change
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT
     from mcp.types import CallToolResult, LoggingLevel, Tool
 
-    from ...config import ServerConfig
+    from ...config import ServerConfig, SignInCallback
     from ...kernel import ActorRef
     from ..policy import Deadline, Health
     from ..record import ServerInfo, ServerState
@@ -59,7 +60,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
 
     @property
     def state(self) -> ServerState:
-        """``pending, connecting, ready, degraded, unhealthy, backoff, failed, stopping`` or ``stopped``."""
+        """``pending, connecting, ready, degraded, unhealthy, backoff, failed, needs_auth, stopping`` or ``stopped``."""
         return self._record.life.state
 
     @property
@@ -330,6 +331,26 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             ServerUnavailable: the group was closed.
         """
         await change(self._lifecycle, Start((self._server,)))
+
+    async def sign_in(self, show: SignInCallback | None = None) -> None:
+        """Let a person sign in, then connect the server and wait until it serves.
+
+        The person has ``OAuth.sign_in_timeout`` seconds. The tokens are stored for all processes of this user.
+
+        **Cancellation**: ends the sign-in, and nothing is stored; a connect goes on.
+
+        Args:
+            show: an async function that shows a URL to the person. It may return the code, or the URL of the redirect,
+                as the person has pasted it. Default None: ``OAuth.on_sign_in``, or else the user's browser.
+
+        Raises:
+            SignInFailed: the person or the authorization server has refused, or the time is over.
+            ConfigError: the server has no ``auth=OAuth()``, or the token store cannot be used.
+            ServerUnavailable: the server could not be connected afterwards.
+        """
+        await sign_in_to(self.config, show, self._record.life.error)
+        await self.restart()
+        await self.wait_ready()
 
     async def wait_ready(self) -> None:
         """Wait until the server serves requests (``ready`` or ``degraded``). This connects a lazy server.

@@ -12,7 +12,7 @@ from ._link import (
     Link as Link,
     Obituary as Obituary,
 )
-from ._open import open_link as open_link
+from ._open import open_exchange as open_exchange, open_link as open_link
 from .credentials import Masker as Masker
 from .http import MAY_HAVE_ACTED as MAY_HAVE_ACTED
 from .wire import Stream as Stream, is_unreadable as is_unreadable, refuse_unreadable as refuse_unreadable

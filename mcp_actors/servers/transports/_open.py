@@ -7,16 +7,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from ..._errors import ConfigError, ConnectFailed
-from ...config import Http, InProcess, ServerConfig, Sse, Stdio, TransportTemplate
+from ...auth import Exchange
+from ...config import Http, InProcess, OAuth, ServerConfig, Sse, Stdio, TransportTemplate
 from ...config.transports import INHERITED, variables_of
 from ..basics import Capacity
 from ._in_process import open_in_process_link
 from ._link import Link
-from .credentials import Masker
-from .http import SseLink, StreamableHttpLink, open_link_over_http
+from .credentials import Masker, discreet, install_filters
+from .http import SseLink, StreamableHttpLink, exchange_of, make_client, open_link_over_http
 from .stdio import open_stdio_link
 
-__all__ = ["open_link"]
+__all__ = ["open_exchange", "open_link"]
 
 
 def open_link(
@@ -55,6 +56,26 @@ async def _counted(opening: AbstractAsyncContextManager[Link], server: str, capa
     with capacity.process(server):
         async with opening as link:
             yield link
+
+
+@asynccontextmanager
+async def open_exchange(config: ServerConfig) -> AsyncIterator[Exchange]:
+    """Open what talks to the authorization server of a server, without a connection to the server.
+
+    Raises:
+        ConfigError: the server has no `OAuth`.
+        ConnectFailed: the client cannot be created.
+    """
+    transport = _resolved(config)
+    if not isinstance(transport, Http | Sse) or not isinstance(transport.auth, OAuth):
+        problem = "it is not configured for a sign-in; set auth=OAuth()"
+        raise ConfigError(f"server {config.name!r}: {problem}", source="ServerConfig", path="transport.auth")
+    masker = _masker(config)
+    client = await make_client(config, transport, masker)
+    install_filters()
+    with discreet(masker, transport.url):
+        async with client:
+            yield await exchange_of(config.name, transport, transport.auth, client, masker)
 
 
 def _masker(config: ServerConfig) -> Masker:

@@ -12,14 +12,14 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeGuard, TypeVar
 
 import httpx2
 import trio
 from attrs import define, field
 
 from ...._errors import ConfigError, ConnectFailed
-from ....config import is_auth_flow, resolve_headers, resolve_token
+from ....config import OAuth, is_auth_flow, resolve_headers, resolve_token
 
 if TYPE_CHECKING:
     from ....config import ConfigValue, Http, Sse
@@ -55,10 +55,15 @@ def named_credentials(transport: Http | Sse) -> str:
     """Return the sources of the credentials, without any value; empty without credentials."""
     named = []
     if transport.auth is not None:
-        named.append("auth" if is_auth_flow(transport.auth) else f"auth{_source(transport.auth)}")
+        named.append(f"auth{_source(transport.auth)}" if _is_token(transport.auth) else "auth")
     if httpx2.URL(transport.url).userinfo:
         named.append("the user in url")
     return ", ".join([*named, *(f"header {name}{_source(value)}" for name, value in transport.headers.items())])
+
+
+def _is_token(auth: ConfigValue | OAuth | httpx2.Auth | None) -> TypeGuard[ConfigValue]:
+    """Return True if `auth` is a bearer token, or the source of one."""
+    return auth is not None and not isinstance(auth, OAuth) and not is_auth_flow(auth)
 
 
 def _source(value: object) -> str:
@@ -88,8 +93,8 @@ class Credentials:
     @property
     def renewable(self) -> bool:
         """True if resolving them again may return other values."""
-        values: list[ConfigValue | httpx2.Auth | None] = [self.transport.auth, *self.transport.headers.values()]
-        return not is_auth_flow(self.transport.auth) and any(map(_source, values))
+        auth, headers = self.transport.auth, self.transport.headers.values()
+        return (auth is None or _is_token(auth)) and any(map(_source, (auth, *headers)))
 
     async def resolve(self) -> dict[str, str]:
         """Resolve the headers to send.
@@ -102,7 +107,7 @@ class Credentials:
             resolve_headers, self.transport.headers, server=self.server, field="headers"
         )
         self.masker.add_all("headers", headers)
-        if auth is not None and not is_auth_flow(auth):
+        if _is_token(auth):
             token = await resolve_credentials(resolve_token, auth, server=self.server, field="auth")
             self.masker.add("<auth>", token)
             headers["Authorization"] = f"Bearer {token}"

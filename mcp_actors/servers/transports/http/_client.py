@@ -12,15 +12,16 @@ import httpx2
 import trio
 
 from ...._errors import ConnectFailed
-from ....config import Http, Sse, is_auth_flow, is_loopback
+from ....auth import Exchange, OAuthTokens
+from ....config import Http, OAuth, Sse, is_auth_flow, is_loopback, resolve
 from ...basics import shortage_of
-from ..credentials import Credentials, Masker, Renewal
+from ..credentials import Credentials, Masker, Renewal, resolve_credentials
 from ._bodies import note_refusal
 
 if TYPE_CHECKING:
     from ....config import ServerConfig
 
-__all__ = ["bound_on_connections", "make_client", "real_url"]
+__all__ = ["bound_on_connections", "exchange_of", "make_client", "real_url"]
 
 TIMEOUT: Final = httpx2.Timeout(connect=10.0, write=30.0, read=None, pool=None)
 """Seconds until the network counts as broken. None where only the server is slow or this process is busy: the timeouts
@@ -68,6 +69,8 @@ async def make_client(config: ServerConfig, transport: Http | Sse, masker: Maske
     url = httpx2.URL(transport.url)
     if url.userinfo:
         client.auth = httpx2.BasicAuth(url.username, url.password)
+    elif isinstance(auth, OAuth):
+        client.auth = OAuthTokens(config.name, await exchange_of(config.name, transport, auth, client, masker))
     elif is_auth_flow(auth):
         client.auth = auth
     elif client.auth is None and credentials.renewable:
@@ -75,6 +78,21 @@ async def make_client(config: ServerConfig, transport: Http | Sse, masker: Maske
     if is_auth_flow(auth) or (isinstance(transport, Http) and transport.http_client is not None):
         client.event_hooks["response"].append(partial(_note_token, masker))
     return client
+
+
+async def exchange_of(
+    server: str, transport: Http | Sse, oauth: OAuth, client: httpx2.AsyncClient, masker: Masker
+) -> Exchange:
+    """Return what talks to the authorization server of a server.
+
+    Raises:
+        ConnectFailed: the client secret cannot be resolved.
+    """
+    secret = None
+    if oauth.client_secret is not None:
+        secret = await resolve_credentials(resolve, oauth.client_secret, server=server, field="auth.client_secret")
+        masker.add("<auth.client_secret>", secret)
+    return Exchange(client, real_url(transport), oauth, secret, masker, partial(masker.add, "<token>"))
 
 
 async def _note_token(masker: Masker, response: httpx2.Response) -> None:

@@ -35,6 +35,7 @@ from mcp.types import (
 )
 
 from ...._errors import ServerError
+from ....auth import SignInRequired
 from ....config import Sse
 from ...basics import ConnectionOver, RequestTrace, current_trace
 from .._link import Lifeline
@@ -268,6 +269,8 @@ class SseLink(HttpLink[Sse]):
         except Exception as exc:
             error = self._failures.of(exc, request, sent=body.offered)
             trace.begun = trace.begun or (body.offered and not isinstance(error, ConnectionOver))
+            if isinstance(error, SignInRequired):
+                self._lifeline.lose(error)
             if isinstance(message, JSONRPCRequest):
                 trace.failure = error
                 await self._answer(message.id)

@@ -34,6 +34,7 @@ from mcp.types import (
 from pydantic_core import to_json
 
 from ....._errors import HttpStatusError, LimitExceeded
+from .....auth import SignInRequired
 from ....basics import Background, ConnectionOver, RequestTrace, current_trace
 from ..._link import Lifeline
 from ...wire import (
@@ -291,6 +292,8 @@ class ContainedClient(httpx2.AsyncClient):
             trace.failure = error = self._failures.of(exc, request, sent=body.offered)
             if body.offered and isinstance(exc, httpx2.TransportError):
                 self._reach.look()
+            if self._negotiated and isinstance(exc, SignInRequired):
+                self._lifeline.lose(exc)
         finally:
             trace.begun = trace.begun or (body.offered and not isinstance(trace.failure, ConnectionOver))
             if not goes_on:

@@ -1,0 +1,100 @@
+"""Send requests to the authorization server of one MCP server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+import httpx2
+from attrs import define, field
+
+from ..config import is_loopback
+from ._failures import Refused, Unreachable, said_by
+
+if TYPE_CHECKING:
+    from ..config import OAuth
+
+__all__ = ["Exchange"]
+
+MAX_BODY: Final = 1024 * 1024
+"""Bytes of an answer of an authorization server. Metadata take a few kilobytes."""
+
+BUSY: Final = frozenset({408, 425, 429})
+"""Statuses of a server that may answer later; besides those from 500 on."""
+
+_KEPT: Final = ("content-type", "location", "www-authenticate")
+"""Headers of an answer that the flows read."""
+
+
+@define(eq=False, repr=False)
+class Exchange:
+    """The requests to authorization servers for one MCP server.
+
+    Args:
+        client: sends them, without the auth of the MCP server.
+        url: the URL of the MCP server, without user and password.
+        oauth: how to sign in.
+        secret: the resolved client secret.
+        mask: masks credentials in the text of a server.
+        learn: adds a credential to those that are masked.
+    """
+
+    client: httpx2.AsyncClient
+    url: str
+    oauth: OAuth
+    secret: str | None
+    mask: Callable[[str], str]
+    learn: Callable[[str], None]
+    last: httpx2.Response | None = field(default=None, init=False)
+
+    async def send(self, request: httpx2.Request) -> httpx2.Response:
+        """Send one request.
+
+        Raises:
+            Refused: its URL would send a credential unencrypted, or the answer is too long.
+            Unreachable: there is no answer, or the server cannot answer now.
+        """
+        self._check(request.url)
+        try:
+            response = await self._answer(request)
+        except httpx2.HTTPError as error:
+            where = f"{request.url.scheme}://{request.url.netloc.decode()}"
+            raise Unreachable(f"the authorization server {where} cannot be reached ({type(error).__name__})") from None
+        self.last = response
+        # To a GET for metadata, which other URLs may have too, the SDK reacts.
+        status = response.status_code
+        if request.method == "POST" and (status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in BUSY):
+            raise Unreachable(f"the authorization server answered {said_by(response, self.mask)[1]}")
+        return response
+
+    async def _answer(self, request: httpx2.Request) -> httpx2.Response:
+        response = await self.client.send(request, auth=None, stream=True, follow_redirects=False)
+        body = bytearray()
+        try:
+            async for piece in response.aiter_bytes():
+                body += piece
+                if len(body) > MAX_BODY:
+                    raise Refused("answer_too_long", f"an answer of the authorization server exceeds {MAX_BODY} bytes")
+        finally:
+            await response.aclose()
+        kept = {name: response.headers[name] for name in _KEPT if name in response.headers}
+        answer = httpx2.Response(response.status_code, headers=kept, content=bytes(body), request=response.request)
+        answer.next_request = response.next_request
+        return answer
+
+    def _check(self, url: httpx2.URL) -> None:
+        """Refuse a URL that the metadata name, if secrets would be sent to it unencrypted."""
+        here = is_loopback(url.host) and is_loopback(httpx2.URL(self.url).host)
+        if url.scheme != "https" and not (url.scheme == "http" and here):
+            shown = url.copy_with(userinfo=b"", query=None, fragment=None)
+            raise Refused("insecure_url", f"the metadata name {shown}, which is not https")
+
+    def check_page(self, url: str) -> None:
+        """Refuse the URL of a page that a browser must not open."""
+        self._check(httpx2.URL(url))
+
+    @property
+    def scope(self) -> str | None:
+        """The configured scopes, as the protocol writes them."""
+        return " ".join(self.oauth.scopes) or None

@@ -1,0 +1,105 @@
+"""Failures of a sign-in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final, Self
+
+import httpx2
+from pydantic_core import from_json
+
+from .._errors import ConnectFailed, ServerError, ServerUnavailable
+from .._plain_text import plain_text
+
+__all__ = ["Refused", "SignInFailed", "SignInNeeded", "SignInRequired", "Unreachable", "said_by"]
+
+_CODE: Final = re.compile(r"[\x20-\x21\x23-\x5b\x5d-\x7e]{1,60}")  # RFC 6749, 5.2
+_SHOWN: Final = 200
+"""Characters of an authorization server's explanation."""
+
+
+class SignInRequired(ConnectFailed, ServerUnavailable):
+    """A person has to sign in to the server, which has the state ``needs_auth``.
+
+    Attributes:
+        challenge: the ``WWW-Authenticate`` header of the answer that requires it, if there was one.
+    """
+
+    def __init__(self, message: str, *, server: str, challenge: str | None = None) -> None:
+        ServerUnavailable.__init__(self, message, server=server, state="needs_auth")
+        # Not by its `__init__`, which would call that of ServerUnavailable again.
+        self.phase, self.exit_code, self.stderr_tail, self.http_status, self.hopeless = "open", None, "", None, True
+        self.challenge = challenge
+
+    @classmethod
+    def because(cls, server: str, why: str, challenge: str | None = None) -> Self:
+        """Return the error with a remedy."""
+        remedy = f"run 'mcp-actors login {server}', or await servers[{server!r}].sign_in()"
+        return cls(f"server {server!r} needs_auth: {why}; {remedy}", server=server, challenge=challenge)
+
+
+class SignInFailed(ServerError):
+    """A sign-in has ended without tokens.
+
+    Attributes:
+        reason: a name for it: an error code of OAuth such as ``"access_denied"``, or ``"timed_out"``,
+            ``"state_mismatch"``, ``"issuer_mismatch"``, ``"insecure_url"``, ``"no_browser"``, ``"port_in_use"``,
+            ``"registration_refused"``, ``"token_refused"``, ``"unreachable"``.
+    """
+
+    def __init__(self, message: str, *, server: str, reason: str) -> None:
+        super().__init__(message, server=server)
+        self.reason = reason
+
+    @classmethod
+    def because(cls, server: str, reason: str, why: str) -> Self:
+        """Return the error with the name of the server."""
+        return cls(f"server {server!r}: sign-in failed ({reason}): {why}", server=server, reason=reason)
+
+
+class SignInNeeded(Exception):
+    """Only a person can help. The text says why.
+
+    Attributes:
+        challenge: as for `SignInRequired`.
+    """
+
+    def __init__(self, message: str, challenge: str | None = None) -> None:
+        super().__init__(message)
+        self.challenge = challenge
+
+
+class Refused(Exception):
+    """The authorization server, or a check on this side, has refused something. A repetition cannot help.
+
+    Attributes:
+        reason: a name for it, such as ``"access_denied"``.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Unreachable(Exception):
+    """The authorization server does not answer, or answers that it cannot now. A repetition may help."""
+
+
+def said_by(response: httpx2.Response, mask: Callable[[str], str]) -> tuple[str, str]:
+    """Return the error code in an answer, or an empty text; and the whole answer, as an error may show it.
+
+    Nothing else of the body is shown: it may contain a code, a token or a secret.
+    """
+    code, description = "", ""
+    try:
+        body = from_json(response.content)
+    except ValueError:
+        body = None
+    if isinstance(body, dict):
+        code, description = str(body.get("error") or ""), str(body.get("error_description") or "")
+    if not _CODE.fullmatch(code):
+        code = ""
+    words = " ".join(filter(None, [str(response.status_code), code]))
+    explained = plain_text(mask(description), limit=_SHOWN)
+    return code, f"{words} ({explained})" if explained else words

@@ -1,0 +1,336 @@
+"""Run the SDK's OAuth flows outside of requests.
+
+The SDK's providers are auth flows of httpx2: generators of requests, with the protocol in between. They let one request
+wait for the other, forget when a stored token expires, and open a browser in the middle of a call. So none of them sees
+a request of the session. A new provider gets a refusal that was received before, its requests are sent, and when it has
+the tokens it is dropped. The discovery, the checks, the registration and the exchange are the SDK's.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from contextvars import ContextVar
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import httpx2
+from attrs import define
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
+from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider, PrivateKeyJWTOAuthProvider
+from mcp.client.auth.extensions.identity_assertion import IdentityAssertionOAuthProvider
+from mcp.client.auth.utils import extract_field_from_www_auth, issuers_match, union_scopes
+from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp.types import LATEST_PROTOCOL_VERSION
+from pydantic_core import ValidationError
+
+from .._plain_text import plain_text
+from ._exchange import Exchange
+from ._failures import Refused, SignInNeeded, Unreachable, said_by
+from ._sign_in_record import SignedIn
+
+if TYPE_CHECKING:
+    from ..config import OAuth
+
+__all__ = ["Person", "made_up_refusal", "refresh", "run_person", "run_unattended"]
+
+Method: TypeAlias = Literal["client_secret_basic", "client_secret_post"]
+
+LOST: Final = frozenset({"invalid_grant", "invalid_client", "unauthorized_client", "invalid_target", "invalid_scope"})
+"""Errors after which a refresh token is worth nothing."""
+
+CLIENT_NAME: Final = "mcp-actors"
+
+
+@define(eq=False, repr=False)
+class _Memory:
+    """The storage of one run. The SDK calls it as it would call a store."""
+
+    client: OAuthClientInformationFull | None = None
+    tokens: OAuthToken | None = None
+    brought: bool = False
+
+    async def get_tokens(self) -> OAuthToken | None:
+        """Return the tokens to refresh."""
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        """Take the tokens that the flow has brought."""
+        self.tokens, self.brought = tokens, True
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        """Return the client."""
+        return self.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """Take the client that was registered."""
+        self.client = client_info
+
+
+# --- the three ways to tokens ---------------------------------------------------------------------------------------
+
+
+@define(eq=False, repr=False)
+class Person:
+    """The part of a sign-in that a person does.
+
+    Attributes:
+        redirect: where the browser returns to.
+        show: shows the URL to the person.
+        answer: waits for the code, given the provider's metadata.
+    """
+
+    redirect: str
+    show: Callable[[str], Awaitable[None]]
+    answer: Callable[[OAuthClientProvider], Awaitable[AuthorizationCodeResult]]
+
+
+async def run_person(
+    exchange: Exchange, refusal: httpx2.Response, person: Person, *, granted: str | None = None
+) -> SignedIn:
+    """Let a person sign in.
+
+    Args:
+        exchange: sends the requests.
+        refusal: the answer of the MCP server that requires a token.
+        person: shows the URL and waits for the code.
+        granted: the scopes that are to be asked for again.
+
+    Raises:
+        Refused, Unreachable: there are no tokens.
+    """
+    memory = _Memory(_registered(exchange, person.redirect))
+
+    async def show(url: str) -> None:
+        exchange.check_page(url)
+        _check_issuer(exchange.oauth, provider)
+        client = provider.context.client_info
+        if exchange.secret is not None and client is not None and _wants_post(provider):
+            client.token_endpoint_auth_method = "client_secret_post"
+        await person.show(url)
+
+    async def answer() -> AuthorizationCodeResult:
+        return await person.answer(provider)
+
+    provider = OAuthClientProvider(
+        exchange.url,
+        _metadata(person.redirect, union_scopes(exchange.scope, granted)),
+        memory,
+        redirect_handler=show,
+        callback_handler=answer,
+        client_metadata_url=exchange.oauth.client_metadata_url,
+    )
+    challenge = await _run(exchange, provider, refusal)
+    return _signed_in(exchange, memory, provider, challenge)
+
+
+def _registered(exchange: Exchange, redirect: str) -> OAuthClientInformationFull | None:
+    """Return the client that the user has registered; None if the program registers itself."""
+    oauth = exchange.oauth
+    if oauth.client_id is None:
+        return None
+    return OAuthClientInformationFull.model_validate(
+        {
+            "client_id": oauth.client_id,
+            "client_secret": exchange.secret,
+            "redirect_uris": [redirect],
+            "token_endpoint_auth_method": "none" if exchange.secret is None else "client_secret_basic",
+            "issuer": oauth.issuer,
+        }
+    )
+
+
+def _metadata(redirect: str | None, scope: str | None) -> OAuthClientMetadata:
+    described = {"client_name": CLIENT_NAME, "redirect_uris": redirect and [redirect], "scope": scope}
+    return OAuthClientMetadata.model_validate(described)
+
+
+def _check_issuer(oauth: OAuth, provider: OAuthClientProvider) -> None:
+    """Refuse another authorization server than the configured one."""
+    if oauth.issuer is None:
+        return
+    metadata = provider.context.oauth_metadata
+    found = None if metadata is None else str(metadata.issuer)
+    if found is None or not issuers_match(found, oauth.issuer):
+        raise Refused("issuer_mismatch", f"the server names the issuer {found}, and {oauth.issuer} is configured")
+
+
+async def run_unattended(exchange: Exchange, refusal: httpx2.Response) -> SignedIn:
+    """Get tokens without a person.
+
+    Raises:
+        Refused, Unreachable: there are no tokens.
+    """
+    memory = _Memory()
+    provider = _unattended(exchange, memory, "client_secret_basic")
+    try:
+        challenge = await _run(exchange, provider, refusal)
+    except Refused:
+        if not _wants_post(provider):
+            raise
+        provider = _unattended(exchange, memory, "client_secret_post")
+        challenge = await _run(exchange, provider, refusal)
+    return _signed_in(exchange, memory, provider, challenge)
+
+
+def _unattended(exchange: Exchange, memory: _Memory, method: Method) -> Any:
+    oauth = exchange.oauth
+    named: dict[str, Any] = {"client_id": oauth.client_id, "scope": exchange.scope, "issuer": oauth.issuer}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the SDK warns about a missing issuer, which is the user's choice
+        if oauth.grant == "identity_assertion":
+            assert oauth.assertion is not None
+            assert exchange.secret is not None
+            named |= {"client_secret": exchange.secret, "assertion_provider": oauth.assertion}
+            return IdentityAssertionOAuthProvider(exchange.url, memory, **named)
+        if oauth.assertion is not None:
+            return PrivateKeyJWTOAuthProvider(exchange.url, memory, assertion_provider=oauth.assertion, **named)
+        assert exchange.secret is not None
+        named |= {"client_secret": exchange.secret, "token_endpoint_auth_method": method}
+        return ClientCredentialsOAuthProvider(exchange.url, memory, **named)
+
+
+async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
+    """Exchange a refresh token for new tokens.
+
+    Raises:
+        SignInNeeded: the refresh token is worth nothing.
+        Unreachable: the authorization server did not answer, so the refresh token may still be good.
+    """
+    memory = _Memory(old.client.model_copy(), old.tokens)
+    provider = OAuthClientProvider(exchange.url, _metadata(None, exchange.scope), memory)
+    if exchange.secret is not None:
+        memory.client = old.client.model_copy(update={"client_secret": exchange.secret})
+    context = provider.context
+    context.token_expiry_time = 1.0  # in 1970: the SDK would take a stored token for a new one
+    context.oauth_metadata, context.protected_resource_metadata = old.metadata, old.protected
+    flow = provider.async_auth_flow(_request(exchange.url))
+    async with _quietly(flow):
+        outgoing = await anext(flow)
+        response = await exchange.send(outgoing)
+        if not response.is_success:
+            code, said = said_by(response, exchange.mask)
+            if code in LOST:
+                raise SignInNeeded(f"the authorization server has refused the refresh token: {said}")
+            raise Unreachable(f"the authorization server answered {said} to a refresh")
+        await flow.asend(response)
+    if not memory.brought:
+        raise Unreachable("the authorization server answered a refresh without a valid token")
+    return _signed_in(exchange, memory, provider, old.challenge)
+
+
+# --- running a provider ---------------------------------------------------------------------------------------------
+
+_running: Final[ContextVar[bool]] = ContextVar("running", default=False)
+
+
+class _Silence(logging.Filter):
+    """Drops what the SDK logs about our flows: whole answers, which may contain tokens. Failures are raised anyway."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Drop those records, and no others."""
+        return not _running.get()
+
+
+_SILENCE: Final = _Silence()
+
+
+@asynccontextmanager
+async def _quietly(flow: AsyncGenerator[httpx2.Request, httpx2.Response]) -> AsyncIterator[None]:
+    """Run a flow of the SDK without its log, and close it."""
+    logging.getLogger(OAuthClientProvider.__module__).addFilter(_SILENCE)  # adding it twice does nothing
+    token = _running.set(True)
+    try:
+        async with aclosing(flow):
+            yield
+    finally:
+        _running.reset(token)
+
+
+async def _run(exchange: Exchange, provider: httpx2.Auth, refusal: httpx2.Response) -> str | None:
+    """Run a provider's flow from the refusal to the tokens. Return where the server says that its metadata are."""
+    request, (answer, challenge) = refusal.request, _challenge(refusal, exchange)
+    flow = provider.async_auth_flow(request)
+    try:
+        async with _quietly(flow):
+            outgoing = await anext(flow)
+            if outgoing is request:
+                outgoing = await flow.asend(answer)
+            while outgoing is not request:
+                outgoing = await flow.asend(await exchange.send(outgoing))
+    except (OAuthFlowError, ValidationError) as error:
+        raise _refused(exchange, error) from None
+    return challenge
+
+
+def _challenge(refusal: httpx2.Response, exchange: Exchange) -> tuple[httpx2.Response, str | None]:
+    """Return the refusal as the SDK gets it, with the configured scopes."""
+    challenge = extract_field_from_www_auth(refusal, "resource_metadata")
+    scope = union_scopes(exchange.scope, extract_field_from_www_auth(refusal, "scope"))
+    fields = {"error": extract_field_from_www_auth(refusal, "error"), "resource_metadata": challenge, "scope": scope}
+    header = ", ".join(f'{name}="{value}"' for name, value in fields.items() if value is not None)
+    answer = httpx2.Response(
+        refusal.status_code, headers={"www-authenticate": f"Bearer {header}"}, content=b"", request=refusal.request
+    )
+    return answer, challenge
+
+
+def _request(url: str) -> httpx2.Request:
+    return httpx2.Request("POST", url, headers={MCP_PROTOCOL_VERSION_HEADER: LATEST_PROTOCOL_VERSION})
+
+
+def made_up_refusal(url: str, challenge: str | None = None) -> httpx2.Response:
+    """Return the refusal that a server would send to a request without a token."""
+    header = "Bearer" if challenge is None else f'Bearer resource_metadata="{challenge}"'
+    return httpx2.Response(HTTPStatus.UNAUTHORIZED, headers={"www-authenticate": header}, request=_request(url))
+
+
+def _refused(exchange: Exchange, error: Exception) -> Exception:
+    """Return the failure for an error of the SDK. Its text is not shown: it quotes whole answers."""
+    last = exchange.last
+    said = "" if last is None or last.is_success else said_by(last, exchange.mask)[1]
+    if last is not None and last.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return Unreachable(f"the authorization server answered {said}")
+    if isinstance(error, OAuthRegistrationError):
+        remedy = "register a client with it, and set client_id"
+        return Refused(
+            "registration_refused", f"the authorization server does not register this client: {said}; {remedy}"
+        )
+    if isinstance(error, OAuthTokenError):
+        return Refused("token_refused", f"the authorization server issues no token: {said or 'invalid answer'}")
+    if isinstance(error, ValidationError):
+        return Refused("invalid_metadata", "the metadata of the authorization server are not valid")
+    return Refused("protocol_error", plain_text(exchange.mask(str(error)), limit=300))
+
+
+def _signed_in(exchange: Exchange, memory: _Memory, provider: Any, challenge: str | None) -> SignedIn:
+    """Return what a flow has brought."""
+    context = getattr(provider, "context", None)  # the provider of identity assertions has none
+    client = memory.client or (context and context.client_info)
+    tokens = memory.tokens
+    assert tokens is not None
+    for secret in (tokens.access_token, tokens.refresh_token, client and client.client_secret):
+        if secret is not None:
+            exchange.learn(secret)
+    now = time.time()
+    return SignedIn(
+        resource=exchange.url,
+        client=client or OAuthClientInformationFull(client_id=exchange.oauth.client_id or ""),
+        tokens=tokens,
+        expires_at=None if tokens.expires_in is None else now + tokens.expires_in,
+        since=now,
+        metadata=context and context.oauth_metadata,
+        protected=context and context.protected_resource_metadata,
+        challenge=challenge,
+    )
+
+
+def _wants_post(provider: object) -> bool:
+    """Return True if the authorization server takes the secret of a client in the body only."""
+    metadata = provider.context.oauth_metadata if isinstance(provider, OAuthClientProvider) else None
+    methods = (metadata and metadata.token_endpoint_auth_methods_supported) or []
+    return "client_secret_post" in methods and "client_secret_basic" not in methods

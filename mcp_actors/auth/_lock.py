@@ -1,0 +1,77 @@
+"""Hold a lock against other tasks and other processes.
+
+The lock is on a file that is never replaced or removed: the second process would lock the new file. The kernel releases
+the lock with its process, so a killed process leaves none behind.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from .._errors import ConfigError
+
+__all__ = ["file_lock"]
+
+LOOK_EVERY: Final = 0.02
+"""Seconds between two attempts. A blocking attempt could not be cancelled."""
+
+LONGEST: Final = 60.0
+"""Seconds to wait. A refresh takes less than a second, and gives up after 30."""
+
+_HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EACCES, errno.EINTR})
+
+
+@asynccontextmanager
+async def file_lock(path: Path) -> AsyncIterator[None]:
+    """Hold the lock while the block runs. Each attempt is made in a thread, because a network file system may block.
+
+    **Cancellation**: leaves the wait at once, without the lock.
+
+    Raises:
+        ConfigError: the file cannot be created, its file system has no locks, or another process keeps the lock.
+    """
+    try:
+        descriptor = await trio.to_thread.run_sync(_open, path)
+    except OSError as error:
+        raise _unusable(path, error) from None
+    try:
+        until = trio.current_time() + LONGEST
+        while not await trio.to_thread.run_sync(_locked, descriptor, path):
+            if trio.current_time() >= until:
+                problem = f"another process has held {path} for {LONGEST:g} s; end that process"
+                raise ConfigError(f"token store: {problem}", source="TokenStore")
+            await trio.sleep(LOOK_EVERY)
+        yield
+    finally:
+        os.close(descriptor)  # which releases the lock
+
+
+def _open(path: Path) -> int:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _locked(descriptor: int, path: Path) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _HELD:
+            return False
+        problem = f"the file system of {path.parent} has no locks ({error.strerror})"
+        remedy = "keep tokens on a local file system: set XDG_DATA_HOME, or OAuth(store=FileTokenStore(directory))"
+        raise ConfigError(f"token store: {problem}; {remedy}", source="TokenStore") from None
+    return True
+
+
+def _unusable(path: Path, error: OSError) -> ConfigError:
+    problem = f"{path} cannot be created ({error.strerror})"
+    remedy = "make its directory writable, set XDG_DATA_HOME, or give OAuth(store=FileTokenStore(directory))"
+    return ConfigError(f"token store: {problem}; {remedy}", source="TokenStore")

@@ -1,0 +1,223 @@
+"""Let a person sign in, and store the tokens."""
+
+from __future__ import annotations
+
+import json
+import webbrowser
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qs, urlsplit
+
+import anyio.to_thread
+import httpx2
+import trio
+from attrs import define, field
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError
+from mcp.client.auth.utils import extract_field_from_www_auth, validate_authorization_response_iss
+from mcp.shared.auth import AuthorizationCodeResult
+
+from .._collapse import collapse
+from .._plain_text import plain_text
+from ..config import is_loopback
+from ._exchange import Exchange
+from ._failures import Refused, SignInFailed, Unreachable
+from ._flow import Person, made_up_refusal, run_person, run_unattended
+from ._receiver import Receiver, open_receiver, parameters_of
+from ._sign_in_record import SignedIn, key_of
+from ._tokens import TIMEOUT, store_of
+
+if TYPE_CHECKING:
+    from ..config import SignInCallback
+
+__all__ = ["open_browser", "sign_in", "sign_out", "signed_in"]
+
+PING: Final = json.dumps({"jsonrpc": "2.0", "id": "mcp_actors:sign-in", "method": "ping"}).encode()
+
+_HEADERS: Final = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+
+SHOWN: Final = 200
+"""Characters of an explanation."""
+
+
+async def open_browser(url: str) -> None:
+    """Open a page in the user's browser. A `SignInCallback`, on Trio and on asyncio.
+
+    Raises:
+        Refused: there is no browser.
+    """
+    if not await anyio.to_thread.run_sync(webbrowser.open, url):
+        problem = "no browser can be opened here"
+        raise Refused("no_browser", f"{problem}; use mcp-actors login, or give a function that shows the URL")
+
+
+async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, challenge: str | None = None) -> SignedIn:
+    """Let a person sign in, or get tokens without one if `OAuth` says so; store them.
+
+    **Cancellation**: ends the sign-in; nothing is stored.
+
+    Args:
+        server: the name of the server.
+        exchange: sends the requests.
+        show: shows the URL to the person.
+        challenge: the header of the answer that requires it, if it is known; else the server is asked.
+
+    Raises:
+        SignInFailed: the person or the authorization server has refused, or the time is over.
+        ConfigError: the store cannot be used.
+    """
+    oauth = exchange.oauth
+    store, key = store_of(oauth), key_of(exchange.url, oauth)
+    async with store.lock(key):  # a store that cannot be used is found before a person takes the trouble
+        old = SignedIn.from_text(await store.load(key))
+    try:
+        refusal = await _refusal(exchange, challenge)
+        if oauth.unattended:
+            with trio.fail_after(TIMEOUT):
+                new = await run_unattended(exchange, refusal)
+        else:
+            granted = old.tokens.scope if old is not None and refusal.status_code == HTTPStatus.FORBIDDEN else None
+            with trio.fail_after(oauth.sign_in_timeout):
+                new = await _with_person(exchange, show, refusal, granted)
+    except trio.TooSlowError:
+        why = f"timed out after {oauth.sign_in_timeout:g} s (sign_in_timeout) without an answer of the person"
+        failure = SignInFailed.because(server, "timed_out", why)
+    except Refused as error:
+        failure = SignInFailed.because(server, error.reason, str(error))
+    except Unreachable as error:
+        failure = SignInFailed.because(server, "unreachable", str(error))
+    else:
+        async with store.lock(key):
+            await store.save(key, new.to_text())
+        return new
+    raise failure
+
+
+async def _refusal(exchange: Exchange, challenge: str | None) -> httpx2.Response:
+    """Return the answer of the server that requires a token. It names the metadata and the scopes."""
+    refusal = made_up_refusal(exchange.url)
+    if challenge is None:
+        request = httpx2.Request("POST", exchange.url, headers=_HEADERS, content=PING)
+        with trio.move_on_after(TIMEOUT):
+            challenge = (await exchange.send(request)).headers.get("www-authenticate")
+    if challenge is None:
+        return refusal
+    refusal.headers["www-authenticate"] = challenge
+    if extract_field_from_www_auth(refusal, "error") == "insufficient_scope":
+        refusal.status_code = HTTPStatus.FORBIDDEN
+    return refusal
+
+
+async def _with_person(
+    exchange: Exchange, show: SignInCallback, refusal: httpx2.Response, granted: str | None
+) -> SignedIn:
+    failure: BaseException
+    try:
+        async with AsyncExitStack() as stack:
+            redirect, receiver = exchange.oauth.redirect, None
+            if is_loopback(urlsplit(redirect).hostname or ""):
+                receiver = await stack.enter_async_context(open_receiver(redirect))
+                redirect = receiver.url
+            visit = _Visit(show, receiver, exchange)
+            person = Person(redirect, visit.begin, visit.answer)
+            return await run_person(exchange, refusal, person, granted=granted)
+    except BaseExceptionGroup as group:
+        failure = collapse(group)
+    raise failure
+
+
+@define(eq=False, repr=False)
+class _Visit:
+    """A person's visit to the page of the authorization server."""
+
+    show: SignInCallback
+    receiver: Receiver | None
+    exchange: Exchange
+    _url: str = field(default="", init=False)
+    _state: str = field(default="", init=False)
+    _found: Mapping[str, str] | None = field(default=None, init=False)
+
+    async def begin(self, url: str) -> None:
+        """Note the URL of the page."""
+        self._url, self._state = url, parse_qs(urlsplit(url).query)["state"][0]
+        if self.receiver is not None:
+            self.receiver.state = self._state
+        await trio.lowlevel.checkpoint()
+
+    async def answer(self, provider: OAuthClientProvider) -> AuthorizationCodeResult:
+        """Show the page, and return the code: from the redirect, or as the person has pasted it.
+
+        Raises:
+            Refused: the person or the authorization server has refused, or the answer is not from that server.
+        """
+        async with trio.open_nursery() as nursery:
+            if self.receiver is not None:
+                nursery.start_soon(self._receive, self.receiver, nursery.cancel_scope, name="redirect")
+            await self._show(nursery.cancel_scope)
+        found = self._found
+        if found is None:
+            raise Refused("no_code", "the sign-in callback returned no code, and the redirect is not to this machine")
+        if "error" in found:
+            self._refuse(found)
+        try:
+            validate_authorization_response_iss(found.get("iss"), provider.context.oauth_metadata)
+        except OAuthFlowError:
+            raise Refused(
+                "issuer_mismatch", "the redirect is not from the authorization server that was asked"
+            ) from None
+        return AuthorizationCodeResult(code=found.get("code", ""), state=self._state, iss=found.get("iss"))
+
+    def _refuse(self, found: Mapping[str, str]) -> None:
+        reason = plain_text(found["error"], limit=60)
+        explained = plain_text(self.exchange.mask(found.get("error_description", "")), limit=SHOWN)
+        raise Refused(reason, f"the authorization server answered {reason}" + (f" ({explained})" if explained else ""))
+
+    async def _receive(self, receiver: Receiver, scope: trio.CancelScope) -> None:
+        self._found = await receiver.wait()
+        scope.cancel("the redirect has come")
+
+    async def _show(self, scope: trio.CancelScope) -> None:
+        pasted = await self.show(self._url)
+        if pasted is not None:
+            self._found = self._read(pasted.strip())
+            scope.cancel("the person has pasted the code")
+
+    def _read(self, pasted: str) -> Mapping[str, str]:
+        """Return the parameters in what a person has pasted: a URL, its query, or a code alone."""
+        if "=" not in pasted:
+            return {"code": pasted}
+        return parameters_of(urlsplit(pasted).query or pasted.lstrip("?"), self._state)
+
+
+async def signed_in(exchange: Exchange) -> SignedIn | None:
+    """Return the stored sign-in; None without one.
+
+    Raises:
+        ConfigError: the store cannot be used.
+    """
+    return SignedIn.from_text(await store_of(exchange.oauth).load(key_of(exchange.url, exchange.oauth)))
+
+
+async def sign_out(exchange: Exchange) -> bool:
+    """Revoke the tokens if the authorization server offers that, and forget them. Return False if there were none.
+
+    Raises:
+        ConfigError: the store cannot be used.
+    """
+    oauth = exchange.oauth
+    store, key = store_of(oauth), key_of(exchange.url, oauth)
+    async with store.lock(key):
+        old = SignedIn.from_text(await store.load(key))
+        await store.delete(key)
+    if old is None:
+        return False
+    endpoint = None if old.metadata is None else old.metadata.revocation_endpoint
+    if endpoint is not None:
+        token = old.tokens.refresh_token or old.tokens.access_token
+        form = {"token": token, "client_id": old.client.client_id, "client_secret": old.client.client_secret}
+        request = httpx2.Request("POST", str(endpoint), data={name: each for name, each in form.items() if each})
+        with trio.move_on_after(TIMEOUT):
+            with suppress(Refused, Unreachable):  # it is forgotten here, and expires there
+                await exchange.send(request)
+    return True

@@ -1,0 +1,208 @@
+"""Stores of tokens: the user's files, or the system's keyring."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import trio
+
+from .._errors import ConfigError
+from ._lock import file_lock
+
+__all__ = ["FileTokenStore", "KeyringTokenStore", "default_directory"]
+
+T = TypeVar("T")
+
+MAX_BYTES: Final = 1024 * 1024
+"""The largest file to read. One sign-in takes 2 to 8 KiB."""
+
+
+def default_directory() -> Path:
+    """Return the directory for tokens on this platform.
+
+    Raises:
+        ConfigError: the user's home directory is not known.
+    """
+    if sys.platform == "darwin":
+        data = "~/Library/Application Support"
+    else:
+        configured = os.environ.get("XDG_DATA_HOME", "")
+        data = configured if os.path.isabs(configured) else "~/.local/share"  # relative paths are to be ignored
+    try:
+        return Path(data).expanduser() / "mcp-actors" / "tokens"
+    except RuntimeError:
+        problem = "the home directory of this user is not known; give OAuth(store=FileTokenStore(directory))"
+        raise ConfigError(f"token store: {problem}", source="TokenStore") from None
+
+
+class FileTokenStore:
+    """Tokens in files that only their owner can read and write, one file for each key.
+
+    A file is replaced as a whole. Its lock is another file, which stays.
+
+    Args:
+        directory: the directory of the files. Default None: ``mcp-actors/tokens`` in the user's data directory.
+
+    Raises:
+        ConfigError: the user's home directory is not known.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
+        self.directory: Path = Path(os.path.abspath(directory)) if directory is not None else default_directory()
+
+    def __repr__(self) -> str:
+        return f"FileTokenStore({str(self.directory)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return self.directory == other.directory if isinstance(other, FileTokenStore) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((FileTokenStore, self.directory))
+
+    def path(self, key: str) -> Path:
+        """Return the path of the file of a key."""
+        return self.directory / f"{key}.json"
+
+    async def load(self, key: str) -> str | None:
+        """Return the value of a key; None without one.
+
+        Raises:
+            ConfigError: the file cannot be read, or others can read or write it.
+        """
+        return await trio.to_thread.run_sync(_read, self.path(key))
+
+    async def save(self, key: str, value: str) -> None:
+        """Replace the file of a key.
+
+        Raises:
+            ConfigError: the file cannot be written.
+        """
+        await _in_thread(self.path(key), "written", _replace, self.path(key), value.encode())
+
+    async def delete(self, key: str) -> None:
+        """Remove the file of a key, if it exists.
+
+        Raises:
+            ConfigError: the file cannot be removed.
+        """
+        await _in_thread(self.path(key), "removed", lambda: self.path(key).unlink(missing_ok=True))
+
+    def lock(self, key: str) -> AbstractAsyncContextManager[None]:
+        """Hold the lock of a key."""
+        return file_lock(self.directory / f"{key}.lock")
+
+
+async def _in_thread(path: Path, done: str, fn: Callable[..., T], *args: object) -> T:
+    try:
+        return await trio.to_thread.run_sync(fn, *args)
+    except OSError as error:
+        problem = f"{path} cannot be {done} ({error.strerror})"
+        remedy = "make its directory writable, set XDG_DATA_HOME, or give OAuth(store=FileTokenStore(directory))"
+        raise ConfigError(f"token store: {problem}; {remedy}", source="TokenStore") from None
+
+
+def _read(path: Path) -> str | None:
+    """Return the content of a file that no other user can read or write."""
+    problem = "it is not a file of this user that only this user can read"
+    try:
+        # Owner and mode are checked on the open descriptor, so the file cannot be replaced after the check.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            mode = stat.S_IMODE(status.st_mode)
+            if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not mode & 0o077:
+                return file.read(MAX_BYTES).decode(errors="replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        problem = f"it cannot be read ({error.strerror})"
+    remedy = f"correct that with 'chmod 600 {path}', or remove it and sign in again"
+    raise ConfigError(f"token store: {path}: {problem}; {remedy}", source="TokenStore")
+
+
+def _replace(path: Path, data: bytes) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".new")  # with mode 0600
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            # Before the rename: otherwise, after a power failure, the new name may lead to an empty file.
+            os.fsync(descriptor)
+        os.replace(name, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+    directory = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)  # a refresh token that was replaced is worth nothing
+    finally:
+        os.close(directory)
+
+
+class KeyringTokenStore:
+    """Tokens in the keyring of the system (the extra ``keyring``), with locks in files.
+
+    Args:
+        service: the name under which the keyring shows them. Default ``"mcp-actors"``.
+        locks: the directory of the locks. Default None: ``mcp-actors/tokens`` in the user's data directory.
+
+    Raises:
+        ConfigError: the package ``keyring`` is not installed, or the system has no keyring that it can use.
+    """
+
+    def __init__(self, service: str = "mcp-actors", *, locks: str | os.PathLike[str] | None = None) -> None:
+        self.service = service
+        self._locks = FileTokenStore(locks)
+        self._keyring = _usable_keyring()
+
+    def __repr__(self) -> str:
+        return f"KeyringTokenStore({self.service!r})"
+
+    async def load(self, key: str) -> str | None:
+        """Return the value of a key; None without one."""
+        value: str | None = await self._ask(self._keyring.get_password, key)
+        return value
+
+    async def save(self, key: str, value: str) -> None:
+        """Replace the value of a key."""
+        await self._ask(self._keyring.set_password, key, value)
+
+    async def delete(self, key: str) -> None:
+        """Remove a key, if it exists."""
+        if await self.load(key) is not None:
+            await self._ask(self._keyring.delete_password, key)
+
+    def lock(self, key: str) -> AbstractAsyncContextManager[None]:
+        """Hold the lock of a key."""
+        return self._locks.lock(key)
+
+    async def _ask(self, fn: Callable[..., Any], *args: str) -> Any:
+        try:
+            return await trio.to_thread.run_sync(fn, self.service, *args)
+        except Exception as error:
+            # Not its text: it may quote the value.
+            problem = f"the keyring failed ({type(error).__name__}); unlock it, or use a FileTokenStore"
+            raise ConfigError(f"token store: {problem}", source="TokenStore") from None
+
+
+def _usable_keyring() -> Any:
+    try:
+        import keyring
+        from keyring.backends.fail import Keyring as NoKeyring
+    except ImportError:
+        problem = "the package keyring is not installed; python -m pip install 'mcp-actors[keyring]'"
+        raise ConfigError(f"token store: {problem}", source="TokenStore") from None
+    if isinstance(keyring.get_keyring(), NoKeyring):
+        problem = "this system has no keyring that the package keyring can use"
+        remedy = "install one (Secret Service or KWallet), or use a FileTokenStore"
+        raise ConfigError(f"token store: {problem}; {remedy}", source="TokenStore")
+    return keyring

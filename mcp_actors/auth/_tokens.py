@@ -1,0 +1,244 @@
+"""The tokens of one connection: load, send, refresh and replace them.
+
+A token is refreshed by one task of one process at a time. The task takes the turn of its connection, then the
+lock of the store, and reads the store again: another process may have refreshed meanwhile. Only then is the refresh
+token sent, because many authorization servers accept it once and take a second use for a theft.
+
+A refresh begins before the token expires. Until then, one task refreshes and the others go on with the old token.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import httpx2
+import trio
+from attrs import define, field
+from mcp.client.auth.utils import extract_field_from_www_auth
+
+from .._errors import ConfigError, ConnectFailed
+from ._exchange import Exchange
+from ._failures import Refused, SignInNeeded, SignInRequired, Unreachable
+from ._flow import made_up_refusal, refresh, run_unattended
+from ._sign_in_record import SignedIn, key_of
+from ._stores import FileTokenStore
+
+if TYPE_CHECKING:
+    from ..config import OAuth, TokenStore
+
+__all__ = ["OAuthTokens", "store_of"]
+
+logger = logging.getLogger("mcp_actors.auth")
+
+T = TypeVar("T")
+
+TIMEOUT: Final = 30.0
+"""Seconds for a refresh, or for tokens without a person."""
+
+GRACE: Final = 2.0
+"""Seconds that a refresh whose caller was cancelled may still take: its answer holds the only valid refresh token."""
+
+PAUSE: Final = 10.0
+"""Seconds until the next attempt, if a refresh before the expiry has failed."""
+
+
+def store_of(oauth: OAuth) -> TokenStore:
+    """Return the store of the tokens.
+
+    Raises:
+        ConfigError: the user's home directory is not known.
+    """
+    return oauth.store if oauth.store is not None else FileTokenStore()
+
+
+@define(eq=False, repr=False)
+class OAuthTokens(httpx2.Auth):
+    """Sends a token with each request, and replaces one that is refused.
+
+    Args:
+        server: the name of the server.
+        exchange: sends the requests to the authorization server.
+
+    Raises:
+        SignInRequired: a person has to sign in.
+        ConnectFailed: there is no token for another reason; the request was not sent, or was refused.
+    """
+
+    _server: str
+    _exchange: Exchange
+    _current: SignedIn | None = field(default=None, init=False)
+    _loaded: bool = field(default=False, init=False)
+    _turn: trio.Lock = field(factory=trio.Lock, init=False)
+    _not_before: float = field(default=0.0, init=False)
+    _store: TokenStore = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._store = store_of(self._exchange.oauth)
+        self._key = key_of(self._exchange.url, self._exchange.oauth)
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Send a request; if its token is refused, replace the token and send the request once more."""
+        used = await self._translated(self._usable())
+        _put(request, used)
+        response = yield request
+        if not self._refuses_token(response):
+            return
+        new = await self._translated(self._replace(used, response))
+        # httpx2 would read all of the refusal, however long, before the second request.
+        await response.stream.aclose()  # type: ignore[union-attr]  # an AsyncClient's are async
+        response.stream = httpx2.ByteStream(b"")
+        _put(request, new)
+        response = yield request
+        if response.status_code == HTTPStatus.UNAUTHORIZED and not self._exchange.oauth.unattended:
+            raise SignInRequired.because(self._server, "the server refuses a new token")
+
+    def _refuses_token(self, response: httpx2.Response) -> bool:
+        """Return True if another token may be accepted. A person agrees to more scopes only where a callback asks."""
+        if response.status_code == HTTPStatus.FORBIDDEN:
+            oauth = self._exchange.oauth
+            can_ask = oauth.unattended or oauth.on_sign_in is not None
+            return can_ask and extract_field_from_www_auth(response, "error") == "insufficient_scope"
+        return response.status_code == HTTPStatus.UNAUTHORIZED
+
+    async def _usable(self) -> SignedIn | None:
+        """Return the sign-in to use; None without one. Refresh a token that is about to expire."""
+        if not self._loaded:
+            await self._load()
+        current, now = self._current, time.time()
+        if current is None or not current.due(now):
+            return current
+        if current.expired(now):
+            return await self._renew(current, None)
+        if self._turn.locked() or now < self._not_before:
+            return current
+        try:
+            return await self._renew(current, None)
+        except (SignInNeeded, Refused, Unreachable, ConfigError) as error:
+            logger.warning("server %r: its token is not refreshed yet: %s", self._server, error)
+            self._not_before = now + PAUSE
+            return current
+
+    async def _load(self) -> None:
+        self._current, self._loaded = self._learned(SignedIn.from_text(await self._store.load(self._key))), True
+
+    def _learned(self, found: SignedIn | None) -> SignedIn | None:
+        if found is not None:
+            for secret in (found.tokens.access_token, found.tokens.refresh_token, found.client.client_secret):
+                if secret is not None:
+                    self._exchange.learn(secret)
+        return found
+
+    async def _replace(self, used: SignedIn | None, refusal: httpx2.Response) -> SignedIn | None:
+        """Return another sign-in than the refused one.
+
+        Raises:
+            SignInNeeded, Refused, Unreachable, ConfigError: there is none.
+        """
+        challenge = refusal.headers.get("www-authenticate")
+        if refusal.status_code == HTTPStatus.FORBIDDEN and not self._exchange.oauth.unattended:
+            scope = extract_field_from_www_auth(refusal, "scope")
+            raise SignInNeeded(f"the server requires the scope {scope!r}", challenge)
+        try:
+            return await self._renew(used, refusal)
+        except SignInNeeded as error:
+            error.challenge = challenge
+            raise
+
+    async def _renew(self, used: SignedIn | None, refusal: httpx2.Response | None) -> SignedIn | None:
+        """Replace a token that is refused or about to expire, unless another task or process has done it."""
+        async with self._turn:
+            if self._current is not used:
+                return self._current
+            if used is None and not self._exchange.oauth.unattended:
+                await self._load()  # a person may have signed in elsewhere
+                if self._current is None:
+                    raise SignInNeeded("not signed in")
+                return self._current
+            async with self._store.lock(self._key):
+                await self._load()
+                if self._is_news(used):
+                    return self._current
+                return await _carefully(self._obtain, refusal)
+
+    def _is_news(self, used: SignedIn | None) -> bool:
+        found = self._current
+        if found is None or found.due(time.time()):
+            return False
+        return used is None or found.tokens.access_token != used.tokens.access_token
+
+    async def _obtain(self, refusal: httpx2.Response | None) -> SignedIn:
+        """Get new tokens and store them, while the lock is held."""
+        old = self._current
+        if self._exchange.oauth.unattended:
+            refusal = refusal or made_up_refusal(self._exchange.url, None if old is None else old.challenge)
+            new = await run_unattended(self._exchange, refusal)
+        elif old is None or not old.renewable:
+            raise SignInNeeded("not signed in" if old is None else "the token has expired, and has no refresh token")
+        else:
+            try:
+                new = await refresh(self._exchange, old)
+            except SignInNeeded:
+                # It is not sent again: some authorization servers take that for a theft, and block the client.
+                self._current = old.without_refresh_token()
+                await self._store.save(self._key, self._current.to_text())
+                raise
+        await self._store.save(self._key, new.to_text())
+        self._current = new
+        return new
+
+    async def _translated(self, work: Awaitable[T]) -> T:
+        """Await something; raise its failures as errors about the server."""
+        try:
+            return await work
+        except SignInNeeded as error:
+            failure: Exception = SignInRequired.because(self._server, str(error), error.challenge)
+        except (Refused, ConfigError) as error:
+            failure = self._failed(str(error), hopeless=True)
+        except Unreachable as error:
+            failure = self._failed(str(error), hopeless=False)
+        raise failure
+
+    def _failed(self, why: str, *, hopeless: bool) -> ConnectFailed:
+        message = f"server {self._server!r}: no token: {why}"
+        return ConnectFailed(message, server=self._server, phase="open", hopeless=hopeless)
+
+
+def _put(request: httpx2.Request, signed_in: SignedIn | None) -> None:
+    if signed_in is not None:
+        request.headers["Authorization"] = f"Bearer {signed_in.tokens.access_token}"
+
+
+async def _carefully(fn: Callable[..., Awaitable[T]], *args: object) -> T:
+    """Call `fn` in a task that goes on for `GRACE` seconds when this one is cancelled.
+
+    Raises:
+        Unreachable: it takes longer than `TIMEOUT`.
+    """
+    results: list[T] = []
+    failures: list[Exception] = []
+    done = trio.Event()
+    scope = trio.CancelScope(shield=True, deadline=trio.current_time() + TIMEOUT)
+
+    async def work() -> None:
+        with scope:
+            try:
+                results.append(await fn(*args))
+            except Exception as error:
+                failures.append(error)
+        done.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(work, name="refresh")
+        try:
+            await done.wait()
+        finally:
+            scope.deadline = min(scope.deadline, trio.current_time() + GRACE)
+    for failure in failures:
+        raise failure
+    if not results:
+        raise Unreachable(f"the authorization server did not answer within {TIMEOUT:g} s")
+    return results[0]

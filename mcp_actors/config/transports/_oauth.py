@@ -1,0 +1,190 @@
+"""Sign-in by OAuth, as configured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from urllib.parse import urlsplit
+
+import attrs
+
+from .. import _validators as check
+from ..values import MASK, ConfigValue, Secret
+from ._loopback import is_loopback
+
+__all__ = ["LOOPBACK_REDIRECT", "OAuth", "SignInCallback", "TokenStore"]
+
+LOOPBACK_REDIRECT: Final = "http://127.0.0.1:0/callback"
+"""The default redirect: a receiver on this machine, on a free port, for as long as one sign-in takes."""
+
+SignInCallback: TypeAlias = Callable[[str], Awaitable[str | None]]
+"""An async function that shows a URL to a person. It returns the code, or the URL that the person was redirected to,
+if the person has pasted it; or None to wait for the redirect."""
+
+_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6749, 3.3
+
+
+@runtime_checkable
+class TokenStore(Protocol):
+    """Keeps tokens between runs, for all processes of one user.
+
+    Keys and values are opaque strings; a value is at most a few kilobytes. A store that cannot do its work raises
+    `ConfigError` with a remedy. It never falls back to a less secure place. The methods run on Trio.
+    """
+
+    async def load(self, key: str) -> str | None:
+        """Return the value of a key; None without one."""
+
+    async def save(self, key: str, value: str) -> None:
+        """Replace the value of a key as a whole: after a crash there is the old value or the new one."""
+
+    async def delete(self, key: str) -> None:
+        """Remove a key, if it exists."""
+
+    def lock(self, key: str) -> AbstractAsyncContextManager[None]:
+        """Hold the lock of a key, against other tasks and other processes. It ends with the process that holds it."""
+        raise NotImplementedError
+
+
+def _bad(field: str, problem: str) -> Exception:
+    return check.refused("OAuth", field, problem)
+
+
+def _to_scopes(value: str | Iterable[str]) -> tuple[str, ...]:
+    return tuple(value.split()) if isinstance(value, str) else tuple(value)
+
+
+def _check_scopes(instance: OAuth, attribute: attrs.Attribute[Any], value: tuple[object, ...]) -> None:
+    for scope in value:
+        if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
+            raise _bad("scopes", f"scopes contains {scope!r}; give strings without spaces, such as 'files:read'")
+
+
+def _is_secure(url: str) -> bool:
+    parts = urlsplit(url)
+    return bool(parts.hostname) and (
+        parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+    )
+
+
+def _check_redirect(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, str) or not _is_secure(value):
+        remedy = "give http://127.0.0.1:PORT/PATH, or an https URL that a sign-in callback can read"
+        raise _bad("redirect", f"redirect {value!r} is not a URL that a code may be sent to; {remedy}")
+
+
+def _check_issuer(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and (not isinstance(value, str) or not _is_secure(value)):
+        raise _bad("issuer", f"issuer {value!r} is not an https URL; give the issuer of the authorization server")
+
+
+def _check_document(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is None:
+        return
+    parts = urlsplit(value) if isinstance(value, str) else None
+    if parts is None or parts.scheme != "https" or parts.path in ("", "/"):
+        raise _bad("client_metadata_url", f"client_metadata_url {value!r} is not an https URL with a path")
+    if instance.client_id is not None:
+        raise _bad("client_metadata_url", "client_id and client_metadata_url are both given; remove one of the two")
+
+
+def _check_secret(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, str | Secret) and not callable(value):
+        raise _bad("client_secret", f"client_secret is {check.a_type(value)}; give a str, a Secret or a function")
+    if instance.client_id is None:
+        raise _bad("client_secret", "client_secret is given without client_id; give both")
+
+
+def _check_function(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and not callable(value):
+        raise _bad(attribute.name, f"{attribute.name} is {check.a_type(value)}; give an async function")
+
+
+def _check_grant(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
+    check.one_of("authorization_code", "client_credentials", "identity_assertion")(instance, attribute, value)
+    if value == "client_credentials":
+        needed = {"client_id": instance.client_id, "client_secret or assertion": _secret_of(instance)}
+    elif value == "identity_assertion":
+        fields = ("issuer", "client_id", "client_secret", "assertion")
+        needed = {name: getattr(instance, name) for name in fields}
+    else:
+        needed = {}
+        if instance.assertion is not None:
+            raise _bad("assertion", "assertion is not used with grant='authorization_code'; set grant")
+    if missing := [name for name, each in needed.items() if each is None]:
+        raise _bad("grant", f"grant={value!r} is given without {' and '.join(missing)}; give that too")
+
+
+def _secret_of(instance: OAuth) -> object:
+    return instance.client_secret if instance.assertion is None else instance.assertion
+
+
+def _check_store(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and not isinstance(value, TokenStore):
+        raise _bad("store", f"store is {check.a_type(value)}; give an object with the methods of a TokenStore")
+
+
+def _shown_secret(value: object) -> str:
+    return "None" if value is None else MASK
+
+
+def _shown_function(value: object) -> str:
+    return "None" if value is None else f"<{getattr(value, '__name__', type(value).__name__)}>"
+
+
+@attrs.frozen(kw_only=True)
+class OAuth:
+    """Sign in to a server over HTTP by OAuth 2.1, once for all processes of this user.
+
+    Nothing here opens a browser: a server without a sign-in gets the state ``needs_auth``, until
+    ``mcp-actors login NAME`` or ``await servers[NAME].sign_in()``. Tokens are kept in the `store` and refreshed before
+    they expire. The authorization server is found through the metadata of the resource.
+
+    Args:
+        scopes: the scopes to ask for, as a str or strings. Empty (default): those that the server asks for.
+        client_id: the id of a client that is registered with the authorization server. Default None: the client
+            registers itself.
+        client_secret: its secret, resolved like a value of ``headers``. Default None: a public client.
+        client_metadata_url: the https URL of a client id metadata document, which is used as the client's id where the
+            authorization server supports that. Default None.
+        redirect: where the browser returns to. The default is a receiver on this machine, on a free port.
+        grant: ``"authorization_code"`` (default): a person signs in. ``"client_credentials"``: the program is
+            authenticated by `client_secret`, or by `assertion`. ``"identity_assertion"``: the enterprise's identity
+            provider vouches for the person by `assertion`.
+        issuer: the issuer of the authorization server. Any other is refused. Default None: the server names it.
+        assertion: an async function that returns a signed JWT. With ``"client_credentials"`` it gets the issuer, and
+            its result authenticates the client (``private_key_jwt``). With ``"identity_assertion"`` it gets the issuer
+            and the resource, and returns an identity assertion authorization grant.
+        on_sign_in: shows the URL to a person when a connect needs it (see `SignInCallback`), once until the server has
+            served or is restarted explicitly. Default None: only `sign_in()` and ``mcp-actors login`` ask a person.
+        sign_in_timeout: seconds that a person has for one sign-in. Default 300. No other timeout counts this time.
+        store: where tokens are kept. Default None: a file of mode 0600 in the user's data directory.
+
+    Raises:
+        ConfigError: a value is not valid, or does not go with another one.
+    """
+
+    scopes: tuple[str, ...] = attrs.field(default=(), converter=_to_scopes, validator=_check_scopes)
+    client_id: str | None = attrs.field(default=None)
+    client_secret: ConfigValue | None = attrs.field(default=None, validator=_check_secret, repr=_shown_secret)
+    client_metadata_url: str | None = attrs.field(default=None, validator=_check_document)
+    redirect: str = attrs.field(default=LOOPBACK_REDIRECT, validator=_check_redirect)
+    issuer: str | None = attrs.field(default=None, validator=_check_issuer)
+    assertion: Callable[..., Awaitable[str]] | None = attrs.field(
+        default=None, validator=_check_function, repr=_shown_function
+    )
+    grant: Literal["authorization_code", "client_credentials", "identity_assertion"] = attrs.field(
+        default="authorization_code", validator=_check_grant
+    )
+    on_sign_in: SignInCallback | None = attrs.field(default=None, validator=_check_function, repr=_shown_function)
+    sign_in_timeout: float = attrs.field(default=300.0, validator=check.seconds())
+    store: TokenStore | None = attrs.field(default=None, validator=_check_store)
+
+    @property
+    def unattended(self) -> bool:
+        """True if no person signs in: the program gets tokens by itself."""
+        return self.grant != "authorization_code"

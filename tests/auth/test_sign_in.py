@@ -1,0 +1,202 @@
+"""Signing in to a real authorization server, and staying signed in."""
+
+from __future__ import annotations
+
+import json
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from mcp_actors import ServerUnavailable, open_servers
+from mcp_actors.auth import SignInFailed, SignInRequired
+from mcp_actors.servers import ServerGroup
+
+from .authority import Authority, Browser, never
+
+
+def stored(folder: Path) -> dict[str, Any]:
+    """Return the only sign-in in a store."""
+    (path,) = folder.glob("*.json")
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def mode(folder: Path) -> int:
+    """Return the mode of the only sign-in in a store."""
+    (path,) = folder.glob("*.json")
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def change(folder: Path, **changes: Any) -> None:
+    """Change the only sign-in in a store."""
+    (path,) = folder.glob("*.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+async def whoami(servers: ServerGroup, name: str = "guarded") -> str:
+    """Call a tool; return whose token was sent."""
+    result = await servers[name].call_tool("whoami")
+    text: str = result.content[0].text  # type: ignore[union-attr]  # the server sends text only
+    return text
+
+
+async def signed_in(authority: Authority, folder: Path) -> None:
+    """Sign in, and leave."""
+    async with open_servers(authority.config(folder)) as servers:
+        await servers["guarded"].sign_in(Browser().show)
+
+
+async def test_a_sign_in_is_asked_for_once_and_found_by_the_next_program(authority: Authority, tmp_path: Path) -> None:
+    browser = Browser()
+    async with open_servers(authority.config(tmp_path)) as servers:
+        assert servers["guarded"].state == "needs_auth"
+        await servers["guarded"].sign_in(browser.show)
+        assert await whoami(servers) == "ada"
+    assert len(browser.pages) == 1
+    assert mode(tmp_path) == 0o600
+    async with open_servers(authority.config(tmp_path), strict=True) as servers:
+        assert await whoami(servers) == "ada"
+    assert authority.counts["pages"] == 1
+
+
+async def test_without_a_sign_in_no_page_is_shown_and_calls_fail_at_once(authority: Authority, tmp_path: Path) -> None:
+    async with open_servers(authority.config(tmp_path, when_down="wait")) as servers:
+        assert servers.active == ()
+        assert [ref.name for ref in servers.failed] == ["guarded"]
+        assert isinstance(servers.errors["guarded"], SignInRequired)
+        with pytest.raises(ServerUnavailable, match="mcp-actors login guarded") as caught:
+            await whoami(servers)
+        assert caught.value.state == "needs_auth"
+        with pytest.raises(ServerUnavailable, match=r"await servers\['guarded'\].sign_in\(\)") as caught:
+            await servers["guarded"].wait_ready()
+        assert caught.value.state == "needs_auth"
+        assert servers["guarded"].statistics().restarts == 0
+    assert authority.counts["pages"] == 0
+    assert authority.counts["refused401"] == 1
+
+
+async def test_a_required_server_without_a_sign_in_fails_the_start(authority: Authority, tmp_path: Path) -> None:
+    with pytest.raises(ServerUnavailable) as caught:
+        async with open_servers(authority.config(tmp_path, required=True)):
+            pytest.fail("the block has begun")
+    assert caught.value.state == "needs_auth"
+
+
+async def test_an_expired_token_is_refreshed_without_a_person(authority: Authority, tmp_path: Path) -> None:
+    await signed_in(authority, tmp_path)
+    before = stored(tmp_path)
+    change(tmp_path, expires_at=time.time() - 1)
+    async with open_servers(authority.config(tmp_path), strict=True) as servers:
+        assert await whoami(servers) == "ada"
+    after = stored(tmp_path)
+    assert after["tokens"]["refresh_token"] != before["tokens"]["refresh_token"]
+    assert after["expires_at"] > time.time() + 3000
+    counts = authority.counts
+    assert (counts["pages"], counts["grants"]["refresh_token"], counts["refused401"]) == (1, 1, 1)
+
+
+async def test_a_token_that_is_about_to_expire_is_refreshed_before_that(authority: Authority, tmp_path: Path) -> None:
+    await signed_in(authority, tmp_path)
+    async with open_servers(authority.config(tmp_path), strict=True) as servers:
+        await whoami(servers)
+    change(tmp_path, since=time.time() - 3570, expires_at=time.time() + 30)
+    async with open_servers(authority.config(tmp_path), strict=True) as servers:
+        await whoami(servers)
+    assert authority.grants("refresh_token") == 1
+
+
+async def test_many_calls_at_the_expiry_need_one_refresh(authority: Authority, tmp_path: Path) -> None:
+    await signed_in(authority, tmp_path)
+    async with open_servers(authority.config(tmp_path), strict=True) as servers:
+        authority.set(revoke=stored(tmp_path)["tokens"]["access_token"])
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(whoami, servers)
+    assert authority.grants("refresh_token") == 1
+
+
+async def test_a_refused_token_is_refreshed_although_the_clock_says_it_is_valid(
+    authority: Authority, tmp_path: Path
+) -> None:
+    await signed_in(authority, tmp_path)
+    authority.set(revoke=stored(tmp_path)["tokens"]["access_token"])
+    change(tmp_path, expires_at=time.time() + 300)
+    async with open_servers(authority.config(tmp_path), strict=True) as servers:
+        assert await whoami(servers) == "ada"
+    assert authority.grants("refresh_token") == 1
+
+
+async def test_a_revoked_refresh_token_ends_in_needs_auth_and_shows_no_page(
+    authority: Authority, tmp_path: Path
+) -> None:
+    await signed_in(authority, tmp_path)
+    async with open_servers(authority.config(tmp_path)) as servers:
+        await whoami(servers)
+        tokens = stored(tmp_path)["tokens"]
+        authority.set(revoke=tokens["refresh_token"])
+        authority.set(revoke=tokens["access_token"])
+        with pytest.raises(ServerUnavailable) as caught:
+            await whoami(servers)
+        assert caught.value.state == "needs_auth"
+        assert caught.value.outcome == "not_sent"
+        await servers["guarded"].wait_state("needs_auth")
+        assert servers.active == ()
+    assert authority.counts["pages"] == 1
+    assert "refresh_token" not in stored(tmp_path)["tokens"]
+
+
+async def test_an_authorization_server_that_is_down_for_a_moment_costs_no_sign_in(
+    authority: Authority, tmp_path: Path
+) -> None:
+    await signed_in(authority, tmp_path)
+    change(tmp_path, expires_at=time.time() - 1)
+    authority.set(down=1)
+    async with open_servers(authority.config(tmp_path)) as servers:
+        await servers["guarded"].wait_state("ready")
+        assert await whoami(servers) == "ada"
+    assert authority.counts["pages"] == 1
+
+
+async def test_a_refused_consent_is_shown_once_and_named(authority: Authority, tmp_path: Path) -> None:
+    authority.set(refuse=True)
+    browser = Browser()
+    async with open_servers(authority.config(tmp_path)) as servers:
+        with pytest.raises(SignInFailed, match="access_denied") as caught:
+            await servers["guarded"].sign_in(browser.show)
+        assert caught.value.reason == "access_denied"
+        assert servers["guarded"].state == "needs_auth"
+    assert len(browser.pages) == 1
+
+
+async def test_a_closed_tab_times_out_by_the_time_of_the_sign_in_alone(authority: Authority, tmp_path: Path) -> None:
+    async with open_servers(authority.config(tmp_path, sign_in_timeout=0.3)) as servers:
+        with pytest.raises(SignInFailed, match="sign_in_timeout") as caught:
+            await servers["guarded"].sign_in(never)
+        assert caught.value.reason == "timed_out"
+
+
+async def test_a_person_pastes_the_url_of_the_redirect(authority: Authority, tmp_path: Path) -> None:
+    async with open_servers(authority.config(tmp_path)) as servers:
+        await servers["guarded"].sign_in(Browser().paste)
+        assert await whoami(servers) == "ada"
+
+
+async def test_a_required_server_waits_for_a_person_where_a_callback_asks(authority: Authority, tmp_path: Path) -> None:
+    browser = Browser()
+    config = authority.config(tmp_path, required=True, on_sign_in=browser.show)
+    async with open_servers(config) as servers:
+        assert await whoami(servers) == "ada"
+    assert len(browser.pages) == 1
+
+
+async def test_a_callback_asks_once_whatever_is_restarted(authority: Authority, tmp_path: Path) -> None:
+    authority.set(refuse=True)
+    browser = Browser()
+    async with open_servers(authority.config(tmp_path, on_sign_in=browser.show)) as servers:
+        await servers["guarded"].wait_state("needs_auth")
+        assert "access_denied" in str(servers.errors["guarded"])
+    assert len(browser.pages) == 1
