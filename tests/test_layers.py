@@ -119,7 +119,9 @@ ROOMS: Final = {
     "config.tools": Room(needs=frozenset({"config._validators"}), known_to=None),
     "config.transports": Room(needs=frozenset({"config._validators", "config.values"}), known_to=None),
     "config.formats.file": Room(needs=frozenset({"config._validators", "config.formats._places"}), known_to=None),
-    "config.formats.entry": Room(needs=None, known_to=frozenset({"config.formats._load", "config.formats._overrides"})),
+    "config.formats.entry": Room(
+        needs=None, known_to=frozenset(f"config.formats.{name}" for name in ["_dump", "_load", "_overrides"])
+    ),
     "config.formats": Room(
         needs=None,
         known_to=frozenset({"config", *(f"config.sources.{name}" for name in READ_FORMATS.split())}),

@@ -12,6 +12,7 @@ from .formats import (
     Input as Input,
     LoadedConfig as LoadedConfig,
     check_overrides as check_overrides,
+    dump_config as dump_config,
     load_config as load_config,
 )
 from .hooks import (
@@ -119,6 +120,7 @@ __all__ = [
     "TransportTemplate",
     "check_overrides",
     "check_unique_names",
+    "dump_config",
     "effective_callbacks",
     "expand",
     "is_auth_flow",

@@ -6,6 +6,8 @@ Programs call `load_config`; the command line and ``sources`` also use its parts
 
 from __future__ import annotations
 
+from ._dump import dump_config as dump_config
+from ._env_file import read_env_file as read_env_file
 from ._inputs import Ask as Ask, Input as Input
 from ._load import (
     Entry as Entry,

@@ -13,6 +13,8 @@ import attrs
 
 from ..._errors import ConfigError
 from .._server import ServerConfig
+from ..values import FROM_FILE
+from ._env_file import read_env_file
 from ._inputs import Ask, Inputs
 from ._overrides import apply_overrides
 from ._places import bad, child, found
@@ -50,7 +52,12 @@ class LoadedConfig:
     required: frozenset[str] = attrs.field(default=frozenset(), kw_only=True, repr=False)
 
 
-def load_config(config: str | os.PathLike[str] | Mapping[str, Any], *, ask: Ask | None = None) -> LoadedConfig:
+def load_config(
+    config: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    ask: Ask | None = None,
+    env_file: str | os.PathLike[str] | None = None,
+) -> LoadedConfig:
     """Read the configuration of servers from a file as other programs write it, or from a mapping of that form.
 
     The supported formats are ``mcpServers`` (Claude, Cursor and most others), ``servers`` (VS Code, with comments and
@@ -67,28 +74,36 @@ def load_config(config: str | os.PathLike[str] | Mapping[str, Any], *, ask: Ask 
         config: the path of a file, in which ``~`` is expanded, or a mapping.
         ask: a function that gets each `Input` that an enabled server needs (``${input:id}``), once, and returns the
             answer as a str or `Secret`, or None. Default None: an input has its default, or is an error.
+        env_file: a ``.env`` file with variables for ``${VAR}``, and for the names in ``env_from``. Variables that are
+            set in the environment take precedence. None (default) reads no such file.
 
     Returns:
         The servers, errors and warnings.
 
     Raises:
         ConfigError: the file cannot be read, because it does not exist, is not a regular file, is too large, or its
-            permissions forbid it. (A file with invalid content is an error in the result instead.)
+            permissions forbid it; or `env_file` is not valid. (A configuration file with invalid content is an error
+            in the result instead.)
     """
-    return load_servers(config, ask)
+    return load_servers(config, ask, env_file=env_file)
 
 
 def load_servers(
-    config: str | os.PathLike[str] | Mapping[str, Any], ask: Ask | None, only: frozenset[str] | None = None
+    config: str | os.PathLike[str] | Mapping[str, Any],
+    ask: Ask | None,
+    only: frozenset[str] | None = None,
+    *,
+    env_file: str | os.PathLike[str] | None = None,
 ) -> LoadedConfig:
     """Do as `load_config` does; if `only` is given, ask for the inputs of these servers, not of the enabled ones."""
     if ask is not None and not callable(ask):
         raise ConfigError(f"load_config: ask is {found(ask)}; give a function (input) or None", source="load_config")
+    variables = {} if env_file is None else read_env_file(env_file)
     if isinstance(config, Mapping):
-        return _Loading("a mapping", None, ask, only).load(config)
+        return _Loading("a mapping", None, ask, only, variables).load(config)
     name = file_name(config)
     data, status = read_bytes(name)
-    loading = _Loading(name, name, ask, only)
+    loading = _Loading(name, name, ask, only, variables)
     loading.warnings += permission_warnings(name, status)
     text = decode(name, data)
     return loading.load(text if isinstance(text, ConfigError) else parse(name, text))
@@ -137,6 +152,7 @@ class _Loading:
     file: str | None
     ask: Ask | None
     only: frozenset[str] | None = None
+    variables: Mapping[str, str] = attrs.field(factory=dict)
     servers: dict[str, ServerConfig] = attrs.field(factory=dict)
     keys: dict[str, str] = attrs.field(factory=dict)
     failed: dict[str, ConfigError] = attrs.field(factory=dict)
@@ -193,7 +209,8 @@ class _Loading:
         return Surroundings(
             self.source,
             self.origin,
-            predefined(self.file),
+            predefined(self.file)
+            | {f"{FROM_FILE}{name}": value for name, value in self.variables.items() if name not in os.environ},
             Inputs(inputs_of(document), self.ask),
             self._warner(self.source),
             project_of(self.file),

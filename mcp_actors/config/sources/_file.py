@@ -16,6 +16,7 @@ class FileSource:
     Args:
         path: the file, as for `load_config`.
         ask: as for `load_config`.
+        env_file: as for `load_config`; a change of it counts as a change of the configuration.
 
     Raises:
         ConfigError: this is not a path.
@@ -25,9 +26,12 @@ class FileSource:
     interval = FILE_INTERVAL
     settles = True
 
-    def __init__(self, path: str | os.PathLike[str], *, ask: Ask | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, ask: Ask | None = None, env_file: str | os.PathLike[str] | None = None
+    ) -> None:
         self._path = file_name(path)
         self._ask = ask
+        self._env_file = None if env_file is None else file_name(env_file)
 
     @property
     def name(self) -> str:
@@ -35,8 +39,8 @@ class FileSource:
         return os.path.abspath(self._path)
 
     def look(self) -> Hashable:
-        """Return the identity, size and time of the file; None if it does not exist."""
-        return stamp_of(self._path)
+        """Return the identity, size and time of the files; None for one that does not exist."""
+        return stamp_of(self._path), None if self._env_file is None else stamp_of(self._env_file)
 
     def read(self) -> tuple[LoadedConfig, ...]:
         """Load the file.
@@ -44,4 +48,4 @@ class FileSource:
         Raises:
             ConfigError: the file cannot be read.
         """
-        return (load_config(self._path, ask=self._ask),)
+        return (load_config(self._path, ask=self._ask, env_file=self._env_file),)

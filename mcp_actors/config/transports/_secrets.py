@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ..._errors import ConfigError
-from ..values import parse, references
+from ..values import FROM_FILE, Reference, parse, references
 
 if TYPE_CHECKING:
     from ._template import Transport
@@ -43,14 +43,20 @@ def variables_of(transport: Transport, environ: Mapping[str, str]) -> Iterator[t
         except ConfigError:
             continue  # connecting raises the same error
         for each in named:
-            if each.text in known:
-                if each.text.startswith("input:"):
-                    yield f"${{{each.text}}}", known[each.text]
-            elif each.name in environ and each.name not in INHERITED:
-                yield f"${{{each.name}}}", environ[each.name]
+            if (value := _value_of(each, known, environ)) is not None:
+                yield f"${{{each.text if each.text.startswith('input:') else each.name}}}", value
     for name in getattr(transport, "env_from", ()) if options is None else options.get("env_from", ()):
         if name in environ and name not in INHERITED:
             yield f"${{{name}}}", environ[name]
+
+
+def _value_of(reference: Reference, known: Mapping[str, str], environ: Mapping[str, str]) -> str | None:
+    """Return the value of a reference, if it may be a credential."""
+    if reference.text in known and not reference.text.startswith(FROM_FILE):
+        return known[reference.text] if reference.text.startswith("input:") else None
+    if reference.name in INHERITED:
+        return None
+    return environ.get(reference.name, known.get(f"{FROM_FILE}{reference.name}"))
 
 
 def _texts(values: Iterable[Any]) -> Iterator[str]:

@@ -6,8 +6,23 @@ validators of the folder around it and nothing else of it.
 
 from __future__ import annotations
 
-from ._expand import INPUT as INPUT, expand as expand, literal as literal, parse as parse, references as references
-from ._masking import MASK as MASK, ExpandedUrl as ExpandedUrl, mask_args as mask_args, mask_url as mask_url
+from ._expand import (
+    FROM_FILE as FROM_FILE,
+    INPUT as INPUT,
+    Part as Part,
+    Reference as Reference,
+    expand as expand,
+    literal as literal,
+    parse as parse,
+    references as references,
+)
+from ._masking import (
+    MASK as MASK,
+    ExpandedUrl as ExpandedUrl,
+    mask_args as mask_args,
+    mask_url as mask_url,
+    secret_parameters as secret_parameters,
+)
 from ._resolve import (
     env_problem as env_problem,
     header_problem as header_problem,

@@ -30,6 +30,9 @@ NO_VARIABLES: Final[Mapping[str, str]] = MappingProxyType({})
 _REFERENCE: Final = re.compile(r"\$?\$\{")
 _BRACE: Final = re.compile(r"\$\{|\}")
 _VARIABLE: Final = re.compile(r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
+FROM_FILE: Final = "env:"
+"""The beginning of a name in ``variables`` of the value for an environment variable that is not set."""
+
 INPUT: Final = re.compile(r"input:(?P<id>[\w.-]{1,64})")
 
 
@@ -57,7 +60,8 @@ def expand(text: str, environ: Mapping[str, str], *, where: str, variables: Mapp
         text: the string as it was configured.
         environ: the environment variables, usually ``os.environ``.
         where: the place in the configuration, for the message; for example ``"servers.docs.env.TOKEN"``.
-        variables: more values, by the text between the braces. They take precedence over environment variables.
+        variables: more values, by the text between the braces. They take precedence over environment variables, except
+            for names that begin with ``env:``.
 
     Raises:
         ConfigError: a variable is not set and has no default, a reference is malformed, or the result is too long. The
@@ -130,7 +134,7 @@ def _closing_brace(text: str, start: int, where: str) -> int:
 
 
 def _reference(inside: str, where: str, variables: Container[str], depth: int) -> Reference:
-    if inside in variables:
+    if inside in variables and not inside.startswith(FROM_FILE):
         return Reference(inside, inside)
     if asked := INPUT.fullmatch(inside):
         remedy = "inputs are for files; read them with load_config(…, ask=…)"
@@ -161,9 +165,11 @@ def _values(
 
 
 def _look_up(reference: Reference, environ: Mapping[str, str], variables: Mapping[str, str], where: str) -> str:
-    if reference.text in variables:
+    if reference.text in variables and not reference.text.startswith(FROM_FILE):
         return variables[reference.text]
     value = environ.get(reference.name)
+    if value is None:
+        value = variables.get(f"{FROM_FILE}{reference.name}")
     if reference.default is not None and not value:
         return "".join(_values(reference.default, environ, variables, where))
     if value is None:

@@ -66,6 +66,16 @@ def mask_args(args: Iterable[str]) -> tuple[str, ...]:
     return tuple(masked)
 
 
+def secret_parameters(url: str) -> list[str]:
+    """Return the names of the query parameters of a URL that look like credentials and are not variables."""
+    try:
+        pairs = urlsplit(url).query.split("&")
+    except ValueError:
+        return []
+    named = [pair.partition("=") for pair in pairs]
+    return [name for name, _, value in named if value and "${" not in value and _SECRET_NAME.search(name)]
+
+
 def _mask_arg(arg: str) -> str:
     pair = _NAME_AND_VALUE.fullmatch(arg)
     if pair and _SECRET_NAME.search(pair["name"]):

@@ -49,6 +49,7 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     *configs: Configured,
     strict: bool = False,
     watch: bool = False,
+    env_file: str | os.PathLike[str] | None = None,
     start_gate: float | None = None,
     catalog_store: str | os.PathLike[str] | bool | None = None,
     naming: str = DEFAULT_NAMING,
@@ -85,6 +86,7 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
             their ``refresh_interval`` says, and changes are applied as by `ServerGroup.reload`. What cannot be read or
             parsed keeps what it gave last, and is logged and emitted as a `ConfigRejected` event, once for each
             content. Default False.
+        env_file: a ``.env`` file for the configuration files and mappings, as for `load_config`. Default None.
         start_gate: seconds to wait for servers whose tools are in the ``catalog_store``; afterwards the block begins
             while they keep connecting, their remembered tools are shown, and calls wait. Required servers and servers
             without remembered tools are always waited for. A later failure is recorded and logged. None (default)
@@ -138,7 +140,7 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     drain_timeout = check_drain(drain_timeout)
     stops, reloads = Signals.of("stop_on", stop_on), Signals.of("reload_on", reload_on)
     limits = GroupLimits(max_servers, max_starting, max_processes)
-    sources = Sources(strict)
+    sources = Sources(strict, env_file)
     given = await sources.read(configs)
     limits.check_number(len(given.enabled))
     sources.adopt(given, configs)

@@ -22,6 +22,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import partial
 from typing import Final, TypeVar
 
 import attrs
@@ -42,7 +43,7 @@ T = TypeVar("T")
 PATIENCE: Final = 30.0
 """Seconds within which a followed source must answer, whatever timeouts it has of its own."""
 
-_OF_CODE = "the arguments of open_servers"
+_OF_CODE: Final = "the arguments of open_servers"
 
 
 @define(eq=False)
@@ -51,12 +52,14 @@ class Sources:
 
     Attributes:
         strict: whether every entry is required.
+        env_file: the ``.env`` file for files and mappings, or None.
         configs: the arguments that the group was opened or reloaded with last.
         changed: set when `configs` are replaced.
         stamps: the look at each source before it was read last, by the name of the source.
     """
 
     strict: bool
+    env_file: str | os.PathLike[str] | None = None
     configs: tuple[Configured, ...] = ()
     changed: trio.Event = field(factory=trio.Event)
     stamps: dict[str, Hashable] = field(factory=dict)
@@ -68,7 +71,7 @@ class Sources:
     @property
     def watched(self) -> list[Source]:
         """The sources that may change by themselves."""
-        return _sources_of(self.configs)
+        return self._sources_of(self.configs)
 
     async def read(self, configs: Iterable[Configured], *, lenient: bool = False, whole: bool = False) -> Given:
         """Read every configuration, in threads where that may block.
@@ -89,14 +92,14 @@ class Sources:
         await trio.lowlevel.checkpoint_if_cancelled()
         found: dict[str, tuple[LoadedConfig, ...] | ConfigError] = {}
         async with trio.open_nursery() as nursery:
-            for each in _sources_of(configs):
+            for each in self._sources_of(configs):
                 nursery.start_soon(self._read, each, found, lenient)
         parts: list[Part] = []
         read: dict[str, tuple[LoadedConfig, ...]] = {}
         for config in configs:
-            source = _source_of(config)
+            source = self._source_of(config)
             if source is None:
-                parts.append(_given_directly(config, whole=whole))
+                parts.append(await self._given_directly(config, whole=whole))
                 continue
             is_file = isinstance(config, (str, os.PathLike))
             read[source.name] = self._parts_of(source, found[source.name], lenient=lenient or not is_file)
@@ -134,6 +137,35 @@ class Sources:
         """Return the stamp of a source; the text of the error is the stamp of one that cannot be reached."""
         return _stamp(await self._ask(source, lambda: _asked(source, source.look), patient=False))
 
+    def _sources_of(self, configs: Iterable[Configured]) -> list[Source]:
+        return [source for config in configs if (source := self._source_of(config)) is not None]
+
+    def _source_of(self, config: Configured) -> Source | None:
+        if isinstance(config, (str, os.PathLike)):
+            return FileSource(config, env_file=self.env_file)
+        return config if isinstance(config, Source) else None
+
+    async def _given_directly(self, config: Configured, *, whole: bool) -> Part:
+        """Return the part of an argument other than a source.
+
+        Raises:
+            ConfigError: it is not a configuration.
+        """
+        if isinstance(config, ServerConfig):
+            return Part(LoadedConfig((config,), source=_OF_CODE), Rank.CODE)
+        if isinstance(config, LoadedConfig):
+            return Part(config, Rank.FILE, strict=whole)
+        if isinstance(config, Mapping):
+            job = partial(load_config, config, env_file=self.env_file)
+            # A thread only for the file, because a small mapping takes less time than the way there.
+            loaded = job() if self.env_file is None else await trio.to_thread.run_sync(job, abandon_on_cancel=True)
+            return Part(loaded, Rank.FILE, strict=whole)
+        raise ConfigError(
+            f"open_servers takes ServerConfig objects, paths, mappings and sources, not {type(config).__name__}; "
+            'write ServerConfig("name", Stdio("command")) or "mcp.json"',
+            source="open_servers",
+        )
+
     async def _read(
         self, source: Source, found: dict[str, tuple[LoadedConfig, ...] | ConfigError], lenient: bool
     ) -> None:
@@ -169,35 +201,6 @@ class Sources:
 
 async def _in_thread(question: Callable[[], T], thread: trio.CapacityLimiter) -> T:
     return await trio.to_thread.run_sync(question, abandon_on_cancel=True, limiter=thread)
-
-
-def _sources_of(configs: Iterable[Configured]) -> list[Source]:
-    return [source for config in configs if (source := _source_of(config)) is not None]
-
-
-def _source_of(config: Configured) -> Source | None:
-    if isinstance(config, (str, os.PathLike)):
-        return FileSource(config)
-    return config if isinstance(config, Source) else None
-
-
-def _given_directly(config: Configured, *, whole: bool) -> Part:
-    """Return the part of an argument other than a source.
-
-    Raises:
-        ConfigError: it is not a configuration.
-    """
-    if isinstance(config, ServerConfig):
-        return Part(LoadedConfig((config,), source=_OF_CODE), Rank.CODE)
-    if isinstance(config, LoadedConfig):
-        return Part(config, Rank.FILE, strict=whole)
-    if isinstance(config, Mapping):
-        return Part(load_config(config), Rank.FILE, strict=whole)
-    raise ConfigError(
-        f"open_servers takes ServerConfig objects, paths, mappings and sources, not {type(config).__name__}; "
-        'write ServerConfig("name", Stdio("command")) or "mcp.json"',
-        source="open_servers",
-    )
 
 
 def _failed(name: str, error: ConfigError) -> LoadedConfig:

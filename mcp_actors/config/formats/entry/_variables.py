@@ -3,29 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import attrs
 
 from ...._errors import ConfigError
 from ...transports import Kind, Transport, TransportTemplate, make_transport
-from ...values import INPUT, parse, references
+from ...values import FROM_FILE, INPUT, parse, references
 from .._places import bad, child
 from ._fields import Fields
 from ._surroundings import Surroundings
 
+_RESOLVED: Final = ("env", "headers", "auth")
+"""The fields whose variables a transport resolves on its own."""
+
 
 def transport_of(kind: Kind, fields: Fields, around: Surroundings, *, wanted: bool) -> Transport:
     """Make the transport itself if it can resolve all variables on its own, else a template."""
+    _pass_on(fields, around)
     used: set[str] = set()
     everywhere = False
-    known = _Nameable(around.variables)
+    known = Nameable(around.variables)
     for field, place, text in _all_texts(fields):
-        parts = parse(text, where=place, variables=known)
-        used |= {reference.text for reference in references(parts) if reference.text in known}
-        everywhere |= len(parts) > 1 and field not in ("env", "headers", "auth")
+        found = [*references(parse(text, where=place, variables=known))]
+        for reference in found:
+            used |= {text for text in (reference.text, f"{FROM_FILE}{reference.name}") if text in known}
+        everywhere |= bool(found) and field not in _RESOLVED
     if not used and not everywhere:
-        return make_transport(kind, fields.values)
+        return make_transport(kind, _unescaped(fields))
     return TransportTemplate(kind, fields.values, _values_of(used, fields, around, wanted=wanted))
+
+
+def _pass_on(fields: Fields, around: Surroundings) -> None:
+    """Set the variables to pass on that only a ``.env`` file has; a process gets the others from this one."""
+    names = fields.values.get("env_from", ())
+    if isinstance(names, (list, tuple)):
+        ours = [name for name in names if f"{FROM_FILE}{name}" in around.variables]
+        if ours:
+            fields.values["env_from"] = [name for name in names if name not in ours]
+            fields.values["env"] = {**{name: f"${{{name}}}" for name in ours}, **fields.values.get("env", {})}
+
+
+def _unescaped(fields: Fields) -> dict[str, Any]:
+    """Return the values without variables as `Stdio` and `Http` take them, where ``${`` is not special."""
+    values = dict(fields.values)
+    for field in ("command", "cwd", "url"):
+        if isinstance(values.get(field), str):
+            values[field] = _plain(values[field])
+    if isinstance(values.get("args"), (list, tuple)):
+        values["args"] = [_plain(each) if isinstance(each, str) else each for each in values["args"]]
+    return values
+
+
+def _plain(text: str) -> str:
+    return "".join(map(str, parse(text, where="")))
 
 
 def _all_texts(fields: Fields) -> Iterator[tuple[str, str, str]]:
@@ -56,7 +87,7 @@ def _values_of(used: set[str], fields: Fields, around: Surroundings, *, wanted: 
 
 
 @attrs.frozen
-class _Nameable:
+class Nameable:
     """The names that are valid besides environment variables: those that the file defines, and any input."""
 
     variables: Mapping[str, str]

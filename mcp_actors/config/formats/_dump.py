@@ -1,0 +1,221 @@
+"""Write servers as a configuration that `load_config` reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import attrs
+from mcp.types import Tool
+
+from ..._collapse import first_of
+from ..._errors import ConfigError
+from .._server import ServerConfig, check_unique_names
+from ..transports import Http, InProcess, Sse, Stdio, TransportTemplate, is_auth_flow
+from ..values import INPUT, Part, Reference, Secret, literal, mask_args, parse, secret_parameters
+from ._sections import predefined
+from .entry import SETTINGS, Nameable
+
+_ENTRY: Final = ("command", "args", "cwd", "env", "url", "headers")
+_CREDENTIALS: Final = ("env", "headers", "auth")
+_SCHEME: Final = re.compile(r"\s*(?:[A-Za-z][A-Za-z-]{0,15}\s+)?")
+"""The literal text that a credential may have in front of its variable: ``Bearer ${TOKEN}``."""
+
+_SECTION: Final = "mcpServers"
+
+
+def dump_config(servers: Iterable[ServerConfig], *, literals: bool = False) -> dict[str, Any]:
+    """Return the configuration of servers in the form of ``mcpServers``, for `load_config` and for other programs.
+
+    Write it with ``json.dump``. Values of ``env``, ``headers`` and ``auth``, and user-info in a URL, are written as the
+    variables that they come from: ``${TOKEN}``, ``Bearer ${TOKEN}``. `load_config` returns equal servers, except that a
+    `Secret` is a str then. Only fields that differ from their defaults are written.
+
+    Args:
+        servers: the servers, for example ``load_config(file).servers``.
+        literals: whether credentials that are not variables are written too. Default False: they are refused.
+
+    Returns:
+        The configuration, as data that JSON can hold.
+
+    Raises:
+        ConfigError: a credential is not a variable, and `literals` is False; a value is a Python object (a function, a
+            server in this process …), which a file cannot hold; or two servers have the same name. The first such
+            problem is raised; the others are notes.
+    """
+    servers = tuple(servers)
+    check_unique_names(servers)
+    dumping = [_Dumping(server, literals=literals) for server in servers]
+    document: dict[str, Any] = {_SECTION: {each.server.name: each.entry() for each in dumping}}
+    if errors := [error for each in dumping for error in each.errors]:
+        raise first_of(errors)
+    if inputs := sorted({name for each in dumping for name in each.inputs}):
+        document["inputs"] = [{"id": name, "type": "promptString", "password": True} for name in inputs]
+    return document
+
+
+@attrs.define
+class _Dumping:
+    """The state of writing one server."""
+
+    server: ServerConfig
+    literals: bool = attrs.field(kw_only=True)
+    errors: list[ConfigError] = attrs.field(factory=list)
+    inputs: set[str] = attrs.field(factory=set)
+
+    def entry(self) -> dict[str, Any]:
+        transport = self.server.transport
+        if isinstance(transport, InProcess):
+            self._refuse("transport", "is a server in this process, which a file cannot hold; leave this server out")
+            return {}
+        entry: dict[str, Any] = {}
+        options = self._options(transport)
+        kind = transport.kind if isinstance(transport, TransportTemplate) else _kind(transport)
+        if kind in ("http", "sse"):
+            entry["type"] = kind
+        settings = {}
+        for name, value in options.items():
+            if name in _ENTRY:
+                entry[name] = value
+            else:
+                settings[name] = value
+        if not self.server.enabled:
+            entry["enabled"] = False
+        settings |= self._settings(self.server, "", skip=("name", "transport", "source", "enabled"))
+        return {**entry, SETTINGS: settings} if settings else entry
+
+    def _options(self, transport: Stdio | Http | Sse | TransportTemplate) -> dict[str, Any]:
+        """Return the options of a transport, with every string as a file has it."""
+        if isinstance(transport, TransportTemplate):
+            known, options = transport.variables, dict(transport.options)
+        else:
+            known, options = {}, _changed(transport)
+        if "url" in options:
+            self._check_url(options["url"], known)
+        if "args" in options:
+            self._check_args(options["args"])
+        is_template = isinstance(transport, TransportTemplate)
+        for name, value in options.items():
+            if name in ("env", "headers"):
+                options[name] = {key: self._credential(f"{name}.{key}", each, known) for key, each in value.items()}
+            elif name == "auth":
+                options[name] = self._credential(name, value, known)
+            elif name == "args":
+                options[name] = [self._text(each, known, is_template=is_template) for each in value]
+            elif name in ("command", "cwd", "url"):
+                if name != "url" and value.partition("/")[0] == "~":
+                    self._refuse(name, "begins with '~', which load_config expands; write the whole path")
+                options[name] = self._text(value, known, is_template=is_template)
+            else:
+                options[name] = self._plain(name, value)
+        return options
+
+    def _text(self, text: str, known: Mapping[str, str], *, is_template: bool) -> str:
+        if not is_template:
+            return literal(text)
+        return self._unparsed(parse(text, where="", variables=Nameable(known)), known)
+
+    def _unparsed(self, parts: Iterable[Part], known: Mapping[str, str]) -> str:
+        """Return a string as a file has it. Variables of the file that it came from are replaced by their values."""
+        here = predefined(None)
+        texts = []
+        for part in parts:
+            if isinstance(part, str):
+                texts.append(literal(part))
+            elif (
+                part.text in known
+                and not part.text.startswith(("input:", "env:"))
+                and (here.get(part.text) != known[part.text])
+            ):
+                texts.append(literal(known[part.text]))
+            else:
+                if asked := INPUT.fullmatch(part.text):
+                    self.inputs.add(asked["id"])
+                texts.append(f"${{{part.text}}}")
+        return "".join(texts)
+
+    def _credential(self, place: str, value: object, known: Mapping[str, str]) -> str | None:
+        """Return a credential as a file has it."""
+        if isinstance(value, Secret):
+            value = literal(value.reveal())
+        if not isinstance(value, str):
+            what = "an auth flow" if is_auth_flow(value) else "a function"
+            self._refuse(place, f"is {what}, which a file cannot hold; use a variable")
+            return None
+        parts = parse(value, where=place, variables=Nameable(known))
+        if _has_literal(parts):
+            self._refuse_literal(place)
+        return self._unparsed(parts, known)
+
+    def _check_url(self, url: str, known: Mapping[str, str]) -> None:
+        user_info, at, _ = urlsplit(url).netloc.rpartition("@")
+        if at and any(
+            _has_literal(parse(each, where="url", variables=Nameable(known))) for each in user_info.split(":")
+        ):
+            self._refuse_literal("url (its user-info)")
+        for name in secret_parameters(url):
+            self._refuse_literal(f"url (its parameter {name!r})")
+
+    def _check_args(self, args: tuple[str, ...]) -> None:
+        for index, (arg, masked) in enumerate(zip(args, mask_args(args), strict=True)):
+            if arg != masked and "${" not in arg:
+                self._refuse_literal(f"args[{index}]")
+
+    def _settings(self, thing: Any, path: str, *, skip: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Return the fields of an attrs object that differ from their defaults."""
+        changed = {name: value for name, value in _changed(thing).items() if name not in skip}
+        return {name: self._plain(f"{path}{name}", value) for name, value in changed.items()}
+
+    def _plain(self, place: str, value: Any) -> Any:
+        """Return a setting as data that JSON can hold."""
+        if value is None or isinstance(value, (str, bool, int, float)):
+            return value
+        if isinstance(value, (tuple, list, frozenset)):
+            return [self._plain(f"{place}[{index}]", each) for index, each in enumerate(value)]
+        if isinstance(value, Tool):
+            return value.model_dump(mode="json", by_alias=True, exclude_none=True)
+        if attrs.has(type(value)) and not callable(value) and place != "callbacks":
+            return self._settings(value, f"{place}.")
+        self._refuse(place, f"is a Python object ({type(value).__name__}), which a file cannot hold; set it in Python")
+        return None
+
+    def _refuse_literal(self, place: str) -> None:
+        if not self.literals:
+            self._refuse(place, "is a literal value; write it as ${VARIABLE}, or pass literals=True")
+
+    def _refuse(self, place: str, problem: str) -> None:
+        name = self.server.name
+        error = ConfigError(f"server {name!r}: {place} {problem}", source="dump_config", path=f"servers.{name}.{place}")
+        self.errors.append(error)
+
+
+def _kind(transport: Stdio | Http | Sse) -> str:
+    return "stdio" if isinstance(transport, Stdio) else "sse" if isinstance(transport, Sse) else "http"
+
+
+def _changed(thing: Any) -> dict[str, Any]:
+    """Return the fields of an attrs object that differ from their defaults."""
+    found = {}
+    for attribute in attrs.fields(type(thing)):
+        value, default = getattr(thing, attribute.name), attribute.default
+        if isinstance(default, attrs.Factory):  # type: ignore[arg-type]  # attrs has it as a function for type checkers
+            default = default.factory(thing) if default.takes_self else default.factory()
+        if default is attrs.NOTHING or value != default:
+            found[attribute.name] = value
+    return found
+
+
+def _has_literal(parts: Iterable[Part]) -> bool:
+    """Return whether a credential has any text of its own, but for the name of its scheme in front of a variable."""
+    parts = [part for part in parts if part]
+    if isinstance(parts[0] if parts else None, str) and len(parts) > 1 and _SCHEME.fullmatch(str(parts[0])):
+        parts = parts[1:]
+    return any(_is_literal(part) for part in parts)
+
+
+def _is_literal(part: Part) -> bool:
+    if isinstance(part, Reference):
+        return part.default is not None and any(_is_literal(each) for each in part.default if each)
+    return bool(part.strip())
