@@ -102,6 +102,8 @@ class OAuthTokens(httpx2.Auth):
             oauth = self._exchange.oauth
             can_ask = oauth.unattended or oauth.on_sign_in is not None
             return can_ask and extract_field_from_www_auth(response, "error") == "insufficient_scope"
+        if self._exchange.oauth.optional and self._current is None and not _names_metadata(response):
+            return False
         return response.status_code == HTTPStatus.UNAUTHORIZED
 
     async def _usable(self) -> SignedIn | None:
@@ -210,6 +212,10 @@ class OAuthTokens(httpx2.Auth):
 def _put(request: httpx2.Request, signed_in: SignedIn | None) -> None:
     if signed_in is not None:
         request.headers["Authorization"] = f"Bearer {signed_in.tokens.access_token}"
+
+
+def _names_metadata(response: httpx2.Response) -> bool:
+    return extract_field_from_www_auth(response, "resource_metadata") is not None
 
 
 async def _carefully(fn: Callable[..., Awaitable[T]], *args: object) -> T:

@@ -63,7 +63,7 @@ async def _connect(group: ServerGroup, output: Output) -> None:
 
 async def _connect_one(ref: ServerRef) -> None:
     await ref.start()
-    await ref.wait_state("ready", "degraded", "failed", "stopped")
+    await ref.wait_state("ready", "degraded", "failed", "needs_auth", "stopped")
 
 
 async def _report_slow_starts(group: ServerGroup, output: Output) -> None:

@@ -13,6 +13,7 @@ from ...servers import ServerGroup, StateChanged
 from .._configuration import load
 from .._output import Output
 from .._session import describe, masker_of, open_once
+from ._sign_in import NEEDS_AUTH, describe_sign_in
 
 __all__ = ["check_servers"]
 
@@ -30,6 +31,7 @@ class Finding:
     seconds: float | None = None
     tools: int | None = None
     error: str | None = None
+    signed_in: str | None = None
 
 
 @frozen
@@ -57,24 +59,25 @@ async def check_servers(names: Sequence[str], config: str | None, output: Output
     for finding in findings:
         _print(finding, max(len(each.name) for each in findings), output)
     output.json([asdict(finding) for finding in findings])
-    bad = sum(finding.state not in ("ready", "disabled") for finding in findings)
+    bad = [finding.state for finding in findings if finding.state not in ("ready", "disabled")]
     if bad:
-        output.error(f"{bad} of {len(findings)} servers cannot be used")
+        output.error(f"{len(bad)} of {len(findings)} servers cannot be used")
     elif not findings:
         output.warning(f"{loaded.source}: the file configures no servers; add one")
-    return 1 if bad else 0
+    return NEEDS_AUTH if bad and set(bad) == {"needs_auth"} else 1 if bad else 0
 
 
 async def _check(loaded: LoadedConfig, output: Output) -> list[Finding]:
     """Connect to the servers; return first the entries that could not be loaded, then the servers in their order."""
     stopwatch = Stopwatch()
     async with open_once(loaded, output, observers=[stopwatch]) as group:
-        connected = [_finding(config, group, stopwatch) for config in loaded.servers]
+        signed_in = {config.name: await describe_sign_in(config) for config in loaded.servers if config.enabled}
+        connected = [_finding(config, group, stopwatch, signed_in.get(config.name)) for config in loaded.servers]
     broken = [Finding(name=name, state="invalid", error=str(error)) for name, error in loaded.failed.items()]
     return [*broken, *connected]
 
 
-def _finding(config: ServerConfig, group: ServerGroup, stopwatch: Stopwatch) -> Finding:
+def _finding(config: ServerConfig, group: ServerGroup, stopwatch: Stopwatch, signed_in: str | None) -> Finding:
     reached = describe(config.transport)
     if not config.enabled:
         return Finding(name=config.name, state="disabled", reached=reached)
@@ -92,6 +95,7 @@ def _finding(config: ServerConfig, group: ServerGroup, stopwatch: Stopwatch) -> 
         protocol_version=info.protocol_version,
         seconds=seconds,
         tools=ref.statistics().tools,
+        signed_in=signed_in,
     )
 
 
@@ -104,6 +108,8 @@ def _print(finding: Finding, width: int, output: Output) -> None:
         words.append(f"  {identity}, {finding.protocol_version}, {tools}, {finding.seconds:.2f} s")
     elif finding.error is not None:
         words.append(f"  {finding.error}")
+    if finding.signed_in is not None:
+        words.append(f"  {finding.signed_in}")
     if finding.reached:
         words.append((f"  [{finding.reached}]", "dim"))
     output.line(*words)

@@ -40,7 +40,7 @@ async def check(*servers: str, config: ConfigFile = None, json: AsJson = False) 
         json: Print JSON.
 
     Returns:
-        0 if all servers are ready, 1 otherwise.
+        0 if all servers are ready, 3 if some need a sign-in and nothing else is wrong, 1 otherwise.
     """
     with exit_on_interrupt():
         from ._check import check_servers
@@ -136,11 +136,66 @@ async def graph(*servers: str, config: ConfigFile = None, json: AsJson = False) 
     return await draw_graph(servers, config, Output(as_json=json))
 
 
+async def login(server: str, /, *, config: ConfigFile = None) -> int:
+    """Sign in to a server by OAuth, for all programs of this user.
+
+    The page is opened in a browser and its URL is printed. Where the browser cannot reach this machine (over ssh, in a
+    container), paste the URL that it ends at.
+
+    Args:
+        server: Name of the server in the configuration.
+        config: The configuration file.
+
+    Returns:
+        0, or 1 if the sign-in failed.
+    """
+    with exit_on_interrupt():
+        from ._sign_in import sign_in_to_server
+
+    return await sign_in_to_server(server, config, Output())
+
+
+async def logout(*servers: str, config: ConfigFile = None) -> int:
+    """Revoke and forget the tokens of servers.
+
+    Args:
+        servers: Servers to sign out of. Default: all that are enabled.
+        config: The configuration file.
+
+    Returns:
+        0.
+    """
+    with exit_on_interrupt():
+        from ._sign_in import sign_out_of_servers
+
+    return await sign_out_of_servers(servers, config, Output())
+
+
+async def whoami(*servers: str, config: ConfigFile = None, json: AsJson = False) -> int:
+    """Show which servers are signed in to, by which client and for how long. Connects to no server.
+
+    Args:
+        servers: Servers to show. Default: all that are enabled.
+        config: The configuration file.
+        json: Print JSON.
+
+    Returns:
+        0 if all servers that need a sign-in have one, 3 otherwise.
+    """
+    with exit_on_interrupt():
+        from ._sign_in import show_sign_ins
+
+    return await show_sign_ins(servers, config, Output(as_json=json))
+
+
 EXAMPLES: Final[Mapping[Callable[..., Any], str]] = {
     check: "mcp-actors check --config ~/.cursor/mcp.json",
     tools: "mcp-actors tools time --json",
     call: "mcp-actors call time get_current_time timezone=Europe/Paris",
     watch: "mcp-actors watch",
     graph: "mcp-actors graph time",
+    login: "mcp-actors login linear",
+    logout: "mcp-actors logout linear",
+    whoami: "mcp-actors whoami",
 }
 """Every command, and an example of it for the help."""

@@ -30,6 +30,7 @@ _STYLES = {
     "degraded": "yellow",
     "unhealthy": "red",
     "failed": "red",
+    "needs_auth": "red",
     "backoff": "red",
     "stopped": "dim",
 }

@@ -162,6 +162,8 @@ class OAuth:
         on_sign_in: shows the URL to a person when a connect needs it (see `SignInCallback`), once until the server has
             served or is restarted explicitly. Default None: only `sign_in()` and ``mcp-actors login`` ask a person.
         sign_in_timeout: seconds that a person has for one sign-in. Default 300. No other timeout counts this time.
+        optional: True requires a sign-in only where the server's 401 names its metadata; any other 401 is an error as
+            without OAuth. Default False. Servers of configuration files without credentials are used so.
         store: where tokens are kept. Default None: a file of mode 0600 in the user's data directory.
 
     Raises:
@@ -182,6 +184,7 @@ class OAuth:
     )
     on_sign_in: SignInCallback | None = attrs.field(default=None, validator=_check_function, repr=_shown_function)
     sign_in_timeout: float = attrs.field(default=300.0, validator=check.seconds())
+    optional: bool = attrs.field(default=False, validator=check.flag)
     store: TokenStore | None = attrs.field(default=None, validator=_check_store)
 
     @property

@@ -8,13 +8,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from ..._errors import ConfigError, ConnectFailed
 from ...auth import Exchange
-from ...config import Http, InProcess, OAuth, ServerConfig, Sse, Stdio, TransportTemplate
+from ...config import Http, InProcess, ServerConfig, Sse, Stdio, TransportTemplate
 from ...config.transports import INHERITED, variables_of
 from ..basics import Capacity
 from ._in_process import open_in_process_link
 from ._link import Link
 from .credentials import Masker, discreet, install_filters
-from .http import SseLink, StreamableHttpLink, exchange_of, make_client, open_link_over_http
+from .http import SseLink, StreamableHttpLink, exchange_of, make_client, oauth_of, open_link_over_http
 from .stdio import open_stdio_link
 
 __all__ = ["open_exchange", "open_link"]
@@ -67,7 +67,8 @@ async def open_exchange(config: ServerConfig) -> AsyncIterator[Exchange]:
         ConnectFailed: the client cannot be created.
     """
     transport = _resolved(config)
-    if not isinstance(transport, Http | Sse) or not isinstance(transport.auth, OAuth):
+    oauth = oauth_of(config, transport) if isinstance(transport, Http | Sse) else None
+    if oauth is None or not isinstance(transport, Http | Sse):
         problem = "it is not configured for a sign-in; set auth=OAuth()"
         raise ConfigError(f"server {config.name!r}: {problem}", source="ServerConfig", path="transport.auth")
     masker = _masker(config)
@@ -75,7 +76,7 @@ async def open_exchange(config: ServerConfig) -> AsyncIterator[Exchange]:
     install_filters()
     with discreet(masker, transport.url):
         async with client:
-            yield await exchange_of(config.name, transport, transport.auth, client, masker)
+            yield await exchange_of(config.name, transport, oauth, client, masker)
 
 
 def _masker(config: ServerConfig) -> Masker:

@@ -298,9 +298,6 @@ class TestKeysThatChangeNothing:
         [
             ({"timeout": 60}, "set mcp_actors.request_timeout, in seconds"),
             ({"envFile": ".env"}, "list those to pass on in mcp_actors.env_from"),
-            ({"oauth": {"client_id": "x"}}, "give headers or a bearer token"),
-            ({"auth": {"CLIENT_ID": "x"}}, "give headers or a bearer token"),
-            ({"auth": "oauth"}, "give headers or a bearer token"),
         ],
     )
     def test_a_known_key_without_effect_is_a_warning_with_a_remedy(

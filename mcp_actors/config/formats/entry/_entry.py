@@ -15,6 +15,7 @@ from ..file import repeated_keys
 from . import _keys
 from ._fields import Fields
 from ._kinds import kind_of, leave_out_unsuited
+from ._oauth import is_oauth, read_oauth
 from ._paths import locate
 from ._settings import read_settings
 from ._surroundings import Surroundings
@@ -109,11 +110,10 @@ def _warn_of_unknown(keys: list[object], path: str, around: Surroundings) -> Non
 
 def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: Surroundings) -> None:
     """Store the value of one key in the field that it sets, or warn that the key has no effect."""
-    if key in _keys.NOT_DONE or (key == "auth" and (value == "oauth" or isinstance(value, Mapping))):
-        around.warn(
-            child(server.path, key),
-            f"this is not supported and has no effect; {_keys.NOT_DONE.get(key, _keys.NOT_DONE['oauth'])}",
-        )
+    if key in _keys.NOT_DONE:
+        around.warn(child(server.path, key), f"this is not supported and has no effect; {_keys.NOT_DONE[key]}")
+    elif is_oauth(key, value):
+        _read_oauth(key, value, transport, around)
     elif key == "command":
         _read_command(value, transport, around)
     elif key in _keys.TRANSPORT:
@@ -122,6 +122,18 @@ def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: S
     elif key in _keys.SERVER:
         in_seconds = value / 1000 if key.endswith("_ms") and type(value) in (int, float) else value
         server.put(_keys.SERVER[key], in_seconds, key)
+
+
+def _read_oauth(key: str, value: object, transport: Fields, around: Surroundings) -> None:
+    place = child(transport.path, key)
+    try:
+        auth = read_oauth(value, place, around)
+    except ConfigError as error:
+        if error.source == around.source:
+            raise
+        raise bad(around.source, place, str(error).removeprefix(f"{error.source}: ")) from None
+    if auth is not None:
+        transport.put("auth", auth, key)
 
 
 def _read_command(value: object, transport: Fields, around: Surroundings) -> None:

@@ -56,6 +56,7 @@ SPECIAL: Final = frozenset(
         "disabled",
         "bearer_token_env_var",
         "env_http_headers",
+        "oauth",
         SETTINGS,
     }
 )
@@ -93,7 +94,6 @@ NOT_DONE: Final[Mapping[str, str]] = {
     "authProviderType": "give headers or a bearer token",
     "envFile": "set the variables before the start, and list those to pass on in mcp_actors.env_from",
     "headersHelper": "give the header with a ${VARIABLE}, or a function in Python",
-    "oauth": "give headers or a bearer token, or an httpx2.Auth in Python",
     "requestInit": "give headers",
     "sandbox": "the server is not confined",
     "sandboxEnabled": "the server is not confined",

@@ -21,7 +21,7 @@ from ._bodies import note_refusal
 if TYPE_CHECKING:
     from ....config import ServerConfig
 
-__all__ = ["bound_on_connections", "exchange_of", "make_client", "real_url"]
+__all__ = ["bound_on_connections", "exchange_of", "make_client", "oauth_of", "real_url"]
 
 TIMEOUT: Final = httpx2.Timeout(connect=10.0, write=30.0, read=None, pool=None)
 """Seconds until the network counts as broken. None where only the server is slow or this process is busy: the timeouts
@@ -69,8 +69,8 @@ async def make_client(config: ServerConfig, transport: Http | Sse, masker: Maske
     url = httpx2.URL(transport.url)
     if url.userinfo:
         client.auth = httpx2.BasicAuth(url.username, url.password)
-    elif isinstance(auth, OAuth):
-        client.auth = OAuthTokens(config.name, await exchange_of(config.name, transport, auth, client, masker))
+    elif (oauth := oauth_of(config, transport)) is not None:
+        client.auth = OAuthTokens(config.name, await exchange_of(config.name, transport, oauth, client, masker))
     elif is_auth_flow(auth):
         client.auth = auth
     elif client.auth is None and credentials.renewable:
@@ -78,6 +78,14 @@ async def make_client(config: ServerConfig, transport: Http | Sse, masker: Maske
     if is_auth_flow(auth) or (isinstance(transport, Http) and transport.http_client is not None):
         client.event_hooks["response"].append(partial(_note_token, masker))
     return client
+
+
+def oauth_of(config: ServerConfig, transport: Http | Sse) -> OAuth | None:
+    """Return how to sign in to a server; None if it has other credentials, or none and no file names it."""
+    if transport.auth is not None:
+        return transport.auth if isinstance(transport.auth, OAuth) else None
+    named = any(name.lower() == "authorization" for name in transport.headers) or httpx2.URL(transport.url).userinfo
+    return None if named or config.source is None else OAuth(optional=True)
 
 
 async def exchange_of(

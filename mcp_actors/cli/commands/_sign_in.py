@@ -1,0 +1,130 @@
+"""``mcp-actors login``, ``logout`` and ``whoami``: sign in to servers by OAuth."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, suppress
+from typing import Any, Final, TypeVar
+
+import trio
+
+from ..._errors import ConfigError, ConnectFailed
+from ..._plain_text import plain_text
+from ...auth import Exchange, SignedIn, open_browser, sign_in, sign_out, signed_in
+from ...config import OAuth, ServerConfig
+from ...servers.transports import open_exchange
+from .._configuration import load
+from .._output import Output
+from .._signals import until_signalled
+
+__all__ = ["NEEDS_AUTH", "describe_sign_in", "show_sign_ins", "sign_in_to_server", "sign_out_of_servers"]
+
+T = TypeVar("T")
+
+NEEDS_AUTH: Final = 3
+"""The exit code if a server that needs a sign-in has none."""
+
+
+async def sign_in_to_server(server: str, config: str | None, output: Output) -> int:
+    """Let the user sign in to a server, and return the exit code."""
+    loaded = load(config, [server], output)
+    for error in loaded.errors:
+        raise error
+    (configured,) = loaded.servers
+
+    async def show(url: str) -> str | None:
+        output.note("Open this page to sign in:")
+        output.messages.file.write(f"{plain_text(url, limit=len(url))}\n")
+        with suppress(Exception):
+            await open_browser(url)
+        if not sys.stdin.isatty():
+            return None
+        output.note("If the browser cannot reach this machine, paste the URL that it ends at:")
+        return await trio.to_thread.run_sync(_pasted, abandon_on_cancel=True)
+
+    async with until_signalled(), open_exchange(configured) as exchange:
+        new = await sign_in(configured.name, exchange, show)
+    output.line((configured.name, "bold"), f"  {_described(new)}")
+    return 0
+
+
+def _pasted() -> str | None:
+    """Return what the user has pasted; None at the end of the input."""
+    for line in sys.stdin:
+        if line.strip():
+            return line.strip()
+    return None
+
+
+async def sign_out_of_servers(names: Sequence[str], config: str | None, output: Output) -> int:
+    """Sign out of servers, and return the exit code."""
+    for server, _, was_signed_in in await _each(load(config, names, output).servers, sign_out):
+        if was_signed_in or names:
+            output.line((server, "bold"), "  signed out" if was_signed_in else "  was not signed in")
+    return 0
+
+
+async def show_sign_ins(names: Sequence[str], config: str | None, output: Output) -> int:
+    """Print which servers are signed in to, and return the exit code."""
+    missing, listed = False, []
+    for server, oauth, found in await _each(load(config, names, output).servers, signed_in):
+        if found is None and oauth.optional and not names:
+            continue  # it may need no sign-in
+        missing = missing or found is None
+        output.line((server, "bold"), f"  {'not signed in' if found is None else _described(found)}")
+        listed.append({"server": server, "signed_in": found is not None, **({} if found is None else _details(found))})
+    output.json(listed)
+    return NEEDS_AUTH if missing else 0
+
+
+async def describe_sign_in(server: ServerConfig) -> str | None:
+    """Return how a server is signed in to; None if it is not."""
+    with suppress(ConfigError, ConnectFailed):  # the server has the same error
+        for _, _, found in await _each([server], signed_in):
+            return None if found is None else _described(found)
+    return None
+
+
+async def _each(
+    servers: Iterable[ServerConfig], action: Callable[[Exchange], Awaitable[T]]
+) -> list[tuple[str, OAuth, T]]:
+    """Call a function for all enabled servers that one can sign in to."""
+    results = []
+    for server in servers:
+        async with AsyncExitStack() as stack:
+            if server.enabled:
+                try:
+                    exchange = await stack.enter_async_context(open_exchange(server))
+                except ConfigError:
+                    continue  # it is a process, or has other credentials
+                results.append((server.name, exchange.oauth, await action(exchange)))
+    return results
+
+
+def _details(found: SignedIn) -> dict[str, Any]:
+    return {
+        "issuer": found.issuer,
+        "client_id": found.client.client_id,
+        "scope": found.tokens.scope,
+        "expires_at": found.expires_at,
+        "refreshable": found.renewable,
+    }
+
+
+def _described(found: SignedIn) -> str:
+    words = [f"signed in to {found.issuer or found.resource}"]
+    if found.tokens.scope:
+        words.append(f"for {found.tokens.scope}")
+    if found.renewable:
+        words.append("and renewed until the provider ends it")
+    elif found.expires_at is not None:
+        words.append(_until(found.expires_at - time.time()))
+    return plain_text(" ".join(words))
+
+
+def _until(seconds: float) -> str:
+    if seconds <= 0:
+        return "which has expired"
+    return f"for {seconds / 3600:.1f} h" if seconds >= 3600 else f"for {seconds / 60:.0f} min"
