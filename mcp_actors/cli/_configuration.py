@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import getpass
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,13 +13,14 @@ import attrs
 
 from .._errors import ConfigError
 from .._plain_text import plain_text
-from ..config import Input, LoadedConfig
-from ..config.formats import load_servers, name_of
+from ..config import Ask, Input, LoadedConfig, Rank
+from ..config.formats import load_servers, name_of, read_bytes
+from ..config.sources import stamp_of
 from ._output import Output
 from ._problems import Misuse
 from ._trust import require_trust
 
-__all__ = ["load"]
+__all__ = ["FollowedFile", "load"]
 
 PLACES: Final = (".mcp.json", "mcp.json", ".vscode/mcp.json", ".cursor/mcp.json")
 """The files that are tried, in this order, if none is named."""
@@ -41,24 +42,101 @@ def load(file: str | None, names: Sequence[str], output: Output) -> LoadedConfig
         Misuse: the file has no such server.
         Failure: a file was found that must not be used.
     """
-    if file is None:
-        found = find_file()
-        require_trust(found, output, _reply)
-        file = str(found)
-    names = [_name_here(name) for name in names]
-    only = frozenset(names) if names else None
-    loaded = load_servers(file, _ask if sys.stdin.isatty() else None, only)
+    file, _ = _chosen(file, output)
+    return _load(file, names, _ask if sys.stdin.isatty() else None)
+
+
+class FollowedFile:
+    """The configuration of a command that goes on while the file changes, as a source of `open_servers`.
+
+    A change of a file that was found, and not named, is not used: that content was never accepted by the user, and it
+    decides which programs run.
+
+    Args:
+        file: as for `load`.
+        names: as for `load`.
+        output: as for `load`.
+
+    Raises:
+        ConfigError: as for `load`.
+        Misuse: as for `load`.
+        Failure: as for `load`.
+    """
+
+    interval = 1.0
+    settles = True
+
+    def __init__(self, file: str | None, names: Sequence[str], output: Output) -> None:
+        self._file, was_found = _chosen(file, output)
+        self._names = names
+        self._answers: dict[str, str | None] = {}
+        self._asks = sys.stdin.isatty()
+        # Variables that override values of other servers in the file would be errors if only some are loaded.
+        self.rank = Rank.CODE if names else Rank.FILE
+        self._accepted = read_bytes(self._file)[0] if was_found else None
+        self.loaded = _load(self._file, names, self._answer)
+        self._asks = False
+
+    @property
+    def name(self) -> str:
+        """The absolute path."""
+        return self.loaded.source
+
+    def look(self) -> Hashable:
+        """Return the identity, size and time of the file; None if it does not exist."""
+        return stamp_of(self._file)
+
+    def read(self) -> tuple[LoadedConfig, ...]:
+        """Load the file again, with the answers that the user has given.
+
+        Raises:
+            ConfigError: the file cannot be read, or its new content was not accepted.
+        """
+        if self._accepted is not None and read_bytes(self._file)[0] != self._accepted:
+            problem = "the file has changed; run this command again to review and use it"
+            raise ConfigError(f"{self._file}: {problem}", source=self._file)
+        loaded = load_servers(self._file, self._answer, _only(self._names))
+        return (_selected(loaded, self._names),)
+
+    def _answer(self, question: Input) -> str | None:
+        if self._asks:
+            self._answers[question.id] = _ask(question)
+        return self._answers.get(question.id)
+
+
+def _chosen(file: str | None, output: Output) -> tuple[str, bool]:
+    """Return the file of a command, and whether it was found and not named."""
+    if file is not None:
+        return file, False
+    found = find_file()
+    require_trust(found, output, _reply)
+    return str(found), True
+
+
+def _load(file: str, names: Sequence[str], ask: Ask | None) -> LoadedConfig:
+    loaded = load_servers(file, ask, _only(names))
     if loaded.source in loaded.failed:
         raise loaded.failed[loaded.source]
-    if not names:
-        return loaded
-    known = {server.name: server for server in loaded.servers}
-    for name in names:
+    known = [server.name for server in loaded.servers]
+    for name in map(_name_here, names):
         if name not in known and name not in loaded.failed:
             raise Misuse(_unknown(name, [*known, *loaded.failed], loaded))
-    failed = {name: error for name, error in loaded.failed.items() if name in names}
+    return _selected(loaded, names)
+
+
+def _only(names: Sequence[str]) -> frozenset[str] | None:
+    return frozenset(map(_name_here, names)) if names else None
+
+
+def _selected(loaded: LoadedConfig, names: Sequence[str]) -> LoadedConfig:
+    """Return the servers of these names, or all."""
+    if not names:
+        return loaded
+    wanted = dict.fromkeys(map(_name_here, names))
+    known = {server.name: server for server in loaded.servers}
+    failed = {name: error for name, error in loaded.failed.items() if name in wanted or name == loaded.source}
     # A server that is named is wanted, also if its entry says `disabled`.
-    servers = tuple(attrs.evolve(known[name], enabled=True) for name in dict.fromkeys(names) if name in known)
+    servers = tuple(attrs.evolve(known[name], enabled=True) for name in wanted if name in known)
     return attrs.evolve(loaded, servers=servers, failed=failed, errors=tuple(failed.values()))
 
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from mcp_actors import ConfigError
+
 from ..messages import Said
 from ..servers.scripted_server import command
 from .conftest import Run
@@ -293,6 +295,69 @@ class TestWatch:
             output, errors = watching.communicate(timeout=PATIENCE)
         assert (watching.returncode, errors) == (130, "cancelled\n")
         assert [json.loads(line)["new"] for line in output.splitlines()] == ["stopping", "stopped"]
+
+    def test_it_follows_a_file_that_was_named(self, tmp_path: Path) -> None:
+        """S3-15, S3-16."""
+        write(tmp_path, {"a": scripted()})
+        with subprocess.Popen(
+            [*program(), "watch", "--json", *FILE],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as watching:
+            assert watching.stdout is not None
+            assert watching.stderr is not None
+            for _ in range(2):
+                watching.stdout.readline()
+            write(tmp_path, {"a": scripted(), "b": scripted()})
+            changes = [json.loads(watching.stdout.readline()) for _ in range(2)]
+            assert [(change["server"], change["new"]) for change in changes] == [("b", "connecting"), ("b", "ready")]
+            (tmp_path / FILE[1]).write_text("{")
+            assert "is not valid JSON" in watching.stderr.readline()
+            watching.send_signal(signal.SIGTERM)
+            watching.communicate(timeout=PATIENCE)
+
+    def test_it_does_not_use_the_new_content_of_a_file_that_it_found(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said
+    ) -> None:
+        """Otherwise a pull in a foreign project would run new programs, which the user has not accepted."""
+        from mcp_actors.cli._configuration import FollowedFile
+        from mcp_actors.cli._output import Output
+
+        monkeypatch.chdir(tmp_path)
+        write(tmp_path, {"a": scripted(), "b": scripted()})
+        followed = FollowedFile(None, ["b"], Output())
+        before = followed.look()
+        assert [server.name for server in followed.read()[0].servers] == ["b"]
+        write(tmp_path, {"b": {"command": "other"}})
+        assert followed.look() != before
+        with pytest.raises(ConfigError) as caught:
+            followed.read()
+        said("a found file that has changed", str(caught.value))
+
+    def test_inputs_are_asked_for_only_at_the_start(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        from mcp_actors.cli import _configuration
+        from mcp_actors.cli._output import Output
+
+        monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+        asked: list[str] = []
+
+        def reply(prompt: str, *, hidden: bool = False) -> str:
+            asked.append(prompt)
+            return "answer"
+
+        monkeypatch.setattr(_configuration, "_reply", reply)
+        entries = {"a": {"command": "${input:one}"}}
+        inputs = [{"id": name, "type": "promptString"} for name in ("one", "two")]
+        write(tmp_path, entries, inputs=inputs)
+        followed = _configuration.FollowedFile(str(tmp_path / FILE[1]), [], Output())
+        assert followed.read()[0].servers == followed.loaded.servers
+        write(tmp_path, {**entries, "b": {"command": "${input:two}"}}, inputs=inputs)
+        [loaded] = followed.read()
+        assert [server.name for server in loaded.servers] == ["a"]
+        assert [*loaded.failed] == ["b"]
+        assert asked == ["one: "]
 
 
 class TestSignals:

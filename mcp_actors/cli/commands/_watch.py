@@ -7,7 +7,7 @@ import signal
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import trio
 from rich.console import Group
@@ -17,13 +17,15 @@ from rich.text import Text
 
 from ..._plain_text import plain_text
 from ...kernel import Event
-from ...servers import ServerGroup, ServerStatus, StateChanged, open_servers
-from .._configuration import load
+from ...servers import ConfigRejected, ServerGroup, ServerStatus, StateChanged, open_servers
+from .._configuration import FollowedFile
 from .._output import Output
 from .._session import connecting
 from .._signals import Signalled, until_signalled
 
 __all__ = ["watch_servers"]
+
+_Change: TypeAlias = StateChanged | ConfigRejected
 
 _STYLES = {
     "ready": "green",
@@ -37,22 +39,22 @@ _STYLES = {
 
 
 async def watch_servers(names: Sequence[str], config: str | None, output: Output, *, every: float) -> NoReturn:
-    """Show the states of the servers, until a signal ends it."""
-    loaded = load(config, names, output)
-    for error in loaded.errors:
+    """Show the states of the servers, until a signal ends it. Changes of a file that was named are applied."""
+    followed = FollowedFile(config, names, output)
+    for error in followed.loaded.errors:
         output.error(error)
     if output.results.is_terminal and not output.as_json:
         # By default rich refreshes it from a thread of its own.
-        with Live(connecting(loaded.servers), console=output.results, auto_refresh=False) as live:
-            async with until_signalled(), open_servers(*loaded.servers) as group:
+        with Live(connecting(followed.loaded.servers), console=output.results, auto_refresh=False) as live:
+            async with until_signalled(), open_servers(followed, watch=True) as group:
                 await _show(group, live, every)
     # An observer sees the first connects too. It must not block, so it hands the events to a task, because writing
     # waits for the reader of the output.
-    send, changes = trio.open_memory_channel[StateChanged](math.inf)
+    send, changes = trio.open_memory_channel[_Change](math.inf)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_print_changes, changes, output)
-            async with until_signalled(), open_servers(*loaded.servers, observers=[partial(_forward, send)]):
+            async with until_signalled(), open_servers(followed, watch=True, observers=[partial(_forward, send)]):
                 await trio.sleep_forever()
     finally:
         with suppress(trio.WouldBlock):
@@ -61,18 +63,21 @@ async def watch_servers(names: Sequence[str], config: str | None, output: Output
     raise AssertionError("unreachable")
 
 
-def _forward(send: trio.MemorySendChannel[StateChanged], event: Event) -> None:
-    if isinstance(event, StateChanged):
+def _forward(send: trio.MemorySendChannel[_Change], event: Event) -> None:
+    if isinstance(event, StateChanged | ConfigRejected):
         send.send_nowait(event)
 
 
-async def _print_changes(changes: trio.MemoryReceiveChannel[StateChanged], output: Output) -> None:
+async def _print_changes(changes: trio.MemoryReceiveChannel[_Change], output: Output) -> None:
     """Print one line for each change."""
     async for event in changes:
         _print_change(event, output)
 
 
-def _print_change(event: StateChanged, output: Output) -> None:
+def _print_change(event: _Change, output: Output) -> None:
+    if isinstance(event, ConfigRejected):
+        output.error(event.error)
+        return
     change = {"server": event.server, "old": event.old, "new": event.new, "reason": event.reason}
     output.line((event.server, "bold"), f"  {event.old} -> {event.new}  {event.reason}")
     output.json({**change, "incarnation": event.incarnation})
@@ -102,6 +107,9 @@ def _table(group: ServerGroup) -> Group:
         table.add_row(*_row(status, now))
         if status.last_error is not None:
             errors.append(Text(f"{status.name}: {plain_text(str(status.last_error))}", style="red"))
+    for name, error in group.errors.items():
+        if name not in group:  # an entry or a file that cannot be used
+            errors.append(Text(plain_text(str(error)), style="red"))
     return Group(table, *errors)
 
 
