@@ -90,9 +90,13 @@ class ThreadRun(TrioRun):
         self._token: trio.lowlevel.TrioToken | None = None
         run = partial(contextvars.copy_context().run, self._run)  # actors find the context of the opening task
         self._thread = threading.Thread(target=run, name="mcp_actors: Trio", daemon=True)
+        self._lanes: list[Lane] = []
 
     def start(self) -> None:
-        self.bridge.to_loop = Lane(self.bridge.loop.call_soon_threadsafe).put
+        lane = Lane(self.bridge.loop.call_soon_threadsafe)
+        lane.listen_on_loop(self.bridge.loop)
+        self._lanes.append(lane)
+        self.bridge.to_loop = lane.put
         self._thread.start()
         atexit.register(self.at_exit)
 
@@ -114,6 +118,8 @@ class ThreadRun(TrioRun):
 
     def finish(self) -> None:
         self._thread.join()
+        for lane in self._lanes:
+            lane.close()
         super().finish()
 
     # --- in the thread ----------------------------------------------------------------------------------------------
@@ -128,7 +134,10 @@ class ThreadRun(TrioRun):
 
     async def _main(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
-        self.bridge.to_trio = Lane(self._token.run_sync_soon).put
+        lane = Lane(self._token.run_sync_soon)
+        lane.listen_on_trio()
+        self._lanes.append(lane)
+        self.bridge.to_trio = lane.put
         self.failure = await self.block.run()
 
 
