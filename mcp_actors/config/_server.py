@@ -116,6 +116,12 @@ class ServerConfig:
         connect: ``"eager"`` (default) connects when the group is opened, ``"lazy"`` when the first request is made. A
             lazy server shows no tools before that (except those remembered in a ``catalog_store``), and cannot be
             `required`.
+        idle_timeout: seconds without a request or subscription after which the server is disconnected, until the next
+            request connects it again. Meanwhile its tools stay listed, as ``deferred``. Up to a tenth longer, so that
+            servers are not all stopped together. None (default) never does this.
+        max_lifetime: seconds after which a connection is replaced by a new one: requests in flight are finished within
+            the ``drain_timeout`` of the group, others wait for the new connection. Up to a tenth shorter. None
+            (default) disables the limit.
         stop_timeout: seconds for one stop, after which the child process is killed. Default 5.
         max_in_flight: requests that may be in progress at the server at a time; 1 serializes them. Default 64.
         mailbox_size: further requests that may wait in the queue. Default 256.
@@ -182,6 +188,8 @@ class ServerConfig:
     connect: Literal["eager", "lazy"] = attrs.field(
         default="eager", validator=[check.one_of("eager", "lazy"), _check_lazy], kw_only=True
     )
+    idle_timeout: float | None = attrs.field(default=None, validator=_check_optional_seconds, kw_only=True)
+    max_lifetime: float | None = attrs.field(default=None, validator=_check_optional_seconds, kw_only=True)
     stop_timeout: float = attrs.field(default=5.0, validator=_check_seconds, kw_only=True)
     max_in_flight: int = attrs.field(default=64, validator=_check_count, kw_only=True)
     mailbox_size: int = attrs.field(default=256, validator=_check_count, kw_only=True)

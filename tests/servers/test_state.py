@@ -46,10 +46,10 @@ connecting  ready  degraded  backoff  failed  needs_auth  stopped
 ready       degraded  unhealthy  backoff  failed  needs_auth  stopping
 degraded    ready  unhealthy  backoff  failed  needs_auth  stopping
 unhealthy   ready  degraded  backoff  failed  needs_auth  stopping
-backoff     connecting  failed  needs_auth  stopping  stopped
+backoff     connecting  failed  needs_auth  stopping  stopped  pending
 failed      connecting  stopped
 needs_auth  connecting  stopped
-stopping    stopped  backoff
+stopping    stopped  backoff  pending
 stopped     connecting
 """
 """Which states may follow which, written down a second time."""

@@ -53,6 +53,7 @@ from .upkeep import (
     keep_resources_listed,
     lists_that_change,
     renew_subscriptions,
+    report_lifetime,
 )
 
 if TYPE_CHECKING:
@@ -205,6 +206,8 @@ class ServerActor(Actor):
         self._check_health(link, incoming)
         self._open_direct(link, incoming)
         incoming.tasks.start_soon(keep_refreshed, self._record, self.ref, name=f"{self._name}:refresh")
+        if self._record.config.idle_timeout or self._record.config.max_lifetime:
+            incoming.tasks.start_soon(report_lifetime, self._record, name=f"{self._name}:lifetime")
         if self._record.config.keep_resources:
             run = partial(keep_resources_listed, self._record, self.ref, failure)
             incoming.tasks.start_soon(run, name=f"{self._name}:resources")

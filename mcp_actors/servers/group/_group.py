@@ -18,7 +18,8 @@ from ...kernel import EVENT_BUFFER
 from ..record import ACTIVE, CONNECTED
 from ..ref import Reconnect, ServerRef, change
 from ._failures import closed, tool_not_found
-from ._lifecycle import Add, Reload, Remove, wait_connects
+from ._gate import wait_connects
+from ._lifecycle import Add, Reload, Remove
 from ._tree import LIFECYCLE
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from attrs import frozen
 from ..._collapse import collapse, first_of
 from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ConfigError, ConnectFailed
 from ...kernel import Actor, Call
-from ..record import CONNECTED, FAILED, ConfigChanged, ServerAdded, ServerRemoved
-from ..ref import Reconnect, ServerEntry, Start, Stop
+from ..record import ACTIVE, CONNECTED, FAILED, ConfigChanged, ServerAdded, ServerRemoved
+from ..ref import Reconnect, Retire, ServerEntry, Start, Stop
 from ..sources import changed_fields, compare
 from ._leaving import drain
 from ._tree import server_spec, supervisor_id
@@ -39,14 +39,13 @@ if TYPE_CHECKING:
     from ...config import ServerConfig
     from ...kernel import SupervisorRef
     from ..basics import ClosingOrder
-    from ..record import ServerRecord
     from ..sources import Given
     from ._memory import CatalogMemory
     from ._roster import Member, Roster
 
 N = TypeVar("N", bound="Named")
 
-__all__ = ["Add", "LifecycleActor", "Reload", "ReloadSummary", "Remove", "wait_connects"]
+__all__ = ["Add", "LifecycleActor", "Reload", "ReloadSummary", "Remove"]
 
 MAX_CHANGES: Final = 1000
 """The number of changes carried out concurrently; further ones wait in the mailbox. A change costs only its turn."""
@@ -132,7 +131,7 @@ class LifecycleActor(Actor):
         self._drain_timeout = drain_timeout
         self._turn = trio.Lock()
 
-    async def handle(self, message: Reconnect | Start | Stop | Add | Remove | Reload | _Resume) -> object:
+    async def handle(self, message: Reconnect | Start | Stop | Retire | Add | Remove | Reload | _Resume) -> object:
         """Carry out a change.
 
         Raises:
@@ -154,6 +153,11 @@ class LifecycleActor(Actor):
                     await _each(_stop, servers)
                 case _Resume(server):
                     await _resume(server)
+                case Retire(server, why, incarnation, wishes):
+                    async with _turns((server,)) as servers:
+                        life = server.record.life
+                        if servers and (life.incarnation, life.wishes) == (incarnation, wishes):
+                            await (self._rest if why == "idle" else self._renew)(server)
                 case Add(config):
                     async with self._turn:
                         return await self._add(config)
@@ -277,6 +281,29 @@ class LifecycleActor(Actor):
             for server in servers:
                 server.record.life.set_returning(False)
 
+    async def _rest(self, server: ServerEntry) -> None:
+        """Disconnect a server until it is used, unless it was used meanwhile."""
+        record, life = server.record, server.record.life
+        if life.state not in ACTIVE or record.is_used:
+            return
+        try:
+            # In the step of the check: a request that comes from now on waits in the mailbox.
+            life.wanted, life.resting, life.holding = False, True, True
+            await _suspend(server)
+        finally:
+            asked_for = life.resting and record.calls.deadlines.pending(queued=True)
+            life.resting = life.holding = False
+        record.catalog.defer()
+        if asked_for:
+            life.wanted = True
+            await _start_quietly(server)
+
+    async def _renew(self, server: ServerEntry) -> None:
+        """Replace an old connection by a new one. If that fails, the state of the server shows it."""
+        if server.record.life.state in CONNECTED:
+            with suppress(ConnectFailed, ActorStopped, ActorCrashed):
+                await self._reconnect((server,))
+
     async def _close(self, server: ServerEntry) -> None:
         """Disconnect a server that comes back, once its requests in flight have ended. All others wait for it."""
         try:
@@ -285,23 +312,6 @@ class LifecycleActor(Actor):
             await _suspend(server)
         finally:
             server.record.life.holding = False
-
-
-async def wait_connects(records: Iterable[ServerRecord]) -> None:
-    """Wait until each of these servers has connected, or has failed to, or is optional and overdue.
-
-    Raises:
-        ConnectFailed: a required one has failed: the first of these; the others are notes.
-        ServerUnavailable: the group was closed, or a server removed.
-    """
-    records = tuple(records)
-    for record in records:
-        while record.life.awaited:
-            await record.life.wait_change()
-    required = [record.life for record in records if record.required and record.life.wanted]
-    failures = [life.error for life in required if life.error is not None and life.state not in CONNECTED]
-    if failures:
-        raise first_of(failures)
 
 
 @asynccontextmanager
@@ -324,11 +334,16 @@ def _due(servers: tuple[ServerEntry, ...]) -> tuple[ServerEntry, ...]:
 async def _resume(server: ServerEntry) -> None:
     async with _turns((server,)) as servers:
         try:
-            # The state shows a failure. The other two mean that the group is being closed.
-            with suppress(ConnectFailed, ActorStopped, ActorCrashed):
-                await _start(servers)
+            for each in servers:
+                await _start_quietly(each)
         finally:
             server.record.life.set_returning(False)
+
+
+async def _start_quietly(server: ServerEntry) -> None:
+    # The state shows a failure. The other two mean that the group is being closed.
+    with suppress(ConnectFailed, ActorStopped, ActorCrashed):
+        await _start((server,))
 
 
 async def _start(servers: tuple[ServerEntry, ...]) -> None:

@@ -18,15 +18,19 @@ removed and added again has new ones.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from contextvars import Context
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypedDict
 
 from attrs import frozen
 
+from ..._errors import ActorStopped
 from ...config import effective_callbacks
 from ...kernel import SupervisorRef
 from ..record import ServerRecord
-from ..ref import ServerEntry, ServerRef
+from ..ref import Retire, ServerEntry, ServerRef
 from ._tree import LIFECYCLE, supervisor_id
 
 if TYPE_CHECKING:
@@ -36,7 +40,8 @@ if TYPE_CHECKING:
 
     from ..._errors import ConfigError
     from ...config import Callbacks, EffectiveCallbacks, ServerConfig
-    from ...kernel import Event
+    from ...kernel import ActorRef, Event
+    from ..record import Retirement
     from ._limits import GroupLimits
 
 __all__ = ["Member", "Roster"]
@@ -126,7 +131,9 @@ class Roster:
         """Show a server that the supervisor of the group has started, after the others."""
         own = supervisor.child(supervisor_id(record.config.name), SupervisorRef)
         entry = ServerEntry(record, own)
-        member = Member(entry, ServerRef(entry, supervisor.child(LIFECYCLE)))
+        lifecycle = supervisor.child(LIFECYCLE)
+        record.retire = partial(_retire, lifecycle, entry)
+        member = Member(entry, ServerRef(entry, lifecycle))
         self.members = MappingProxyType({**self.members, entry.name: member})
         return member
 
@@ -155,3 +162,12 @@ class Roster:
             "callbacks": effective_callbacks(config.callbacks, self._callbacks),
             "client_info": config.client_info or self._client_info,
         }
+
+
+def _retire(lifecycle: ActorRef, server: ServerEntry, why: Retirement) -> None:
+    """Have a server disconnected whose connection is idle or old."""
+    life = server.record.life
+    message = Retire(server, why, life.incarnation, life.wishes)
+    with suppress(ActorStopped):
+        # An empty context: the change is not a part of the connection that asks for it, but ends that.
+        Context().run(lifecycle.tell_nowait, message)

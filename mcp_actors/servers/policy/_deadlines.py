@@ -104,6 +104,8 @@ class Deadlines:
         progress_timeout: seconds without progress after a request was sent; None disables the limit.
 
     Attributes:
+        note_quiet: True if `quiet_since` is kept, which costs a request a look at the clock.
+        quiet_since: the last time at which no request was left.
         on_timeout: called with the start time and the error of each sent request that times out.
     """
 
@@ -112,6 +114,8 @@ class Deadlines:
         self._request_timeout = request_timeout
         self._progress_timeout = progress_timeout
         self.on_timeout: Callable[[float, Exception], None] = _nobody
+        self.note_quiet: bool = False
+        self.quiet_since: float = -math.inf
         self._requests: OrderedDict[Deadline, None] = OrderedDict()
         self._idle: OrderedDict[Deadline, None] = OrderedDict()
         self._holds = 0
@@ -151,6 +155,8 @@ class Deadlines:
             self._idle.pop(deadline, None)
         if self._settled is not None:
             self._settled.set()
+        if self.note_quiet and not self._requests:
+            self.quiet_since = trio.current_time()
 
     def attempt_ended(self) -> None:
         """See `Deadline.wait_again`."""

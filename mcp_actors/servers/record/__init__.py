@@ -29,7 +29,7 @@ from ._notifications import (
     NotificationsMissed as NotificationsMissed,
     open_incoming as open_incoming,
 )
-from ._record import ServerRecord as ServerRecord
+from ._record import Retirement as Retirement, ServerRecord as ServerRecord
 from ._state import (
     ACTIVE as ACTIVE,
     CONNECTED as CONNECTED,

@@ -14,9 +14,9 @@ from attrs import define, field
 
 from ..._errors import ServerUnavailable
 from ...auth import SignInRequired
-from ...kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting, Stopped, Stopping
-from ..basics import problem_of
+from ...kernel import Crashed, Event, GaveUp, Started, StartFailed, Starting, Stopped, Stopping
 from ._events import Draining, HealthChanged, Recovered, ServerEvent, StateChanged
+from ._reasons import reason_of
 from ._state import CONNECTED, FAILED, LISTED, PARKED, SETTLED, ServerState
 from ._transitions import next_state
 
@@ -57,6 +57,8 @@ class ServerLife:
             the server has served or is started explicitly (``group._lifecycle``).
         held: True while its supervisor is exchanged for a changed configuration: an incarnation that starts has nothing
             to run. Written by the lifecycle actor.
+        wishes: the number of explicit starts and stops (`want`).
+        resting: True while it is being disconnected because it is idle. Written by the lifecycle actor, and by `want`.
         draining: True while it finishes its requests before it is disconnected.
         holding: True while requests wait for the next connection, because this one is being closed. Written by the
             lifecycle actor.
@@ -94,8 +96,10 @@ class ServerLife:
     overdue: str | None = field(default=None, init=False)
     wanted: bool = field(init=False)
     may_ask: bool = field(default=True, init=False)
+    wishes: int = field(default=0, init=False)
     held: bool = field(default=False, init=False)
     returning: bool = field(default=False, init=False)
+    resting: bool = field(default=False, init=False)
     draining: bool = field(default=False, init=False)
     holding: bool = field(default=False, init=False)
     leaving: bool = field(default=False, init=False)
@@ -121,7 +125,7 @@ class ServerLife:
 
     @property
     def dormant(self) -> bool:
-        """True for a lazy server that has not been used yet."""
+        """True for a lazy server that has not been used yet, and for one that was idle, until it is used again."""
         return self.state == "pending" and not self.wanted
 
     @property
@@ -203,7 +207,8 @@ class ServerLife:
                 self.note_failure(self._catalog.failure)
                 self.note_failure(self._health.problem)
         parked: ServerState = "needs_auth" if self.signed_out else "failed"
-        new = next_state(self.state, event, serving=self._serving_state(), parked=parked)
+        stopped: ServerState = "pending" if self.resting else "stopped"
+        new = next_state(self.state, event, serving=self._serving_state(), parked=parked, stopped=stopped)
         return self._become(new, event) if new != self.state else None
 
     def _serving_state(self) -> ServerState:
@@ -246,9 +251,15 @@ class ServerLife:
             if each is not None:
                 self._emit(each)
 
+    def want(self, wanted: bool) -> None:
+        """Note that the server was started or stopped explicitly."""
+        self.wanted = wanted
+        self.wishes += 1
+        self.resting = self.resting and wanted
+
     def note_stopped(self) -> None:
-        """Become ``stopped`` if the server is parked: no actor runs whose end could be followed."""
-        if self.state in PARKED:
+        """Become ``stopped`` if the server is parked or lazy: no actor runs whose end could be followed."""
+        if self.state in PARKED or self.state == "pending":
             stopped = Stopped(actor=self._config.name, incarnation=self.incarnation, time=trio.current_time())
             if (changed := self.follow(stopped)) is not None:
                 self._emit(changed)
@@ -345,8 +356,15 @@ class ServerLife:
         old, self.state = self.state, new
         self.since, self.changed_at = event.time, event.at
         self.overdue = self._link = None
-        self._reason = reason = self._reason_of(event)
-        if new == "stopped":
+        self._reason = reason = reason_of(
+            event,
+            self.error,
+            connects=self.connects,
+            catalog=self._catalog,
+            health=self._health,
+            resting=self.resting,
+        )
+        if new in ("stopped", "pending"):
             self.error = None
         self._wake()
         return StateChanged(
@@ -358,35 +376,3 @@ class ServerLife:
             new=new,
             reason=reason,
         )
-
-    def _number_of_tools(self) -> str:
-        number = "1 tool" if len(self._catalog.tools) == 1 else f"{len(self._catalog.tools)} tools"
-        return number if self.error is None else f"{number}, as it does not list them: {problem_of(self.error)}"
-
-    def _reason_of(self, event: Event) -> str:
-        """Describe why the state changes."""
-        now = problem_of(self.error) if self.error is not None else "no error is known"
-        match event:
-            case Starting():
-                reason = "first connect" if self.connects == 1 else f"connect number {self.connects}"
-            case Started():
-                reason = f"connected, {self._number_of_tools()}"
-            case Recovered():
-                reason = f"it lists its tools again: {self._number_of_tools()}"
-            case HealthChanged() if self._health.problem is None:
-                reason = f"it answers again: {self._number_of_tools()}"
-            case HealthChanged():
-                reason = f"{self._health.ladder.failures} failures in a row, the last: {now}"
-            case Crashed():
-                reason = now
-            case Restarting(delay=delay):
-                reason = f"trying again in {delay:.3g} s, after: {now}"
-            case GaveUp(retry_in=seconds):
-                attempt = "no further attempt" if seconds is None else f"next attempt in {seconds:.0f} s"
-                reason = f"{attempt}, after: {now}"
-            case Draining(requests=requests, seconds=seconds):
-                what = "1 request" if requests == 1 else f"{requests} requests"
-                reason = f"finishing {what}, for at most {seconds:g} s"
-            case _:
-                reason = "asked to stop" if self.error is None else f"stopped, after: {now}"
-        return reason

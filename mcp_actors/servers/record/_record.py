@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from attrs import define, field
 from mcp.types import PromptListChangedNotification, ResourceListChangedNotification, ToolListChangedNotification
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from ._events import StateChanged
     from ._status import ServerInfo
 
-__all__ = ["Calls", "ServerRecord", "Session"]
+__all__ = ["Calls", "Retirement", "ServerRecord", "Session"]
+
+Retirement: TypeAlias = Literal["idle", "old"]
 
 
 @define(eq=False)
@@ -95,6 +97,7 @@ class ServerRecord:
         subscriptions: subscriptions to resources, which each connection renews.
         health: consecutive failures and checks. Written by health checks, and by requests that end.
         calls: what all requests share. Written by their callers.
+        retire: called when a connection is unused (``idle_timeout``) or old (``max_lifetime``). Set by the group.
         capacity: what all servers of the group share.
         place: the place in the order in which servers connect, if they do not do so at the same time.
     """
@@ -113,6 +116,7 @@ class ServerRecord:
         self.required: bool = required
         self.callbacks: EffectiveCallbacks = callbacks or EffectiveCallbacks()
         self.client_info: Implementation | None = client_info
+        self.retire: Callable[[Retirement], object] = _nobody
         self.capacity: Capacity = capacity or Capacity()
         self.place: int = self.capacity.new_place()
         self.session: Session = Session(_level_of(self.callbacks))
@@ -164,6 +168,11 @@ class ServerRecord:
             self.resources.show(self.resources.begin(), (), ())
         self.life.configure(config, required=required)
 
+    @property
+    def is_used(self) -> bool:
+        """True while a request has no outcome yet, or a subscription is registered."""
+        return bool(self.calls.deadlines.pending(queued=True) or len(self.subscriptions))
+
     def follow(self, event: Event) -> StateChanged | None:
         """Take an event of the server's actor into account. Return the event to emit if the state has changed."""
         if isinstance(event, Crashed | StartFailed):
@@ -189,6 +198,10 @@ class ServerRecord:
             self.resources.mark_stale()
         else:
             self.life.emit(ResourcesChanged)
+
+
+def _nobody(why: Retirement) -> None:
+    """Leave the connection as it is."""
 
 
 def _level_of(callbacks: EffectiveCallbacks) -> LoggingLevel | None:

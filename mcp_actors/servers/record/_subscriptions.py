@@ -12,6 +12,7 @@ them later. So once a subscription is renewed, all its resources count as change
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import trio
@@ -169,6 +170,7 @@ class Subscriptions:
     """All subscriptions to resources of one server.
 
     Attributes:
+        ended_at: the time at which the last one ended.
         connection: the current connection, which renews them. Written by the owner task of the server's actor.
 
     Args:
@@ -177,6 +179,7 @@ class Subscriptions:
 
     def __init__(self, listeners: Listeners) -> None:
         self.connection: Subscriber | None = None
+        self.ended_at: float = -math.inf
         self._subscriptions: dict[Subscription, None] = {}
         listeners.add(ResourceUpdatedNotification, self._updated)
 
@@ -188,8 +191,12 @@ class Subscriptions:
         """End a subscription."""
         subscription.close()
         self._subscriptions.pop(subscription, None)
+        self.ended_at = trio.current_time()
         if self.connection is not None:
             self.connection.forget(subscription)
+
+    def __len__(self) -> int:
+        return len(self._subscriptions)
 
     def __contains__(self, subscription: Subscription) -> bool:
         return subscription in self._subscriptions

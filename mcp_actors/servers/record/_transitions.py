@@ -22,14 +22,15 @@ TRANSITIONS: Final[dict[ServerState, frozenset[ServerState]]] = {
     "ready": frozenset({"degraded", "unhealthy", "backoff", "failed", "needs_auth", "stopping"}),
     "degraded": frozenset({"ready", "unhealthy", "backoff", "failed", "needs_auth", "stopping"}),
     "unhealthy": frozenset({"ready", "degraded", "backoff", "failed", "needs_auth", "stopping"}),
-    "backoff": frozenset({"connecting", "failed", "needs_auth", "stopping", "stopped"}),
+    "backoff": frozenset({"connecting", "failed", "needs_auth", "stopping", "stopped", "pending"}),
     "failed": frozenset({"connecting", "stopped"}),
     "needs_auth": frozenset({"connecting", "stopped"}),
-    "stopping": frozenset({"stopped", "backoff"}),
+    "stopping": frozenset({"stopped", "backoff", "pending"}),
     "stopped": frozenset({"connecting"}),
 }
 """The allowed next states. A failed start leads to ``backoff``, or to ``failed`` or ``needs_auth`` if no attempt
-follows. So does a connection that is lost while the server finishes its requests."""
+follows. So does a connection that is lost while the server finishes its requests. A server that was idle becomes
+``pending`` again."""
 
 _STATE_AFTER: Final[dict[type[Event], ServerState]] = {
     Starting: "connecting",
@@ -46,7 +47,12 @@ _STATE_AFTER: Final[dict[type[Event], ServerState]] = {
 
 
 def next_state(
-    state: ServerState, event: Event, *, serving: ServerState = "ready", parked: ServerState = "failed"
+    state: ServerState,
+    event: Event,
+    *,
+    serving: ServerState = "ready",
+    parked: ServerState = "failed",
+    stopped: ServerState = "stopped",
 ) -> ServerState:
     """Return the state after an event of the server's actor; the same state if the event does not change it.
 
@@ -55,6 +61,7 @@ def next_state(
         event: the event.
         serving: the state while it is connected: ``ready``, or worse if its tools or its health have a problem.
         parked: the state after its restarts have ended: ``failed``, or ``needs_auth`` if a person has to sign in.
+        stopped: the state after it was stopped: ``stopped``, or ``pending`` if the reason is that it was idle.
 
     Raises:
         RuntimeError: the transition is not allowed, which is a bug of this library.
@@ -64,6 +71,8 @@ def next_state(
         new = serving
     elif new == "failed":
         new = parked
+    elif new == "stopped":
+        new = stopped
     if new != state and new not in TRANSITIONS[state]:
         raise RuntimeError(f"server {event.actor!r}: cannot go from {state!r} to {new!r} by {event!r}")
     return new

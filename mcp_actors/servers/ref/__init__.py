@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ._lifecycle import (
     Reconnect as Reconnect,
+    Retire as Retire,
     ServerEntry as ServerEntry,
     Start as Start,
     Stop as Stop,

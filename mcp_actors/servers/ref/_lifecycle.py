@@ -19,9 +19,9 @@ from ..basics import open_background
 
 if TYPE_CHECKING:
     from ...kernel import ActorRef, SupervisorRef
-    from ..record import ServerRecord
+    from ..record import Retirement, ServerRecord
 
-__all__ = ["Reconnect", "ServerEntry", "Start", "Stop", "change"]
+__all__ = ["Reconnect", "Retire", "ServerEntry", "Start", "Stop", "change"]
 
 
 @frozen
@@ -66,6 +66,19 @@ class Stop(Call[None]):
     servers: tuple[ServerEntry, ...]
 
 
+@frozen
+class Retire(Call[None]):
+    """Disconnect a server whose connection is idle or old; an old one is connected again.
+
+    It is left alone if it has been started, stopped or connected anew since: then this was about another connection.
+    """
+
+    server: ServerEntry
+    why: Retirement
+    incarnation: int
+    wishes: int
+
+
 async def change(lifecycle: ActorRef, message: Reconnect | Start | Stop) -> None:
     """Make a change and wait for it, but not for the overdue connect of an optional server, which goes on.
 
@@ -83,7 +96,7 @@ async def change(lifecycle: ActorRef, message: Reconnect | Start | Stop) -> None
     if not (isinstance(message, Reconnect) and message.failed_only):
         # Set before the change waits for its turn: the latest call of start() or stop() wins.
         for server in message.servers:
-            server.record.life.wanted = not isinstance(message, Stop)
+            server.record.life.want(not isinstance(message, Stop))
     try:
         with trio.CancelScope() as waiting:
             async with open_background() as background:

@@ -67,7 +67,8 @@ class ServerCatalog:
         shown: the same as entries of the group's catalogue, without public names; the same object while unchanged.
         version: the number of changes of `shown`.
         answers: the number of answers that differed from the answer before, shown or not.
-        deferred: True while the tools come from an earlier run and the server has not listed any yet (`restore`).
+        deferred: True while the tools come from an earlier run (`restore`) or connection (`defer`), and the server has
+            not listed any since.
         checks: validates arguments against the schemas of `listed`.
         admission: decides which of the listed tools are shown.
         failure: why the connected server has not listed its tools on this connection; None if it has.
@@ -163,6 +164,10 @@ class ServerCatalog:
         self.admission.restore(listed, accepted)
         self._set(self.admission.admitted())
         self.deferred = True
+
+    def defer(self) -> None:
+        """Keep showing the tools of a server that is disconnected until it is used again."""
+        self.deferred = self.known or self.deferred
 
     def use_static(self, ticket: Ticket, failure: Exception) -> None:
         """Keep the earlier tools, or show the configured ``static_tools``, when a connected server cannot list any."""

@@ -26,7 +26,10 @@ _ENVIRONMENT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPACE: Final = re.compile(r"\s")
 _BARE_VARIABLE: Final = re.compile(r"\$[A-Z_][A-Z0-9_]*")
 _NAMED: Final = 10  # unknown keys that get a warning each
-_MAY_BE_UNBOUNDED: Final = ("connect_timeout", "startup_timeout", "request_timeout", "progress_timeout")
+_MAY_BE_UNBOUNDED: Final = (
+    *("connect_timeout", "startup_timeout", "request_timeout", "progress_timeout"),
+    *("idle_timeout", "max_lifetime"),
+)
 
 
 def read_entry(name: str, entry: object, path: str, around: Surroundings) -> ServerConfig:

@@ -1,0 +1,278 @@
+"""Servers that are disconnected when they are idle, and connected anew when they are old. In this process."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from mcp_actors import ConnectionLost, ServerUnavailable, open_servers
+from mcp_actors.servers import Drained, Draining
+from mcp_actors.servers.record import Retirement
+
+from ...messages import Said
+from ..fleet import Outcome
+from ..groups import FOR_A_WHILE, LATER, Events, state
+from ..houses import House, who
+from ..library import Library
+from ..links import text_of
+
+LONG = 3600.0
+"""Seconds in which nothing comes of itself."""
+
+
+async def test_an_idle_server_is_disconnected_until_it_is_used(autojump_clock: MockClock) -> None:
+    """S2-31: its tools stay, deferred; the next call connects it, whatever its configuration says about lazy ones."""
+    a, b, events = House("a"), House("b"), Events()
+    async with open_servers(a.config(idle_timeout=300), b.config(), observers=[events]) as group:
+        assert await who(group, "a") == "a"
+        await trio.sleep(299)
+        assert state(group, "a") == "ready"
+        await trio.sleep(32)
+        assert (state(group, "a"), state(group, "b")) == ("pending", "ready")
+        assert group["a"].statistics().reason == "not used for a while; the next request connects it again"
+        assert [(tool.name, tool.available, tool.deferred) for tool in group.tools.of("a")] == [
+            ("who", False, True),
+            ("hold", False, True),
+        ]
+        assert not group.errors
+        await trio.sleep(LONG)
+        assert a.starts == 1
+        assert text_of(await group.call_tool("mcp__a__who")) == "a"
+        assert a.starts == 2
+        assert [(tool.available, tool.deferred) for tool in group.tools.of("a")] == [(True, False)] * 2
+    assert events.states("a") == [
+        *("connecting", "ready", "stopping", "pending"),
+        *("connecting", "ready", "stopping", "stopped"),
+    ]
+
+
+async def test_a_request_in_flight_is_use_however_long_it_takes(autojump_clock: MockClock) -> None:
+    """S2-31: the time counts from its end."""
+    a, call = House("a"), Outcome()
+    async with open_servers(a.config(idle_timeout=10, request_timeout=None)) as group, trio.open_nursery() as nursery:
+        nursery.start_soon(call.of, group["a"].call_tool, "hold")
+        await trio.sleep(95)
+        a.let_go.set()
+        await call.result()
+        await trio.sleep(9)
+        assert state(group, "a") == "ready"
+        await trio.sleep(3)
+        assert state(group, "a") == "pending"
+    assert a.starts == 1
+
+
+async def test_requests_one_after_the_other_keep_a_server(autojump_clock: MockClock) -> None:
+    a = House("a")
+    async with open_servers(a.config(idle_timeout=10)) as group:
+        for _ in range(20):
+            await who(group, "a")
+            await trio.sleep(9)
+        assert a.starts == 1
+
+
+async def test_a_subscription_is_use(autojump_clock: MockClock) -> None:
+    """S2-31: a server that rests could not announce a change."""
+    library = Library()
+    async with open_servers(library.config(idle_timeout=10)) as group:
+        ref = group["library"]
+        async with ref.subscribe("file:///a"):
+            await trio.sleep(100)
+        await trio.sleep(9)
+        assert state(group, "library") == "ready"
+        await trio.sleep(3)
+        assert state(group, "library") == "pending"
+
+
+@pytest.mark.parametrize("late", range(6))
+async def test_no_request_is_lost_around_the_moment_of_the_stop(late: int, autojump_clock: MockClock) -> None:
+    """A-09: it is answered once, by this connection or by the next."""
+    a, calls = House("a"), [Outcome() for _ in range(3)]
+    async with open_servers(a.config(idle_timeout=10)) as group, trio.open_nursery() as nursery:
+        record = group._roster.records["a"]
+        await who(group, "a")
+
+        async def call(outcome: Outcome) -> None:
+            for _ in range(late):
+                await trio.lowlevel.checkpoint()
+            await outcome.of(group["a"].call_tool, "who")
+
+        record.retire("idle")
+        for outcome in calls:
+            nursery.start_soon(call, outcome)
+        with trio.fail_after(5):
+            assert [text_of(await outcome.result()) for outcome in calls] == ["a"] * 3
+        assert state(group, "a") == "ready"
+    assert a.starts in (1, 2)
+
+
+async def test_a_server_that_is_stopped_while_it_comes_to_rest_stays_stopped(autojump_clock: MockClock) -> None:
+    a = House("a")
+    async with open_servers(a.config(idle_timeout=10)) as group:
+        group._roster.records["a"].retire("idle")
+        await trio.lowlevel.checkpoint()
+        await group["a"].stop()
+        assert state(group, "a") == "stopped"
+        with pytest.raises(ServerUnavailable, match="is stopped"):
+            await who(group, "a")
+        await trio.sleep(LONG)
+        assert state(group, "a") == "stopped"
+
+
+@pytest.mark.parametrize("late", range(6))
+async def test_a_stop_ends_the_requests_that_would_end_the_rest(late: int, autojump_clock: MockClock) -> None:
+    a, call = House("a"), Outcome()
+    async with open_servers(a.config(idle_timeout=10)) as group, trio.open_nursery() as nursery:
+        group._roster.records["a"].retire("idle")
+        for _ in range(late):
+            await trio.lowlevel.checkpoint()
+        nursery.start_soon(call.of, group["a"].call_tool, "hold")
+        await trio.lowlevel.checkpoint()
+        await group["a"].stop()
+        await trio.sleep(LONG)
+        assert isinstance(call.error, ServerUnavailable)
+        assert state(group, "a") == "stopped"
+
+
+@pytest.mark.parametrize("why", ["old", "idle"])
+async def test_a_connection_that_has_been_replaced_already_is_left_alone(
+    why: Retirement, autojump_clock: MockClock
+) -> None:
+    a, held = House("a"), Outcome()
+    async with open_servers(a.config()) as group, trio.open_nursery() as nursery:
+        nursery.start_soon(held.of, group["a"].call_tool, "hold")
+        await wait_all_tasks_blocked()
+        nursery.start_soon(group["a"].restart)
+        await group["a"].wait_state("stopping")
+        group._roster.records["a"].retire(why)
+        await wait_all_tasks_blocked()
+        a.let_go.set()
+        await trio.sleep(1)
+        assert (a.starts, state(group, "a")) == (2, "ready")
+
+
+@pytest.mark.parametrize("late", range(6))
+async def test_an_explicit_start_counts_more_than_a_rest(late: int, autojump_clock: MockClock) -> None:
+    a = House("a")
+    async with open_servers(a.config()) as group:
+        group._roster.records["a"].retire("idle")
+        for _ in range(late):
+            await trio.lowlevel.checkpoint()
+        await group["a"].restart()
+        assert state(group, "a") == "ready"
+
+
+@pytest.mark.parametrize("late", range(4))
+async def test_a_crash_at_the_moment_of_the_stop_leaves_it_usable(late: int, autojump_clock: MockClock) -> None:
+    a = House("a")
+    async with open_servers(a.config(restart=LATER)) as group:
+        a.break_down.set()
+        for _ in range(late):
+            await trio.lowlevel.checkpoint()
+        group._roster.records["a"].retire("idle")
+        await trio.sleep(1)
+        assert state(group, "a") in ("pending", "backoff")
+        if state(group, "a") == "pending":
+            assert not group.errors
+            assert await who(group, "a") == "a"
+
+
+@pytest.mark.parametrize("used", [False, True])
+async def test_stopping_a_lazy_server_leaves_it_stopped(used: bool, autojump_clock: MockClock, said: Said) -> None:
+    """A call does not connect it, `start` does, also if it was used before."""
+    a = House("a")
+    async with open_servers(a.config(connect="lazy", idle_timeout=10)) as group:
+        if used:
+            await who(group, "a")
+            await trio.sleep(20)
+        assert state(group, "a") == "pending"
+        await group["a"].stop()
+        assert state(group, "a") == "stopped"
+        with pytest.raises(ServerUnavailable) as caught:
+            await who(group, "a")
+        said("a lazy server was stopped", str(caught.value))
+        assert a.starts == used
+        await group["a"].start()
+        assert await who(group, "a") == "a"
+
+
+async def test_an_old_connection_is_replaced_once_its_requests_are_finished(autojump_clock: MockClock) -> None:
+    """S2-31: in flight are finished, new ones wait for the new connection."""
+    a, events, held, late = House("a"), Events(), Outcome(), Outcome()
+    config = a.config(max_lifetime=100, request_timeout=None)
+    async with open_servers(config, observers=[events]) as group, trio.open_nursery() as nursery:
+        await trio.sleep(85)
+        nursery.start_soon(held.of, group["a"].call_tool, "hold")
+        await group["a"].wait_state("stopping")
+        assert 90 <= trio.current_time() <= 100
+        nursery.start_soon(late.of, group["a"].call_tool, "who")
+        await trio.sleep(5)
+        assert not held.over
+        assert not late.over
+        a.let_go.set()
+        assert [text_of(await each.result()) for each in (held, late)] == ["a", "a"]
+        assert a.starts == 2
+        assert [tool.name for tool in group.tools] == ["who", "hold"]
+    [draining], [drained] = events.of(Draining), events.of(Drained)
+    assert (draining.requests, drained.unfinished) == (1, 0)
+
+
+async def test_an_old_connection_is_not_kept_longer_than_the_drain_timeout(autojump_clock: MockClock) -> None:
+    a, held = House("a"), Outcome()
+    config = a.config(max_lifetime=100, request_timeout=None)
+    async with open_servers(config, drain_timeout=7) as group, trio.open_nursery() as nursery:
+        nursery.start_soon(held.of, group["a"].call_tool, "hold")
+        with pytest.raises(ConnectionLost):
+            await held.result()
+        assert 97 <= trio.current_time() <= 107
+        assert await who(group, "a") == "a"
+
+
+@pytest.mark.parametrize("required", [False, True])
+async def test_a_renewal_that_fails_is_an_outage_like_any_other(required: bool, autojump_clock: MockClock) -> None:
+    a = House("a")
+    config = a.config(max_lifetime=100, required=required, connect_timeout=1, restart=FOR_A_WHILE)
+    async with open_servers(config) as group:
+        a.entered = trio.Event()
+        await group["a"].wait_state("failed")
+        assert trio.current_time() < 110
+        assert "a" in group.errors
+        a.entered.set()
+        await group["a"].wait_state("ready")
+        assert await who(group, "a") == "a"
+
+
+async def test_each_connection_lives_as_long(autojump_clock: MockClock) -> None:
+    a = House("a")
+    async with open_servers(a.config(max_lifetime=100, idle_timeout=250)) as group:
+        await trio.sleep(1000)
+        assert 10 <= a.starts <= 12
+        assert state(group, "a") == "ready"
+
+
+async def test_servers_that_start_together_are_not_renewed_together(autojump_clock: MockClock) -> None:
+    """S2-31: with jitter."""
+    houses, renewed = [House(f"s{number}") for number in range(20)], dict[str, float]()
+    configs = [house.config(max_lifetime=100) for house in houses]
+    async with open_servers(*configs) as group, trio.open_nursery() as nursery:
+
+        async def wait(name: str) -> None:
+            await group[name].wait_state("stopping", "connecting")
+            renewed[name] = trio.current_time()
+
+        for house in houses:
+            nursery.start_soon(wait, house.name)
+    assert all(90 <= time <= 100 for time in renewed.values())
+    assert len({round(time, 3) for time in renewed.values()}) > 10
+
+
+async def test_a_changed_time_counts_from_the_new_connection(autojump_clock: MockClock) -> None:
+    a = House("a")
+    async with open_servers(a.config()) as group:
+        await group.reload(a.config(idle_timeout=10))
+        await trio.sleep(12)
+        assert state(group, "a") == "pending"
+        await group.reload(a.config(idle_timeout=20))
+        assert state(group, "a") == "ready"
+        await trio.sleep(19)
+        assert state(group, "a") == "ready"
