@@ -20,7 +20,7 @@ def main() -> int:
     """Run what the command line says."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, help="run this one, and draw it")
-    parser.add_argument("--seeds", type=int, default=10_000, help="how many to run (default: 10000)")
+    parser.add_argument("--seeds", type=int, help="how many to run (default: 10000; for each defect at most 2000)")
     parser.add_argument("--first", type=int, help="the first of them (default: a random one)")
     parser.add_argument("--defect", choices=DEFECTS, help="put this defect into the library first")
     parser.add_argument("--defects", action="store_true", help="count the seeds until each defect is found")
@@ -32,8 +32,8 @@ def main() -> int:
         return bool(problems)
     first = random.SystemRandom().getrandbits(31) if flags.first is None else flags.first
     if flags.defects:
-        return find_defects(first, flags.seeds)
-    return run_all(first, flags.seeds)
+        return find_defects(first, flags.seeds or 2_000)
+    return run_all(first, flags.seeds or 10_000)
 
 
 def run_all(first: int, number: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -14,9 +15,14 @@ from mcp_actors.kernel.mailbox._mailbox import Mailbox
 from mcp_actors.kernel.supervisor._recovery import Recovery
 from mcp_actors.kernel.supervisor._restart import RestartBudget
 from mcp_actors.servers.connection._direct import CancelNotice
+from mcp_actors.servers.connection.upkeep._notifications import RECONNECT_BACKOFF, ChangeStream
+from mcp_actors.servers.connection.upkeep._retrying import keep_trying
+from mcp_actors.servers.group import _leaving
 from mcp_actors.servers.policy._deadlines import Deadlines
 from mcp_actors.servers.policy._retry import Retries
 from mcp_actors.servers.tools._catalog import ServerCatalog
+from mcp_actors.servers.transports.credentials._renewal import Renewal
+from mcp_actors.servers.transports.http.streamable._notification_stream import NotificationStream
 from mcp_actors.servers.transports.stdio._writer import PipeWriter
 from mcp_actors.servers.transports.wire._request_table import RequestTable
 
@@ -67,12 +73,25 @@ def append_to_a_full_queue(self: Mailbox, envelope: Any) -> bool:
     return True
 
 
+async def listen_at_once(self: ChangeStream) -> None:
+    while await keep_trying(self._consume, RECONNECT_BACKOFF, self._describe, level=logging.DEBUG):
+        pass
+
+
 def nothing(*_: object) -> None:
     pass
 
 
-def defect(owner: type, name: str, instead: Callable[..., Any]) -> Callable[[], AbstractContextManager[Any]]:
-    """Return what replaces a method while a block runs."""
+async def no_wait(*_: object, **__: object) -> None:
+    pass
+
+
+async def same_as_before(*_: object) -> bool:
+    return False
+
+
+def defect(owner: object, name: str, instead: object) -> Callable[[], AbstractContextManager[Any]]:
+    """Return what replaces an attribute while a block runs."""
     return partial(patch.object, owner, name, instead)
 
 
@@ -91,5 +110,10 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "a call that is forgotten in a stop": defect(Mailbox, "close", close_without_answers),
     "a call of a caller who has left": defect(Mailbox, "forget", nothing),
     "a queue without a bound": defect(Mailbox, "_append", append_to_a_full_queue),
+    "a drain that does not wait": defect(_leaving, "_drain", no_wait),
+    "a credential that is not renewed": defect(Renewal, "_renew", same_as_before),
+    "a gap in the notifications that is not reported": defect(NotificationStream, "_report_gap", no_wait),
+    # The simulation has found it.
+    "a stream that is requested from a session that has ended": defect(ChangeStream, "_run", listen_at_once),
 }
 """The defects, and how each is put in."""

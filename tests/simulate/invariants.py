@@ -20,7 +20,9 @@ from mcp_actors.kernel import (
 from mcp_actors.servers import ConfigChanged, ServerAdded, StateChanged, ToolsChanged
 
 from .plan import ATTEMPTS, SimulatedServer
-from .world import CallEnd, World
+from .world import BUSY, BUSY_SECONDS, CallEnd, Drain, World
+
+STOP_TIMEOUT = 5.0
 
 OUTCOMES = {
     "answered",
@@ -42,6 +44,7 @@ def broken(world: World) -> list[str]:
         *executions(world),
         *states(world),
         *catalogs(world),
+        *(problem for drain in world.drains for problem in drained(world, drain)),
         *(problem for server in world.plan.servers for problem in budget(world, server)),
         *(problem for server in world.plan.servers for problem in order(world, server.name)),
     ]
@@ -106,6 +109,20 @@ def catalogs(world: World) -> Iterator[str]:
         said = [event for event in world.trace.events if isinstance(event, ToolsChanged) and event.actor == name]
         if said and {*said[-1].tools} != shown:
             yield f"{name} shows {sorted(shown)}, and its last event says {sorted(said[-1].tools)}"
+
+
+def drained(world: World, drain: Drain) -> Iterator[str]:
+    """Yield the calls that were not finished although there was time, and those that were not refused."""
+    has_time = drain.verb != "stop" and world.plan.drain_timeout > BUSY * BUSY_SECONDS
+    for end in (world.ends[call] for call in drain.calls):
+        full = end.outcome == "LimitExceeded" and end.at == end.asked
+        if has_time and not full and end.outcome != "answered":
+            yield f"call {end.call} had time to finish before the {drain.verb}, and ended in {end.outcome}: {end.error}"
+    for end in (world.ends[call] for call in drain.late):
+        if drain.verb != "restart" and (end.outcome != "ServerUnavailable" or end.at > end.asked):
+            yield f"call {end.call} came after the {drain.verb} had begun, and ended in {end.outcome}"
+    if drain.ended - drain.began > world.plan.drain_timeout + STOP_TIMEOUT:
+        yield f"the {drain.verb} took {drain.ended - drain.began:g} s"
 
 
 def budget(world: World, server: SimulatedServer) -> Iterator[str]:

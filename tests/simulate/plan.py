@@ -20,8 +20,9 @@ DEEDS: Final = {
     "call": 30,
     "burst": 4,
     "crash": 4,
-    "freeze": 1,
+    "freeze": 2,
     "thaw": 1,
+    "cut": 2,
     "go down": 1,
     "come up": 2,
     "add tool": 3,
@@ -33,17 +34,24 @@ DEEDS: Final = {
     "remove": 1,
     "add": 2,
     "reload": 1,
+    "expire": 1,
 }
 """The deeds, and how often each happens."""
 
 FATES: Final = {"answer": 12, "crash": 2, "hang": 2, "refuse": 1, "twice": 2}
 """The fates of calls at their server, and how often each happens."""
 
-LONG: Final = 250.0
+WAYS: Final = {"pipe": 2, "memory": 2, "http": 1}
+"""The ways to a server, and how often each is drawn. Over HTTP each request costs three times as much."""
+
+LONG: Final = 120.0
 """Seconds after which every caller leaves: a call without a timeout may wait for ever for a server that hangs."""
 
+DRAIN_TIMEOUTS: Final = (0.0, 1.0, 30.0, 30.0)
+DRAINS: Final = ((), ("stop",), ("restart", "leave"), ("remove",), ("leave",), ("leave",))
+
 SECONDS: Final = (0.0, 0.0, 0.0, 0.1, 0.5, 2.0)
-PAUSES: Final = (0.0, 0.0, 0.0, 0.0, 0.1, 0.5, 1.0, 5.0, 90.0)
+PAUSES: Final = (0.0, 0.0, 0.0, 0.0, 0.1, 0.5, 1.0, 5.0, 40.0)
 PATIENCE: Final = (0.0, 0.3, 2.0, LONG, LONG, LONG, LONG)
 
 
@@ -84,12 +92,18 @@ class Deed:
 
 @frozen
 class Plan:
-    """The plan of a seed."""
+    """The plan of a seed.
+
+    Attributes:
+        drain_timeout: that of the group.
+        drains: each of these happens once to healthy servers that are busy, after all deeds.
+    """
 
     seed: int
     servers: tuple[SimulatedServer, ...]
     deeds: tuple[Deed, ...]
-    stops_first: bool
+    drain_timeout: float
+    drains: tuple[str, ...]
 
 
 def draw(seed: int) -> Plan:
@@ -105,7 +119,7 @@ def draw(seed: int) -> Plan:
         if calls > MAX_CALLS:
             break
         deeds += [deed] if number < 2 else [draw_call(dice, deed.server) for _ in range(number)]
-    return Plan(seed, servers, tuple(deeds), stops_first=dice.random() < 0.3)
+    return Plan(seed, servers, tuple(deeds), dice.choice(DRAIN_TIMEOUTS), dice.choice(DRAINS))
 
 
 def draw_server(dice: random.Random, name: str) -> SimulatedServer:
@@ -121,15 +135,15 @@ def draw_server(dice: random.Random, name: str) -> SimulatedServer:
         "connect_timeout": 10.0,
         "retry": RetryPolicy(attempts=ATTEMPTS, backoff=dice.choice((Backoff(), Backoff(first=1.0, initial=5.0)))),
         "breaker": dice.choice((None, None, None, BreakerPolicy(failures=3))),
-        "health": dice.choice((HealthPolicy(interval=None), HealthPolicy(interval=20.0, timeout=2.0))),
+        "health": dice.choice((HealthPolicy(interval=None), HealthPolicy(interval=25.0, timeout=2.0))),
         "restart": RestartPolicy(
             max_restarts=dice.choice((0, 1, 3, 10)),
             reset_after=dice.choice((None, 30.0)),
             backoff=dice.choice((Backoff(), Backoff(first=0.0, initial=1.0, jitter=0.1))),
-            park_retry=dice.choice((None, 60.0)),
+            park_retry=dice.choice((None, 20.0)),
         ),
     }
-    return SimulatedServer(name, dice.choice(("pipe", "memory")), dice.choice(("legacy", "modern")), options)
+    return SimulatedServer(name, weighted(dice, WAYS), dice.choice(("legacy", "modern")), options)
 
 
 def draw_deed(dice: random.Random, servers: Sequence[SimulatedServer]) -> Deed:

@@ -17,6 +17,9 @@ def run(seed: int) -> tuple[World, list[str]]:
     world = World(draw(seed))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.filterwarnings(
+            "ignore", "Async generator '(httpx2|httpcore2)", ResourceWarning
+        )  # as pyproject.toml has it
         try:
             world.run()
         except Exception as error:

@@ -1,6 +1,7 @@
 """Random plans: whatever happens to servers and callers, the promises hold; one number repeats a run.
 
-`nox -s simulate` runs ten thousand seeds. A defect that a seed has found is fixed, and its seed is pinned here.
+`nox -s simulate` runs ten thousand seeds. A defect that a seed has found is fixed, and joins those that are put in on
+purpose: so it stays proven that it would be found, also after a change of the plans, which gives its seed another plan.
 """
 
 from __future__ import annotations
@@ -15,32 +16,31 @@ import pytest
 from ..programs import FULL_SIZE, SEED
 from .defects import DEFECTS
 from .diagram import drawn
+from .plan import WAYS
 from .run import failure, run
 from .trace import Entry
 
 SEEDS: Final = 2_000 if FULL_SIZE else 250
 PARTS: Final = 5
 
-PINNED: Final[dict[int, str]] = {
-    50: "A session that had just ended was asked for a stream of notifications.",
-    374: "A scripted server that was frozen twice kept some of its tasks frozen.",
-}
-"""Seeds that have found a defect, and which."""
-
 FOUND: Final[dict[str, int]] = {
-    "a lost wake-up: a sender who waits for room stays outside": 30,
+    "a lost wake-up: a sender who waits for room stays outside": 2,
     "a doubled send: a line is written twice": 0,
-    "a second attempt of a call that was sent": 2,
+    "a second attempt of a call that was sent": 0,
     "an answer to the wrong caller": 0,
     "a stale catalogue": 0,
-    "a budget that is not reset": 2,
+    "a budget that is not reset": 94,
     "a budget without an end": 0,
-    "a leaked slot: of a caller who has left": 0,
-    "a deadline that does not wake the timer": 17,
-    "a call that is forgotten in a crash": 2,
-    "a call that is forgotten in a stop": 12,
-    "a call of a caller who has left": 13,
-    "a queue without a bound": 8,
+    "a leaked slot: of a caller who has left": 9,
+    "a deadline that does not wake the timer": 2,
+    "a call that is forgotten in a crash": 5,
+    "a call that is forgotten in a stop": 5,
+    "a call of a caller who has left": 56,
+    "a queue without a bound": 20,
+    "a drain that does not wait": 6,
+    "a credential that is not renewed": 49,
+    "a gap in the notifications that is not reported": 387,
+    "a stream that is requested from a session that has ended": 10,
 }
 """The defects that are put in, and a seed that finds each."""
 
@@ -54,11 +54,6 @@ def test_the_promises_hold_whatever_happens(part: int, record_property: Callable
             pytest.fail(found, pytrace=False)
 
 
-@pytest.mark.parametrize("seed", PINNED)
-def test_a_seed_that_has_found_a_defect_finds_none(seed: int) -> None:
-    assert failure(seed) is None
-
-
 @pytest.mark.parametrize("name", FOUND)
 def test_a_defect_that_is_put_in_is_found(name: str) -> None:
     with DEFECTS[name]():
@@ -70,12 +65,18 @@ def test_a_defect_has_a_seed_that_finds_it() -> None:
     assert {"none", *FOUND} == {*DEFECTS}
 
 
+REPEATED: Final = (2, 5, 6)
+"""Seeds with servers of all kinds."""
+
+
 def test_a_seed_gives_the_same_entries_in_this_process_and_in_another() -> None:
-    world, _ = run(2)
-    code = "from tests.simulate.run import run; print(*run(2)[0].trace.lines(), sep='\\n')"
+    code = f"from tests.simulate.run import run\nfor seed in {REPEATED}: print(*run(seed)[0].trace.lines(), sep='\\n')"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert world.trace.lines() == run(2)[0].trace.lines() == printed.splitlines()
-    assert len(world.trace.lines()) > 100
+    worlds = [run(seed)[0] for seed in REPEATED]
+    assert {server.way for world in worlds for server in world.plan.servers} == {*WAYS}
+    lines = [line for world in worlds for line in world.trace.lines()]
+    assert [line for seed in REPEATED for line in run(seed)[0].trace.lines()] == lines == printed.splitlines()
+    assert len(lines) > 400
 
 
 def test_a_run_is_drawn_with_a_column_for_each_place() -> None:

@@ -10,18 +10,19 @@ from typing import Any, Final
 from unittest.mock import patch
 
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 from mcp import MCPError
 from mcp.types import TextContent
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors import ConfigError, ServerError, ServerGroup, ServerRef, ServerUnavailable, open_servers
+from mcp_actors import ConfigError, ServerError, ServerGroup, ServerRef, open_servers
 from mcp_actors.kernel import Event, RequestStarted
 from mcp_actors.testing import run_seeded
 
 from ..servers.fleet import ask_by_function
+from .pipes import PipeMachine
 from .plan import LONG, Deed, Plan
-from .servers import House, PipeMachine
+from .servers import House
 from .trace import Trace
 
 COMMANDS: Final = ("list", "stop", "start", "restart", "remove", "add", "reload")
@@ -29,11 +30,21 @@ COMMANDS: Final = ("list", "stop", "start", "restart", "remove", "add", "reload"
 ENDLESS: Final = 4_000
 """Events, of which a run has some hundreds."""
 
-SETTLING: Final = 300.0
+SETTLING: Final = 160.0
 """Virtual seconds for all timeouts, back-offs and retries of parked servers to be over."""
 
-PROMPT: Final = 60.0
+PROMPT: Final = 30.0
 """Virtual seconds for a call to a healthy and idle server, whatever happened before."""
+
+
+PLAIN: Final = ("answer", 0.0, LONG, False, False)
+"""A call that nothing happens to."""
+
+BUSY: Final = 4
+"""Calls that keep each server busy, one after the other if it takes one at a time."""
+
+BUSY_SECONDS: Final = 0.5
+"""Seconds that each of them takes."""
 
 
 @define
@@ -50,11 +61,23 @@ class CallEnd:
 
 
 @define(eq=False)
+class Drain:
+    """A stop, restart, removal or leave of busy servers, and their calls; ``late`` ones came after it had begun."""
+
+    verb: str
+    calls: list[int]
+    late: list[int] = field(factory=list)
+    began: float = math.nan
+    ended: float = math.nan
+
+
+@define(eq=False)
 class World:
     """A run of a plan.
 
     Attributes:
         ends: the calls, by number.
+        drains: what happened at the end to servers that were busy.
         problems: what was found wrong during the run.
         shown: the tools in the catalogue of each server that was ready at the end.
         states: the state of each server at the end.
@@ -64,6 +87,7 @@ class World:
     trace: Trace = field(factory=Trace)
     houses: dict[str, House] = field(init=False)
     ends: dict[int, CallEnd] = field(factory=dict)
+    drains: list[Drain] = field(factory=list)
     problems: list[str] = field(factory=list)
     shown: dict[str, set[str]] = field(factory=dict)
     states: dict[str, str] = field(factory=dict)
@@ -96,6 +120,8 @@ class World:
         tasks = trio.lowlevel.current_statistics().tasks_living
         with trio.CancelScope() as self._all:
             await self._carry_out()
+        for house in self.houses.values():
+            house.machine.crash()  # a server behind HTTP goes on without its clients
         await wait_all_tasks_blocked()
         if (left := trio.lowlevel.current_statistics().tasks_living - tasks) > 0:
             self.problems.append(f"{left} tasks are left")
@@ -103,7 +129,8 @@ class World:
     async def _carry_out(self) -> None:
         async with trio.open_nursery() as callers:
             configs = [house.config() for house in self.houses.values()]
-            async with open_servers(*configs, observers=[self._observe]) as self._servers:
+            options: Any = {"observers": [self._observe], "drain_timeout": self.plan.drain_timeout}
+            async with open_servers(*configs, **options) as self._servers:
                 self._refs = dict(self._servers)
                 for deed in self.plan.deeds:
                     self._do(deed, callers)
@@ -112,7 +139,11 @@ class World:
                         await wait_all_tasks_blocked()
                         self._check_idleness()
                 await self._settle(callers)
+                for verb in self.plan.drains:
+                    await self._drain(verb, callers)
+                self._no_deadline_is_kept()
             await wait_all_tasks_blocked()
+            self._end_drain()
             self._no_call_is_pending("the group was left")
             callers.cancel_scope.cancel("the run is over")
 
@@ -238,16 +269,6 @@ class World:
         for name, house in self.houses.items():
             if name in self._servers:
                 await self._look(self._servers[name], house, callers)
-        if self.plan.stops_first:
-            for name in self.houses:
-                self._begin_call(last_call(name), self._ref(name), callers)
-                with suppress(ServerUnavailable):  # it was removed
-                    await self._ref(name).stop()
-                await wait_all_tasks_blocked()
-                self._no_call_is_pending(f"{name} was stopped", name)
-        for name in self.houses:
-            if kept := self._ref(name)._record.calls.deadlines.kept:
-                self.problems.append(f"{name} keeps {kept} deadlines")
 
     async def _look(self, ref: ServerRef, house: House, callers: trio.Nursery) -> None:
         """Look at a healthy server: it is idle, it shows its tools, and it takes as many calls as it should."""
@@ -265,6 +286,43 @@ class World:
                 if self.ends[call].outcome != "answered" and options["breaker"] is None:
                     self.problems.append(f"call {call} to a healthy and idle server: {self.ends[call].outcome}")
 
+    async def _drain(self, verb: str, callers: trio.Nursery) -> None:
+        """Keep healthy servers busy, and then stop, restart, remove or leave them."""
+        names = [name for name in self._servers if self._servers[name].state == "ready"]
+        if verb == "remove":  # one at a time: the removal of another waits for this one
+            names = names[:1]
+        refs = {name: self._servers[name] for name in names}
+        calls = [self._begin_call(busy_call(name), refs[name], callers) for name in names for _ in range(BUSY)]
+        self.drains.append(drain := Drain(verb, calls))
+        await trio.sleep(BUSY_SECONDS / 2)
+        drain.began = trio.current_time()
+        callers.start_soon(self._come_late, drain, refs, callers)
+        if verb == "leave":
+            return
+        async with trio.open_nursery() as commands:
+            for name in names:
+                self.trace.note("program", verb, name)
+                commands.start_soon(self._carry_out_command, Deed(verb, name, *PLAIN, 0.0), refs[name])
+        self._end_drain()
+        if verb != "restart":
+            await wait_all_tasks_blocked()
+            for name in names:
+                self._no_call_is_pending(f"{name} was asked to {verb}", name)
+        await trio.sleep(PROMPT)
+
+    async def _come_late(self, drain: Drain, refs: dict[str, ServerRef], callers: trio.Nursery) -> None:
+        await trio.sleep(BUSY_SECONDS / 4)
+        drain.late = [self._begin_call(busy_call(name), ref, callers) for name, ref in refs.items()]
+
+    def _end_drain(self) -> None:
+        for drain in self.drains[-1:]:
+            drain.ended = trio.current_time() if math.isnan(drain.ended) else drain.ended
+
+    def _no_deadline_is_kept(self) -> None:
+        for name in self.houses:
+            if self.plan.drains[-1:] != ("leave",) and (kept := self._ref(name)._record.calls.deadlines.kept):
+                self.problems.append(f"{name} keeps {kept} deadlines")
+
     def _no_call_is_pending(self, since: str, server: str | None = None) -> None:
         for end in self.ends.values():
             if end.outcome is None and server in (None, end.deed.server):
@@ -273,4 +331,9 @@ class World:
 
 def last_call(server: str) -> Deed:
     """Return a call by which a server shows that it serves."""
-    return Deed("call", server, "answer", 0.0, LONG, again=False, by_function=False, pause=0.0)
+    return Deed("call", server, *PLAIN, pause=0.0)
+
+
+def busy_call(server: str) -> Deed:
+    """Return a call that keeps a server busy for a moment."""
+    return evolve(last_call(server), seconds=BUSY_SECONDS)

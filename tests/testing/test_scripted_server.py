@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import (
     Backoff,
@@ -194,6 +195,17 @@ async def test_a_frozen_server_goes_on_where_it_was(server: ScriptedServer, way:
         assert scope.cancelled_caught
         server.thaw()
         nursery.start_soon(echo, servers["x"])
+
+
+async def test_a_server_that_was_frozen_twice_goes_on_at_the_first_thaw(server: ScriptedServer) -> None:
+    async with open_servers(config(server, "in_process")) as servers:
+        server.freeze()
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(echo, servers["x"])
+                await wait_all_tasks_blocked()
+                server.freeze()
+                server.thaw()
 
 
 def test_faults_are_seen_in_the_bytes(server: ScriptedServer) -> None:

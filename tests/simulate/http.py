@@ -1,0 +1,233 @@
+"""The simulated servers behind HTTP, without a socket.
+
+The client of the package sends its requests through a transport of httpx2 that calls the server. So everything on this
+side is the package's own, and a run is repeatable.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+import httpx2
+import trio
+
+from mcp_actors import Http
+
+from .worker import SUBSCRIPTION, Json, Worker
+
+if TYPE_CHECKING:
+    from .servers import House
+
+SESSION: Final = "mcp-session-id"
+EVENTS: Final = {"content-type": "text/event-stream"}
+FORGOTTEN: Final = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Session not found"}}
+
+
+class HttpMachine:
+    """Listens all the time, with one process after the other.
+
+    Attributes:
+        house: its server.
+        process: the one that runs.
+        thawed: set unless it is frozen.
+        numbers: the numbers of its sessions.
+    """
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.numbers = count()
+        self.process = HttpProcess(self)
+        self.thawed = trio.Event()
+        self.thawed.set()
+
+    def transport(self) -> Http:
+        return Http("http://127.0.0.1/mcp", http_client=self._client, auth=self._token)
+
+    def _client(self) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(transport=Connection(self), trust_env=False)
+
+    def _token(self) -> str:
+        return self.house.token
+
+    def crash(self) -> None:
+        process, self.process = self.process, HttpProcess(self)
+        process.end()
+        self.thaw()
+
+    def freeze(self) -> None:
+        if self.thawed.is_set():
+            self.thawed = trio.Event()
+
+    def thaw(self) -> None:
+        self.thawed.set()
+
+    def change(self) -> None:
+        for worker in self.process.workers.values():
+            worker.notify()
+
+    def cut(self) -> None:
+        for worker in self.process.workers.values():
+            worker.cut()
+
+
+class HttpProcess:
+    """One process: its sessions, and a worker for each connection."""
+
+    def __init__(self, machine: HttpMachine) -> None:
+        self.machine = machine
+        self.sessions: set[str] = set()
+        self.workers: dict[Connection, HttpWorker] = {}
+        self.ended = False
+
+    def open_session(self) -> str:
+        """Return the id of a new session."""
+        session = f"{next(self.machine.numbers)}"
+        self.sessions.add(session)
+        return session
+
+    def worker(self, connection: Connection) -> HttpWorker:
+        """Return the worker of a connection."""
+        return self.workers.setdefault(connection, HttpWorker(self))
+
+    def end(self) -> None:
+        """Break all responses."""
+        self.ended = True
+        for worker in self.workers.values():
+            worker.end()
+            worker.cut()
+
+
+class Connection(httpx2.AsyncBaseTransport):
+    """The connections of one client to the server."""
+
+    def __init__(self, machine: HttpMachine) -> None:
+        self._machine = machine
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Answer a request."""
+        await trio.lowlevel.checkpoint()
+        if self._machine.house.down:
+            raise httpx2.ConnectError("it is down")
+        process = self._machine.process
+        body = b"".join([part async for part in request.stream])  # type: ignore[union-attr]  # an AsyncClient's are async
+        await self._machine.thawed.wait()
+        if process.ended:
+            raise httpx2.ReadError("it has crashed")
+        if request.headers.get("authorization") != f"Bearer {self._machine.house.token}":
+            return httpx2.Response(401)
+        session = request.headers.get(SESSION)
+        if session is not None and session not in process.sessions:
+            return httpx2.Response(404, json=FORGOTTEN)
+        worker = process.worker(self)
+        match request.method:
+            case "GET" if worker.modern:
+                return httpx2.Response(405)
+            case "GET":
+                worker.notifications = Answers(worker, None)
+                return httpx2.Response(200, headers=EVENTS, stream=worker.notifications)
+            case "DELETE":
+                process.sessions.remove(str(session))
+                return httpx2.Response(200)
+        return await self._post(worker, json.loads(body))
+
+    async def _post(self, worker: HttpWorker, message: Json) -> httpx2.Response:
+        if "id" not in message:
+            worker.take(message)
+            return httpx2.Response(202)
+        worker.open[message["id"]] = response = Answers(worker, message["id"])
+        worker.take(message)
+        # Each form in turn, so that a run has both.
+        call = message.get("params", {}).get("arguments", {}).get("call", 1)
+        if message["method"] == "subscriptions/listen" or call % 2 == 0:
+            return httpx2.Response(200, headers=EVENTS, stream=response)
+        try:
+            answer = await response.next()
+        finally:
+            await response.aclose()
+        headers = {SESSION: worker.process.open_session()} if message["method"] == "initialize" else {}
+        return httpx2.Response(200, json=answer, headers=headers)
+
+
+class HttpWorker(Worker):
+    """The server of one connection.
+
+    Attributes:
+        open: the responses that wait for messages, by the id of their request.
+        notifications: the response that brings those of the legacy era.
+    """
+
+    def __init__(self, process: HttpProcess) -> None:
+        super().__init__(process.machine.house)
+        self.process = process
+        self.open: dict[object, Answers] = {}
+        self.notifications: Answers | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.process.ended
+
+    def crash(self) -> None:
+        self.process.machine.crash()
+
+    def cut(self) -> None:
+        """Break all responses."""
+        for response in (*self.open.values(), self.notifications):
+            if response is not None:
+                response.cut()
+
+    def send(self, message: Json) -> None:
+        if "method" not in message:
+            response = self.open.get(message["id"])
+        elif self.modern:
+            response = self.open.get(message["params"]["_meta"][SUBSCRIPTION])
+        else:
+            response = self.notifications
+        if response is not None:
+            response.put(message)
+
+
+class Answers(httpx2.AsyncByteStream):
+    """The messages of one response, to be sent as events or as a whole."""
+
+    def __init__(self, worker: HttpWorker, request: object) -> None:
+        self._worker = worker
+        self._request = request
+        self._messages: deque[Json] = deque()
+        self._news = trio.Event()
+        self._broken = False
+
+    def put(self, message: Json) -> None:
+        """Send a message."""
+        self._messages.append(message)
+        self._news.set()
+
+    def cut(self) -> None:
+        """Break it, as if the network had failed."""
+        self._broken = True
+        self._news.set()
+
+    async def next(self) -> Json:
+        """Return the next message."""
+        while not self._broken:
+            await self._worker.process.machine.thawed.wait()
+            if self._messages:
+                return self._messages.popleft()
+            self._news = trio.Event()
+            await self._news.wait()
+        raise httpx2.ReadError("it was cut")
+
+    def __aiter__(self) -> Answers:
+        return self
+
+    async def __anext__(self) -> bytes:
+        message = await self.next()
+        return b"event: message\ndata: %s\n\n" % json.dumps(message).encode()
+
+    async def aclose(self) -> None:
+        """Note that the client has left, which cancels a request of the modern era."""
+        self._worker.open.pop(self._request, None)
+        if self._worker.modern:
+            self._worker.cancel(self._request)

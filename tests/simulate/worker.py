@@ -1,0 +1,112 @@
+"""A server without the SDK: an independent reading of the protocol."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+if TYPE_CHECKING:
+    from .servers import House
+
+MODERN: Final = "2026-07-28"
+SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
+
+Json = dict[str, Any]
+
+
+class Worker(ABC):
+    """The server of one connection. Its kinds are the ways in which messages leave it."""
+
+    def __init__(self, house: House) -> None:
+        self.modern = house.plan.era == "modern"
+        self._house = house
+        self._listening: list[object] = []
+        self._running: dict[object, trio.CancelScope] = {}
+
+    @property
+    @abstractmethod
+    def ended(self) -> bool:
+        """True once its process has exited."""
+
+    @abstractmethod
+    def crash(self) -> None:
+        """End its process."""
+
+    @abstractmethod
+    def send(self, message: Json) -> None:
+        """Send a message; the process runs."""
+
+    def take(self, message: Json) -> None:
+        """Act on a message."""
+        request, params = message.get("id"), message.get("params") or {}
+        match message.get("method"):
+            case "server/discover" if self.modern:
+                capabilities = {"tools": {"listChanged": True}}
+                self._reply(request, {"supportedVersions": [MODERN], "capabilities": capabilities})
+            case "initialize" if not self.modern:
+                capabilities = {"tools": {"listChanged": True}}
+                info = {"name": self._house.plan.name, "version": "1"}
+                version = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}
+                self._reply(request, version)
+            case "tools/list":
+                tools = [{"name": name, "inputSchema": {"type": "object"}} for name in self._house.tools]
+                self._reply(request, {"tools": tools})
+            case "tools/call":
+                trio.lowlevel.spawn_system_task(self._work, request, params["arguments"])
+            case "subscriptions/listen" if self.modern:
+                self._listening.append(request)
+                about = {"notifications": params["notifications"], "_meta": {SUBSCRIPTION: request}}
+                self._send({"method": "notifications/subscriptions/acknowledged", "params": about})
+            case "notifications/cancelled":
+                self.cancel(params["requestId"])
+            case "ping":
+                self._reply(request, {})
+            case _ if request is not None and "method" in message:
+                self._send({"id": request, "error": {"code": -32601, "message": "Method not found"}})
+
+    def cancel(self, request: object) -> None:
+        """Stop work that the client has canceled; also listening."""
+        if scope := self._running.get(request):
+            scope.cancel("the client has cancelled it")
+        if request in self._listening:
+            self._listening.remove(request)
+
+    def end(self) -> None:
+        """Stop all work."""
+        for scope in self._running.values():
+            scope.cancel("the process has exited")
+
+    def notify(self) -> None:
+        """Send a notification that the tools have changed."""
+        for listener in self._listening if self.modern else [None]:
+            params = {} if listener is None else {"_meta": {SUBSCRIPTION: listener}}
+            self._send({"method": "notifications/tools/list_changed", "params": params})
+
+    async def _work(self, request: object, arguments: Json) -> None:
+        with trio.CancelScope() as scope:
+            self._running[request] = scope
+            if self.ended:
+                return
+            self._house.begin(arguments["call"])
+            await trio.sleep(arguments["seconds"])
+            match arguments["fate"]:
+                case "crash":
+                    self.crash()
+                case "hang":
+                    await trio.sleep_forever()
+                case "refuse":
+                    self._send({"id": request, "error": {"code": -32000, "message": f"refused {arguments['call']}"}})
+                case fate:
+                    for _ in range(2 if fate == "twice" else 1):
+                        self._reply(request, {"content": [{"type": "text", "text": str(arguments["call"])}]})
+        self._running.pop(request, None)
+
+    def _reply(self, request: object, result: Json) -> None:
+        modern = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if self.modern else {}
+        self._send({"id": request, "result": result | modern})
+
+    def _send(self, message: Json) -> None:
+        if not self.ended:
+            self.send({"jsonrpc": "2.0", **message})
