@@ -88,7 +88,7 @@ ROOMS_OF_SERVERS: Final = {
     "connection.upkeep": "basics transports policy record requests",
     "connection": "basics transports policy record requests",
     "ref": "basics policy tools record requests connection",
-    "sources": "",
+    "sources": "record",
     "group": "basics policy tools record connection ref sources",
 }
 """The rooms of `servers` from the lowest to the highest, and what each of them may import of the folder."""

@@ -16,11 +16,11 @@ from ..._flavor import check_flavor
 from ...catalog import check_naming
 from ...catalog.names import DEFAULT_NAMING
 from ...catalog.store import CatalogStore, default_directory
-from ...config import Callbacks
-from ...kernel import EventHub, open_supervisor
+from ...config import Callbacks, TableSource
+from ...kernel import ChildSpec, EventHub, open_supervisor
 from ..basics import ClosingOrder, Signals, name_of, open_background
 from ..record import CONNECTED
-from ..sources import Configured, Sources, WatchActor
+from ..sources import LAST_STATUS_WAIT, Configured, Sources, StatusActor, StatusBoard, WatchActor
 from ._failures import translate
 from ._gate import StartGate, check_gate
 from ._group import ServerGroup
@@ -31,12 +31,12 @@ from ._memory import CatalogMemory
 from ._outage_log import OutageLog
 from ._plain_logs import keep_logs_plain
 from ._roster import Roster
-from ._tree import GROUP, LIFECYCLE, group_specs
+from ._tree import GROUP, LIFECYCLE, STATUS, WATCH, group_specs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Iterable, Iterator
 
-    from ...kernel import Actor, Event, Observer, SupervisorRef
+    from ...kernel import Event, Observer, SupervisorRef
     from ..sources import Given
 
 __all__ = ["open_servers"]
@@ -154,15 +154,31 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     memory = None
     if store is not None:
         hub.add(memory := CatalogMemory(store, records))
-    watcher = partial(WatchActor, sources, _apply, hub.emit) if watch else None
+    others = [*_status_specs(sources, roster, hub)]
+    if watch:
+        # temporary: if it crashes, the group continues without it.
+        others.append(ChildSpec(WATCH, partial(WatchActor, sources, _apply, hub.emit), restart="temporary"))
     departure = Departure(roster, drain_timeout)
     async with (
         departure.on_signal(stops),
-        _supervised(roster, hub, gate, memory, departure, watcher) as supervisor,
+        _supervised(roster, hub, gate, memory, departure, others) as supervisor,
     ):
         group = ServerGroup(roster, supervisor, hub, naming=naming, sources=sources)
         async with _reloading(group, reloads):
             yield group
+
+
+def _status_specs(sources: Sources, roster: Roster, hub: EventHub) -> Iterator[ChildSpec]:
+    """Yield the actor that writes states into tables, if a table asks for that."""
+    tables = tuple(each for each in sources.watched if isinstance(each, TableSource) and each.instance is not None)
+    if tables:
+
+        def states(source: str) -> dict[str, str]:
+            records = roster.records.items()
+            return {name: record.life.state for name, record in records if record.config.source == source}
+
+        hub.add(board := StatusBoard(sources, states))
+        yield ChildSpec(STATUS, partial(StatusActor, board, tables), restart="temporary", shutdown=2 * LAST_STATUS_WAIT)
 
 
 async def _apply(group: SupervisorRef, given: Given) -> None:
@@ -176,7 +192,7 @@ async def _supervised(
     gate: StartGate,
     memory: CatalogMemory | None,
     departure: Departure,
-    watcher: Callable[[], Actor] | None,
+    others: Iterable[ChildSpec],
 ) -> AsyncIterator[SupervisorRef]:
     """Run the supervision tree of a group around a block, which begins when the gate opens."""
     records = tuple(roster.records.values())
@@ -187,7 +203,7 @@ async def _supervised(
             await memory.load()
         with translate(roster) as phase:
             async with open_supervisor(
-                *group_specs(records, closing, memory=memory, lifecycle=lifecycle, watcher=watcher),
+                *group_specs(records, closing, memory=memory, lifecycle=lifecycle, others=others),
                 name=GROUP,
                 max_restarts=0,
                 start_order="parallel",

@@ -9,6 +9,7 @@
      ├─ ...
      ├─ servers:memory            writes listed tools to the catalogue store, for the next run
      ├─ servers:watch             reloads configurations that change
+     ├─ servers:status            writes states into the tables that the servers come from
      └─ servers:lifecycle         carries out stop(), start(), reconnect(), add(), remove(), reload()
 """
 
@@ -30,12 +31,13 @@ if TYPE_CHECKING:
     from ..record import ServerRecord
     from ._memory import CatalogMemory
 
-__all__ = ["GROUP", "LIFECYCLE", "group_specs", "server_spec", "supervisor_id"]
+__all__ = ["GROUP", "LIFECYCLE", "STATUS", "WATCH", "group_specs", "server_spec", "supervisor_id"]
 
 GROUP: Final = "servers"
 LIFECYCLE: Final = "servers:lifecycle"
 MEMORY: Final = "servers:memory"
 WATCH: Final = "servers:watch"
+STATUS: Final = "servers:status"
 
 
 def supervisor_id(server: str) -> str:
@@ -49,7 +51,7 @@ def group_specs(
     *,
     memory: CatalogMemory | None,
     lifecycle: Callable[[], Actor],
-    watcher: Callable[[], Actor] | None,
+    others: Iterable[ChildSpec],
 ) -> list[ChildSpec]:
     """Return the first children of the group's supervisor.
 
@@ -58,12 +60,10 @@ def group_specs(
         closing: the order in which they close.
         memory: the remembered catalogues; None remembers nothing.
         lifecycle: makes the actor that carries out changes.
-        watcher: makes the actor that follows the sources; None follows nothing.
+        others: the actors that look after the sources.
     """
     servers = [server_spec(record, closing) for record in records]
-    # temporary: if it crashes, the group continues without it.
-    watch = [ChildSpec(WATCH, watcher, restart="temporary")] if watcher is not None else []
-    return [*_memory_specs(memory), *servers, ChildSpec(LIFECYCLE, lifecycle), *watch]
+    return [*_memory_specs(memory), *servers, ChildSpec(LIFECYCLE, lifecycle), *others]
 
 
 def server_spec(record: ServerRecord, closing: ClosingOrder) -> ChildSpec:

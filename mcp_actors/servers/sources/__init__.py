@@ -1,6 +1,7 @@
 """Read the sources of a group, notice their changes, and compare configurations.
 
-Imported by ``group``, which applies what is found here. This room knows configurations and no servers.
+Imported by ``group``, which applies what is found here. This room knows configurations, and of servers only
+their events.
 """
 
 from __future__ import annotations
@@ -8,4 +9,5 @@ from __future__ import annotations
 from ._compare import Difference as Difference, changed_fields as changed_fields, compare as compare
 from ._given import Configured as Configured, Given as Given
 from ._reading import Sources as Sources
+from ._status import LAST_STATUS_WAIT as LAST_STATUS_WAIT, StatusActor as StatusActor, StatusBoard as StatusBoard
 from ._watch import ConfigRejected as ConfigRejected, WatchActor as WatchActor

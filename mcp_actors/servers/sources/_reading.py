@@ -166,6 +166,10 @@ class Sources:
             source="open_servers",
         )
 
+    async def tell(self, source: Source, job: Callable[[], None]) -> ConfigError | None:
+        """Run a job in the thread of a source. Return the error if it fails, or takes too long."""
+        return await self._ask(source, lambda: _asked(source, job), patient=False)
+
     async def _read(
         self, source: Source, found: dict[str, tuple[LoadedConfig, ...] | ConfigError], lenient: bool
     ) -> None:

@@ -1,0 +1,99 @@
+"""Write the states of servers next to the table of servers."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ...kernel import Actor
+from ..record import ServerAdded, ServerRemoved, StateChanged
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from ...config import TableSource
+    from ...kernel import Event
+    from ._reading import Sources
+
+__all__ = ["LAST_STATUS_WAIT", "StatusActor", "StatusBoard"]
+
+logger = logging.getLogger("mcp_actors.servers")
+
+BATCH: Final = 0.2
+"""Seconds in which changes are collected: a start of many servers is one transaction."""
+
+LAST_STATUS_WAIT: Final = 2.0
+"""Seconds that the end of a group waits for a database."""
+
+
+class StatusBoard:
+    """The states to write. It observes the group to learn of changes.
+
+    Args:
+        sources: calls the tables in their threads.
+        states: returns the states of the servers that come from a source.
+    """
+
+    wants_requests = False
+
+    def __init__(self, sources: Sources, states: Callable[[str], Mapping[str, str]]) -> None:
+        self._sources = sources
+        self._states = states
+        self._news = trio.Event()
+        self._written: dict[str, Mapping[str, str]] = {}
+        self._failing: set[str] = set()
+
+    def __call__(self, event: Event) -> None:
+        """Wake the writers when a state may have changed."""
+        if isinstance(event, StateChanged | ServerAdded | ServerRemoved):
+            self._news.set()
+            self._news = trio.Event()
+
+    async def keep(self, table: TableSource) -> None:
+        """Write the states into a table when they change, and once per interval, as a sign of life."""
+        while True:
+            states = self._states(table.name)
+            await self._write(table, states)
+            with trio.move_on_after(table.interval):
+                while self._states(table.name) == states:
+                    await self._news.wait()
+            await trio.sleep(BATCH)
+
+    async def finish(self, table: TableSource) -> None:
+        """Write that the servers have stopped."""
+        await self._write(table, dict.fromkeys(self._states(table.name), "stopped"))
+
+    async def _write(self, table: TableSource, states: Mapping[str, str]) -> None:
+        gone = dict.fromkeys(self._written.get(table.name, {}).keys() - states.keys())
+        error = await self._sources.tell(table, partial(table.write_status, {**states, **gone}))
+        if error is None:
+            self._written[table.name] = states
+            self._failing.discard(table.name)
+        elif table.name not in self._failing:
+            self._failing.add(table.name)
+            logger.warning("the states of servers could not be written: %s", error)
+
+
+class StatusActor(Actor):
+    """Owns one task for each table. It takes no messages."""
+
+    def __init__(self, board: StatusBoard, tables: tuple[TableSource, ...]) -> None:
+        self._board = board
+        self._tables = tables
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Write while the group runs; at its end, write that the servers have stopped."""
+        async with trio.open_nursery() as nursery:
+            for table in self._tables:
+                nursery.start_soon(self._board.keep, table, name=f"{self.ref.name}:{table.name}")
+            yield
+            nursery.cancel_scope.cancel("the group is closed")
+        with trio.move_on_after(LAST_STATUS_WAIT):
+            async with trio.open_nursery() as nursery:
+                for table in self._tables:
+                    nursery.start_soon(self._board.finish, table)
