@@ -18,7 +18,10 @@ Json = dict[str, Any]
 BY_SESSION: Final = {"k": 1}
 """A ``_meta`` of the caller: such a request takes the way of the SDK's session."""
 
-METHODS: Final = ("tools/call", "resources/read", "prompts/get", "completion/complete")
+METHODS: Final = (
+    *("tools/call", "resources/read", "prompts/get", "completion/complete"),
+    *("tools/list", "prompts/list", "resources/list", "resources/templates/list"),
+)
 
 RECORDED: Final = [
     line.split(" ", 1) for line in Path(__file__).with_name("reference_answers.txt").read_text().splitlines()
@@ -33,6 +36,8 @@ BLOCKS: Final[tuple[Json, ...]] = (
     {"type": "resource", "resource": {"uri": "file:///x", "text": "x"}},
 )
 
+PAGE: Final[Json] = {"ttlMs": 0, "cacheScope": "private"}
+
 MADE: Final[tuple[tuple[str, Json], ...]] = (
     (
         "tools/call",
@@ -42,13 +47,29 @@ MADE: Final[tuple[tuple[str, Json], ...]] = (
     ("resources/read", {"contents": [{"uri": "file:///x", "blob": "eA=="}], "ttlMs": 5, "cacheScope": "public"}),
     ("tools/call", {"resultType": "input_required", "inputRequests": {"q": {"method": "roots/list"}}}),
     ("resources/read", {"resultType": "input_required", "requestState": "halfway"}),
+    ("tools/list", PAGE | {"tools": [{"name": each, "inputSchema": {"type": "object"}} for each in ("a", "b")]}),
+    ("prompts/list", PAGE | {"prompts": [{"name": f"prompt-{number}"} for number in range(40)]}),
+    ("resources/list", PAGE | {"resources": [{"uri": "x:a", "name": "a"}], "nextCursor": "more"}),
+    ("resources/templates/list", PAGE | {"resourceTemplates": [{"uriTemplate": "x:{a}", "name": "a"}]}),
     ("completion/complete", {"completion": {"values": ["a", "b"], "total": 2, "hasMore": False}}),
     ("prompts/get", {"description": "d", "messages": [{"role": "assistant", "content": each} for each in BLOCKS]}),
 )
 
 FIELDS: Final = (
     *("content", "structuredContent", "isError", "_meta", "resultType", "ttlMs", "cacheScope", "requestState"),
-    *("inputRequests", "contents", "messages", "description", "annotations", "x", "task", "nextCursor", "completion"),
+    *(
+        "inputRequests",
+        "contents",
+        "messages",
+        "description",
+        "annotations",
+        "x",
+        "task",
+        "nextCursor",
+        "completion",
+        "tools",
+        "prompts",
+    ),
 )
 
 RESULT_TYPES: Final = ("complete", "input_required")

@@ -214,6 +214,16 @@ async def test_a_plain_call_passes_no_model_of_the_session(era: str, way: str, b
         assert "tools/call" not in by_session
 
 
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("way", WAYS)
+async def test_pages_pass_no_model_of_the_session_unless_it_notes_headers(
+    era: str, way: str, by_session: list[str]
+) -> None:
+    async with WAYS[way](era) as ref:
+        assert [tool.name for tool in await ref.list_tools()] == ["say"]
+        assert ("tools/list" in by_session) == (era == "modern" and way != "in process")
+
+
 @pytest.mark.parametrize("name", ["_dispatcher", "_stamp"])
 async def test_a_call_goes_through_a_session_in_which_nothing_is_found(
     name: str, by_session: list[str], monkeypatch: pytest.MonkeyPatch

@@ -12,18 +12,21 @@ from unittest.mock import patch
 import pytest
 import trio
 from mcp import MCPError
-from mcp.types import PromptReference, ResourceTemplateReference, Result
+from mcp.types import PromptReference, ResourceTemplateReference
+from pydantic import BaseModel
 from trio.testing import MockClock
 
-from mcp_actors import Callbacks, HealthPolicy, McpActorsError, RetryPolicy, ServerRef, open_servers
+from mcp_actors import Callbacks, ConnectionLost, HealthPolicy, McpActorsError, RetryPolicy, ServerRef, open_servers
 from mcp_actors.servers import NotSupported
 from mcp_actors.servers.connection._direct import DirectRequests
 from mcp_actors.servers.connection._dispatch import DispatchedRequests
 from mcp_actors.servers.requests import Request
+from mcp_actors.servers.requests._pages import PART
+from mcp_actors.servers.requests._plain import parse_result
 from tests.programs import FULL_SIZE, SEED
 
 from . import wire_server
-from .answers import Answers, written
+from .answers import PAGE, Answers, written
 from .test_direct import roots
 from .wire_pipes import Machine
 
@@ -42,16 +45,26 @@ FOUND: Final = [
         ("tools/call", {"content": [], "structuredContent": 5}),
         ("tools/call", {"content": [], "ttlMs": "x", "requestState": 5}),
         ("completion/complete", {"completion": {"values": ["x"] * 101}}),
+        ("tools/list", {"tools": 5}),
+        ("tools/list", PAGE | {"tools": [{"name": "x", "inputSchema": {"type": "object", "x-mcp-header": "a"}}]}),
+        ("prompts/list", PAGE | {"prompts": [{"name": "x"}] * 40, "nextCursor": "x"}),
+        ("prompts/list", PAGE | {"prompts": [{"name": "x"}] * 35 + [{}]}),
+        ("prompts/list", {"prompts": [], "ttlMs": -1}),
+        ("resources/list", PAGE | {"resources": []}),
         ("completion/complete", {"completion": {"values": []}, "resultType": "input_required"}),
     )
 ]
 """Answers in which the ways have differed."""
 
-CALLS: Final[dict[str, Callable[[ServerRef], Awaitable[Result]]]] = {
+CALLS: Final[dict[str, Callable[[ServerRef], Awaitable[BaseModel | tuple[BaseModel, ...]]]]] = {
     "tools/call": lambda ref: ref.call_tool("echo"),
     "resources/read": lambda ref: ref.read_resource("file:///x"),
     "prompts/get": lambda ref: ref.get_prompt("x"),
     "completion/complete": lambda ref: ref.complete(PromptReference(name="x"), {"name": "a", "value": "v"}),
+    "tools/list": lambda ref: ref.list_tools(),
+    "prompts/list": lambda ref: ref.list_prompts(),
+    "resources/list": lambda ref: ref.list_resources(),
+    "resources/templates/list": lambda ref: ref.list_resource_templates(),
 }
 
 
@@ -86,7 +99,8 @@ async def outcome_of(ref: ServerRef, method: str, way: str) -> tuple[str, Any]:
     try:
         with trio.fail_after(5), WAYS[way]():
             result = await CALLS[method](ref)
-            return type(result).__name__, repr((result.model_dump(), sorted(result.model_fields_set)))
+            models = result if isinstance(result, tuple) else (result,)
+            return type(result).__name__, repr([(each.model_dump(), sorted(each.model_fields_set)) for each in models])
     except trio.TooSlowError:
         return "no answer", None
     except MCPError as exc:
@@ -108,7 +122,7 @@ async def test_all_ways_send_the_same_request(era: str) -> None:
                 for way in WAYS.values():
                     with way(), pytest.raises(MCPError):
                         await call(servers["a"])
-                direct, *others = [each["params"] for each in machine.now.read[before:]]
+                direct, *others = [each.get("params") for each in machine.now.read[before:]]
                 assert others == [direct] * 2
 
 
@@ -125,7 +139,37 @@ async def test_no_way_sends_what_the_server_does_not_support(method: str, monkey
             assert len(machine.now.read) == before
 
 
-async def complete_more(ref: ServerRef) -> Result:
+async def test_a_long_page_is_validated_a_few_items_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, validated = Machine("modern"), list[int]()
+
+    def note(method: str, version: str, result: dict[str, Any]) -> Any:
+        validated.append(len(result.get("prompts", ())))
+        return parse_result(method, version, result)
+
+    monkeypatch.setattr("mcp_actors.servers.requests._pages.parse_result", note)
+    prompts = [{"name": f"prompt-{number}"} for number in range(2 * PART + 1)]
+    with machine.installed():
+        async with open_servers(machine.config()) as servers:
+            machine.now.server.script = written({"result": PAGE | {"prompts": prompts}})
+            assert [each.name for each in await servers["a"].list_prompts()] == [each["name"] for each in prompts]
+    assert validated[1:] == [PART, PART, 1]  # the first were the tools
+
+
+async def test_a_broken_item_of_a_long_page_is_named_by_its_place_in_the_page() -> None:
+    machine, errors = Machine("modern"), list[str]()
+    prompts = [{"name": "x"}] * PART + [{}]
+    with machine.installed():
+        async with open_servers(machine.config(retry=RetryPolicy(attempts=1))) as servers:
+            machine.now.server.script = written({"result": PAGE | {"prompts": prompts}})
+            for way in WAYS.values():
+                with way(), pytest.raises(ConnectionLost) as caught:
+                    await servers["a"].list_prompts()
+                errors.append(str(caught.value))
+    assert f"at prompts.{PART}.name: field required" in errors[0]
+    assert errors == errors[:1] * len(WAYS)
+
+
+async def complete_more(ref: ServerRef) -> BaseModel:
     """Complete an argument of a template, with another one known."""
     return await ref.complete(ResourceTemplateReference(uri="x:{a}"), {"name": "a", "value": "é"}, {"b": ""})
 

@@ -168,7 +168,7 @@ async def test_the_sdk_parses_nothing_long_that_a_server_sends(
                 arguments = {"what": "text", "size": MEGABYTE, **kind}
                 result = await servers["evil"].call_tool("answer", arguments, meta=meta)
                 assert result.structured_content == {"x": "x" * MEGABYTE}
-    assert len(sizes) >= 3
+    assert len(sizes) >= 2
     assert max(sizes) <= SMALL
 
 

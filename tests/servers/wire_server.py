@@ -18,6 +18,8 @@ Json = dict[str, Any]
 MODERN = "2026-07-28"
 TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("say", "mute", "ask", "echo")]
 CAPABILITIES: Json = {"tools": {}, "resources": {}, "prompts": {}, "completions": {}}
+LISTS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
+SCRIPTED = ("tools/call", "resources/read", "prompts/get", "completion/complete", *LISTS)
 TASK = {"name": "task", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}}
 
 
@@ -51,7 +53,7 @@ class Server:
 
     Attributes:
         muted: the ids of the calls of `mute`, in order.
-        script: the line that answers whatever may be sent without a task; None to answer as usual.
+        script: the line that answers whatever may be sent past the SDK's session; None to answer as usual.
     """
 
     def __init__(self, era: str, put: Callable[[bytes], object]) -> None:
@@ -100,7 +102,7 @@ class Server:
         """Act on one message."""
         request, params = message.get("id"), message.get("params") or {}
         match message.get("method"):
-            case "tools/call" | "resources/read" | "prompts/get" | "completion/complete" if self.script is not None:
+            case str(method) if self.script is not None and method in SCRIPTED:
                 self.write(filled(request, self.script))
             case "server/discover" if self.modern:
                 supported = {"supportedVersions": [MODERN], "capabilities": CAPABILITIES}

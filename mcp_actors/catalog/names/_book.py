@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import attrs
@@ -105,10 +105,13 @@ class NameBook:
         return touched
 
 
-def _named(groups: Iterable[Iterable[ToolKey]], naming: str) -> dict[ToolKey, str]:
+def _named(groups: Iterable[Collection[ToolKey]], naming: str) -> dict[ToolKey, str]:
     """Return the names of the tools in some groups, which are final unless two hashes are equal."""
     named: dict[ToolKey, str] = {}
     for group in groups:
+        if len(group) == 1:  # as nearly all are, also of thousands of tools
+            named.update((key, base_name(*key, naming)) for key in group)
+            continue
         names = {key: base_name(*key, naming) for key in group}
         uses = Counter(names.values())
         named.update((key, name if uses[name] == 1 else hashed_name(*key, naming)) for key, name in names.items())

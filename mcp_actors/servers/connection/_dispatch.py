@@ -24,8 +24,9 @@ from mcp.shared.direct_dispatcher import DirectDispatcher
 from mcp.types import HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, InputRequiredResult
 from pydantic_core import ValidationError, from_json
 
+from ...config import Http
 from ..policy import is_modern
-from ..requests import PlainRequest, is_traced
+from ..requests import ListRequest, PlainRequest, is_traced
 from ..transports.wire import FIRST_ID
 from ._sdk import carry_on
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from mcp.shared.dispatcher import CallOptions, Dispatcher, OnRequest
 
     from ..record import ServerRecord
-    from ..requests import Request
+    from ..requests import PastSession, Request
     from ..transports import DirectPosts
 
     Json = dict[str, Any]
@@ -62,6 +63,7 @@ class DispatchedRequests:
         self._record = record
         self._version = client.protocol_version
         self._dispatch = _way_past(client, record.config.name, posts)
+        self._noted = is_modern(self._version) and isinstance(record.config.transport, Http)
 
     async def send(self, message: Request[Any]) -> Any:
         """Send a request and return its result: a plain one through the dispatcher, any other through the session.
@@ -73,6 +75,8 @@ class DispatchedRequests:
             pydantic_core.ValidationError: the result does not conform to the protocol.
             Exception: as for the `send` of the request.
         """
+        if isinstance(message, ListRequest):
+            return await message.collect(self._client, self._record, self.past(message.operation))
         if self._dispatch is None or not isinstance(message, PlainRequest):
             return await message.send(self._client, self._record)
         members = message.plain(self._client, self._record)
@@ -90,6 +94,13 @@ class DispatchedRequests:
         if type(value) is not InputRequiredResult:
             return value
         return await carry_on(self._client, self._record, message, value)
+
+    def past(self, method: str) -> PastSession | None:
+        """Return the function that requests a page of a list; None if that has to go through the session.
+
+        The session notes from its pages of tools which arguments are headers over HTTP, since 2026-07-28.
+        """
+        return None if method == "tools/list" and self._noted else self._dispatch
 
 
 def _way_past(client: Client, server: str, posts: DirectPosts | None) -> Dispatch | None:

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from mcp import Client
 
     from ..record import ServerRecord
+    from ..requests import PastSession
     from ..transports import Link
+
+    WayPast = Callable[[str], PastSession | None]
+    """`DispatchedRequests.past`."""
 
 __all__ = ["list_resources", "list_tools"]
 
@@ -28,12 +32,12 @@ LIST_SHARE: Final = 1 / 2
 """Part of ``connect_timeout`` for a list that the connection can do without."""
 
 
-async def list_tools(client: Client, record: ServerRecord, link: Link) -> Callable[[], None]:
+async def list_tools(client: Client, record: ServerRecord, link: Link, past: WayPast) -> Callable[[], None]:
     """Send ``tools/list``. Return the function that shows the result, once the rest is known.
 
     For a server with ``static_tools`` a failure is not fatal, and half of ``connect_timeout`` is enough.
     """
-    catalog, ask = record.catalog, partial(list_all_tools, client, record)
+    catalog, ask = record.catalog, partial(list_all_tools, client, record, past("tools/list"))
     ticket = catalog.begin()
     if not record.config.static_tools:
         return partial(catalog.replace, ticket, await ask())
@@ -43,11 +47,12 @@ async def list_tools(client: Client, record: ServerRecord, link: Link) -> Callab
     return partial(catalog.replace, ticket, listed)
 
 
-async def list_resources(client: Client, record: ServerRecord, link: Link) -> Exception | None:
+async def list_resources(client: Client, record: ServerRecord, link: Link, past: WayPast) -> Exception | None:
     """List the resources if they are to be kept. Return the failure, which is not fatal; else None."""
     if not record.config.keep_resources:
         return None
-    failure = await _attempt(partial(KeepResources().send, client, record), record, link, _resources_not_listed)
+    ask = partial(KeepResources().collect, client, record, past("resources/list"))
+    failure = await _attempt(ask, record, link, _resources_not_listed)
     if failure is not None:
         record.resources.mark_stale()
     return failure

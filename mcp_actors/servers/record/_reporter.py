@@ -41,7 +41,7 @@ class CatalogReporter(Reporter):
 
     def changed(self, difference: Difference) -> None:
         """Report that the shown tools have changed."""
-        self.emit(ToolsChanged, **asdict(difference))
+        self.emit(ToolsChanged, **asdict(difference, recurse=False))
 
     def differs(self, verdict: PinVerdict) -> None:
         """Report that the listed tools differ from the accepted ones."""

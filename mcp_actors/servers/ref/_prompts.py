@@ -12,6 +12,7 @@ from mcp.types import (
     CompletionArgument,
     CompletionContext,
     GetPromptResult,
+    ListPromptsResult,
     Prompt,
     PromptReference,
     ResourceTemplateReference,
@@ -21,9 +22,9 @@ from ...catalog.schemas import kind_of
 from ...config import mask_url
 from ..record import require
 from ..requests import (
+    Kind,
     ListAll,
     PlainRequest,
-    all_pages,
     given_text,
     given_texts,
     members_of,
@@ -52,9 +53,14 @@ MAX_VALUES: Final = 100
 """Values of a completion that the protocol allows; the SDK's class for all versions allows more."""
 
 
-async def _all_prompts(client: Client, record: ServerRecord) -> tuple[Prompt, ...]:
-    can, fetch = client.server_capabilities.prompts, client.list_prompts
-    return await all_pages(client, record, can, fetch, lambda page: page.prompts, what="prompts")
+PROMPTS: Final[Kind[ListPromptsResult, Prompt]] = Kind(
+    "prompts/list",
+    "prompts",
+    "prompts",
+    lambda can: can.prompts,
+    lambda client: client.list_prompts,
+    lambda page: page.prompts,
+)
 
 
 @define(eq=False)
@@ -179,7 +185,7 @@ class PromptFunctions(ServerRequests):
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
                 mcp.MCPError: as for `call_tool`.
         """
-        return await self._ask(ListAll("prompts/list", _all_prompts))
+        return await self._ask(ListAll(PROMPTS))
 
     async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> GetPromptResult:
         """Get a prompt, filled in with arguments.

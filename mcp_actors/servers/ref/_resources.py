@@ -12,10 +12,10 @@ from ...config import mask_url
 from ..connection import Subscribe
 from ..record import Subscription, require
 from ..requests import (
+    RESOURCES,
+    TEMPLATES,
     ListAll,
     PlainRequest,
-    all_resources,
-    all_templates,
     given_text,
     members_of,
     meta_for,
@@ -106,7 +106,7 @@ class ResourceFunctions(ServerRequests):
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
                 mcp.MCPError: as for `call_tool`.
         """
-        return await self._ask(ListAll("resources/list", all_resources))
+        return await self._ask(ListAll(RESOURCES))
 
     async def list_resource_templates(self) -> tuple[ResourceTemplate, ...]:
         """Request all pages of the server's resource templates; otherwise like `list_resources`.
@@ -117,7 +117,7 @@ class ResourceFunctions(ServerRequests):
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
                 mcp.MCPError: as for `call_tool`.
         """
-        return await self._ask(ListAll("resources/templates/list", all_templates))
+        return await self._ask(ListAll(TEMPLATES))
 
     async def read_resource(self, uri: str) -> ReadResourceResult:
         """Read a resource from the server; results are not cached.

@@ -9,7 +9,7 @@ from ._arguments import given_text as given_text, given_texts as given_texts, re
 from ._health_checks import check_health as check_health, keep_checking as keep_checking
 from ._log_level import SetLogLevel as SetLogLevel, given_level as given_level, keep_log_level as keep_log_level
 from ._middleware import send_through as send_through
-from ._pages import ListAll as ListAll, all_pages as all_pages
+from ._pages import Kind as Kind, ListAll as ListAll, ListRequest as ListRequest, PastSession as PastSession
 from ._plain import PlainRequest as PlainRequest, is_traced as is_traced, members_of as members_of
 from ._request import (
     Request as Request,
@@ -18,9 +18,9 @@ from ._request import (
     request_internally as request_internally,
 )
 from ._resources import (
+    RESOURCES as RESOURCES,
+    TEMPLATES as TEMPLATES,
     KeepResources as KeepResources,
-    all_resources as all_resources,
-    all_templates as all_templates,
 )
 from ._roots import TellRootsChanged as TellRootsChanged
 from ._tools import (

@@ -82,19 +82,13 @@ class PlainRequest(Request[ResultT]):
         Raises:
             pydantic_core.ValidationError: the result does not conform to the protocol.
         """
-        for key in _later_fields(self.method, version).intersection(result):
-            del result[key]
-        if is_modern(version):
-            result.setdefault("resultType", "complete")  # as `with_result_type` does
-        milliseconds = result.get("ttlMs")
-        if type(milliseconds) in (int, float) and milliseconds < 0:  # type: ignore[operator]  # not None
-            result["ttlMs"] = 0
+        without_later_fields(self.method, version, result)
         if result.get("resultType") != INPUT_REQUIRED:
             value: ResultT = self.model.model_validate(result, by_name=False)  # type: ignore[assignment]  # of the subclass
             if self._is_plain(result):
                 return value
         # What the session does with each answer. It costs as much as everything else together.
-        return methods.parse_server_result(self.method, version, result)  # type: ignore[return-value]  # one of the two
+        return parse_result(self.method, version, result)  # type: ignore[no-any-return]  # one of the two
 
     def blocks(self, result: dict[str, Any]) -> Iterable[dict[str, Any]]:
         """Return the content blocks of a valid result."""
@@ -110,6 +104,32 @@ class PlainRequest(Request[ResultT]):
             and "inputRequests" not in result
             and "requestState" not in result
         )
+
+
+def without_later_fields(method: str, version: str, result: dict[str, Any]) -> None:
+    """Change a parsed result as the SDK does before it validates one.
+
+    Args:
+        method: the protocol's method.
+        version: the protocol version of the session.
+        result: the parsed ``result`` of the answer.
+    """
+    for key in _later_fields(method, version).intersection(result):
+        del result[key]
+    if is_modern(version):
+        result.setdefault("resultType", "complete")  # as `with_result_type` does
+    milliseconds = result.get("ttlMs")
+    if type(milliseconds) in (int, float) and milliseconds < 0:  # type: ignore[operator]  # not None
+        result["ttlMs"] = 0
+
+
+def parse_result(method: str, version: str, result: dict[str, Any]) -> Any:
+    """Validate a result with the schema of its version and the class that callers get, as the session does.
+
+    Raises:
+        pydantic_core.ValidationError: the result does not conform to the protocol.
+    """
+    return methods.parse_server_result(method, version, result)
 
 
 def members_of(params: Mapping[str, Any]) -> bytes | None:

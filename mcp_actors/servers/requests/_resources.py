@@ -2,42 +2,47 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from attrs import define
+from mcp.types import ListResourcesResult, ListResourceTemplatesResult, Resource, ResourceTemplate
 
-from ._pages import all_pages
-from ._request import Request
+from ._pages import Kind, ListRequest, PastSession, all_pages
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp.types import Resource, ResourceTemplate
 
     from ..record import ServerRecord
 
-__all__ = ["KeepResources", "all_resources", "all_templates"]
+__all__ = ["RESOURCES", "TEMPLATES", "KeepResources"]
 
+RESOURCES: Final[Kind[ListResourcesResult, Resource]] = Kind(
+    "resources/list",
+    "resources",
+    "resources",
+    lambda can: can.resources,
+    lambda client: client.list_resources,
+    lambda page: page.resources,
+)
 
-async def all_resources(client: Client, record: ServerRecord) -> tuple[Resource, ...]:
-    """Request every page of the server's resources; return nothing if it has no resources capability."""
-    can, fetch = client.server_capabilities.resources, client.list_resources
-    return await all_pages(client, record, can, fetch, lambda page: page.resources, what="resources")
-
-
-async def all_templates(client: Client, record: ServerRecord) -> tuple[ResourceTemplate, ...]:
-    """Request every page of the server's resource templates; return nothing if it has no resources capability."""
-    can, fetch = client.server_capabilities.resources, client.list_resource_templates
-    return await all_pages(client, record, can, fetch, lambda page: page.resource_templates, what="resource templates")
+TEMPLATES: Final[Kind[ListResourceTemplatesResult, ResourceTemplate]] = Kind(
+    "resources/templates/list",
+    "resource templates",
+    "resourceTemplates",
+    lambda can: can.resources,
+    lambda client: client.list_resource_templates,
+    lambda page: page.resource_templates,
+)
 
 
 @define(eq=False)
-class KeepResources(Request[None]):
+class KeepResources(ListRequest[None]):
     """List all resources and templates, and keep them (``ServerConfig.keep_resources``)."""
 
     operation: ClassVar[str] = "resources/list"
 
-    async def send(self, client: Client, record: ServerRecord) -> None:
+    async def collect(self, client: Client, record: ServerRecord, past: PastSession | None) -> None:
         """Request every page of both, and show the result."""
         ticket = record.resources.begin()
-        resources = await all_resources(client, record)
-        record.resources.show(ticket, resources, await all_templates(client, record))
+        resources = await all_pages(client, record, past, RESOURCES)
+        record.resources.show(ticket, resources, await all_pages(client, record, past, TEMPLATES))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -11,16 +12,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import trio
 from attrs import define, evolve, field
 from mcp import MCPError
-from mcp.types import METHOD_NOT_FOUND, CallToolResult, Tool
+from mcp.shared.inbound import find_invalid_x_mcp_header
+from mcp.types import METHOD_NOT_FOUND, CallToolResult, ListToolsResult, Tool
 from pydantic_core import to_json
 
 from ..._collapse import caused_by
 from ..._errors import NotSupported, ToolNotFound
+from ..._plain_text import plain_text
 from ...config import Middleware, ToolRequest, wrapped
 from ..basics import TimeSlice, open_background
-from ..policy import is_repeatable_call
+from ..policy import is_modern, is_repeatable_call
 from ..tools import known_tools
-from ._pages import all_pages
+from ._pages import Kind, ListRequest, PastSession, all_pages
 from ._plain import PlainRequest, members_of
 from ._progress import ProgressFeed
 from ._request import Request, meta_for, needs_meta
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     from ..tools import KnownTool
 
 __all__ = ["CallTool", "ListTools", "list_all_tools", "members_of_call"]
+
+logger = logging.getLogger("mcp_actors.servers")
 
 LAST_NOTICES: Final = 1.0
 """Seconds that an answer waits for the caller's progress callback to handle the notifications before it."""
@@ -244,16 +249,21 @@ def _gone(name: str, record: ServerRecord) -> ToolNotFound:
     )
 
 
+TOOLS: Final[Kind[ListToolsResult, Tool]] = Kind(
+    "tools/list", "tools", "tools", lambda can: can.tools, lambda client: client.list_tools, lambda page: page.tools
+)
+
+
 @define(eq=False)
-class ListTools(Request[tuple[Tool, ...]]):
+class ListTools(ListRequest[tuple[Tool, ...]]):
     """List all pages of the server's tools, and update the catalogue."""
 
     operation: ClassVar[str] = "tools/list"
 
-    async def send(self, client: Client, record: ServerRecord) -> tuple[Tool, ...]:
+    async def collect(self, client: Client, record: ServerRecord, past: PastSession | None) -> tuple[Tool, ...]:
         """Request every page and offer the result to the catalogue."""
         ticket = record.catalog.begin()
-        tools = await list_all_tools(client, record)
+        tools = await list_all_tools(client, record, past)
         # A change notification may have arrived in the same read as the last page. One checkpoint lets its task run
         # first, so that the catalogue knows this answer to be outdated.
         await trio.lowlevel.checkpoint()
@@ -270,13 +280,25 @@ async def _copied(tools: Iterable[KnownTool]) -> tuple[Tool, ...]:
     return tuple(copies)
 
 
-async def list_all_tools(client: Client, record: ServerRecord) -> tuple[KnownTool, ...]:
+async def list_all_tools(client: Client, record: ServerRecord, past: PastSession | None) -> tuple[KnownTool, ...]:
     """Request every page of the server's tools; return nothing if it has no tools capability.
 
     Raises:
         LimitExceeded: the list has too many pages, or is too large altogether.
         mcp.MCPError: as for `Request.send`.
     """
-    capability = client.server_capabilities.tools
-    tools = await all_pages(client, record, capability, client.list_tools, lambda page: page.tools, what="tools")
+    tools: Iterable[Tool] = await all_pages(client, record, past, TOOLS)
+    if is_modern(client.protocol_version):
+        tools = _with_valid_headers(tools, record.config.name)
     return await known_tools(record.config.name, tools)
+
+
+def _with_valid_headers(tools: Iterable[Tool], server: str) -> Iterator[Tool]:
+    """Leave out, and log, the tools that a client must ignore because it cannot send their arguments as headers."""
+    for tool in tools:
+        reason = find_invalid_x_mcp_header(tool.input_schema)
+        if reason is None:
+            yield tool
+        else:
+            what = plain_text(f"tool {tool.name!r:.80} is left out: {reason}", limit=300)
+            logger.warning("server %r: %s; fix the server", server, what)

@@ -136,11 +136,11 @@ class Admission:
         """Return the tools that may be shown and called."""
         return self._shown(self.filtered(self._listed), self._hidden)
 
-    def admissible(self, listed: tuple[KnownTool, ...]) -> tuple[KnownTool, ...]:
+    def admissible(self, listed: tuple[KnownTool, ...]) -> Iterable[KnownTool]:
         """Return the tools of any listing, possibly an outdated one, that may be shown and called."""
-        filtered = self.filtered(listed)
         if self._policy != "block" or self.accepted is None:
-            return filtered
+            return (tool for tool in listed if self._filter.shows(tool.name))
+        filtered = self.filtered(listed)
         return self._shown(filtered, judge(self.accepted, self._pins(filtered), self._policy).hidden)
 
     def _pins(self, tools: Iterable[KnownTool]) -> Pins:

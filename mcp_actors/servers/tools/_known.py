@@ -35,22 +35,19 @@ class KnownTool:
         tool: the tool as the server lists it; never modified.
         pin: its SHA-256.
         shown: its entry in the group's catalogue, without a public name.
+        name: the tool's name on its server.
     """
 
     tool: Tool = field(eq=_beyond_pin)  # to compare all of thousands of models would be a long step
     pin: str
     shown: CatalogTool = field(eq=False, repr=False)
+    name: str = field(eq=False)  # not a property, because each listing is searched by it several times
 
     @classmethod
     def of(cls, server: str, tool: Tool) -> Self:
         """Freeze and hash a tool."""
         shown = CatalogTool.from_listing(server, tool, tool.name)
-        return cls(tool, pin(shown), shown)
-
-    @property
-    def name(self) -> str:
-        """The tool's name on its server."""
-        return self.tool.name
+        return cls(tool, pin(shown), shown, tool.name)
 
 
 async def known_tools(server: str, tools: Iterable[Tool]) -> tuple[KnownTool, ...]:
