@@ -100,7 +100,9 @@ class Machine:
         return True
 
     @asynccontextmanager
-    async def open_link(self, config: ServerConfig, *, on_lost: Callable[[], None]) -> AsyncIterator[MemoryLink]:
+    async def open_link(
+        self, config: ServerConfig, *, on_lost: Callable[[], None], capacity: object = None
+    ) -> AsyncIterator[MemoryLink]:
         deed = self.connects.pop(0) if self.connects else None
         if isinstance(deed, Exception):
             raise deed

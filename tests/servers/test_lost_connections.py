@@ -50,7 +50,7 @@ async def test_only_without_a_process_is_a_lost_connection_drained(
     machine = Machine(gate.server)
 
     @asynccontextmanager
-    async def open_link(config: ServerConfig, *, on_lost: Callable[[], None]) -> AsyncIterator[Link]:
+    async def open_link(config: ServerConfig, *, on_lost: Callable[[], None], **_: object) -> AsyncIterator[Link]:
         async with machine.open_link(config, on_lost=on_lost) as link:
             link.pid = pid
             links.append(link)
