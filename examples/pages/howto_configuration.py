@@ -5,6 +5,7 @@ Prints::
     ['time']
     a mapping: mcpServers.docs: neither 'command' nor 'url' is given; ... (did you mean 'command'?)
     a mapping: mcpServers.docs: unknown key "comand" has no effect (did you mean 'command'?)
+    {"mcpServers": {"time": {"command": "mcp-server-time"}}}
     a word for the kitchen: ['kitchen']
 """
 
@@ -19,7 +20,7 @@ from getpass import getpass
 from pathlib import Path
 
 from mcp_actors import load_config
-from mcp_actors.config import Input
+from mcp_actors.config import Input, dump_config
 
 loaded = load_config(
     {"mcpServers": {"time": {"command": "mcp-server-time"}, "docs": {"comand": "docs"}}}
@@ -27,6 +28,9 @@ loaded = load_config(
 print([server.name for server in loaded.servers])
 for problem in (*loaded.errors, *loaded.warnings):
     print(problem)
+
+written = dump_config(loaded.servers)
+print(json.dumps(written))
 
 
 def ask(question: Input) -> str:

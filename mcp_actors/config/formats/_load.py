@@ -57,6 +57,7 @@ def load_config(
     *,
     ask: Ask | None = None,
     env_file: str | os.PathLike[str] | None = None,
+    source: str = "a mapping",
 ) -> LoadedConfig:
     """Read the configuration of servers from a file as other programs write it, or from a mapping of that form.
 
@@ -76,6 +77,7 @@ def load_config(
             answer as a str or `Secret`, or None. Default None: an input has its default, or is an error.
         env_file: a ``.env`` file with variables for ``${VAR}``, and for the names in ``env_from``. Variables that are
             set in the environment take precedence. None (default) reads no such file.
+        source: names a mapping in errors and in ``ServerConfig.source``; a file has its path.
 
     Returns:
         The servers, errors and warnings.
@@ -85,7 +87,7 @@ def load_config(
             permissions forbid it; or `env_file` is not valid. (A configuration file with invalid content is an error
             in the result instead.)
     """
-    return load_servers(config, ask, env_file=env_file)
+    return load_servers(config, ask, env_file=env_file, source=source)
 
 
 def load_servers(
@@ -94,13 +96,14 @@ def load_servers(
     only: frozenset[str] | None = None,
     *,
     env_file: str | os.PathLike[str] | None = None,
+    source: str = "a mapping",
 ) -> LoadedConfig:
     """Do as `load_config` does; if `only` is given, ask for the inputs of these servers, not of the enabled ones."""
     if ask is not None and not callable(ask):
         raise ConfigError(f"load_config: ask is {found(ask)}; give a function (input) or None", source="load_config")
     variables = {} if env_file is None else read_env_file(env_file)
     if isinstance(config, Mapping):
-        return _Loading("a mapping", None, ask, only, variables).load(config)
+        return _Loading(source, None, ask, only, variables).load(config)
     name = file_name(config)
     data, status = read_bytes(name)
     loading = _Loading(name, name, ask, only, variables)

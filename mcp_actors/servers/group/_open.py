@@ -154,10 +154,7 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     memory = None
     if store is not None:
         hub.add(memory := CatalogMemory(store, records))
-    others = [*_status_specs(sources, roster, hub)]
-    if watch:
-        # temporary: if it crashes, the group continues without it.
-        others.append(ChildSpec(WATCH, partial(WatchActor, sources, _apply, hub.emit), restart="temporary"))
+    others = tuple(_specs_of_sources(sources, roster, hub, watch=watch))
     departure = Departure(roster, drain_timeout)
     async with (
         departure.on_signal(stops),
@@ -168,8 +165,10 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
             yield group
 
 
-def _status_specs(sources: Sources, roster: Roster, hub: EventHub) -> Iterator[ChildSpec]:
-    """Yield the actor that writes states into tables, if a table asks for that."""
+def _specs_of_sources(sources: Sources, roster: Roster, hub: EventHub, *, watch: bool) -> Iterator[ChildSpec]:
+    """Yield the actors that follow the sources and that write states into tables. Without them the group continues."""
+    if watch:
+        yield ChildSpec(WATCH, partial(WatchActor, sources, _apply, hub.emit), restart="temporary")
     tables = tuple(each for each in sources.watched if isinstance(each, TableSource) and each.instance is not None)
     if tables:
 

@@ -93,6 +93,7 @@ class ServerStatus:
 
     Attributes:
         name: its configured name.
+        source: where its configuration is written: the path of a file, or the name of a table; None for Python code.
         state: its state.
         since: `trio.current_time` at the last change of the state, in seconds.
         changed_at: the wall-clock time of that change, in UTC.
@@ -112,6 +113,7 @@ class ServerStatus:
     """
 
     name: str
+    source: str | None
     state: ServerState
     since: float
     changed_at: datetime

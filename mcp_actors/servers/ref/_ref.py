@@ -85,6 +85,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         record, actor = self._record, self._actor.statistics()
         return ServerStatus(
             name=self.name,
+            source=record.config.source,
             state=record.life.state,
             since=record.life.since,
             changed_at=record.life.changed_at,
