@@ -160,9 +160,12 @@ class Sources:
             # A thread only for the file, because a small mapping takes less time than the way there.
             loaded = job() if self.env_file is None else await trio.to_thread.run_sync(job, abandon_on_cancel=True)
             return Part(loaded, Rank.FILE, strict=whole)
+        remedy = 'write ServerConfig("name", Stdio("command")) or "mcp.json"'
+        if isinstance(config, (list, tuple)):
+            remedy = "pass each one as an argument: open_servers(*configs)"
         raise ConfigError(
             f"open_servers takes ServerConfig objects, paths, mappings and sources, not {type(config).__name__}; "
-            'write ServerConfig("name", Stdio("command")) or "mcp.json"',
+            f"{remedy}",
             source="open_servers",
         )
 

@@ -224,9 +224,18 @@ async def test_two_servers_of_one_name_are_refused_before_anything_is_started(tm
     assert not pids.exists()
 
 
-@pytest.mark.parametrize("wrong", [Stdio("npx"), None, 5, [ServerConfig("b", Stdio("x"))]])
-async def test_an_invalid_argument_of_open_servers_is_refused(wrong: Any) -> None:
-    words = f"takes ServerConfig objects, paths, mappings and sources, not {type(wrong).__name__}; write ServerConfig"
+@pytest.mark.parametrize(
+    ("wrong", "remedy"),
+    [
+        (Stdio("npx"), "write ServerConfig"),
+        (None, "write ServerConfig"),
+        (5, "write ServerConfig"),
+        ([ServerConfig("b", Stdio("x"))], r"pass each one as an argument: open_servers\(\*configs\)"),
+        ((), r"pass each one as an argument: open_servers\(\*configs\)"),
+    ],
+)
+async def test_an_invalid_argument_of_open_servers_is_refused(wrong: Any, remedy: str) -> None:
+    words = f"takes ServerConfig objects, paths, mappings and sources, not {type(wrong).__name__}; {remedy}"
     with pytest.raises(ConfigError, match=words) as caught:
         async with open_servers(server("a"), wrong):
             pass
