@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from types import AsyncGeneratorType
 from typing import Any, Final
 
 import httpx2
@@ -11,17 +12,23 @@ import pytest
 import trio
 from attrs import define, field
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp.types import JSONRPCMessage
+from mcp.types import JSONRPCMessage, JSONRPCRequest
+from opentelemetry import trace
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcp_actors import Callbacks, ConnectionLost, open_servers
+from mcp_actors import Callbacks, ConnectionLost, ServerRef, ServerUnavailable, open_servers
+from mcp_actors.servers.basics import RequestTrace
+from mcp_actors.servers.transports.http._events import read_events
 from mcp_actors.servers.transports.http.streamable import _replies
-from mcp_actors.servers.transports.http.streamable._posts import END_WAIT
-from mcp_actors.servers.transports.wire import parse_message
+from mcp_actors.servers.transports.http.streamable._posts import END_WAIT, PlainPosts, _pass_on
+from mcp_actors.servers.transports.http.streamable._replies import BegunResponse
+from mcp_actors.servers.transports.http.streamable._stubs import with_stubs
+from mcp_actors.servers.transports.wire import MessageLimits, ReadingPace, parse_message
 
 from .answers import BY_SESSION
 from .links import text_of
 from .test_dispatch import ANSWER, ERAS, WebServer
+from .test_tracing import CALLER
 
 pytestmark = pytest.mark.own_way
 
@@ -42,11 +49,18 @@ class Stream(httpx2.AsyncByteStream):
 
     pieces: list[bytes]
     hangs: bool = False
+    closes_slowly: bool = False
     read: trio.Event = field(factory=trio.Event)
     ended: bool = False
     closed: bool = False
+    reading: AsyncGenerator[bytes, None] | None = None
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        self.reading = self.iterate()
+        return self.reading
+
+    async def iterate(self) -> AsyncGenerator[bytes, None]:
+        """Return its pieces, one by one."""
         for piece in self.pieces:
             await trio.lowlevel.checkpoint()
             yield piece
@@ -56,6 +70,11 @@ class Stream(httpx2.AsyncByteStream):
         self.ended = True
 
     async def aclose(self) -> None:
+        if self.closes_slowly:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(60)
+        if self.reading is not None:
+            await self.reading.aclose()
         self.closed = True
 
 
@@ -66,6 +85,7 @@ class ScriptedWebServer(WebServer):
     script: Callable[[str, httpx2.Request], httpx2.Response | None] = lambda number, request: None
     cancelled: list[object] = field(factory=list)
     asked: trio.Event = field(factory=trio.Event)
+    connects: bool = True
 
     def client(self) -> httpx2.AsyncClient:
         return httpx2.AsyncClient(transport=httpx2.MockTransport(self.handle_call))
@@ -73,6 +93,9 @@ class ScriptedWebServer(WebServer):
     async def handle_call(self, request: httpx2.Request) -> httpx2.Response:
         """Answer one HTTP request, which it reads as a connection does."""
         assert isinstance(request.stream, httpx2.AsyncByteStream)
+        if not self.connects and b"tools/call" in request.content:
+            self.asked.set()
+            await trio.sleep_forever()
         message = json.loads(b"".join([piece async for piece in request.stream]) or b"{}")
         if message.get("method") == "notifications/cancelled":
             self.cancelled.append(message["params"]["requestId"])
@@ -118,16 +141,22 @@ async def test_a_plain_call_passes_no_dispatcher_of_the_sdk(era: str, kind: str,
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_the_sdk_continues_with_a_stream_that_begins_with_another_message(
-    era: str, dispatched: list[object]
+    era: str, dispatched: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The call is sent once, the message arrives before the result, and both ways use one id."""
+    """The call is sent once, each message is parsed once and arrives, and both ways use one id."""
     stream = Stream([])
 
     def answer(number: str, request: httpx2.Request) -> httpx2.Response:
         stream.pieces = [event(json.dumps(CHANGED)), event(ANSWER.replace("$id", number))]
         return events(stream)
 
-    arrived = list[str]()
+    parsed, arrived = list[bytes](), list[str]()
+
+    def parse(data: bytes) -> JSONRPCMessage:
+        parsed.append(data)
+        return parse_message(data)
+
+    monkeypatch.setattr(_replies, "parse_message", parse)
 
     async def hear(context: object, message: Any) -> None:
         await trio.lowlevel.checkpoint()
@@ -138,6 +167,7 @@ async def test_the_sdk_continues_with_a_stream_that_begins_with_another_message(
         assert text_of(await servers["a"].call_tool("say")) == "answered"
         await wait_all_tasks_blocked()
     assert arrived == [CHANGED["method"]]
+    assert len(parsed) == 2
     assert [message["id"] for _, message in server.calls] == dispatched
     assert stream.closed
 
@@ -237,6 +267,77 @@ async def test_a_cancelled_call_is_cancelled_at_the_server_once(era: str, hangin
         if pieces is not None and era == "modern":
             assert stream.closed
         assert servers["a"].statistics().in_flight == 0
+
+
+async def test_a_call_that_was_not_sent_is_not_cancelled_at_the_server() -> None:
+    server = ScriptedWebServer("legacy", connects=False)
+    async with open_servers(server.config) as servers:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(servers["a"].call_tool, "say")
+            await server.asked.wait()
+            nursery.cancel_scope.cancel()
+        await wait_all_tasks_blocked()
+    assert server.cancelled == []
+
+
+async def test_a_group_is_left_while_a_response_closes_slowly(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call is cancelled with the connection, and there is no connection left to say so."""
+    notices = list[object]()
+    monkeypatch.setattr(PlainPosts, "_cancel", lambda *args: notices.append(args))
+    stream = Stream([b": nothing\n"], hangs=True, closes_slowly=True)
+    server = ScriptedWebServer("legacy", script=lambda *_: events(stream))
+    async with trio.open_nursery() as nursery, open_servers(server.config) as servers:
+        nursery.start_soon(refused, servers["a"])
+        await stream.read.wait()
+    assert stream.closed
+
+
+async def refused(ref: ServerRef) -> None:
+    """Call a tool as its group is left."""
+    with pytest.raises(ServerUnavailable):
+        await ref.call_tool("say")
+
+
+async def test_a_request_passes_the_dispatcher_below_a_span_of_its_caller(dispatched: list[object]) -> None:
+    server = WebServer("modern")
+    async with open_servers(server.config) as servers:
+        with trace.use_span(CALLER):
+            assert text_of(await servers["a"].call_tool("say")) == "answered"
+    [(_, message)] = server.calls
+    assert "traceparent" in message["params"]["_meta"]
+    assert dispatched == [None]
+
+
+async def begun_stream() -> tuple[BegunResponse, Stream]:
+    """Return a response of which the first event was read."""
+    stream = Stream([event(json.dumps(CHANGED))], hangs=True)
+    response = httpx2.Response(200, stream=stream, request=httpx2.Request("POST", "https://answers.example"))
+    message = JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call")
+    limits, pace = MessageLimits(1000, 1000, "max_body_bytes"), ReadingPace(100)
+    begun = BegunResponse(message, response, RequestTrace(), read_events(response, limits, pace), lambda: None)
+    assert await begun.read_first() is None
+    return begun, stream
+
+
+async def test_a_response_that_the_sdk_does_not_take_is_closed() -> None:
+    begun, stream = await begun_stream()
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await _pass_on(begun, trio.sleep_forever)
+    assert scope.cancelled_caught
+    assert stream.closed
+    assert begun.taken
+
+
+async def test_a_response_that_the_sdk_takes_and_does_not_read_is_closed_with_its_events() -> None:
+    begun, stream = await begun_stream()
+    pace = ReadingPace(100)
+    await with_stubs(begun.response, begun, begun.read, pace, answers=True).aclose()
+    assert isinstance(begun.events, AsyncGeneratorType)
+    assert begun.events.ag_frame is None
+    assert stream.closed
 
 
 async def test_a_caller_that_leaves_as_its_stream_is_handed_over_cancels_it_once(

@@ -116,7 +116,6 @@ class PlainPosts:
             if not goes_on:
                 await begun.aclose()
         if answer is not None:
-            begun.finished()
             self._background.start_soon(self._read_end, begun, name=f"{self._server}:end of stream")
         return answer
 
