@@ -18,7 +18,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import httpx2
-from attrs import define
+from attrs import define, evolve
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider, PrivateKeyJWTOAuthProvider
 from mcp.client.auth.extensions.identity_assertion import IdentityAssertionOAuthProvider
@@ -170,7 +170,8 @@ async def run_unattended(exchange: Exchange, refusal: httpx2.Response) -> Signed
     try:
         challenge = await _run(exchange, provider, refusal)
     except Refused:
-        if not _wants_post(provider):
+        # The other method, as not every authorization server says in its metadata which one it takes.
+        if exchange.secret is None or exchange.last is None or said_by(exchange.last, str)[0] != "invalid_client":
             raise
         provider = _unattended(exchange, memory, "client_secret_post")
         challenge = await _run(exchange, provider, refusal)
@@ -185,8 +186,8 @@ def _unattended(exchange: Exchange, memory: _Memory, method: Method) -> Any:
         if oauth.grant == "identity_assertion":
             assert oauth.assertion is not None
             assert exchange.secret is not None
-            named |= {"client_secret": exchange.secret, "assertion_provider": oauth.assertion}
-            return IdentityAssertionOAuthProvider(exchange.url, memory, **named)
+            named |= {"client_secret": exchange.secret, "token_endpoint_auth_method": method}
+            return IdentityAssertionOAuthProvider(exchange.url, memory, assertion_provider=oauth.assertion, **named)
         if oauth.assertion is not None:
             return PrivateKeyJWTOAuthProvider(exchange.url, memory, assertion_provider=oauth.assertion, **named)
         assert exchange.secret is not None
@@ -220,7 +221,7 @@ async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
         await flow.asend(response)
     if not memory.brought:
         raise Unreachable("the authorization server answered a refresh without a valid token")
-    return _signed_in(exchange, memory, provider, old.challenge)
+    return evolve(_signed_in(exchange, memory, provider, old.challenge), asked=old.asked)
 
 
 # --- running a provider ---------------------------------------------------------------------------------------------
@@ -326,6 +327,7 @@ def _signed_in(exchange: Exchange, memory: _Memory, provider: Any, challenge: st
         metadata=context and context.oauth_metadata,
         protected=context and context.protected_resource_metadata,
         challenge=challenge,
+        asked=context and context.client_metadata.scope,
     )
 
 

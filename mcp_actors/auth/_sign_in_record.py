@@ -51,6 +51,7 @@ class SignedIn:
         metadata: the metadata of the authorization server.
         protected: the metadata of the resource.
         challenge: where the server says that the latter is.
+        asked: the scopes that were asked for; the authorization server may have granted others.
     """
 
     resource: str
@@ -61,6 +62,7 @@ class SignedIn:
     metadata: OAuthMetadata | None = field(default=None, repr=False)
     protected: ProtectedResourceMetadata | None = field(default=None, repr=False)
     challenge: str | None = None
+    asked: str | None = None
 
     @property
     def issuer(self) -> str | None:
@@ -82,6 +84,10 @@ class SignedIn:
             return False
         return now >= self.expires_at - min(EARLY, max(self.expires_at - self.since, 0.0) / 10)
 
+    def has_asked_for(self, scope: str) -> bool:
+        """Return True if these scopes were granted, or asked for in vain."""
+        return set(scope.split()) <= {*(self.asked or "").split(), *(self.tokens.scope or "").split()}
+
     def without_refresh_token(self) -> SignedIn:
         """Return the same with a refresh token that is no longer used."""
         return evolve(self, tokens=self.tokens.model_copy(update={"refresh_token": None}))
@@ -95,6 +101,7 @@ class SignedIn:
             "expires_at": self.expires_at,
             "since": self.since,
             "challenge": self.challenge,
+            "asked": self.asked,
             **{name: _plain(model) for name, model in models.items()},
             "metadata": self.metadata and self.metadata.model_dump(mode="json", exclude_none=True, include=_KEPT),
         }

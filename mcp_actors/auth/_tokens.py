@@ -99,9 +99,11 @@ class OAuthTokens(httpx2.Auth):
     def _refuses_token(self, response: httpx2.Response) -> bool:
         """Return True if another token may be accepted. A person agrees to more scopes only where a callback asks."""
         if response.status_code == HTTPStatus.FORBIDDEN:
-            oauth = self._exchange.oauth
-            can_ask = oauth.unattended or oauth.on_sign_in is not None
-            return can_ask and extract_field_from_www_auth(response, "error") == "insufficient_scope"
+            if extract_field_from_www_auth(response, "error") != "insufficient_scope":
+                return False
+            oauth, scope = self._exchange.oauth, extract_field_from_www_auth(response, "scope")
+            in_vain = scope is not None and self._current is not None and self._current.has_asked_for(scope)
+            return not in_vain and (oauth.unattended or oauth.on_sign_in is not None)
         if self._exchange.oauth.optional and self._current is None and not _names_metadata(response):
             return False
         return response.status_code == HTTPStatus.UNAUTHORIZED

@@ -9,7 +9,7 @@ const { Provider } = await import(pathToFileURL(process.argv[2]).href);
 
 const control = {}, counts = {};
 function reset() {
-  Object.assign(control, { ttl: 3600, refuse: false, hang: false, down: 0, slow: 0, rotate: true, refreshable: true, scope: "files:read", needs: {} });
+  Object.assign(control, { ttl: 3600, refuse: false, hang: false, down: 0, slow: 0, rotate: true, refreshable: true, post_only: false, scope: "files:read", needs: {} });
   Object.assign(counts, { pages: 0, registrations: 0, grants: {}, refused: 0, calls: 0, refused401: 0 });
 }
 reset();
@@ -126,7 +126,8 @@ http.on("request", async (req, res) => {
         if (anew) reset();
         Object.assign(control, changes);
         if (revoke) {
-          const token = (await provider.RefreshToken.find(revoke)) ?? (await provider.AccessToken.find(revoke));
+          const kinds = [provider.RefreshToken, provider.AccessToken, provider.ClientCredentials];
+          const [token] = (await Promise.all(kinds.map((kind) => kind.find(revoke)))).filter(Boolean);
           await token?.destroy();
         }
       }
@@ -135,6 +136,10 @@ http.on("request", async (req, res) => {
     if (path === "/mcp") return await mcp(req, res);
     if (path === "/.well-known/oauth-protected-resource/mcp") {
       return json(res, 200, { resource, authorization_servers: [issuer], scopes_supported: ["files:read"] });
+    }
+    if (path === "/.well-known/openid-configuration" && control.post_only && !req.url.endsWith("?")) {
+      const found = await (await fetch(`${issuer}/.well-known/openid-configuration?`)).json().catch(() => ({}));
+      return json(res, 200, { ...found, token_endpoint_auth_methods_supported: ["client_secret_post"] });
     }
     if (path.startsWith("/interaction/")) return await agree(req, res);
     if (path === "/token" && control.down > 0) { control.down--; return json(res, 503, { error: "temporarily_unavailable" }); }

@@ -45,9 +45,9 @@ def configure(url: str, scenario: str, version: str, context: Mapping[str, Any])
     """Say how to connect to the server of a scenario."""
     return ServerConfig(
         "suite",
-        Http(url, auth=authorization(url, context) if scenario.startswith("auth/") else None),
+        Http(url, auth=authorization(url, scenario, context) if scenario.startswith("auth/") else None),
         protocol="legacy" if version < "2026-07-28" else "auto",
-        restart=RestartPolicy(max_restarts=0),
+        restart=RestartPolicy(max_restarts=2),
         # Some scenarios want to see calls that their own schemas do not allow.
         validate="schema" if scenario == "json-schema-ref-no-deref" else "required",
         callbacks=Callbacks(sampling=write_message, elicitation=fill_in, roots=list_roots),
@@ -115,7 +115,6 @@ async def main(door: AbstractAsyncContextManager[ServerGroup | AsyncioServerGrou
 if __name__ == "__main__":
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
     scenario, version = os.environ["MCP_CONFORMANCE_SCENARIO"], os.environ["MCP_CONFORMANCE_PROTOCOL_VERSION"]
-    # Not on an event loop: an auth flow is carried out on Trio, and the SDK's keeps to the loop that it was made on.
     config = configure(sys.argv[-1], scenario, version, context)
     if ON_ASYNCIO in sys.argv:
         asyncio.run(main(bridge.open_servers(config, strict=True), context))

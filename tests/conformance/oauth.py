@@ -1,87 +1,87 @@
-"""OAuth as a user of the library has it: the SDK's provider, and a user who agrees to everything at once."""
+"""A sign-in as a user of the library has it, with a person who agrees to everything at once."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from typing import Any, Final
 
 import httpx2
-from mcp.client.auth import OAuthClientProvider
-from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
-from pydantic import AnyUrl
+from mcp.client.auth.extensions.client_credentials import SignedJWTParameters
 
-CALLBACK: Final = AnyUrl("http://localhost:3000/callback")
-"""Where the authorization server sends the user's browser afterwards. No server listens there."""
+from mcp_actors.auth import FileTokenStore, OAuth
 
 DOCUMENT: Final = "https://conformance-test.local/client-metadata.json"
 """What the suite expects as the client's id, from servers that take a URL for one."""
 
-
-class Memory:
-    """Tokens and registrations, kept for the life of the program."""
-
-    def __init__(self, client: OAuthClientInformationFull | None) -> None:
-        self._client = client
-        self._tokens: OAuthToken | None = None
-
-    async def get_tokens(self) -> OAuthToken | None:
-        """Return the tokens there are."""
-        return self._tokens
-
-    async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Keep them."""
-        self._tokens = tokens
-
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return what the client was registered as."""
-        return self._client
-
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Keep it."""
-        self._client = client_info
+EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
+ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"
 
 
-class Browser:
-    """A browser in which the user says yes: it opens the page, and sees where it is sent then."""
+async def agree(url: str) -> str:
+    """Open the page of the authorization server, and return where the browser is sent then."""
+    async with httpx2.AsyncClient() as client:
+        location: str = (await client.get(url)).headers["location"]
+    return location
 
-    def __init__(self) -> None:
-        self._sent_to = httpx2.URL("")
 
-    async def open(self, url: str) -> None:
-        """Open the page of the authorization server."""
+def authorization(url: str, scenario: str, context: Mapping[str, Any]) -> OAuth:
+    """Return how to sign in to the server at `url`, with the client that `context` names, if any."""
+    store = FileTokenStore(tempfile.mkdtemp())
+    if "idp_id_token" in context:
+        return OAuth(
+            store=store,
+            grant="identity_assertion",
+            issuer=_issuer(url),
+            client_id=context["client_id"],
+            client_secret=context["client_secret"],
+            assertion=_Enterprise(context).assert_identity,
+        )
+    if "private_key_pem" in context:
+        client = context["client_id"]
+        signer = SignedJWTParameters(
+            issuer=client,
+            subject=client,
+            signing_key=context["private_key_pem"],
+            signing_algorithm=context["signing_algorithm"],
+        )
+        assertion = signer.create_assertion_provider()
+        return OAuth(store=store, grant="client_credentials", client_id=client, assertion=assertion)
+    named = {name: context[name] for name in ("client_id", "client_secret") if name in context}
+    if scenario.startswith("auth/client-credentials"):
+        return OAuth(store=store, grant="client_credentials", **named)
+    document = None if named else DOCUMENT
+    return OAuth(store=store, client_metadata_url=document, on_sign_in=agree, **named)
+
+
+def _issuer(url: str) -> str:
+    """Return the authorization server of an MCP server, which an enterprise would have configured."""
+    at = httpx2.URL(url)
+    with httpx2.Client() as client:
+        metadata = client.get(at.copy_with(path=f"/.well-known/oauth-protected-resource{at.path}")).json()
+    issuer: str = metadata["authorization_servers"][0]
+    return issuer
+
+
+class _Enterprise:
+    """The identity provider of an enterprise, to which the person has signed in."""
+
+    def __init__(self, context: Mapping[str, Any]) -> None:
+        self._context = context
+
+    async def assert_identity(self, audience: str, resource: str) -> str:
+        """Exchange the person's ID token for an assertion."""
+        form = {
+            "grant_type": EXCHANGE,
+            "requested_token_type": ID_JAG,
+            "audience": audience,
+            "resource": resource,
+            "subject_token": self._context["idp_id_token"],
+            "subject_token_type": ID_TOKEN,
+            "client_id": self._context["idp_client_id"],
+        }
         async with httpx2.AsyncClient() as client:
-            self._sent_to = httpx2.URL((await client.get(url)).headers["location"])
-
-    async def wait_redirect(self) -> AuthorizationCodeResult:
-        """Return what that page says to the one who has asked for it."""
-        said = self._sent_to.params
-        return AuthorizationCodeResult(code=said["code"], state=said.get("state"), iss=said.get("iss"))
-
-
-def authorization(url: str, context: Mapping[str, Any]) -> OAuthClientProvider:
-    """Return what authorizes requests to the server at `url`, as a client that is registered if `context` says so."""
-    browser = Browser()
-    return OAuthClientProvider(
-        url,
-        OAuthClientMetadata(
-            client_name="mcp_actors",
-            redirect_uris=[CALLBACK],
-            grant_types=["authorization_code", "refresh_token"],
-            response_types=["code"],
-        ),
-        Memory(_registered(context)),
-        redirect_handler=browser.open,
-        callback_handler=browser.wait_redirect,
-        client_metadata_url=DOCUMENT,
-    )
-
-
-def _registered(context: Mapping[str, Any]) -> OAuthClientInformationFull | None:
-    if "client_id" not in context:
-        return None
-    return OAuthClientInformationFull(
-        client_id=context["client_id"],
-        client_secret=context["client_secret"],
-        redirect_uris=[CALLBACK],
-        token_endpoint_auth_method="client_secret_basic",
-    )
+            answer = await client.post(self._context["idp_token_endpoint"], data=form)
+        token: str = answer.json()["access_token"]
+        return token

@@ -32,8 +32,17 @@ CLIENT: Final = f"{shlex.quote(sys.executable)} -m tests.conformance.client"
 
 SECONDS_PER_SCENARIO: Final = 60
 
-LEAST: Final[Mapping[str, tuple[int, int]]] = {"2025-11-25": (18, 238), "2026-07-28": (32, 402)}
-"""Revision → how many scenarios it requires, and how many checks succeed in these at least, as with `mcp.Client`."""
+EXTENSIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "2026-07-28": (
+        "auth/client-credentials-basic",
+        "auth/client-credentials-jwt",
+        "auth/enterprise-managed-authorization",
+    )
+}
+"""Revision → scenarios of extensions that are run too."""
+
+LEAST: Final[Mapping[str, tuple[int, int]]] = {"2025-11-25": (18, 238), "2026-07-28": (35, 424)}
+"""Revision → how many scenarios must pass, and how many checks succeed in these at least."""
 
 
 @frozen
@@ -94,7 +103,7 @@ class Report:
 
 
 def run(revision: str, folder: Path, *, client: str = CLIENT) -> Report:
-    """Run all scenarios that a revision of the protocol requires, as many at a time as there are processors.
+    """Run the scenarios that a revision requires, and those of `EXTENSIONS`, as many at a time as there are processors.
 
     Args:
         revision: ``"2025-11-25"`` or ``"2026-07-28"``.
@@ -104,7 +113,7 @@ def run(revision: str, folder: Path, *, client: str = CLIENT) -> Report:
     Raises:
         NodeMissing: the suite is not there, and could not be fetched.
     """
-    names = tuple(required(revision))
+    names = (*required(revision), *EXTENSIONS.get(revision, ()))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         outcomes = pool.map(lambda name: play(name, revision, folder, client=client), names)
         return Report(revision, dict(zip(names, outcomes, strict=True)))
@@ -124,7 +133,7 @@ def play(scenario: str, revision: str, folder: Path, *, client: str = CLIENT) ->
     """
     results, script = folder / scenario, program(PACKAGE, "dist/index.js")
     results.mkdir(parents=True)
-    what = ["--command", client, "--scenario", scenario, "--spec-version", revision]
+    what = ["--command", client, "--scenario", scenario, "--spec-version", revision, "--force"]
     options = ["--timeout", str(1000 * SECONDS_PER_SCENARIO), "-o", str(results)]
     path = os.pathsep.join([str(node().parent), os.environ.get("PATH", os.defpath)])
     with (results / "log.txt").open("w") as log:

@@ -24,6 +24,9 @@ def client() -> str:
     ("scenario", "revision", "successes"),
     [
         ("auth/basic-cimd", "2025-11-25", 13),
+        ("auth/scope-step-up", "2026-07-28", 28),
+        ("auth/authorization-server-migration", "2026-07-28", 28),
+        ("auth/enterprise-managed-authorization", "2026-07-28", 8),
         ("sep-2322-client-request-state", "2026-07-28", 5),  # what a server asks back
         ("json-schema-2020-12-preservation", "2026-07-28", 8),  # that the catalogue keeps all keywords of a schema
     ],

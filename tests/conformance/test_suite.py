@@ -74,6 +74,6 @@ def test_the_report_shows_each_scenario() -> None:
         "      FAILURE x: y",
         "  two                                          14 passed",
         "2026-07-28: 1 of 2 scenarios, 14 checks succeeded",
-        "  1 of the 32 required scenarios passed",
-        "  14 checks succeeded, 402 should",
+        "  1 of the 35 required scenarios passed",
+        "  14 checks succeeded, 424 should",
     ]

@@ -49,6 +49,7 @@ from .callbacks import open_callbacks
 from .upkeep import (
     ChangeStream,
     ask_to_sign_in,
+    can_ask,
     keep_refreshed,
     keep_resources_listed,
     lists_that_change,
@@ -126,20 +127,19 @@ class ServerActor(Actor):
     @asynccontextmanager
     async def _connection(self, negotiation: Negotiation) -> AsyncIterator[None]:
         """Open a link and a session; once more after a sign-in, or if a process exits at ``server/discover``."""
-        try:
-            async with self._attempt(negotiation):
-                yield
-                return
-        except Exception as exc:
-            again = self._phase is Phase.NEGOTIATING and negotiation.begins_anew(self._link, exc)
-            if self._phase.connected or not (
-                again or await ask_to_sign_in(self._record, known_failure(self._link, exc))
-            ):
-                raise
-        # If the time-out expired during the first start, it must be raised before the phase is set back to opening.
-        await trio.lowlevel.checkpoint_if_cancelled()
-        async with self._attempt(negotiation):
-            yield
+        await ask_to_sign_in(self._record, self._record.life.error)  # a request of the last connection requires it
+        while True:
+            try:
+                async with self._attempt(negotiation):
+                    yield
+                    return
+            except Exception as exc:
+                again = self._phase is Phase.NEGOTIATING and negotiation.begins_anew(self._link, exc)
+                required = known_failure(self._link, exc)
+                if self._phase.connected or not (again or await ask_to_sign_in(self._record, required)):
+                    raise
+            # If the time-out expired during the first start, it must be raised before the phase is set back to opening.
+            await trio.lowlevel.checkpoint_if_cancelled()
 
     @asynccontextmanager
     async def _attempt(self, negotiation: Negotiation) -> AsyncIterator[None]:
@@ -323,6 +323,9 @@ class ServerActor(Actor):
         failure = trace.failure
         assert failure is not None
         self._masker.clean(failure)
+        if can_ask(self._record, failure):  # the next connection asks, and the request goes on then
+            await self._drain.wait(failure)
+            raise NotSent
         if not isinstance(failure, ConnectionOver):
             raise failure from failure.__cause__
         lost = connection_over(self._name, failure)
@@ -384,4 +387,4 @@ class ServerActor(Actor):
 
     def is_hopeless(self, exc: BaseException) -> bool:
         """Return True if another attempt to connect cannot help."""
-        return self._hopeless or (isinstance(exc, ConnectFailed) and exc.hopeless)
+        return self._hopeless or (isinstance(exc, ConnectFailed) and exc.hopeless and not can_ask(self._record, exc))

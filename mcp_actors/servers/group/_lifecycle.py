@@ -359,7 +359,7 @@ async def _try_start(server: ServerEntry, failures: dict[str, ConnectFailed]) ->
     if not server.record.life.wanted:  # stop() was called meanwhile
         return
     server.record.life.parked = False
-    server.record.life.may_ask = True
+    server.record.life.allow_asking()
     if server.record.life.state not in CONNECTED:
         server.record.health.forgive()
     try:

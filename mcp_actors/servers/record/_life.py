@@ -7,7 +7,7 @@ import math
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 from attrs import define, field
@@ -34,6 +34,9 @@ logger = logging.getLogger("mcp_actors.servers")
 
 E = TypeVar("E", bound=ServerEvent)
 
+ASKS: Final = 2
+"""Questions to a person per connect. A server may change its authorization server between a sign-in and its use."""
+
 
 @define(eq=False, repr=False)
 class ServerLife:
@@ -53,8 +56,8 @@ class ServerLife:
             longer wait for it, unless the server is required. Written by the connection (`note_overdue`).
         wanted: whether the server should be running. False after `stop()`, and for a lazy server that has not been used
             yet. Written in the step of the caller (``ref._lifecycle``, `Caller.wake`).
-        may_ask: whether a connect may ask a person to sign in, by a configured callback. False from the question until
-            the server has served or is started explicitly (``group._lifecycle``).
+        asks_left: how often a connect may ask a person to sign in, by a configured callback, until the server serves or
+            is started explicitly. Zero once the person has refused.
         held: True while its supervisor is exchanged for a changed configuration: an incarnation that starts has nothing
             to run. Written by the lifecycle actor.
         wishes: the number of explicit starts and stops (`want`).
@@ -95,7 +98,7 @@ class ServerLife:
     last_error: Exception | None = field(default=None, init=False)
     overdue: str | None = field(default=None, init=False)
     wanted: bool = field(init=False)
-    may_ask: bool = field(default=True, init=False)
+    asks_left: int = field(default=ASKS, init=False)
     wishes: int = field(default=0, init=False)
     held: bool = field(default=False, init=False)
     returning: bool = field(default=False, init=False)
@@ -203,7 +206,7 @@ class ServerLife:
                 self.error = None
                 self.failures = 0
                 self.parked = False
-                self.may_ask = True
+                self.allow_asking()
                 self.note_failure(self._catalog.failure)
                 self.note_failure(self._health.problem)
         parked: ServerState = "needs_auth" if self.signed_out else "failed"
@@ -267,6 +270,10 @@ class ServerLife:
     def note_connecting(self, link: Link) -> None:
         """Note the link over which the server is being connected."""
         self._link = link
+
+    def allow_asking(self) -> None:
+        """Let connects ask a person to sign in again: the server serves, or is started explicitly."""
+        self.asks_left = ASKS
 
     def note_overdue(self, warning: str) -> None:
         """Log and remember that the server has not answered within ``connect_timeout``; it goes on connecting."""

@@ -11,11 +11,10 @@ from ....config import Http, OAuth, Sse
 from ...transports import open_exchange
 
 if TYPE_CHECKING:
-    from ...._errors import ConnectFailed
     from ....config import ServerConfig, SignInCallback
     from ...record import ServerRecord
 
-__all__ = ["ask_to_sign_in", "sign_in_to"]
+__all__ = ["ask_to_sign_in", "can_ask", "sign_in_to"]
 
 
 async def sign_in_to(config: ServerConfig, show: SignInCallback | None, required: object = None) -> None:
@@ -37,7 +36,15 @@ async def sign_in_to(config: ServerConfig, show: SignInCallback | None, required
         await sign_in(config.name, exchange, show, challenge=challenge)
 
 
-async def ask_to_sign_in(record: ServerRecord, required: ConnectFailed | None) -> bool:
+def can_ask(record: ServerRecord, required: BaseException | None) -> bool:
+    """Return True if an error requires a sign-in, and a person may be asked for it by the configured callback."""
+    transport = record.config.transport
+    oauth = transport.auth if isinstance(transport, Http | Sse) else None
+    asks = isinstance(oauth, OAuth) and oauth.on_sign_in is not None
+    return asks and record.life.asks_left > 0 and isinstance(required, SignInRequired)
+
+
+async def ask_to_sign_in(record: ServerRecord, required: Exception | None) -> bool:
     """Ask a person by the configured callback, if a connect needs that. Return False if it does not, or must not.
 
     A person who has refused is not asked again by a restart.
@@ -45,17 +52,16 @@ async def ask_to_sign_in(record: ServerRecord, required: ConnectFailed | None) -
     Raises:
         SignInRequired: the sign-in has failed.
     """
-    transport = record.config.transport
-    if not isinstance(required, SignInRequired) or not record.life.may_ask or not isinstance(transport, Http | Sse):
+    if not can_ask(record, required):
         return False
-    if not isinstance(transport.auth, OAuth) or transport.auth.on_sign_in is None:
-        return False
-    record.life.may_ask = False
+    assert isinstance(required, SignInRequired)
+    asks_left, record.life.asks_left = record.life.asks_left - 1, 0
     record.life.note_failure(required)  # meanwhile only those wait for the server who require it
     try:
         await sign_in_to(record.config, None, required)
     except (SignInFailed, ConfigError) as error:
         failure = caused_by(SignInRequired.because(record.config.name, str(error)), error)
     else:
+        record.life.asks_left = asks_left
         return True
     raise failure

@@ -1,0 +1,90 @@
+"""The receiver of redirects, and the strangers that it refuses by name."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+import trio
+from trio.testing import MockClock, memory_stream_pair
+
+from mcp_actors.auth._failures import Refused
+from mcp_actors.auth._receiver import PATIENCE, Receiver, open_receiver, parameters_of
+
+STATE = "the-state-of-this-sign-in"
+REDIRECT = "http://127.0.0.1:0/callback"
+
+
+async def get(url: str, **options: object) -> httpx2.Response:
+    """Send a request as a browser does."""
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        return await client.get(url, **options)  # type: ignore[arg-type]  # the tests give headers
+
+
+async def test_the_redirect_of_this_sign_in_is_received_and_the_port_closed() -> None:
+    async with open_receiver(REDIRECT) as receiver:
+        receiver.state = STATE
+        answer = await get(f"{receiver.url}?code=abc&state={STATE}&iss=https://issuer.example")
+        assert (answer.status_code, answer.headers["referrer-policy"]) == (200, "no-referrer")
+        assert await receiver.wait() == {"code": "abc", "state": STATE, "iss": "https://issuer.example"}
+    with pytest.raises(httpx2.ConnectError):
+        await get(receiver.url)
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "reason"),
+    [
+        ("/callback?code=stolen&state=another", {}, "state_mismatch"),
+        ("/callback?code=stolen", {}, "state_mismatch"),
+        (f"/callback?code=a&code=b&state={STATE}", {}, "repeated_parameter"),
+        (f"/elsewhere?code=a&state={STATE}", {}, "wrong_path"),
+        (f"/callback?code=a&state={STATE}", {"host": "evil.example"}, "wrong_host"),
+    ],
+)
+async def test_a_stranger_is_refused_by_name_and_ends_nothing(
+    path: str, headers: dict[str, str], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_receiver(REDIRECT) as receiver:
+        receiver.state = STATE
+        answer = await get(str(httpx2.URL(receiver.url).join(path)), headers=headers)
+        assert answer.status_code == 400
+        assert "location" not in answer.headers
+        assert "stolen" not in answer.text
+        await get(f"{receiver.url}?code=mine&state={STATE}")
+        assert (await receiver.wait())["code"] == "mine"
+    assert f"({reason})" in caplog.text
+    assert "stolen" not in caplog.text
+
+
+async def test_nothing_is_received_before_the_sign_in_has_begun() -> None:
+    async with open_receiver(REDIRECT) as receiver:
+        assert (await get(f"{receiver.url}?code=a&state=")).status_code == 400
+
+
+async def test_a_connection_that_sends_nothing_is_closed(autojump_clock: MockClock) -> None:
+    one, other = memory_stream_pair()
+    began = trio.current_time()
+    await Receiver(REDIRECT).serve(one)  # type: ignore[arg-type]  # any stream will do
+    assert trio.current_time() - began == PATIENCE
+    await other.aclose()
+
+
+async def test_a_request_that_is_not_http_is_dropped() -> None:
+    async with open_receiver(REDIRECT) as receiver:
+        stream = await trio.open_tcp_stream("127.0.0.1", httpx2.URL(receiver.url).port or 0)
+        await stream.send_all(b"\x16\x03\x01 not HTTP\r\n\r\n")
+        assert await stream.receive_some() == b""
+        await stream.aclose()
+
+
+async def test_a_port_in_use_is_an_error_with_a_remedy() -> None:
+    async with open_receiver(REDIRECT) as receiver:
+        with pytest.raises(Refused, match="end the program that uses it") as caught:
+            async with open_receiver(receiver.url):
+                pytest.fail("the port is in use")
+    assert caught.value.reason == "port_in_use"
+
+
+def test_a_pasted_url_must_have_the_state_too() -> None:
+    assert parameters_of(f"code=a&state={STATE}", STATE)["code"] == "a"
+    with pytest.raises(Refused, match="state of this sign-in"):
+        parameters_of("code=a&state=another", STATE)

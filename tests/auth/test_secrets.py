@@ -1,0 +1,82 @@
+"""No token appears in an error, a log, an event, a repr, a status or a traceback."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import pickle
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from mcp_actors import McpActorsError, open_servers
+from mcp_actors.auth import SignInRequired
+from mcp_actors.kernel import Event
+
+from .authority import Authority, Browser
+from .test_sign_in import change, signed_in, stored, whoami
+
+
+async def test_no_token_is_shown_anywhere(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    shown: list[str] = []
+    secrets: set[str] = set()
+
+    def observe(event: Event) -> None:
+        shown.append(repr(event))
+
+    def collect() -> None:
+        tokens = stored(tmp_path)["tokens"]
+        secrets.update(value for name, value in tokens.items() if name.endswith("_token"))
+
+    await signed_in(authority, tmp_path)
+    collect()
+    async with open_servers(authority.config(tmp_path), observers=[observe]) as servers:
+        await whoami(servers)
+        authority.set(revoke=stored(tmp_path)["tokens"]["access_token"])
+        await whoami(servers)
+        collect()
+        tokens = stored(tmp_path)["tokens"]
+        for kind in ("refresh_token", "access_token"):
+            authority.set(revoke=tokens[kind])
+        with pytest.raises(SignInRequired) as caught:
+            await whoami(servers)
+        error = caught.value
+        frames = caught.tb.tb_next  # without that of this test, which has the tokens
+        captured = traceback.TracebackException(type(error), error, frames, capture_locals=True)
+        shown += [repr(error), str(error), "".join(captured.format())]
+        await servers["guarded"].wait_state("needs_auth")
+        shown += [repr(servers.errors), repr(servers.status()), repr(servers), repr(servers["guarded"].config)]
+        authority.set(refuse=True)
+        with suppress(McpActorsError):
+            await servers["guarded"].sign_in(Browser().show)
+    assert len(secrets) == 4
+    for secret in secrets:
+        assert secret not in caplog.text
+        assert not [text for text in shown if secret in text]
+
+
+async def test_a_failed_refresh_shows_no_token(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    await signed_in(authority, tmp_path)
+    tokens = stored(tmp_path)["tokens"]
+    change(tmp_path, expires_at=time.time() - 1)
+    authority.set(revoke=tokens["refresh_token"])
+    async with open_servers(authority.config(tmp_path)) as servers:
+        text = f"{servers.errors}{traceback.format_exception(servers.errors['guarded'])}"
+    for secret in (tokens["access_token"], tokens["refresh_token"]):
+        assert secret not in text
+        assert secret not in caplog.text
+
+
+def test_the_error_can_be_copied_and_pickled() -> None:
+    error = SignInRequired.because("docs", "not signed in", "Bearer")
+    for twin in (copy.copy(error), pickle.loads(pickle.dumps(error))):
+        assert (str(twin), twin.state, twin.hopeless, twin.challenge) == (str(error), "needs_auth", True, "Bearer")

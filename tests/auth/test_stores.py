@@ -1,0 +1,180 @@
+"""Stores of tokens, and their errors, each with a remedy."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from mcp_actors import ConfigError
+from mcp_actors.auth import FileTokenStore, KeyringTokenStore, _lock
+
+
+async def test_a_value_is_replaced_as_a_whole_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    store = FileTokenStore(tmp_path / "new")
+    assert await store.load("key") is None
+    await store.save("key", "one")
+    await store.save("key", "two")
+    assert await store.load("key") == "two"
+    assert _mode(store.path("key")) == 0o600
+    assert _mode(tmp_path / "new") == 0o700
+    await store.delete("key")
+    await store.delete("key")
+    assert await store.load("key") is None
+
+
+def _mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+async def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    store = FileTokenStore(tmp_path)
+    await store.save("key", "one")
+    store.path("key").chmod(0o644)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        await store.load("key")
+
+
+async def test_a_link_to_another_file_is_refused(tmp_path: Path) -> None:
+    store = FileTokenStore(tmp_path)
+    _link(store.path("key"))
+    with pytest.raises(ConfigError, match="it cannot be read"):
+        await store.load("key")
+
+
+def _link(path: Path) -> None:
+    path.symlink_to("/etc/hostname")
+
+
+async def test_a_folder_that_cannot_be_made_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    """As in a read-only home; root may write everywhere, so a file is in the way here."""
+    _fill(tmp_path / "file")
+    store = FileTokenStore(tmp_path / "file" / "tokens")
+    for attempt in (store.save("key", "one"), _lock_once(store)):
+        with pytest.raises(ConfigError, match="set XDG_DATA_HOME, or give"):
+            await attempt
+
+
+def _fill(path: Path) -> None:
+    path.write_text("in the way")
+
+
+async def _lock_once(store: FileTokenStore) -> None:
+    async with store.lock("key"):
+        pytest.fail("it is locked")
+
+
+async def test_a_file_system_without_locks_is_an_error_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(ConfigError, match=r"has no locks .*; keep tokens on a local file system"):
+        await _lock_once(FileTokenStore(tmp_path))
+
+
+async def test_tasks_take_turns_and_a_cancelled_one_leaves_the_queue(tmp_path: Path, autojump_clock: MockClock) -> None:
+    store, held = FileTokenStore(tmp_path), 0
+
+    async def hold() -> None:
+        nonlocal held
+        async with store.lock("key"):
+            assert held == 0
+            held += 1
+            await trio.sleep(1)
+            held -= 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hold)
+        await trio.sleep(0.5)
+        with trio.move_on_after(0.1):
+            await _lock_once(store)
+        nursery.start_soon(hold)
+    assert held == 0
+
+
+async def test_a_lock_that_is_never_released_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    monkeypatch.setattr(_lock, "_locked", lambda descriptor, path: False)
+    with pytest.raises(ConfigError, match="for 60 s; end that process"):
+        await _lock_once(FileTokenStore(tmp_path))
+
+
+def test_the_default_is_the_data_directory_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("XDG_DATA_HOME", "/data")
+    assert FileTokenStore().directory == Path("/data/mcp-actors/tokens")
+    monkeypatch.setenv("XDG_DATA_HOME", "relative")
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert FileTokenStore().directory == Path("/home/ada/.local/share/mcp-actors/tokens")
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert FileTokenStore().directory == Path("/home/ada/Library/Application Support/mcp-actors/tokens")
+
+
+class TestKeyring:
+    """With a keyring in memory."""
+
+    @pytest.fixture
+    def keyring(self, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], str]:
+        """The passwords of a keyring of the test."""
+        keyring = pytest.importorskip("keyring", reason="the extra 'keyring' is not installed")
+        from keyring.backend import KeyringBackend
+
+        passwords: dict[tuple[str, str], str] = {}
+
+        class InMemory(KeyringBackend):
+            priority = 1
+
+            def get_password(self, service: str, username: str) -> str | None:
+                return passwords.get((service, username))
+
+            def set_password(self, service: str, username: str, password: str) -> None:
+                if password == "refused":
+                    raise RuntimeError(f"the keyring refuses {password}")
+                passwords[service, username] = password
+
+            def delete_password(self, service: str, username: str) -> None:
+                del passwords[service, username]
+
+        monkeypatch.setattr(keyring.core, "_keyring_backend", InMemory())  # type: ignore[no-untyped-call]  # keyring has few types
+        return passwords
+
+    async def test_it_keeps_values(self, keyring: dict[tuple[str, str], str], tmp_path: Path) -> None:
+        store = KeyringTokenStore("tests", locks=tmp_path)
+        await store.save("key", "one")
+        assert keyring == {("tests", "key"): "one"}
+        assert await store.load("key") == "one"
+        async with store.lock("key"):
+            await store.delete("key")
+        await store.delete("key")
+        assert await store.load("key") is None
+
+    async def test_an_error_does_not_quote_the_value(self, keyring: dict[tuple[str, str], str], tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="RuntimeError") as caught:
+            await KeyringTokenStore(locks=tmp_path).save("key", "refused")
+        assert "refused" not in str(caught.value)
+        assert caught.value.__cause__ is None
+
+    def test_no_backend_is_an_error_with_a_remedy(
+        self, keyring: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import keyring as package
+        from keyring.backends.fail import Keyring
+
+        monkeypatch.setattr(package, "get_keyring", Keyring)
+        with pytest.raises(ConfigError, match="or use a FileTokenStore"):
+            KeyringTokenStore(locks=tmp_path)
+
+    def test_a_missing_package_is_an_error_with_a_remedy(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "keyring", None)
+        with pytest.raises(ConfigError, match=r"pip install 'mcp-actors\[keyring\]'"):
+            KeyringTokenStore(locks=tmp_path)
