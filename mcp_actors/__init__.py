@@ -14,7 +14,8 @@
 """Use MCP servers as supervised actors on Trio.
 
 Every connection is owned by one task, restarted when it fails, and never leaked. Programs that use MCP servers start at
-`open_servers`; programs that want actors of their own import `mcp_actors.kernel`.
+`open_servers`, or on asyncio at `mcp_actors.bridge`; agents of other libraries get tools from `mcp_actors.adapters`.
+Programs that want actors of their own import `mcp_actors.kernel`.
 """
 
 from __future__ import annotations
