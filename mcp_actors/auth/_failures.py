@@ -9,7 +9,7 @@ from typing import Final, Self
 import httpx2
 from pydantic_core import from_json
 
-from .._errors import ConnectFailed, ServerError, ServerUnavailable
+from .._errors import ConnectFailed, ConnectPhase, ServerError, ServerUnavailable
 from .._plain_text import plain_text
 
 __all__ = ["Refused", "SignInFailed", "SignInNeeded", "SignInRequired", "Unreachable", "said_by"]
@@ -29,7 +29,11 @@ class SignInRequired(ConnectFailed, ServerUnavailable):
     def __init__(self, message: str, *, server: str, challenge: str | None = None) -> None:
         ServerUnavailable.__init__(self, message, server=server, state="needs_auth")
         # Not by its `__init__`, which would call that of ServerUnavailable again.
-        self.phase, self.exit_code, self.stderr_tail, self.http_status, self.hopeless = "open", None, "", None, True
+        self.phase: ConnectPhase = "open"
+        self.exit_code: int | None = None
+        self.stderr_tail: str = ""
+        self.http_status: int | None = None
+        self.hopeless: bool = True
         self.challenge = challenge
 
     @classmethod

@@ -53,7 +53,7 @@ class TableSource(ABC):
     settles = False
 
     def __init__(self, refresh_interval: float | str, instance: str | None) -> None:
-        self.interval = seconds_of(refresh_interval, f"{type(self).__name__}: refresh_interval")
+        self.interval: float = seconds_of(refresh_interval, f"{type(self).__name__}: refresh_interval")
         self.instance = instance
 
     def __repr__(self) -> str:

@@ -18,7 +18,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCMessage, JSONRPCResponse
 
 from .....config import Http
-from ..._link import Lifeline
+from ..._link import DirectPosts, Lifeline
 from ...credentials import discreet
 from ...wire import MessageLimits, MessageReader, OpenStreams, Stream, with_result_type
 from .._client import real_url
@@ -127,7 +127,7 @@ class StreamableHttpLink(HttpLink[Http]):
         async with streamable_http_client(shown, http_client=contained, max_sse_event_size=None) as (reader, writer):
             watched = _WatchedReader(reader, self._lifeline, self.admit, self._ended)
             self.target = OpenStreams(watched, _WatchedWriter(writer, self, self._lifeline))
-            self.posts = PlainPosts(
+            self.posts: DirectPosts | None = PlainPosts(
                 contained, self._name, self._lifeline, self._background, self.masker, self.configured_url
             )
             self._opened.set()
