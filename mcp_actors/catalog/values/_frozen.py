@@ -19,11 +19,15 @@ _CHANGES: Final = (
 )
 
 
+_LEAVES: Final = frozenset({str, bool, int, float, type(None)})
+"""The types of most values, which need no test for an abstract class."""
+
+
 def freeze(value: Any) -> Any:
     """Return a copy of a JSON-like value with every dict and list frozen; a frozen value is returned as it is."""
-    if isinstance(value, (FrozenDict, FrozenList)):
+    if type(value) in _LEAVES or isinstance(value, (FrozenDict, FrozenList)):
         return value
-    if isinstance(value, Mapping):
+    if isinstance(value, (dict, Mapping)):
         return FrozenDict((key, freeze(each)) for key, each in value.items())
     if isinstance(value, (list, tuple)):
         return FrozenList(freeze(each) for each in value)

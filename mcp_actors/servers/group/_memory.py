@@ -5,7 +5,7 @@ server can be compared with its file. Afterwards one task, in an actor of its ow
 them, one file after the other. Both use threads. A file system that hangs delays the group by a bounded time at its
 start (`LOAD_WAIT`) and at its end (`FLUSH_WAIT`); the thread is abandoned, and the unwritten listings are lost.
 
-A server influences how large its own file is. Files are therefore read one by one, the smallest first, so that no
+A server influences how large its own file is. Files are therefore read one after the other, smallest first, so that no
 server can crowd out another. For a server with ``on_tool_change="block"`` the wait is longer (`PINS_WAIT`), because its
 file holds the accepted tools; if it cannot be read in time, none of its tools is accepted, and the file is left as it
 is.
@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
@@ -33,7 +34,7 @@ from ..record import ACTIVE, StateChanged, ToolsChanged
 from ..tools import KnownTool, fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 
     from ...catalog.store import CatalogStore
     from ...kernel import Event
@@ -46,7 +47,12 @@ T = TypeVar("T")
 logger = logging.getLogger("mcp_actors.servers")
 
 LOAD_WAIT: Final = 1.0
-"""Seconds that opening a group waits for the files. A local file takes less than a millisecond."""
+"""Seconds that opening a group waits for up to `FILES_PER_WAIT` files. A local file takes less than a millisecond."""
+
+FILES_PER_WAIT: Final = 200
+
+BATCH: Final = 32
+"""The number of files that are read at a time: giving a job to a thread takes as long as reading a small file."""
 
 PINS_WAIT: Final = 10.0
 """The same, for servers with ``on_tool_change="block"``. The largest files take two seconds."""
@@ -119,13 +125,19 @@ class CatalogMemory:
             servers: the servers whose files are read, if they are remembered at all. Default: all.
         """
         now, servers = trio.current_time(), tuple(each for each in servers or self._records if each in self._records)
-        until = {server: now + (PINS_WAIT if self._blocks(server) else LOAD_WAIT) for server in servers}
+        wait = LOAD_WAIT * max(1.0, len(servers) / FILES_PER_WAIT)
+        until = {server: now + (max(PINS_WAIT, wait) if self._blocks(server) else wait) for server in servers}
         unread = dict.fromkeys(servers)
         with trio.move_on_at(max(until.values(), default=now)):
             files = {server: self._fingerprints[server] for server in servers}
-            for server in await self._in_thread(partial(_by_size, self._store, files)):
-                with trio.move_on_at(until[server]):
-                    known = await self._in_thread(partial(_load, self._store, self._fingerprints[server], server))
+            order = await self._in_thread(partial(_by_size, self._store, files))
+            for limit, batch in _batches(order, until):
+                read: list[tuple[str, _Remembered | None]] = []
+                with trio.move_on_at(limit):
+                    await self._in_thread(
+                        partial(_load_all, self._store, [(each, files[each]) for each in batch], read)
+                    )
+                for server, known in tuple(read):  # which an abandoned thread may go on writing
                     del unread[server]
                     if known is not None:
                         self._restored(server, known)
@@ -251,12 +263,27 @@ class MemoryActor(Actor):
             self._memory.report_unwritten()
 
 
+def _batches(servers: Iterable[str], until: Mapping[str, float]) -> Iterator[tuple[float, tuple[str, ...]]]:
+    """Divide servers into batches with one time limit each, and keep their order."""
+    for limit, same in groupby(servers, until.__getitem__):
+        while batch := tuple(islice(same, BATCH)):
+            yield limit, batch
+
+
 # --- in worker threads ----------------------------------------------------------------------------------------------
 
 
 def _by_size(store: CatalogStore, fingerprints: Mapping[str, str]) -> list[str]:
     """Return the servers in the order of their files' sizes, the smallest first."""
     return sorted(fingerprints, key=lambda server: store.size(fingerprints[server]))
+
+
+def _load_all(
+    store: CatalogStore, files: Iterable[tuple[str, str]], read: list[tuple[str, _Remembered | None]]
+) -> None:
+    """Read the files of some servers, and note each result when it is there."""
+    for server, key in files:
+        read.append((server, _load(store, key, server)))
 
 
 def _load(store: CatalogStore, key: str, server: str) -> _Remembered | None:
