@@ -143,6 +143,14 @@ def instructions(session: nox.Session) -> None:
 
 
 @nox.session(python=OLDEST)
+def soak(session: nox.Session) -> None:
+    """Trouble twenty real servers for a minute, and open a thousand lazy ones: ``nox -s soak -- --minutes 60``."""
+    session.install("--editable", ".[test]")
+    session.run("python", "-m", "tests.soak.thousand")
+    session.run("python", "-m", "tests.soak", *session.posargs)
+
+
+@nox.session(python=OLDEST)
 def load(session: nox.Session) -> None:
     """Make many calls to a server that is killed every second: ``nox -s load -- --calls 1000000``."""
     session.install("--editable", ".[test]")

@@ -17,6 +17,7 @@ from attrs import define, field
 from mcp_actors import Backoff, ConnectionLost, RestartPolicy, ServerConfig, ServerRef, Stdio, open_servers
 
 from ..programs import SEED
+from ..soak.census import memory
 from . import counting_server
 
 CALLERS: Final = 1000
@@ -122,9 +123,3 @@ class Storm:
         self.report.executed = self.report.calls - times.count(0)
         self.report.duplicates = sum(each > 1 for each in times)
         self.report.unheard = sum(answered and not done for answered, done in zip(self._answered, times, strict=True))
-
-
-def memory() -> int:
-    """Bytes of memory that this process has, as the system counts."""
-    with Path("/proc/self/statm").open() as statm:
-        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
