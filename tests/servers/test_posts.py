@@ -292,6 +292,7 @@ async def test_a_group_is_left_while_a_response_closes_slowly(
         nursery.start_soon(refused, servers["a"])
         await stream.read.wait()
     assert stream.closed
+    assert notices == []
 
 
 async def refused(ref: ServerRef) -> None:
