@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -268,14 +269,19 @@ class ListTools(ListRequest[tuple[Tool, ...]]):
         # first, so that the catalogue knows this answer to be outdated.
         await trio.lowlevel.checkpoint()
         record.catalog.offer(ticket, tools)
-        return await _copied(record.catalog.admission.admissible(tools))
+        admissible = deque(record.catalog.admission.admissible(tools))
+        del tools  # see `_copied`
+        return await _copied(admissible)
 
 
-async def _copied(tools: Iterable[KnownTool]) -> tuple[Tool, ...]:
-    """Return copies of tools, so that callers cannot change the catalogue's."""
+async def _copied(tools: deque[KnownTool]) -> tuple[Tool, ...]:
+    """Return copies of tools, so that callers cannot change the catalogue's.
+
+    Each tool is released once it was copied: to release thousands that the catalogue does not keep is a long step.
+    """
     copies, time_slice = list[Tool](), TimeSlice()
-    for each in tools:
-        copies.append(each.tool.model_copy(deep=True))
+    while tools:
+        copies.append(tools.popleft().tool.model_copy(deep=True))
         await time_slice.checkpoint()
     return tuple(copies)
 

@@ -148,7 +148,7 @@ class Admission:
 
     @staticmethod
     def _shown(tools: tuple[KnownTool, ...], hidden: frozenset[str]) -> tuple[KnownTool, ...]:
-        return tuple(tool for tool in tools if tool.name not in hidden)
+        return tuple(tool for tool in tools if tool.name not in hidden) if hidden else tools
 
     @property
     def _hidden(self) -> frozenset[str]:

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["KnownTool", "known_tools"]
 
 
-def _beyond_pin(tool: Tool) -> object:
-    """Return what a tool's hash does not cover."""
-    return tool.execution, tool.icons
-
-
 @frozen
 class KnownTool:
     """One tool of one server. Two are equal if they are the same JSON (plain Python equality takes 1 for true).
@@ -34,12 +29,14 @@ class KnownTool:
     Attributes:
         tool: the tool as the server lists it; never modified.
         pin: its SHA-256.
+        beyond_pin: what that does not cover.
         shown: its entry in the group's catalogue, without a public name.
         name: the tool's name on its server.
     """
 
-    tool: Tool = field(eq=_beyond_pin)  # to compare all of thousands of models would be a long step
+    tool: Tool = field(eq=False)  # to compare all of thousands of models would be a long step
     pin: str
+    beyond_pin: object = field(repr=False)
     shown: CatalogTool = field(eq=False, repr=False)
     name: str = field(eq=False)  # not a property, because each listing is searched by it several times
 
@@ -47,7 +44,7 @@ class KnownTool:
     def of(cls, server: str, tool: Tool) -> Self:
         """Freeze and hash a tool."""
         shown = CatalogTool.from_listing(server, tool, tool.name)
-        return cls(tool, pin(shown), shown, tool.name)
+        return cls(tool, pin(shown), (tool.execution, tool.icons), shown, tool.name)
 
 
 async def known_tools(server: str, tools: Iterable[Tool]) -> tuple[KnownTool, ...]:
