@@ -46,7 +46,7 @@ async def test_two_terminals_sign_in_at_the_same_time(authority: Authority, tmp_
     async with open_servers(authority.config(tmp_path)) as one, open_servers(authority.config(tmp_path)) as other:
         async with trio.open_nursery() as nursery:
             for servers in (one, other):
-                nursery.start_soon(servers["guarded"].sign_in, Browser().show)
+                nursery.start_soon(partial(servers["guarded"].sign_in, show=Browser().show))
         assert (await whoami(one), await whoami(other)) == ("ada", "ada")
         authority.set(revoke=stored(tmp_path)["tokens"]["access_token"])
         assert (await whoami(one), await whoami(other)) == ("ada", "ada")

@@ -54,7 +54,7 @@ async def test_no_token_is_shown_anywhere(
         shown += [repr(servers.errors), repr(servers.status()), repr(servers), repr(servers["guarded"].config)]
         authority.set(refuse=True)
         with suppress(McpActorsError):
-            await servers["guarded"].sign_in(Browser().show)
+            await servers["guarded"].sign_in(show=Browser().show)
     assert len(secrets) == 4
     for secret in secrets:
         assert secret not in caplog.text

@@ -47,14 +47,14 @@ async def whoami(servers: ServerGroup, name: str = "guarded") -> str:
 async def signed_in(authority: Authority, folder: Path) -> None:
     """Sign in, and leave."""
     async with open_servers(authority.config(folder)) as servers:
-        await servers["guarded"].sign_in(Browser().show)
+        await servers["guarded"].sign_in(show=Browser().show)
 
 
 async def test_a_sign_in_is_asked_for_once_and_found_by_the_next_program(authority: Authority, tmp_path: Path) -> None:
     browser = Browser()
     async with open_servers(authority.config(tmp_path)) as servers:
         assert servers["guarded"].state == "needs_auth"
-        await servers["guarded"].sign_in(browser.show)
+        await servers["guarded"].sign_in(show=browser.show)
         assert await whoami(servers) == "ada"
     assert len(browser.pages) == 1
     assert mode(tmp_path) == 0o600
@@ -166,7 +166,7 @@ async def test_a_refused_consent_is_shown_once_and_named(authority: Authority, t
     browser = Browser()
     async with open_servers(authority.config(tmp_path)) as servers:
         with pytest.raises(SignInFailed, match="access_denied") as caught:
-            await servers["guarded"].sign_in(browser.show)
+            await servers["guarded"].sign_in(show=browser.show)
         assert caught.value.reason == "access_denied"
         assert servers["guarded"].state == "needs_auth"
     assert len(browser.pages) == 1
@@ -175,13 +175,13 @@ async def test_a_refused_consent_is_shown_once_and_named(authority: Authority, t
 async def test_a_closed_tab_times_out_by_the_time_of_the_sign_in_alone(authority: Authority, tmp_path: Path) -> None:
     async with open_servers(authority.config(tmp_path, sign_in_timeout=0.3)) as servers:
         with pytest.raises(SignInFailed, match="sign_in_timeout") as caught:
-            await servers["guarded"].sign_in(never)
+            await servers["guarded"].sign_in(show=never)
         assert caught.value.reason == "timed_out"
 
 
 async def test_a_person_pastes_the_url_of_the_redirect(authority: Authority, tmp_path: Path) -> None:
     async with open_servers(authority.config(tmp_path)) as servers:
-        await servers["guarded"].sign_in(Browser().paste)
+        await servers["guarded"].sign_in(show=Browser().paste)
         assert await whoami(servers) == "ada"
 
 

@@ -80,12 +80,18 @@ class View(ABC, Generic[T_co]):
 
 
 def async_view(
-    method: Callable[Concatenate[T, P], Awaitable[R]],
+    method: Callable[Concatenate[T, P], Awaitable[R]], *, callbacks: tuple[str, ...] = ()
 ) -> Callable[Concatenate[View[Any], P], Coroutine[Any, Any, R]]:
-    """Make a view's method from an async one."""
+    """Make a view's method from an async one.
+
+    Args:
+        method: the method of the object.
+        callbacks: as for `request_view`.
+    """
 
     @wraps(method)
     async def crossed(view: View[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        _adapt_callbacks(view._bridge, callbacks, kwargs)
         return await view._bridge.call(view, partial(method, view._target, *args, **kwargs))
 
     return crossed

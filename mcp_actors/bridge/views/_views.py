@@ -239,6 +239,7 @@ class AsyncioServerRef(View[ServerRef]):
     send_roots_list_changed: Final = async_view(ServerRef.send_roots_list_changed)
 
     restart: Final = async_view(ServerRef.restart)
+    sign_in: Final = async_view(ServerRef.sign_in, callbacks=("show",))
     stop: Final = async_view(ServerRef.stop)
     start: Final = async_view(ServerRef.start)
 

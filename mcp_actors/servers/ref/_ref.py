@@ -333,7 +333,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         """
         await change(self._lifecycle, Start((self._server,)))
 
-    async def sign_in(self, show: SignInCallback | None = None) -> None:
+    async def sign_in(self, *, show: SignInCallback | None = None) -> None:
         """Let a person sign in, then connect the server and wait until it serves.
 
         The person has ``OAuth.sign_in_timeout`` seconds. The tokens are stored for all processes of this user.
