@@ -13,7 +13,7 @@ from mcp.types import Tool
 from ..._collapse import first_of
 from ..._errors import ConfigError
 from .._server import ServerConfig, check_unique_names
-from ..transports import Http, InProcess, Sse, Stdio, TransportTemplate, is_auth_flow
+from ..transports import Http, InProcess, OAuth, Sse, Stdio, TransportTemplate, is_auth_flow
 from ..values import INPUT, Part, Reference, Secret, literal, mask_args, parse, secret_parameters
 from ._sections import predefined
 from .entry import SETTINGS, Nameable
@@ -22,6 +22,17 @@ _ENTRY: Final = ("command", "args", "cwd", "env", "url", "headers")
 _CREDENTIALS: Final = ("env", "headers", "auth")
 _SCHEME: Final = re.compile(r"\s*(?:[A-Za-z][A-Za-z-]{0,15}\s+)?")
 """The literal text that a credential may have in front of its variable: ``Bearer ${TOKEN}``."""
+
+_OAUTH: Final = {
+    "client_id": "clientId",
+    "client_metadata_url": "clientMetadataUrl",
+    "client_secret": "clientSecret",
+    "grant": "grantType",
+    "issuer": "issuer",
+    "redirect": "redirectUri",
+    "scopes": "scopes",
+}
+"""Argument of `OAuth` → the key that is written for it."""
 
 _SECTION: Final = "mcpServers"
 
@@ -79,6 +90,8 @@ class _Dumping:
         for name, value in options.items():
             if name in _ENTRY:
                 entry[name] = value
+            elif name == "auth" and not isinstance(value, str):
+                entry["oauth"] = value
             else:
                 settings[name] = value
         if not self.server.enabled:
@@ -101,7 +114,7 @@ class _Dumping:
             if name in ("env", "headers"):
                 options[name] = {key: self._credential(f"{name}.{key}", each, known) for key, each in value.items()}
             elif name == "auth":
-                options[name] = self._credential(name, value, known)
+                options[name] = self._auth(value, known)
             elif name == "args":
                 options[name] = [self._text(each, known, is_template=is_template) for each in value]
             elif name in ("command", "cwd", "url"):
@@ -148,6 +161,20 @@ class _Dumping:
         if _has_literal(parts):
             self._refuse_literal(place)
         return self._unparsed(parts, known)
+
+    def _auth(self, value: object, known: Mapping[str, str]) -> object:
+        """Return a token, or how to sign in: True, or an object with the details."""
+        if not isinstance(value, OAuth):
+            return self._credential("auth", value, known)
+        details = {}
+        for name, each in _changed(value).items():
+            if name not in _OAUTH:
+                self._refuse(f"auth.{name}", "has no key in a file; set it in Python")
+            elif name == "client_secret":
+                details[_OAUTH[name]] = self._credential(f"auth.{name}", each, known)
+            else:
+                details[_OAUTH[name]] = self._plain(f"auth.{name}", each)
+        return details or True
 
     def _check_url(self, url: str, known: Mapping[str, str]) -> None:
         user_info, at, _ = urlsplit(url).netloc.rpartition("@")

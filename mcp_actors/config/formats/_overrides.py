@@ -26,7 +26,7 @@ _IN_ENTRY: Final = _TEXTS | _SECRETS | {"args", "enabled", "required"}
 _FIELDS: Final = {field.upper(): field for field in _IN_ENTRY | SETTABLE}
 
 _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
-    "auth": ("bearer_token", "bearer_token_env_var"),
+    "auth": ("bearer_token", "bearer_token_env_var", "oauth"),
     "enabled": ("disabled",),
     "type": ("transport",),
 }

@@ -28,6 +28,7 @@ from mcp_actors import (
     ToolFilter,
     load_config,
 )
+from mcp_actors.auth import OAuth
 from mcp_actors.config import Input, dump_config
 
 from ...messages import Said
@@ -101,6 +102,20 @@ def test_variables_of_another_folder_are_written_as_their_values(tmp_path: Path)
     assert document["mcpServers"]["a"]["args"] == [f"{tmp_path}/y"]
 
 
+def test_a_sign_in_is_written_with_its_secret_as_a_variable() -> None:
+    url = "https://x.example"
+    plain = ServerConfig("plain", Http(url, auth=OAuth()))
+    other = OAuth(client_id="me", client_secret="${SECRET}", scopes="a b", redirect="http://localhost:1234/callback")
+    servers = (plain, ServerConfig("other", Sse(url, auth=other)))
+    document = dump_config(servers)
+    assert document["mcpServers"]["plain"] == {"type": "http", "url": url, "oauth": True}
+    assert document["mcpServers"]["other"]["oauth"]["clientSecret"] == "${SECRET}"
+    assert reloaded(document) == servers
+
+
+CLIENT = OAuth(client_id="me", client_secret="hunter2")
+
+
 # --- what is refused ------------------------------------------------------------------------------------------------
 
 
@@ -114,6 +129,10 @@ def test_variables_of_another_folder_are_written_as_their_values(tmp_path: Path)
         ("dump: a header", Http("https://x.example", headers={"X-Key": "hunter2"})),
         ("dump: a scheme and a literal", Http("https://x.example", headers={"Authorization": "Bearer hunter2"})),
         ("dump: auth", Http("https://x.example", auth="hunter2")),
+        (
+            "dump: the secret of a client",
+            Http("https://x.example", auth=OAuth(client_id="me", client_secret="hunter2")),
+        ),
         ("dump: user-info", Http("https://user:hunter2@x.example")),
         ("dump: a parameter", Http("https://x.example/?api_key=hunter2&page=1")),
         ("dump: an argument", Stdio("x", ["--token", "hunter2"])),
@@ -142,6 +161,7 @@ def test_every_refused_value_is_named() -> None:
     [
         ("dump: in this process", ServerConfig("docs", InProcess(Server("x")))),
         ("dump: a function", ServerConfig("docs", Stdio("x", env={"TOKEN": lambda: "x"}))),
+        ("dump: a sign-in in Python", ServerConfig("docs", Http("https://x.example", auth=OAuth(sign_in_timeout=9.0)))),
         ("dump: callbacks", ServerConfig("docs", Stdio("x"), callbacks=Callbacks())),
         ("dump: a predicate", ServerConfig("docs", Stdio("x"), tools=ToolFilter(predicate=lambda *_: True))),
     ],
