@@ -47,7 +47,7 @@ def reloaded(document: Any, **options: Any) -> tuple[ServerConfig, ...]:
 
 def test_a_server_is_written_with_what_differs_from_the_defaults() -> None:
     servers = [
-        ServerConfig("local", Stdio("server", ["-v"], env={"TOKEN": "${TOKEN}"}, env_from=["HOME"]), enabled=False),
+        ServerConfig("local", Stdio("server", ["${x}"], env={"TOKEN": "${TOKEN}"}, env_from=["HOME"]), enabled=False),
         ServerConfig("docs", Http("https://x.example", headers={"A": "Bearer ${B}"}), request_timeout=None),
         ServerConfig("old", Sse("https://x.example", auth="${C}"), restart=RestartPolicy(backoff=Backoff(first=2.0))),
     ]
@@ -56,7 +56,7 @@ def test_a_server_is_written_with_what_differs_from_the_defaults() -> None:
         "mcpServers": {
             "local": {
                 "command": "server",
-                "args": ["-v"],
+                "args": ["$${x}"],
                 "env": {"TOKEN": "${TOKEN}"},
                 "enabled": False,
                 "mcp_actors": {"env_from": ["HOME"]},
@@ -111,9 +111,6 @@ def test_a_sign_in_is_written_with_its_secret_as_a_variable() -> None:
     assert document["mcpServers"]["plain"] == {"type": "http", "url": url, "oauth": True}
     assert document["mcpServers"]["other"]["oauth"]["clientSecret"] == "${SECRET}"
     assert reloaded(document) == servers
-
-
-CLIENT = OAuth(client_id="me", client_secret="hunter2")
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------
@@ -180,7 +177,10 @@ def test_two_servers_of_one_name_are_refused() -> None:
 
 # --- the round trip -------------------------------------------------------------------------------------------------
 
-WORDS = st.text(string.ascii_letters + string.digits + "-_./ ${}:~\"'\\é", min_size=1, max_size=12).filter(str.strip)
+SPECIAL = st.sampled_from(["${x}", "$${x}", "${x", "a$$b"])
+WORDS = SPECIAL | st.text(string.ascii_letters + string.digits + "-_./ ${}:~\"'\\é", min_size=1, max_size=12).filter(
+    str.strip
+)
 NAMES = st.text(string.ascii_letters + "_", min_size=1, max_size=8)
 VARIABLES = NAMES.map(lambda name: f"${{{name}}}")
 LITERALS = st.sampled_from(["a", "$${x}", "x ${A:-b}"])

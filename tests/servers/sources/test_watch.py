@@ -168,6 +168,21 @@ async def test_a_file_that_is_written_all_the_time_is_read_all_the_same(clock: M
         assert [*group] == ["b"]
 
 
+async def test_a_changed_env_file_is_a_change_of_the_configuration(clock: MockClock, file: Path) -> None:
+    env_file = file.with_name(".env")
+    save(env_file, "NAME=one")
+    save(file, {"mcpServers": {"a": {"command": "${NAME}", "mcp_actors": {"connect": "lazy"}}}})
+    events = Events()
+    async with open_servers(file, watch=True, env_file=env_file, observers=[events]):
+        save(env_file, "NAME=other")
+        await trio.sleep(2)
+        assert changes(events) == ["ConfigChanged a"]
+        save(env_file, "NAME")
+        await trio.sleep(A_WHILE)
+        assert [str(env_file) in text for text in rejected(events)] == [True]
+    assert changes(events) == ["ConfigChanged a"]
+
+
 # --- sources --------------------------------------------------------------------------------------------------------
 
 
@@ -366,3 +381,29 @@ async def test_two_servers_of_one_name_in_one_source_are_an_error() -> None:
     with pytest.raises(ConfigError, match="have this name"):
         async with open_servers(table):
             raise AssertionError("unreachable")
+
+
+# --- the environment ------------------------------------------------------------------------------------------------
+
+
+async def test_a_variable_that_overrides_nothing_is_an_error_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S2-19: the servers serve; a group that is strict is not opened; one of Python alone is not affected."""
+    monkeypatch.setenv("MCP_ACTORS__DOCZ__URL", "https://x.example")
+    table = Written("table", (absent("docs", connect="lazy"),))
+    async with open_servers(table) as group:
+        assert [*group] == ["docs"]
+        assert [*group.errors] == ["MCP_ACTORS__DOCZ__URL"]
+    with pytest.raises(ConfigError, match="there is no server 'DOCZ' \\(did you mean 'DOCS'"):
+        async with open_servers(table, strict=True):
+            raise AssertionError("unreachable")
+    async with open_servers(*table.servers) as group:
+        assert not group.errors
+
+
+async def test_servers_that_one_variable_may_mean_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S2-19: either of them might run with the value of the other."""
+    monkeypatch.setenv("MCP_ACTORS__MY_DOCS__URL", "https://x.example")
+    table = Written("table", tuple(absent(name, connect="lazy") for name in ("my-docs", "my.docs", "mail")))
+    async with open_servers(table) as group:
+        assert [*group] == ["mail"]
+        assert [*group.errors] == ["my-docs", "my.docs"]
