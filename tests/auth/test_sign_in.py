@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from mcp_actors import ServerUnavailable, open_servers
+from mcp_actors import RestartPolicy, ServerUnavailable, open_servers
 from mcp_actors.auth import SignInFailed, SignInRequired
 from mcp_actors.servers import ServerGroup
 
@@ -200,3 +200,24 @@ async def test_a_callback_asks_once_whatever_is_restarted(authority: Authority, 
         await servers["guarded"].wait_state("needs_auth")
         assert "access_denied" in str(servers.errors["guarded"])
     assert len(browser.pages) == 1
+
+
+async def test_a_refresh_outlives_the_caller_that_needed_it(authority: Authority, tmp_path: Path) -> None:
+    await signed_in(authority, tmp_path)
+    async with open_servers(authority.config(tmp_path), strict=True) as servers:
+        before = stored(tmp_path)["tokens"]
+        authority.set(revoke=before["access_token"], slow=300)
+        with trio.move_on_after(0.1) as scope:
+            await whoami(servers)
+        assert scope.cancelled_caught
+        assert await whoami(servers) == "ada"
+    assert authority.counts["refused"] == 0
+    assert authority.grants("refresh_token") == 1
+
+
+async def test_the_state_ends_when_another_program_signs_in(authority: Authority, tmp_path: Path) -> None:
+    restart = RestartPolicy(max_restarts=1, park_retry=0.2)
+    async with open_servers(authority.config(tmp_path, restart=restart)) as servers:
+        await signed_in(authority, tmp_path)
+        await servers["guarded"].wait_state("ready")
+        assert await whoami(servers) == "ada"

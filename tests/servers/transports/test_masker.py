@@ -94,3 +94,14 @@ def test_causes_groups_and_notes_are_masked_and_our_own_text_is_not() -> None:
     assert mask.clean(ours) is ours
     assert str(ours) == "server 'abcdefgh': gone"
     assert (str(inner), inner.__notes__) == ("<auth> is invalid", ["<auth> again"])
+
+
+def test_a_masker_forgets_tokens_that_were_replaced_long_ago() -> None:
+    masker = Masker()
+    masker.add("<auth.client_secret>", "the client secret")
+    for number in range(100):
+        masker.add_recent("<token>", f"Bearer token-number-{number:03}")
+    assert masker("token-number-099 token-number-092") == "<token> <token>"
+    assert masker("token-number-000") == "token-number-000"
+    assert masker("the client secret") == "<auth.client_secret>"
+    assert len(masker._names) < 100

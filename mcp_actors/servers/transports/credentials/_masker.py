@@ -30,6 +30,9 @@ __all__ = ["Masker"]
 MIN_LENGTH: Final = 8
 """Minimum length of a masked value. Shorter ones are words such as "true" or "8080", which texts need."""
 
+RECENT: Final = 8
+"""Values of one name that are masked, if each replaces the one before: access and refresh tokens of four refreshes."""
+
 _INPUT: Final = re.compile(r"input_value=.*(?=, input_type=)")
 """Where pydantic shows its input, shortened in the middle: a credential that is cut there would not be recognized."""
 
@@ -57,6 +60,7 @@ class Masker:
         self._names: dict[str, str] = {}  # by folded form: lower() depends on what is around a letter, as in "Σ"
         self._written: set[str] = set()  # and as a pattern matches them, letter by letter: "İ" folds to two
         self._pattern: re.Pattern[str] | None = None
+        self._recent: dict[str, list[str]] = {}
         self.longest: int = 0
 
     def add(self, name: str, value: str, *, own_url: bool = False) -> None:
@@ -68,6 +72,30 @@ class Masker:
                 for form in _forms(secret):
                     self._names.setdefault(form.casefold(), name)
                     self._written |= {form, form.casefold()}
+        self._changed()
+
+    def add_recent(self, name: str, value: str) -> None:
+        """Replace a value by `name`, until `RECENT` others of this name have followed.
+
+        A connection may live for months, and each refresh of its token brings a value. The time of each masking grows
+        with their number.
+        """
+        recent = self._recent.setdefault(name, [])
+        if value not in recent:
+            self.add(name, value)
+            recent.append(value)
+            if len(recent) > RECENT:
+                self._forget(name, recent.pop(0))
+
+    def _forget(self, name: str, value: str) -> None:
+        for secret in secrets_in(value):
+            for form in _forms(secret):
+                if self._names.get(form.casefold()) == name:
+                    del self._names[form.casefold()]
+                    self._written -= {form, form.casefold()}
+        self._changed()
+
+    def _changed(self) -> None:
         self.longest = max(map(len, self._written), default=0)
         self._pattern = None
 

@@ -100,13 +100,13 @@ async def exchange_of(
     if oauth.client_secret is not None:
         secret = await resolve_credentials(resolve, oauth.client_secret, server=server, field="auth.client_secret")
         masker.add("<auth.client_secret>", secret)
-    return Exchange(client, real_url(transport), oauth, secret, masker, partial(masker.add, "<token>"))
+    return Exchange(client, real_url(transport), oauth, secret, masker, partial(masker.add_recent, "<token>"))
 
 
 async def _note_token(masker: Masker, response: httpx2.Response) -> None:
     """Mask a token that is known only when it is sent. A response hook."""
     if sent := response.request.headers.get("authorization"):
-        masker.add("<auth>", sent)
+        masker.add_recent("<auth>", sent)
 
 
 def _call_factory(server: str, factory: Callable[[], httpx2.AsyncClient]) -> httpx2.AsyncClient:
