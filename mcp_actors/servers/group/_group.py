@@ -336,8 +336,9 @@ class ServerGroup(Mapping[str, ServerRef]):
         """
         configs = configs or self._sources.configs
         given = await self._sources.read(configs, whole=True)
-        self._sources.adopt(given, configs)
-        summary = await self._change(Reload(given))
+        with self._sources.undone_if_refused(configs):
+            self._sources.adopt(given, configs)
+            summary = await self._change(Reload(given))
         touched = {*summary.added, *summary.changed}
         await wait_connects(member.record for name, member in self._members.items() if name in touched)
         return summary

@@ -21,7 +21,8 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Final, TypeVar
 
@@ -121,17 +122,35 @@ class Sources:
         Returns:
             The errors that are new.
         """
-        self._last = given.read
-        if configs is not self.configs:
-            self.configs = configs
-            self.changed.set()
-            self.changed = trio.Event()
+        self._keep(configs, given.read)
         problems = {(stamp, str(problem)): problem for stamp, problem in given.problems}
         new = [key for key in problems if not again or key not in self._logged]
         self._logged = set(problems)
         for _, text in new:
             logger.warning("%s", text)
         return [problem for key in new if isinstance(problem := problems[key], ConfigError)]
+
+    @contextmanager
+    def undone_if_refused(self, configs: tuple[Configured, ...]) -> Iterator[None]:
+        """Keep what there was before the block if the group refuses a reading, which changes nothing then.
+
+        A reading is adopted before it is passed on, not afterwards: another change may come in between, and would
+        follow sources that are no longer used.
+        """
+        before, last = self.configs, self._last
+        try:
+            yield
+        except ConfigError:
+            if self.configs is configs:  # else another change has come in between
+                self._keep(before, last)
+            raise
+
+    def _keep(self, configs: tuple[Configured, ...], last: dict[str, tuple[LoadedConfig, ...]]) -> None:
+        self._last = last
+        if configs is not self.configs:
+            self.configs = configs
+            self.changed.set()
+            self.changed = trio.Event()
 
     async def look(self, source: Source) -> Hashable:
         """Return the stamp of a source; the text of the error is the stamp of one that cannot be reached."""

@@ -105,10 +105,11 @@ class WatchActor(Actor):
             given = await self._sources.read(configs, lenient=True)
             if self._sources.configs is not configs:
                 return  # `ServerGroup.reload` was faster, and its sources are followed from now on
-            for error in self._sources.adopt(given, configs, again=True):
-                self._report(error)
-            assert self.supervisor is not None
-            await self._apply(self.supervisor, given)
+            with self._sources.undone_if_refused(configs):
+                for error in self._sources.adopt(given, configs, again=True):
+                    self._report(error)
+                assert self.supervisor is not None
+                await self._apply(self.supervisor, given)
         except ConfigError as error:
             logger.warning("not reloaded: %s", error)
             self._report(error)

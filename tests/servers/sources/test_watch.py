@@ -250,6 +250,27 @@ async def test_an_explicit_reload_replaces_what_is_followed(clock: MockClock) ->
         assert old.reads == 1
 
 
+async def test_a_reading_that_the_group_refuses_changes_nothing(clock: MockClock) -> None:
+    """Neither the servers, nor what is followed, nor what a source is taken to have given last."""
+    many = tuple(absent(name, connect="lazy") for name in "cde")
+    old, new = Written("old", (absent("a", connect="lazy"),)), Written("new", many)
+    events = Events()
+    async with open_servers(old, watch=True, max_servers=2, observers=[events]) as group:
+        with pytest.raises(ConfigError, match="max_servers"):
+            await group.reload(new)
+        old.write(absent("b", connect="lazy"))
+        await trio.sleep(A_WHILE)
+        assert [*group] == ["b"]
+        old.write(*many)
+        await trio.sleep(A_WHILE)
+        assert [*group] == ["b"]
+        assert ["max_servers" in text for text in rejected(events)] == [True]
+        old.fail("old: connection refused")
+        await trio.sleep(A_WHILE)
+        assert [*group] == ["b"]
+        assert [*group.errors] == ["old"]
+
+
 async def test_a_required_server_that_cannot_be_connected_is_logged(
     clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
