@@ -202,6 +202,27 @@ async def test_a_removed_server_is_not_restarted(autojump_clock: MockClock) -> N
         assert not events.of(Starting)
 
 
+async def test_all_servers_can_be_removed_at_once(autojump_clock: MockClock) -> None:
+    """S3-24: everything of them goes, nothing of them comes back, and others can be added."""
+    a, b, call = House("a"), House("b"), Outcome()
+    async with (
+        open_servers(a.config(), b.config(), absent("c", restart=LATER)) as group,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(call.of, group["a"].call_tool, "hold")
+        await wait_all_tasks_blocked()
+        nursery.start_soon(_set_after, 1.0, a.let_go)
+        await group.reload({"mcpServers": {}})
+        assert text_of(await call.result()) == "a"
+        assert not group
+        assert not group.errors
+        assert not [*group.tools]
+        await trio.sleep(3600)
+        assert (a.starts, b.starts) == (1, 1)
+        await group.add(a.config())
+        assert await who(group, "a") == "a"
+
+
 async def test_the_use_of_a_removed_server_says_so(said: Said) -> None:
     """Calls in flight, queued, waiting and later ones end in the same error; so do waits and changes."""
     a = House("a")
