@@ -27,7 +27,7 @@ FOUND: Final[dict[str, int]] = {
     "a lost wake-up: a sender who waits for room stays outside": 2,
     "a doubled send: a line is written twice": 0,
     "a second attempt of a call that was sent": 0,
-    "an answer to the wrong caller": 0,
+    "an answer to the wrong caller": 9,
     "a stale catalogue": 0,
     "a budget that is not reset": 94,
     "a budget without an end": 0,

@@ -272,7 +272,9 @@ class ServerGroup(Mapping[str, ServerRef]):
         for name in names:
             self[name]
         entries = [member.entry for member in self._members.values()]
-        servers = tuple(each for each in entries if (each.name in names if names else not each.record.life.removed))
+        servers = tuple(
+            each for each in entries if (each.name in names if names else each.record.life.leaving != "removal")
+        )
         await change(self._lifecycle, Reconnect(servers, failed_only and not names))
 
     async def add(self, config: ServerConfig) -> ServerRef:

@@ -105,7 +105,7 @@ class Departure:
         self._roster.closing = True
         records = tuple(self._roster.records.values())
         for record in records:
-            record.life.leaving, record.life.ending = True, ending
+            record.life.leaving = record.life.leaving or ("signal" if ending else "block")
         serving = [record for record in records if _answers(record)]
         if not self.seconds or not any(record.calls.deadlines.pending(queued=True) for record in serving):
             return

@@ -201,7 +201,7 @@ class LifecycleActor(Actor):
     async def _remove(self, member: Member) -> None:
         """Stop a server and forget it."""
         server, life = member.entry, member.record.life
-        life.leaving = life.removed = True
+        life.leaving = "removal"
         await drain(member.record, self._drain_timeout, queued=True)
         life.wanted = False
         await _stop(server)  # before its turn: this ends a change that waits for its connect

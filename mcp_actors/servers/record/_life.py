@@ -7,7 +7,7 @@ import math
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 import trio
 from attrs import define, field
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["ServerLife"]
 
 logger = logging.getLogger("mcp_actors.servers")
+
+Departure: TypeAlias = Literal["block", "signal", "removal"]
 
 E = TypeVar("E", bound=ServerEvent)
 
@@ -65,9 +67,9 @@ class ServerLife:
         draining: True while it finishes its requests before it is disconnected.
         holding: True while requests wait for the next connection, because this one is being closed. Written by the
             lifecycle actor.
-        leaving: True once new requests are refused, because the block has ended or the server is being removed.
-        ending: True if a signal has begun that end while the block still runs: new requests wait until it is over.
-        removed: True once the server is being removed from its group.
+        leaving: why new requests are refused for good, or None. ``"block"``: the block has ended. ``"signal"``: it is
+            about to be ended by a signal, and until then requests wait instead. ``"removal"``: the server is being
+            removed from its group.
         returning: True while it is disconnected in order to connect again. Written by the lifecycle actor; `follow`
             resets it when the new connect begins.
         left: True once it is no longer in an open group; nothing changes any more.
@@ -105,9 +107,7 @@ class ServerLife:
     resting: bool = field(default=False, init=False)
     draining: bool = field(default=False, init=False)
     holding: bool = field(default=False, init=False)
-    leaving: bool = field(default=False, init=False)
-    ending: bool = field(default=False, init=False)
-    removed: bool = field(default=False, init=False)
+    leaving: Departure | None = field(default=None, init=False)
     left: bool = field(default=False, init=False)
     _reason: str = field(init=False)
     _link: Link | None = field(default=None, init=False)
@@ -323,7 +323,7 @@ class ServerLife:
     async def wait_end(self) -> None:
         """Wait until the group is closed, if a signal ends it. The caller's task is usually cancelled before that."""
         with suppress(ServerUnavailable):
-            while self.ending:
+            while self.leaving == "signal":
                 await self.wait_change()
 
     async def wait_change(self) -> None:
@@ -342,7 +342,7 @@ class ServerLife:
         """Return the error for the use of a server that is no longer in an open group."""
         name = self._config.name
         why = f"is {self.state} because its open_servers() block has exited; open it again"
-        if self.removed:
+        if self.leaving == "removal":
             why = "was removed from its group; to use it again, await servers.add(...)"
         return ServerUnavailable(
             f"server {name!r} {why}",

@@ -86,7 +86,7 @@ class Caller:
         """
         retries: Retries | None = None
         try:
-            if failure is None and self._life.ending:
+            if failure is None and self._life.leaving == "signal":
                 deadline.end()  # or the servers would be awaited to finish it
                 await self._life.wait_end()
             while True:
@@ -187,7 +187,7 @@ class Caller:
     @property
     def guarded(self) -> bool:
         """Whether a request may wait or fail before it is a message: at a circuit breaker, or while the group ends."""
-        return self._calls.breaker is not None or self._life.ending
+        return self._calls.breaker is not None or self._life.leaving == "signal"
 
     def send(self, request: Request[T], deadline: Deadline) -> PendingCall[T]:
         """Put the request into the actor's mailbox.
