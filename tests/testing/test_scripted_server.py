@@ -94,6 +94,19 @@ async def test_a_hanging_call_times_out_and_is_cancelled(server: ScriptedServer,
         with pytest.raises(RequestTimedOut):
             await echo(servers["x"])
         assert await echo(servers["x"], "next") == "next"
+        if (way, era) != ("http", "2026-07-28"):  # there, the client closes the stream of the answer
+            await eventually(lambda: len(server.cancelled) == 1)
+
+
+@pytest.mark.parametrize("way", ["in_process", "stdio", "http"])
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_client_that_detects_the_era_finds_it(way: str, era: Any) -> None:
+    with ScriptedServer(era=era) as server:
+        async with open_servers(config(server, way, "auto")) as servers:
+            assert await echo(servers["x"]) == "hello"
+        methods = [each.method for each in server.received]
+    assert methods.count("server/discover") == 1
+    assert methods.count("initialize") == (era == "legacy")
 
 
 @every_way

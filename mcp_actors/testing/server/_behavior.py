@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,6 +62,14 @@ class Behavior:
             await session.send_tool_list_changed()
         await self._bus.publish(ToolsListChanged())
 
+    def note_cancelled(self, params: Mapping[str, Any]) -> None:
+        """Note that the client has cancelled a request that runs.
+
+        A middleware would be too late: the SDK cancels the request first, and in the modern era hides the message.
+        """
+        if (request := self._in_flight.pop(params.get("requestId"), None)) is not None:
+            self._script.cancelled.append(request)
+
     # --- the SDK's side ---------------------------------------------------------------------------------------------
 
     async def _list_tools(self, ctx: Any, _: object) -> ListToolsResult:
@@ -91,8 +99,6 @@ class Behavior:
         """Note a message, and commit the fault that the script has for it (as a middleware of the SDK)."""
         params = ctx.params or {}
         if ctx.request_id is None:
-            if ctx.method == "notifications/cancelled" and (request := self._in_flight.get(params.get("requestId"))):
-                self._script.cancelled.append(request)
             return await call_next(ctx)
         name = params.get("name") or params.get("uri")
         connection = CONNECTION.get()

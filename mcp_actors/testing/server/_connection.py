@@ -7,17 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import trio
-from mcp.types import JSONRPCError, JSONRPCResponse
+from mcp.shared.message import SessionMessage
+from mcp.types import (
+    METHOD_NOT_FOUND,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+)
 
 from ...servers.transports import Stream
 from ._behavior import CONNECTION, Behavior
 from ._faults import Duplicate, Garble, Noise
-from ._script import Connected, Script
+from ._script import Connected, Received, Script
 from ._signal import Signal, post
 
 if TYPE_CHECKING:
     from mcp.client._transport import ReadStream
-    from mcp.shared.message import SessionMessage
 
 __all__ = ["Connection", "StreamConnection"]
 
@@ -94,6 +101,24 @@ class StreamConnection(Connection):
     def start_soon(self, fn: Any) -> None:
         if self._tasks is not None:
             self._tasks.start_soon(fn)
+
+    async def answers(self, item: SessionMessage) -> bool:
+        """Return True if this has answered a message of the client, which is not for the SDK then.
+
+        A legacy server does not know ``server/discover``. The SDK's would refuse ``initialize`` after it, whatever the
+        answer was.
+        """
+        message = item.message
+        if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+            self.behavior.note_cancelled(message.params or {})
+        if not isinstance(message, JSONRPCRequest) or message.method != "server/discover":
+            return False
+        if self._script.era != "legacy":
+            return False
+        self._script.receive(Received(message.method, connection=self.number))
+        error = ErrorData(code=METHOD_NOT_FOUND, message="Method not found", data=message.method)
+        await self.pass_on(SessionMessage(JSONRPCError(jsonrpc="2.0", id=message.id, error=error)))
+        return True
 
     async def pass_on(self, item: SessionMessage) -> None:
         """Send a message, unless the connection is frozen or the message is to be garbled."""

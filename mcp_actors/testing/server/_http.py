@@ -194,7 +194,11 @@ class _HttpProcess(Connection):
             request = json.loads(body or b"null")
         except ValueError:
             return None
-        if not isinstance(request, dict) or "id" not in request or "method" not in request:
+        if not isinstance(request, dict) or "method" not in request:
+            return None
+        if request["method"] == "notifications/cancelled":
+            self.behavior.note_cancelled(request.get("params") or {})
+        if "id" not in request:
             return None
         return self._script.take(request["method"], (request.get("params") or {}).get("name"), http=True)
 

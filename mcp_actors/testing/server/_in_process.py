@@ -95,7 +95,8 @@ class _Requests(Stream):
 
     async def send(self, item: SessionMessage, /) -> None:
         await self._connection.wait_thawed()
-        await self._to_server.send(item)
+        if not await self._connection.answers(item):
+            await self._to_server.send(item)
 
     async def aclose(self) -> None:
         self._to_server.close()

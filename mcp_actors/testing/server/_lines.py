@@ -55,7 +55,9 @@ class LineConnection(StreamConnection):
                 await self._thawed.wait()
                 *lines, rest = (rest + data).split(b"\n")
                 for line in lines:
-                    incoming.send_nowait(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))
+                    item = SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+                    if not await self.answers(item):
+                        incoming.send_nowait(item)
 
     async def deliver(self, item: SessionMessage) -> None:
         await self.deliver_raw(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
