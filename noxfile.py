@@ -158,6 +158,13 @@ def load(session: nox.Session) -> None:
 
 
 @nox.session(python=OLDEST)
+def compare(session: nox.Session) -> None:
+    """Commit forty faults to this client and nine others, for about an hour: ``nox -s compare -- --clients fastmcp``."""
+    session.install("--editable", ".[test]")
+    session.run("python", "-m", "tests.compare", *session.posargs)
+
+
+@nox.session(python=OLDEST)
 def conformance(session: nox.Session) -> None:
     """Play the client in all scenarios of MCP's conformance suite: ``nox -s conformance -- 2026-07-28 --asyncio``."""
     session.install("--editable", ".[test]")

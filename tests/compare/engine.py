@@ -29,14 +29,14 @@ TRY: Final = 6.0
 """Seconds that a program waits for a call that it will repeat."""
 
 ECHO: Final = {"echo": {"text": "hello"}}
-"""What is said to a tool by default."""
+"""The arguments of a tool by default."""
 
 Kind = Literal["ok", "error", "nothing"]
 
 
 @frozen
 class Outcome:
-    """What became of a command: a value, the text of an error, or nothing in time."""
+    """The outcome of a command: a value, the text of an error, or nothing in time."""
 
     kind: Kind
     text: str
@@ -45,7 +45,7 @@ class Outcome:
 
 @frozen
 class Verdict:
-    """What a client did: a word of ``faults.toml``, the seconds that it took, and a detail such as an error."""
+    """The behavior of a client: a word of ``faults.toml``, the seconds that it took, and a detail such as an error."""
 
     word: str
     seconds: float | None = None
@@ -108,6 +108,17 @@ class Client:
         """Send a command and wait for its answer."""
         return self.wait(self.send(do, **arguments), limit)
 
+    def kill(self) -> None:
+        """Kill the program and its process group."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self._reader.join()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            with suppress(BrokenPipeError):
+                pipe.close()
+
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
@@ -144,9 +155,7 @@ class Cell:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if hasattr(self, "client"):
-            with suppress(ProcessLookupError):
-                os.killpg(self.client.process.pid, signal.SIGKILL)
-            self.client.process.wait()
+            self.client.kill()
         for pid in self.left():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from .tables import CLIENTS, FAULTS, HERE, VERDICTS, mark
 
 PAGE: Final = HERE.parents[1] / "docs" / "design" / "field.md"
+OURS: Final = "mcp_actors_trio"
 SHOWN: Final = 140
 """Characters of an error that are kept."""
 
@@ -16,15 +17,16 @@ HEAD: Final = """\
 nosearch: true
 ---
 
-% Written by tests/compare/page.py from the files beside it: `nox -s compare` runs the cells and writes this page.
+% Written by tests/compare/page.py from the files next to it: `nox -s compare` runs the cells and writes this page.
 
 # The field: how clients behave when something fails
 
 Read this page to compare clients of MCP servers. Each cell of the table was run: one client, with its defaults and as
 its documentation uses it, in an environment of its own; and one fault, committed by a
-[scripted server](../howto/testing.md) over stdio or HTTP. What a user may expect was written down before the cells were
-run. It says nothing about what a client is good at otherwise: most of these are frameworks for agents, in which the
-connection is a small part.
+[scripted server](../howto/testing.md) over stdio or HTTP. The expectations were written down before the cells were run.
+
+The authors of mcp_actors chose the faults, and mcp_actors is made for them, so a count of marks is not a ranking. Most
+of the others are frameworks for agents, in which the connection is a small part.
 
 `nox -s compare` repeats all of it. If a cell is unfair to a client, the files to change are `tests/compare/faults.toml`
 and the client's module in `tests/compare/drivers/`.
@@ -38,7 +40,7 @@ def write(results: dict[str, Any]) -> None:
 
 def render(results: dict[str, Any]) -> str:
     """Return the page."""
-    parts = [HEAD, clients(results), matrix(results), "## The faults\n"]
+    parts = [HEAD, clients(results), matrix(results), better(results), "## The faults\n"]
     parts += [fault(name, results["cells"].get(name, {})) for name in FAULTS]
     return "\n".join(parts)
 
@@ -46,7 +48,7 @@ def render(results: dict[str, Any]) -> str:
 def clients(results: dict[str, Any]) -> str:
     """Return the table of the clients."""
     rows = [
-        f"| {letter} | {title(name)} | {installed(results['versions'].get(name, {}))} | {row['limit']} |"
+        f"| {letter} | {title(name)} | {installed(row, results['versions'].get(name, {}))} | {row['limit']} |"
         for letter, (name, row) in zip(letters(), CLIENTS.items(), strict=True)
     ]
     return (
@@ -56,9 +58,9 @@ def clients(results: dict[str, Any]) -> str:
     )
 
 
-def installed(versions: dict[str, str]) -> str:
+def installed(client: dict[str, Any], versions: dict[str, str]) -> str:
     """Return the versions of a client's packages."""
-    return ", ".join(f"{name} {version}" for name, version in versions.items())
+    return ", ".join(f"{name} {versions[name]}" for name in client["versions"] if name in versions)
 
 
 def title(name: str) -> str:
@@ -90,6 +92,17 @@ def matrix(results: dict[str, Any]) -> str:
         + "\n".join(rows)
         + f"\n| **✓ of {len(FAULTS)}** | {' | '.join(met)} |\n"
     )
+
+
+def better(results: dict[str, Any]) -> str:
+    """Return the faults of which others make more than this project does."""
+    lines = []
+    for name, row in FAULTS.items():
+        marks = {client: mark(name, cell["verdict"]) for client, cell in results["cells"].get(name, {}).items()}
+        others = [CLIENTS[client]["title"] for client in CLIENTS if marks.get(client) == "✓"]
+        if others and marks.get(OURS) != "✓":
+            lines.append(f"- {row['title']}: {', '.join(others)}")
+    return "## Where others do better than mcp_actors\n\n" + "\n".join(lines or ["- Nowhere."]) + "\n"
 
 
 def fault(name: str, cells: dict[str, Any]) -> str:

@@ -30,7 +30,7 @@ from mcp_actors.testing import (
 from .engine import LIMIT, Cell, Judged, Outcome, Verdict, wait_until
 
 SET: Final = 2.0
-"""The seconds that a program sets as the time-out of a call, where a scenario needs one."""
+"""The seconds that a program sets as the timeout of a call, where a scenario needs one."""
 
 STUCK: Final = 33.0
 """The seconds within which a start that hangs should have failed; some clients wait for 30 s."""
@@ -296,7 +296,7 @@ def unauthorized(cell: Cell) -> Verdict:
 # --- answers ---------------------------------------------------------------------------------------------------------
 
 TIMED: Final = SET + 6.0
-"""Seconds within which a call with a time-out should have ended."""
+"""Seconds within which a call with a timeout should have ended."""
 
 
 def answered(cell: Cell, fault: Fault, **options: Any) -> Verdict:
@@ -402,13 +402,13 @@ def list_change(cell: Cell) -> Verdict:
 
 @scenario
 def cancelled_call(cell: Cell) -> Verdict:
-    told = threading.Event()
+    notified = threading.Event()
 
     async def work(_: object) -> str:
         try:
             await trio.sleep(LIMIT)
         except trio.Cancelled:
-            told.set()
+            notified.set()
             raise
         return "done"
 
@@ -421,8 +421,8 @@ def cancelled_call(cell: Cell) -> Verdict:
     outcome = cell.client.wait(number, 10)
     if outcome.kind == "nothing":
         return Verdict("hangs", outcome.seconds)
-    heard = wait_until(told.is_set, 5)
-    word = "server is told" if heard is not None else "server is not told"
+    heard = wait_until(notified.is_set, 5)
+    word = "server is notified" if heard is not None else "server is not notified"
     return then_recovers(cell, Verdict(word, outcome.seconds + (heard or 0)))
 
 

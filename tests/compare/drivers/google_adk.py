@@ -17,25 +17,29 @@ from mcp import StdioServerParameters
 from ..driver import Servers, ToolFailed
 
 
-class Toolsets:
-    """The toolsets of an agent, which connect when they are used."""
+class Tools:
+    """The tools of an agent, whose toolsets connect when they are used."""
 
-    def __init__(self, toolsets: dict[str, McpToolset], context: Any) -> None:
-        self._toolsets = toolsets
+    def __init__(self, agent: LlmAgent, context: Any) -> None:
+        self._agent = agent
         self._context = context
-        self._tools: dict[tuple[str, str], Any] = {}
+        self._tools: dict[str, Any] = {}
 
     async def list_tools(self, server: str) -> list[str]:
-        """Ask for the tools, as an agent does before each of its turns."""
-        tools = {(server, tool.name): tool for tool in await self._toolsets[server].get_tools()}
-        self._tools |= tools
-        return [name for _, name in tools]
+        """Ask for the tools, as the agent does before each of its turns.
+
+        The only toolset is asked itself, so that its error is seen; an agent logs the error and goes on without it.
+        """
+        toolsets: list[Any] = self._agent.tools
+        tools = await (self._agent.canonical_tools() if len(toolsets) > 1 else toolsets[0].get_tools())
+        self._tools = {tool.name: tool for tool in tools}
+        return list(self._tools)
 
     async def call_tool(self, server: str, tool: str, arguments: dict[str, Any]) -> str:
         """Call a tool, which was asked for before."""
-        if (server, tool) not in self._tools:
+        if tool not in self._tools:
             await self.list_tools(server)
-        result = await self._tools[server, tool].run_async(args=arguments, tool_context=self._context)
+        result = await self._tools[tool].run_async(args=arguments, tool_context=self._context)
         if "error" in result or result.get("isError"):
             raise ToolFailed(str(result.get("error") or result["content"]))
         return "".join(each.get("text", "") for each in result["content"])
@@ -51,15 +55,15 @@ def make(each: dict[str, Any]) -> McpToolset:
 
 
 @asynccontextmanager
-async def connect(servers: Servers) -> AsyncIterator[Toolsets]:
+async def connect(servers: Servers) -> AsyncIterator[Tools]:
     """Give the toolsets to an agent, and close them at the end."""
-    toolsets = {name: make(each) for name, each in servers.items()}
-    agent = LlmAgent(name="agent", model="gemini-2.5-flash", tools=list(toolsets.values()))
+    toolsets = [make(each) for each in servers.values()]
+    agent = LlmAgent(name="agent", model="gemini-2.5-flash", tools=[*toolsets])
     sessions = InMemorySessionService()
     session = await sessions.create_session(app_name="compare", user_id="user")
     context = InvocationContext(session_service=sessions, invocation_id="1", agent=agent, session=session)
     try:
-        yield Toolsets(toolsets, ToolContext(context))
+        yield Tools(agent, ToolContext(context))
     finally:
-        for toolset in toolsets.values():
+        for toolset in toolsets:
             await toolset.close()

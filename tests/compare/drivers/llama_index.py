@@ -25,19 +25,20 @@ class Specs:
         return [name for _, name in tools]
 
     async def call_tool(self, server: str, tool: str, arguments: dict[str, Any]) -> str:
-        """Call a tool, which was asked for before."""
-        if (server, tool) not in self._tools:
-            await self.list_tools(server)
+        """Call a tool that the agent was given."""
         output = await self._tools[server, tool].acall(**arguments)
         return text_of(output.raw_output)
 
 
 @asynccontextmanager
 async def connect(servers: Servers) -> AsyncIterator[Specs]:
-    """Make the clients, which connect when they are used."""
+    """Get the tools of one server after the other, as it is done before an agent is made."""
     specs = {}
     for name, each in servers.items():
         options = {} if each["timeout"] is None else {"timeout": each["timeout"]}
         client = BasicMCPClient(each.get("url") or each["command"], args=each.get("args"), **options)
         specs[name] = McpToolSpec(client=client)
-    yield Specs(specs)
+    tools = Specs(specs)
+    for name in specs:
+        await tools.list_tools(name)
+    yield tools
