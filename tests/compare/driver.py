@@ -25,10 +25,14 @@ import sys
 from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 Servers = dict[str, dict[str, Any]]
 """By name: ``command`` and ``args``, or ``url``; and ``timeout``, the seconds for a call, or None for the default."""
+
+
+THROWN_OUT: Final = -1
+"""The number under which a client's error is reported that ends the program's block before it is closed."""
 
 
 class Connected(Protocol):
@@ -113,8 +117,9 @@ async def run(driver: Driver, servers: Servers) -> None:
                 else:
                     calls[command["id"]] = asyncio.create_task(answer(client, command))
         say(command["id"], ok="closed")
-    except Exception as error:
-        say(command["id"], error=describe(error))
+    except BaseException as error:
+        say(command["id"] if command["do"] in {"open", "close"} else THROWN_OUT, error=describe(error))
+        raise
 
 
 def main(name: str, servers: str) -> None:

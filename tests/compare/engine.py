@@ -20,9 +20,14 @@ from attrs import frozen
 
 from mcp_actors.testing import ScriptedServer
 
+from .driver import THROWN_OUT
+
 HERE: Final = Path(__file__).parent
 LIMIT: Final = 30.0
 """Seconds that anything in a cell may take."""
+
+ENDED: Final = "block is ended"
+"""The verdict if a client throws the program out of its block."""
 
 PAUSE: Final = 0.25
 TRY: Final = 6.0
@@ -31,12 +36,12 @@ TRY: Final = 6.0
 ECHO: Final = {"echo": {"text": "hello"}}
 """The arguments of a tool by default."""
 
-Kind = Literal["ok", "error", "nothing"]
+Kind = Literal["ok", "error", "nothing", "ended"]
 
 
 @frozen
 class Outcome:
-    """The outcome of a command: a value, the text of an error, or nothing in time."""
+    """The outcome of a command: a value, the text of an error, nothing in time, or the end of the program."""
 
     kind: Kind
     text: str
@@ -101,7 +106,8 @@ class Client:
         answer = self._answers.get(number)
         seconds = monotonic() - began
         if answer is None:
-            return Outcome("nothing", "the program has ended" if found else "no answer", seconds)
+            thrown_out = self._answers.get(THROWN_OUT, {"error": ""})["error"]
+            return Outcome("ended", thrown_out, seconds) if found else Outcome("nothing", "no answer", seconds)
         return Outcome("ok" if "ok" in answer else "error", str(answer.get("ok", answer.get("error"))), seconds)
 
     def ask(self, do: str, limit: float = LIMIT, **arguments: object) -> Outcome:
@@ -226,7 +232,7 @@ class Cell:
     def recovers(self, within: float = 15.0) -> Verdict:
         """Judge whether the client uses its server again without being opened again."""
         outcome = self.later_works(within)
-        word = {"ok": "recovers", "error": "must be reopened", "nothing": "hangs"}[outcome.kind]
+        word = {"ok": "recovers", "error": "must be reopened", "nothing": "hangs", "ended": ENDED}[outcome.kind]
         return Verdict(word, outcome.seconds, "" if outcome.kind == "ok" else outcome.text)
 
     # --- what is left -----------------------------------------------------------------------------------------------

@@ -131,5 +131,5 @@ def who(client: str, cells: dict[str, Any]) -> str:
 def shorten(text: str) -> str:
     """Return the beginning of an error as one line of code, without what changes from run to run."""
     text = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:8000", " ".join(text.split()).replace("`", "'"))
-    text = re.sub(r"(/[\w.+-]+){3,}/", ".../", text)
+    text = re.sub(r"(/[\w.+-]+){3,}/|\b[0-9a-f]{10,}\b", "...", text)
     return text if len(text) <= SHOWN else text[: SHOWN - 3].rstrip() + "..."

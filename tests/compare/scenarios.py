@@ -27,10 +27,13 @@ from mcp_actors.testing import (
     ScriptedServer,
 )
 
-from .engine import LIMIT, Cell, Judged, Outcome, Verdict, wait_until
+from .engine import ENDED, LIMIT, Cell, Judged, Outcome, Verdict, wait_until
 
 SET: Final = 2.0
 """The seconds that a program sets as the timeout of a call, where a scenario needs one."""
+
+LOST: Final = {"nothing": "hangs", "ended": ENDED}
+"""Verdicts after which nothing else can be observed."""
 
 STUCK: Final = 33.0
 """The seconds within which a start that hangs should have failed; some clients wait for 30 s."""
@@ -51,8 +54,8 @@ def judge_error(outcome: Outcome, named: str, within: float) -> Verdict:
     """Judge an outcome that should be an error which names its cause."""
     if outcome.kind == "ok":
         return Verdict("wrong answer", outcome.seconds, outcome.text[:200])
-    if outcome.kind == "nothing":
-        return Verdict("hangs", outcome.seconds, outcome.text)
+    if outcome.kind in LOST:
+        return Verdict(LOST[outcome.kind], outcome.seconds, outcome.text)
     if outcome.seconds > within:
         return Verdict("late error", outcome.seconds, outcome.text)
     word = "clear error" if re.search(named, outcome.text, re.IGNORECASE) else "unclear error"
@@ -64,12 +67,12 @@ def works(outcome: Outcome, expected: str = "hello") -> Verdict:
     if outcome.kind == "ok":
         word = "works" if outcome.text == expected else "wrong answer"
         return Verdict(word, outcome.seconds, "" if word == "works" else outcome.text[:200])
-    return Verdict("fails" if outcome.kind == "error" else "hangs", outcome.seconds, outcome.text)
+    return Verdict(LOST.get(outcome.kind, "fails"), outcome.seconds, outcome.text)
 
 
 def then_recovers(cell: Cell, verdict: Verdict) -> Verdict:
     """Return a verdict, if the client works afterwards."""
-    if verdict.word == "hangs":
+    if verdict.word in LOST.values():
         return verdict
     later = cell.recovers()
     return verdict if later.word == "recovers" else later
@@ -192,8 +195,8 @@ def dies_in_a_call(cell: Cell) -> Verdict:
     server.inject(Crash())
     outcome = cell.call(text="once", limit=10)
     sleep(0.5)
-    if outcome.kind == "nothing":
-        return Verdict("hangs", outcome.seconds, outcome.text)
+    if outcome.kind in LOST:
+        return Verdict(LOST[outcome.kind], outcome.seconds, outcome.text)
     if called(server, "once") > 1:
         return Verdict("called twice", outcome.seconds, outcome.text)
     later = cell.recovers()
@@ -419,8 +422,8 @@ def cancelled_call(cell: Cell) -> Verdict:
     wait_until(lambda: len(server.calls) == 2, 5)
     cell.client.send("cancel", of=number)
     outcome = cell.client.wait(number, 10)
-    if outcome.kind == "nothing":
-        return Verdict("hangs", outcome.seconds)
+    if outcome.kind in LOST:
+        return Verdict(LOST[outcome.kind], outcome.seconds)
     heard = wait_until(notified.is_set, 5)
     word = "server is notified" if heard is not None else "server is not notified"
     return then_recovers(cell, Verdict(word, outcome.seconds + (heard or 0)))
@@ -473,7 +476,7 @@ def close_in_a_call(cell: Cell) -> Verdict:
     wait_until(lambda: len(server.calls) == 2, 5)
     cell.client.send("close")
     outcome = cell.client.wait(number, 35)
-    if outcome.kind == "nothing" and outcome.text == "no answer":
+    if outcome.kind == "nothing":
         return Verdict("call hangs", outcome.seconds)
     verdict = nothing_left(cell, 15)
     return Verdict(verdict.word, outcome.seconds + (verdict.seconds or 0), outcome.text)
