@@ -23,7 +23,8 @@ nosearch: true
 
 Read this page to compare clients of MCP servers. Each cell of the table was run: one client, with its defaults and as
 its documentation uses it, in an environment of its own; and one fault, committed by a
-[scripted server](../howto/testing.md) over stdio or HTTP. The expectations were written down before the cells were run.
+[scripted server](../howto/testing.md) over stdio or HTTP. The expectations were written down before the cells were run;
+four were corrected afterwards, for all clients, because they were unfair to one of them.
 
 The authors of mcp_actors chose the faults, and mcp_actors is made for them, so a count of marks is not a ranking. Most
 of the others are frameworks for agents, in which the connection is a small part.
@@ -116,16 +117,17 @@ def fault(name: str, cells: dict[str, Any]) -> str:
     ]
     for word in dict.fromkeys(cells[client]["verdict"] for client in CLIENTS if client in cells):
         same = [client for client in CLIENTS if client in cells and cells[client]["verdict"] == word]
-        found = "; ".join(who(each, cells) for each in same)
+        found = "; ".join(who(each, name, cells[each]) for each in same)
         lines.append(f"- {mark(name, word)} *{word}* ({VERDICTS[word]}): {found}")
     return "\n".join(lines) + "\n"
 
 
-def who(client: str, cells: dict[str, Any]) -> str:
-    """Return a client, its seconds and the error that it showed."""
-    cell = cells[client]
+def who(client: str, name: str, cell: dict[str, Any]) -> str:
+    """Return a client, its seconds, the error that it showed, and what else there is to say."""
     seconds = "" if cell["seconds"] is None else f" {cell['seconds']:g} s"
-    return f"{CLIENTS[client]['title']}{seconds}" + (f" `{cell['detail']}`" if cell["detail"] else "")
+    detail = f" `{cell['detail']}`" if cell["detail"] else ""
+    note = CLIENTS[client].get("notes", {}).get(name)
+    return f"{CLIENTS[client]['title']}{seconds}{detail}" + (f" ({note})" if note else "")
 
 
 def shorten(text: str) -> str:
