@@ -97,6 +97,13 @@ def simulate(session: nox.Session) -> None:
 
 
 @nox.session(python=OLDEST)
+def mutants(session: nox.Session) -> None:
+    """Change the pure decisions in hundreds of ways; a change that no test catches is an error, unless explained."""
+    session.install("--editable", ".[test]", "mutmut>=3.8.1")
+    session.run("python", "-m", "tests.mutants")
+
+
+@nox.session(python=OLDEST)
 def cold(session: nox.Session) -> None:
     """Run every program of the tests in an interpreter of its own, which imports all it needs, and not in a fork."""
     session.install("--editable", ".[test]")

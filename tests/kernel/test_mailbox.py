@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import outcome
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked as settle
@@ -135,6 +136,58 @@ async def test_a_closed_mailbox_refuses_until_it_is_reopened() -> None:
     mailbox.reopen()
     put_all(mailbox, Put(5))
     assert mailbox.queued == 1
+
+
+async def test_a_closed_mailbox_is_not_open() -> None:
+    mailbox = Mailbox("box")
+    mailbox.check_open()
+    mailbox.close(lambda: ActorStopped("closed", actor="box"))
+    with pytest.raises(ActorStopped):
+        mailbox.check_open()
+
+
+async def test_the_way_from_the_entrance_to_the_queue_makes_no_wait_shorter(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    mailbox, taker = Mailbox("box", size=1), Taker(1)
+    assert [mailbox.queued_since] == [None]
+    began = trio.current_time()
+    for number in range(2):
+        put_all(mailbox, Put(number))
+        await trio.sleep(1.0)
+    assert mailbox.queued_since == began
+    mailbox.attach(taker)
+    assert (taker.items, mailbox.queued_since) == ([0], began + 1.0)
+
+
+async def test_the_actor_is_asked_whether_it_handles_a_message() -> None:
+    asked: list[tuple[str, type]] = []
+    mailbox = Mailbox("box")
+    mailbox.check_class(Put)  # nothing is known before the first incarnation
+    mailbox.accepts = lambda name, kind: asked.append((name, kind))
+    mailbox.check(Put(1))
+    mailbox.check_class(PutNow)
+    assert asked == [("box", Put), ("box", PutNow)]
+
+
+async def test_an_adopted_envelope_is_the_last_in_order_and_waits_if_the_queue_is_full() -> None:
+    mailbox, answers = Mailbox("box", size=2), list[outcome.Outcome[None]]()
+    put_all(mailbox, Put(0))
+    told, called, outside = (Envelope(Put(number), is_call=number == 2) for number in (1, 2, 3))
+    for envelope in (told, called, outside):
+        envelope.on_answer(answers.append)
+    mailbox.adopt(told)
+    assert answers == [outcome.Value(None)]
+    mailbox.forget(told)
+    mailbox.adopt(called)
+    mailbox.adopt(outside)
+    assert [told.number, called.number, outside.number] == [2, 3, 4]
+    assert called.home is outside.home is mailbox
+    assert (called.open, outside.open, len(answers)) == (True, True, 1)
+    taker = Taker(3)
+    mailbox.attach(taker)
+    assert taker.items == [0, 2, 3]
+    assert (called.open, outside.open, len(answers)) == (True, False, 2)
 
 
 async def test_control_messages_overtake_a_busy_and_full_actor() -> None:

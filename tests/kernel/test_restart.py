@@ -256,7 +256,7 @@ def test_two_children_of_one_id_are_refused() -> None:
 
 def test_a_significant_child_without_auto_shutdown_is_refused() -> None:
     significant = ChildSpec("b", Idle, restart="transient", significant=True)
-    with pytest.raises(ValueError, match=r"'b'.*significant.*auto_shutdown"):
+    with pytest.raises(ValueError, match=r"'b'.*auto_shutdown.*; use 'any_significant' or 'all_significant'$"):
         Supervisor(ChildSpec("a", Idle), significant)
     Supervisor(significant, auto_shutdown="all_significant")
 

@@ -228,6 +228,11 @@ class TestRefusal:
     def test_a_refused_retry_is_not_called_unsent(self) -> None:
         assert "so this one was not retried; the next" in str(opened(at=0.0).refusal("ready", 1.0, NOON, again=True))
 
+    def test_a_refusal_without_a_known_failure_names_none(self) -> None:
+        breaker = opened(at=0.0)
+        breaker.last_error = None
+        assert "its last 2 requests failed, so this one" in str(breaker.refusal("ready", 1.0, NOON))
+
     def test_a_short_wait_is_not_shown_as_zero(self) -> None:
         assert "in 0.1 s" in str(opened(at=0.0).refusal("ready", 29.999, NOON))
 

@@ -114,7 +114,7 @@ class TestWhatMayPass:
         ids=lambda error: type(error).__name__,
     )
     def test_no_other_failure_may_be_retried(self, error: BaseException) -> None:
-        assert not is_transient(error)
+        assert is_transient(error) is False
         assert retries()[0].failed(error, 0.0) == NoRetry("final")
 
     async def test_the_cancellation_of_the_caller_may_not_be_retried(self) -> None:

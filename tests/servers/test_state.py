@@ -130,6 +130,17 @@ def test_a_connection_that_does_not_bring_all_is_degraded_until_it_does() -> Non
     assert next_state("degraded", make(Crashed, {"error": None})) == "backoff"
 
 
+def test_a_server_that_is_given_up_may_need_a_sign_in() -> None:
+    gave_up = make(GaveUp, {"error": None})
+    assert next_state("connecting", gave_up, parked="needs_auth", stopped="pending") == "needs_auth"
+    assert next_state("needs_auth", make(Starting, {}), parked="needs_auth") == "connecting"
+
+
+def test_an_idle_server_waits_for_its_next_use_after_its_stop() -> None:
+    stopped = make(Stopped, {})
+    assert next_state("stopping", stopped, parked="needs_auth", stopped="pending") == "pending"
+
+
 def test_a_connected_server_goes_up_and_down_with_its_health() -> None:
     """S2-03: every way between ready, degraded and unhealthy."""
     worse = make(HealthChanged, {})

@@ -9,16 +9,21 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import pytest
+from attrs import evolve
+
+from mcp_actors import Backoff, RestartPolicy
 
 from ..programs import FULL_SIZE, SEED
 from .defects import DEFECTS
 from .diagram import drawn
-from .plan import WAYS
+from .plan import WAYS, Plan, SimulatedServer
 from .run import failure, run
 from .trace import Entry
+from .world import World, last_call
 
 SEEDS: Final = 2_000 if FULL_SIZE else 250
 PARTS: Final = 5
@@ -92,3 +97,20 @@ def test_a_run_is_drawn_with_a_column_for_each_place() -> None:
         "          │                             ● carries out call 1",
         "    1.500 │<─ call 1: answered ─────────│",
     ]
+
+
+def test_the_page_about_requests_shows_a_run_as_it_was_drawn() -> None:
+    options = {
+        "breaker": None,
+        "mailbox_size": 256,
+        "max_in_flight": 1,
+        "request_timeout": 20.0,
+        "restart": RestartPolicy(backoff=Backoff(first=1.0)),
+    }
+    call = evolve(last_call("files"), pause=1.0)
+    deeds = (call, evolve(call, fate="crash", seconds=0.5, pause=0.1), evolve(call, pause=10.0))
+    world = World(Plan(1, (SimulatedServer("files", "pipe", "modern", options),), deeds, 30.0, ()))
+    world.run()
+    shown = drawn([entry for entry in world.trace.entries if 1.0 <= entry.time < 10.0], ["program", "files"])
+    page = Path(__file__).parents[2] / "docs" / "design" / "request.md"
+    assert f"```\n{shown}\n```" in page.read_text(), shown
