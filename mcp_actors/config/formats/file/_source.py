@@ -64,7 +64,8 @@ def read_bytes(name: str) -> tuple[bytes, os.stat_result]:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             kind = "a directory" if stat.S_ISDIR(status.st_mode) else "a pipe, a device or a socket"
-            raise bad(name, "", f"this is {kind}, not a file; give the path of a file")
+            remedy = "give the path of a file" + (", or a DirectorySource" if stat.S_ISDIR(status.st_mode) else "")
+            raise bad(name, "", f"this is {kind}, not a file; {remedy}")
         data = b"".join(_pieces(descriptor))
     except OSError as error:
         raise bad(name, "", _unreadable(error)) from None
