@@ -106,6 +106,9 @@ async function mcp(req, res) {
   }
   if (message.id === undefined) return json(res, 202, undefined);
   if (message.method === "tools/call") counts.calls++;
+  if (message.params?.name === "leak") {
+    return json(res, 200, { jsonrpc: "2.0", id: message.id, error: { code: -32000, message: `refused ${token}` } });
+  }
   const results = {
     initialize: { protocolVersion: "2025-11-25", capabilities: { tools: {} }, serverInfo: { name: "guarded", version: "1" } },
     "tools/list": { tools },

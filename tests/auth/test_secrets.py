@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from mcp import MCPError
 
 from mcp_actors import McpActorsError, open_servers
 from mcp_actors.auth import SignInRequired
@@ -37,7 +38,9 @@ async def test_no_token_is_shown_anywhere(
     await signed_in(authority, tmp_path)
     collect()
     async with open_servers(authority.config(tmp_path), observers=[observe]) as servers:
-        await whoami(servers)
+        with pytest.raises(MCPError, match="refused <") as quoted:
+            await servers["guarded"].call_tool("leak")
+        shown.append(str(quoted.value))
         authority.set(revoke=stored(tmp_path)["tokens"]["access_token"])
         await whoami(servers)
         collect()

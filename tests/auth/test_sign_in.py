@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import trio
 
@@ -221,3 +222,16 @@ async def test_the_state_ends_when_another_program_signs_in(authority: Authority
         await signed_in(authority, tmp_path)
         await servers["guarded"].wait_state("ready")
         assert await whoami(servers) == "ada"
+
+
+async def test_a_redirect_of_another_issuer_is_refused_by_name(authority: Authority, tmp_path: Path) -> None:
+    browser = Browser()
+
+    async def mix_up(url: str) -> str:
+        await browser.paste(url)
+        return str(httpx2.URL(browser.ended_at).copy_set_param("iss", "https://evil.example"))
+
+    async with open_servers(authority.config(tmp_path)) as servers:
+        with pytest.raises(SignInFailed) as caught:
+            await servers["guarded"].sign_in(show=mix_up)
+    assert caught.value.reason == "issuer_mismatch"
