@@ -125,7 +125,6 @@ class Web:
     async def stop(self) -> None:
         """Kill it."""
         if self._running is not None:
-            self._running.process.kill()
             self._running = None
             await trio.to_thread.run_sync(self._stack.close)
 
