@@ -220,6 +220,8 @@ async def test_pages_pass_no_model_of_the_session_unless_it_notes_headers(
     era: str, way: str, by_session: list[str]
 ) -> None:
     async with WAYS[way](era) as ref:
+        assert ("tools/list" in by_session) == (way != "in process")  # which sends it after the handshake
+        by_session.clear()
         assert [tool.name for tool in await ref.list_tools()] == ["say"]
         assert ("tools/list" in by_session) == (era == "modern" and way != "in process")
 

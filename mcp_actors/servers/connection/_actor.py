@@ -200,7 +200,7 @@ class ServerActor(Actor):
         self._phase = Phase.LISTING
         await self._listen(link, incoming)
         self._record.listeners.tell(NotificationsMissed())
-        show_tools = await list_tools(self._client, self._record, link, self._dispatched.past)
+        show_tools = await list_tools(self._client, self._record, link, self._dispatched.past_at_first)
         failure = await list_resources(self._client, self._record, link, self._dispatched.past)
         self._remember(link, show_tools)
         self._check_health(link, incoming)

@@ -63,7 +63,7 @@ class DispatchedRequests:
         self._record = record
         self._version = client.protocol_version
         self._dispatch = _way_past(client, record.config.name, posts)
-        self._noted = is_modern(self._version) and isinstance(record.config.transport, Http)
+        self._http = isinstance(record.config.transport, Http)
 
     async def send(self, message: Request[Any]) -> Any:
         """Send a request and return its result: a plain one through the dispatcher, any other through the session.
@@ -100,7 +100,16 @@ class DispatchedRequests:
 
         The session notes from its pages of tools which arguments are headers over HTTP, since 2026-07-28.
         """
-        return None if method == "tools/list" and self._noted else self._dispatch
+        noted = self._http and is_modern(self._version)
+        return None if method == "tools/list" and noted else self._dispatch
+
+    def past_at_first(self, method: str) -> PastSession | None:
+        """Return the same for the first request of a connection, which goes through the session over HTTP.
+
+        The SDK sends it after ``notifications/initialized`` and with the id of the HTTP session. A request of our own
+        would overtake that notification, and know no id before the notification is sent.
+        """
+        return None if self._http else self.past(method)
 
 
 def _way_past(client: Client, server: str, posts: DirectPosts | None) -> Dispatch | None:
