@@ -105,6 +105,8 @@ class _Exchange:
                 await self._write(h11.EndOfMessage())
 
     async def _write(self, part: h11.Response | h11.Data | h11.EndOfMessage) -> None:
+        if self._http.our_state is h11.DONE:  # if a session ends while it answers, the SDK answers a second time
+            return
         # After a client has left, an application may go on sending.
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await self._stream.send_all(self._http.send(part) or b"")
