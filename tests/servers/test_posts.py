@@ -240,6 +240,34 @@ async def test_a_stream_is_read_to_its_end_after_the_answer_but_not_waited_for(
     assert stream.closed
 
 
+class CutStream(Stream):
+    """A stream whose connection breaks after the last piece."""
+
+    async def iterate(self) -> AsyncGenerator[bytes, None]:
+        async for piece in super().iterate():
+            yield piece
+        raise httpx2.RemoteProtocolError("peer closed connection without sending complete message body")
+
+
+async def test_a_request_is_not_in_flight_once_its_stream_broke_after_the_answer(autojump_clock: MockClock) -> None:
+    """Otherwise, refused requests would be tried for a minute, because of a request that may still be answered."""
+    streams = list[CutStream]()
+
+    def answer_once(number: str, request: httpx2.Request) -> httpx2.Response:
+        if streams:
+            raise httpx2.ConnectError("connection refused", request=request)
+        streams.append(CutStream([event(ANSWER.replace("$id", number))]))
+        return events(streams[0])
+
+    server = ScriptedWebServer("modern", script=answer_once)
+    async with open_servers(server.config) as servers:
+        assert text_of(await servers["a"].call_tool("say")) == "answered"
+        await wait_all_tasks_blocked()
+        with pytest.raises(ServerUnavailable):  # and not RequestTimedOut
+            await servers["a"].call_tool("say")
+    assert streams[0].closed
+
+
 HANGING: Final[dict[str, list[bytes] | None]] = {
     "no response": None,
     "no event": [b": nothing\n"],

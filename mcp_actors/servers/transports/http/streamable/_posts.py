@@ -122,9 +122,11 @@ class PlainPosts:
     async def _read_end(self, begun: BegunResponse) -> None:
         """Read the end of a stream after its answer, so that the connection can be used again."""
         with suppress(httpx2.HTTPError):
-            with trio.move_on_after(END_WAIT):
-                await begun.read_end()
-            await begun.aclose()
+            try:
+                with trio.move_on_after(END_WAIT):
+                    await begun.read_end()
+            finally:
+                await begun.aclose()  # also if the end is broken: the request would count as in flight forever
 
     def _cancel(self, request_id: int) -> None:
         """Ask the server to cancel a request."""
