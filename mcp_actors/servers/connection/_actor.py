@@ -201,7 +201,7 @@ class ServerActor(Actor):
         await self._listen(link, incoming)
         self._record.listeners.tell(NotificationsMissed())
         show_tools = await list_tools(self._client, self._record, link, self._dispatched.past_at_first)
-        failure = await list_resources(self._client, self._record, link, self._dispatched.past)
+        failure = await list_resources(self._client, self._record, link, self._dispatched.past_at_first)
         self._remember(link, show_tools)
         self._check_health(link, incoming)
         self._open_direct(link, incoming)
