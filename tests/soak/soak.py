@@ -255,20 +255,22 @@ class Soak:
     async def _reload(self, group: ServerGroup) -> None:
         self._note("reload")
         changed = frozenset(self._draw.sample([*group], min(2, len(group))))
-        await group.reload(*self._configs(changed))
+        with suppress(ServerError):  # one that is awaited was removed meanwhile
+            await group.reload(*self._configs(changed))
 
     async def _add(self, group: ServerGroup) -> None:
         self._edition += 1
         name = f"extra{self._edition}"
         if len(group) < self._size.stdio + self._size.http + 3:
             self._note("add")
-            await group.add(server(name, **self._options(name, frozenset())))
+            with suppress(ServerError):  # a reload has removed it meanwhile
+                await group.add(server(name, **self._options(name, frozenset())))
 
     async def _remove(self, group: ServerGroup) -> None:
         extra = [name for name in group if name.startswith("extra")]
         if extra:
             self._note("remove")
-            with suppress(KeyError):
+            with suppress(KeyError, ServerError):
                 await group.remove(self._draw.choice(extra))
 
     async def _restart(self, group: ServerGroup) -> None:
