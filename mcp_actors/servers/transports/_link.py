@@ -144,6 +144,10 @@ class DirectPipe(Protocol):
 class DirectPosts(Protocol):
     """Sends each request as a POST of its own, past the SDK's dispatcher."""
 
+    @property
+    def initialized(self) -> bool:
+        """True once a legacy server knows that the handshake is over."""
+
     async def ask(
         self,
         method: str,

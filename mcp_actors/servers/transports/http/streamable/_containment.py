@@ -130,6 +130,7 @@ class ContainedClient(httpx2.AsyncClient):
         self._posts = trio.Semaphore(POSTS)
         self._shared: dict[str, str] = {}
         self._negotiated = False
+        self.initialized = False
         self._refusals = Refusals(inner)
         self._notifications = NotificationStream(failures.server, limits, lifeline, background)
 
@@ -226,6 +227,7 @@ class ContainedClient(httpx2.AsyncClient):
         """Send a message without a response, usually in the background: the SDK sends nothing until this returns."""
         if isinstance(message, JSONRPCNotification) and message.method == INITIALIZED:
             await self._notify(request, message)  # the server refuses any request that overtakes this one
+            self.initialized = True
         else:
             self.tell(request, message)
         return httpx2.Response(202, request=request)

@@ -69,6 +69,11 @@ class PlainPosts:
         self._url = configured_url
         self._numbers = count()
 
+    @property
+    def initialized(self) -> bool:
+        """True once a legacy server knows that the handshake is over."""
+        return self._client.initialized
+
     async def ask(
         self,
         method: str,
