@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import trio
@@ -12,7 +14,7 @@ import trio
 def census() -> dict[str, int]:
     """Count what a group must not leave behind."""
     gc.collect()
-    parents = [path.read_text().rsplit(")", 1)[1].split()[1] for path in _stats()]
+    parents = [text.rsplit(")", 1)[1].split()[1] for text in _stats()]
     return {
         "descriptors": len(os.listdir("/proc/self/fd")),
         "children": parents.count(str(os.getpid())),
@@ -20,8 +22,10 @@ def census() -> dict[str, int]:
     }
 
 
-def _stats() -> list[Path]:
-    return [path for path in Path("/proc").glob("[0-9]*/stat") if os.access(path, os.R_OK)]
+def _stats() -> Iterator[str]:
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # the process has ended meanwhile
+            yield path.read_text()
 
 
 def memory() -> int:
