@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import h11
 import trio
@@ -22,7 +22,7 @@ from attrs import define, field
 
 from ._failures import Refused
 
-__all__ = ["Receiver", "open_receiver", "parameters_of"]
+__all__ = ["Receiver", "open_receiver", "parameters_of", "split"]
 
 logger = logging.getLogger("mcp_actors.auth")
 
@@ -43,6 +43,18 @@ _HEADERS: Final = (
     ("Referrer-Policy", "no-referrer"),  # the URL of this page contains the code
     ("Connection", "close"),
 )
+
+
+def split(url: str) -> SplitResult:
+    """Return the parts of a URL that a stranger or a person has given.
+
+    Raises:
+        Refused: it is not a URL.
+    """
+    try:
+        return urlsplit(url)
+    except ValueError:
+        raise Refused("not_a_url", "this is not a URL that a browser ends at") from None
 
 
 def parameters_of(query: str, state: str) -> Mapping[str, str]:
@@ -104,7 +116,9 @@ class Receiver:
             logger.warning("sign-in: a request to %s was refused (%s): %s", self.url, refusal.reason, refusal)
         body = _PAGE.format(text=text).encode()
         response = h11.Response(status_code=status, headers=[*_HEADERS, ("Content-Length", str(len(body)))])
-        for each in (response, h11.Data(data=body), h11.EndOfMessage()):
+        # The answer to HEAD has no body, and h11 refuses to send one.
+        data = h11.Data(data=b"" if event.method == b"HEAD" else body)
+        for each in (response, data, h11.EndOfMessage()):
             await stream.send_all(connection.send(each) or b"")
         if found is not None and self._found is None:
             self._found = found
@@ -117,7 +131,7 @@ class Receiver:
             Refused: the request is not the redirect of this sign-in.
         """
         own = urlsplit(self.url)
-        target = urlsplit(request.target.decode("ascii", "replace"))
+        target = split(request.target.decode("ascii", "replace"))
         host = dict(request.headers).get(b"host", b"").decode("ascii", "replace")
         if request.method != b"GET" or target.path != own.path:
             raise Refused("wrong_path", "this is not the redirect of a sign-in")

@@ -24,7 +24,7 @@ from ..config import is_loopback
 from ._exchange import Exchange
 from ._failures import Refused, SignInFailed, Unreachable
 from ._flow import Person, made_up_refusal, run_person, run_unattended
-from ._receiver import Receiver, open_receiver, parameters_of
+from ._receiver import Receiver, open_receiver, parameters_of, split
 from ._sign_in_record import SignedIn, key_of
 from ._tokens import TIMEOUT, store_of
 
@@ -187,7 +187,7 @@ class _Visit:
         """Return the parameters in what a person has pasted: a URL, its query, or a code alone."""
         if "=" not in pasted:
             return {"code": pasted}
-        return parameters_of(urlsplit(pasted).query or pasted.lstrip("?"), self._state)
+        return parameters_of(split(pasted).query or pasted.lstrip("?"), self._state)
 
 
 async def signed_in(exchange: Exchange) -> SignedIn | None:

@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock, memory_stream_pair
 
 from mcp_actors.auth._failures import Refused
-from mcp_actors.auth._receiver import PATIENCE, Receiver, open_receiver, parameters_of
+from mcp_actors.auth._receiver import PATIENCE, Receiver, open_receiver, parameters_of, split
 
 STATE = "the-state-of-this-sign-in"
 REDIRECT = "http://127.0.0.1:0/callback"
@@ -76,6 +76,19 @@ async def test_a_request_that_is_not_http_is_dropped() -> None:
         await stream.aclose()
 
 
+@pytest.mark.parametrize("line", ["GET //[", "GET http://[", f"HEAD /callback?code=a&state={STATE}"])
+async def test_a_request_that_is_no_redirect_of_a_browser_ends_nothing(line: str) -> None:
+    async with open_receiver(REDIRECT) as receiver:
+        receiver.state = STATE
+        url = httpx2.URL(receiver.url)
+        stream = await trio.open_tcp_stream("127.0.0.1", url.port or 0)
+        await stream.send_all(f"{line} HTTP/1.1\r\nHost: {url.netloc.decode()}\r\n\r\n".encode())
+        assert b" 400 " in await stream.receive_some()
+        await stream.aclose()
+        await get(f"{receiver.url}?code=mine&state={STATE}")
+        assert (await receiver.wait())["code"] == "mine"
+
+
 async def test_a_port_in_use_is_an_error_with_a_remedy() -> None:
     async with open_receiver(REDIRECT) as receiver:
         with pytest.raises(Refused, match="end the program that uses it") as caught:
@@ -88,3 +101,8 @@ def test_a_pasted_url_must_have_the_state_too() -> None:
     assert parameters_of(f"code=a&state={STATE}", STATE)["code"] == "a"
     with pytest.raises(Refused, match="state of this sign-in"):
         parameters_of("code=a&state=another", STATE)
+
+
+def test_a_pasted_text_that_is_not_a_url_is_refused() -> None:
+    with pytest.raises(Refused, match="not a URL"):
+        split("http://[::1?code=a")
