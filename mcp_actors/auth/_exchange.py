@@ -23,7 +23,7 @@ MAX_BODY: Final = 1024 * 1024
 BUSY: Final = frozenset({408, 425, 429})
 """Statuses of a server that may answer later; besides those from 500 on."""
 
-_KEPT: Final = ("content-type", "location", "www-authenticate")
+_KEPT: Final = (b"content-type", b"location", b"www-authenticate")
 """Headers of an answer that the flows read."""
 
 
@@ -78,7 +78,8 @@ class Exchange:
                     raise Refused("answer_too_long", f"an answer of the authorization server exceeds {MAX_BODY} bytes")
         finally:
             await response.aclose()
-        kept = {name: response.headers[name] for name in _KEPT if name in response.headers}
+        # As bytes: httpx2 reads headers in any encoding, and writes those of a new response in ASCII.
+        kept = [(name, value) for name, value in response.headers.raw if name.lower() in _KEPT]
         answer = httpx2.Response(response.status_code, headers=kept, content=bytes(body), request=response.request)
         answer.next_request = response.next_request
         return answer
@@ -92,7 +93,10 @@ class Exchange:
 
     def check_page(self, url: str) -> None:
         """Refuse the URL of a page that a browser must not open."""
-        self._check(httpx2.URL(url))
+        page = httpx2.URL(url)
+        self._check(page)
+        if page.fragment:  # the parameters of the sign-in are behind it, so the server would not see them
+            raise Refused("invalid_metadata", "the metadata name an authorization endpoint with a fragment ('#')")
 
     @property
     def scope(self) -> str | None:

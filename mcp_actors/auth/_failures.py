@@ -15,6 +15,7 @@ from .._plain_text import plain_text
 __all__ = ["Refused", "SignInFailed", "SignInNeeded", "SignInRequired", "Unreachable", "said_by"]
 
 _CODE: Final = re.compile(r"[\x20-\x21\x23-\x5b\x5d-\x7e]{1,60}")  # RFC 6749, 5.2
+_EXPLAINED: Final = ("error", "error_description")
 _SHOWN: Final = 200
 """Characters of an authorization server's explanation."""
 
@@ -101,7 +102,7 @@ def said_by(response: httpx2.Response, mask: Callable[[str], str]) -> tuple[str,
     except ValueError:
         body = None
     if isinstance(body, dict):
-        code, description = str(body.get("error") or ""), str(body.get("error_description") or "")
+        code, description = (each if isinstance(each := body.get(name), str) else "" for name in _EXPLAINED)
     if not _CODE.fullmatch(code):
         code = ""
     words = " ".join(filter(None, [str(response.status_code), code]))

@@ -43,6 +43,10 @@ Method: TypeAlias = Literal["client_secret_basic", "client_secret_post"]
 LOST: Final = frozenset({"invalid_grant", "invalid_client", "unauthorized_client", "invalid_target", "invalid_scope"})
 """Errors after which a refresh token is worth nothing."""
 
+UNUSABLE: Final = (ValidationError, httpx2.InvalidURL, UnicodeError, OverflowError)
+"""Errors of the SDK and of httpx2 about an answer: it is not of the protocol, or a URL, a token or a number in it
+cannot be used."""
+
 CLIENT_NAME: Final = "mcp-actors"
 
 
@@ -218,7 +222,10 @@ async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
             if code in LOST:
                 raise SignInNeeded(f"the authorization server has refused the refresh token: {said}")
             raise Unreachable(f"the authorization server answered {said} to a refresh")
-        await flow.asend(response)
+        try:
+            await flow.asend(response)
+        except UNUSABLE:
+            raise Refused("token_refused", "the new token of the authorization server cannot be used") from None
     if not memory.brought:
         raise Unreachable("the authorization server answered a refresh without a valid token")
     return evolve(_signed_in(exchange, memory, provider, old.challenge), asked=old.asked)
@@ -263,7 +270,7 @@ async def _run(exchange: Exchange, provider: httpx2.Auth, refusal: httpx2.Respon
                 outgoing = await flow.asend(answer)
             while outgoing is not request:
                 outgoing = await flow.asend(await exchange.send(outgoing))
-    except (OAuthFlowError, ValidationError) as error:
+    except (OAuthFlowError, *UNUSABLE) as error:
         raise _refused(exchange, error) from None
     return challenge
 
@@ -274,10 +281,8 @@ def _challenge(refusal: httpx2.Response, exchange: Exchange) -> tuple[httpx2.Res
     scope = union_scopes(exchange.scope, extract_field_from_www_auth(refusal, "scope"))
     fields = {"error": extract_field_from_www_auth(refusal, "error"), "resource_metadata": challenge, "scope": scope}
     header = ", ".join(f'{name}="{value}"' for name, value in fields.items() if value is not None)
-    answer = httpx2.Response(
-        refusal.status_code, headers={"www-authenticate": f"Bearer {header}"}, content=b"", request=refusal.request
-    )
-    return answer, challenge
+    headers = httpx2.Headers({"www-authenticate": f"Bearer {header}"}, encoding="utf-8")
+    return httpx2.Response(refusal.status_code, headers=headers, content=b"", request=refusal.request), challenge
 
 
 def _request(url: str) -> httpx2.Request:
@@ -287,7 +292,8 @@ def _request(url: str) -> httpx2.Request:
 def made_up_refusal(url: str, challenge: str | None = None) -> httpx2.Response:
     """Return the refusal that a server would send to a request without a token."""
     header = "Bearer" if challenge is None else f'Bearer resource_metadata="{challenge}"'
-    return httpx2.Response(HTTPStatus.UNAUTHORIZED, headers={"www-authenticate": header}, request=_request(url))
+    headers = httpx2.Headers({"www-authenticate": header}, encoding="utf-8")
+    return httpx2.Response(HTTPStatus.UNAUTHORIZED, headers=headers, request=_request(url))
 
 
 def _refused(exchange: Exchange, error: Exception) -> Exception:
@@ -298,13 +304,12 @@ def _refused(exchange: Exchange, error: Exception) -> Exception:
         return Unreachable(f"the authorization server answered {said}")
     if isinstance(error, OAuthRegistrationError):
         remedy = "register a client with it, and set client_id"
-        return Refused(
-            "registration_refused", f"the authorization server does not register this client: {said}; {remedy}"
-        )
+        problem = f"the authorization server does not register this client: {said or 'invalid answer'}"
+        return Refused("registration_refused", f"{problem}; {remedy}")
     if isinstance(error, OAuthTokenError):
         return Refused("token_refused", f"the authorization server issues no token: {said or 'invalid answer'}")
-    if isinstance(error, ValidationError):
-        return Refused("invalid_metadata", "the metadata of the authorization server are not valid")
+    if isinstance(error, UNUSABLE):
+        return Refused("invalid_metadata", "the metadata or the answer of the authorization server are not valid")
     return Refused("protocol_error", plain_text(exchange.mask(str(error)), limit=300))
 
 
@@ -318,17 +323,20 @@ def _signed_in(exchange: Exchange, memory: _Memory, provider: Any, challenge: st
         if secret is not None:
             exchange.learn(secret)
     now = time.time()
-    return SignedIn(
-        resource=exchange.url,
-        client=client or OAuthClientInformationFull(client_id=exchange.oauth.client_id or ""),
-        tokens=tokens,
-        expires_at=None if tokens.expires_in is None else now + tokens.expires_in,
-        since=now,
-        metadata=context and context.oauth_metadata,
-        protected=context and context.protected_resource_metadata,
-        challenge=challenge,
-        asked=context and context.client_metadata.scope,
-    )
+    try:
+        return SignedIn(
+            resource=exchange.url,
+            client=client or OAuthClientInformationFull(client_id=exchange.oauth.client_id or ""),
+            tokens=tokens,
+            expires_at=None if tokens.expires_in is None else now + tokens.expires_in,
+            since=now,
+            metadata=context and context.oauth_metadata,
+            protected=context and context.protected_resource_metadata,
+            challenge=challenge,
+            asked=context and context.client_metadata.scope,
+        )
+    except (ValueError, OverflowError) as error:
+        raise Refused("token_refused", f"the answer of the authorization server cannot be used: {error}") from None
 
 
 def _wants_post(provider: object) -> bool:

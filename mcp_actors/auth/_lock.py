@@ -18,7 +18,7 @@ import trio
 
 from .._errors import ConfigError
 
-__all__ = ["file_lock"]
+__all__ = ["LockHeld", "file_lock"]
 
 LOOK_EVERY: Final = 0.02
 """Seconds between two attempts. A blocking attempt could not be cancelled."""
@@ -29,6 +29,10 @@ LONGEST: Final = 60.0
 _HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EACCES, errno.EINTR})
 
 
+class LockHeld(ConfigError):
+    """Another process keeps the lock. It may release it, so a repetition may help."""
+
+
 @asynccontextmanager
 async def file_lock(path: Path) -> AsyncIterator[None]:
     """Hold the lock while the block runs. Each attempt is made in a thread, because a network file system may block.
@@ -36,7 +40,8 @@ async def file_lock(path: Path) -> AsyncIterator[None]:
     **Cancellation**: leaves the wait at once, without the lock.
 
     Raises:
-        ConfigError: the file cannot be created, its file system has no locks, or another process keeps the lock.
+        LockHeld: another process keeps the lock.
+        ConfigError: the file cannot be created, or its file system has no locks.
     """
     try:
         descriptor = await trio.to_thread.run_sync(_open, path)
@@ -47,7 +52,7 @@ async def file_lock(path: Path) -> AsyncIterator[None]:
         while not await trio.to_thread.run_sync(_locked, descriptor, path):
             if trio.current_time() >= until:
                 problem = f"another process has held {path} for {LONGEST:g} s; end that process"
-                raise ConfigError(f"token store: {problem}", source="TokenStore")
+                raise LockHeld(f"token store: {problem}", source="TokenStore")
             await trio.sleep(LOOK_EVERY)
         yield
     finally:

@@ -103,7 +103,7 @@ async def _refusal(exchange: Exchange, challenge: str | None) -> httpx2.Response
             challenge = (await exchange.send(request)).headers.get("www-authenticate")
     if challenge is None:
         return refusal
-    refusal.headers["www-authenticate"] = challenge
+    refusal.headers = httpx2.Headers({"www-authenticate": challenge}, encoding="utf-8")  # it may not be ASCII
     if extract_field_from_www_auth(refusal, "error") == "insufficient_scope":
         refusal.status_code = HTTPStatus.FORBIDDEN
     return refusal

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from attrs import evolve, field, frozen
+from attrs import Attribute, evolve, field, frozen
+from attrs.validators import instance_of, optional
 from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken, ProtectedResourceMetadata
 from mcp.shared.auth_utils import resource_url_from_server_url
 
@@ -19,6 +21,8 @@ VERSION: Final = 1
 
 EARLY: Final = 60.0
 """Seconds before its expiry at which a token is refreshed; a tenth of its life if that is less."""
+
+_TOKEN: Final = re.compile(r"[\x21-\x7e]+")  # RFC 6749, A.12
 
 _KEPT: Final = {
     "issuer",
@@ -38,6 +42,12 @@ def key_of(url: str, oauth: OAuth) -> str:
     return hashlib.sha256(json.dumps(named).encode()).hexdigest()[:32]
 
 
+def _check_tokens(instance: SignedIn, attribute: Attribute[OAuthToken], value: OAuthToken) -> None:
+    instance_of(OAuthToken)(instance, attribute, value)
+    if not _TOKEN.fullmatch(value.access_token):
+        raise ValueError("the access token has characters that a header cannot have")  # a library would quote it
+
+
 @frozen(kw_only=True)
 class SignedIn:
     """One sign-in.
@@ -52,17 +62,21 @@ class SignedIn:
         protected: the metadata of the resource.
         challenge: where the server says that the latter is.
         asked: the scopes that were asked for; the authorization server may have granted others.
+
+    Raises:
+        TypeError: an attribute has another type.
+        ValueError: the access token cannot be sent.
     """
 
-    resource: str
-    client: OAuthClientInformationFull = field(repr=False)
-    tokens: OAuthToken = field(repr=False)
-    expires_at: float | None
-    since: float
+    resource: str = field(validator=instance_of(str))
+    client: OAuthClientInformationFull = field(repr=False, validator=instance_of(OAuthClientInformationFull))
+    tokens: OAuthToken = field(repr=False, validator=_check_tokens)
+    expires_at: float | None = field(validator=optional(instance_of((int, float))))
+    since: float = field(validator=instance_of((int, float)))
     metadata: OAuthMetadata | None = field(default=None, repr=False)
     protected: ProtectedResourceMetadata | None = field(default=None, repr=False)
-    challenge: str | None = None
-    asked: str | None = None
+    challenge: str | None = field(default=None, validator=optional(instance_of(str)))
+    asked: str | None = field(default=None, validator=optional(instance_of(str)))
 
     @property
     def issuer(self) -> str | None:
@@ -117,7 +131,7 @@ class SignedIn:
             for name, model in _MODELS.items():
                 content[name] = content[name] and model.model_validate(content[name])
             return cls(**content)
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             return None
 
 

@@ -24,6 +24,7 @@ from .._errors import ConfigError, ConnectFailed
 from ._exchange import Exchange
 from ._failures import Refused, SignInNeeded, SignInRequired, Unreachable
 from ._flow import made_up_refusal, refresh, run_unattended
+from ._lock import LockHeld
 from ._sign_in_record import SignedIn, key_of
 from ._stores import FileTokenStore
 
@@ -74,6 +75,7 @@ class OAuthTokens(httpx2.Auth):
     _loaded: bool = field(default=False, init=False)
     _turn: trio.Lock = field(factory=trio.Lock, init=False)
     _not_before: float = field(default=0.0, init=False)
+    _failed_last: Unreachable | None = field(default=None, init=False)
     _store: TokenStore = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -154,9 +156,14 @@ class OAuthTokens(httpx2.Auth):
 
     async def _renew(self, used: SignedIn | None, refusal: httpx2.Response | None) -> SignedIn | None:
         """Replace a token that is refused or about to expire, unless another task or process has done it."""
+        failed = self._failed_last
         async with self._turn:
-            if self._current is not used:
+            # Not by identity: a refresh that failed has loaded the same token again, and a server that refuses it once
+            # more would seem to refuse a new one.
+            if _token_of(self._current) != _token_of(used):
                 return self._current
+            if self._failed_last is not None and self._failed_last is not failed:
+                raise Unreachable(str(self._failed_last))  # while this task waited: many calls make one attempt
             if used is None and not self._exchange.oauth.unattended:
                 await self._load()  # a person may have signed in elsewhere
                 if self._current is None:
@@ -166,7 +173,11 @@ class OAuthTokens(httpx2.Auth):
                 await self._load()
                 if self._is_news(used):
                     return self._current
-                return await _carefully(self._obtain, refusal)
+                try:
+                    return await _carefully(self._obtain, refusal)
+                except Unreachable as error:
+                    self._failed_last = error
+                    raise
 
     def _is_news(self, used: SignedIn | None) -> bool:
         found = self._current
@@ -201,7 +212,7 @@ class OAuthTokens(httpx2.Auth):
         except SignInNeeded as error:
             failure: Exception = SignInRequired.because(self._server, str(error), error.challenge)
         except (Refused, ConfigError) as error:
-            failure = self._failed(str(error), hopeless=True)
+            failure = self._failed(str(error), hopeless=not isinstance(error, LockHeld))
         except Unreachable as error:
             failure = self._failed(str(error), hopeless=False)
         raise failure
@@ -214,6 +225,10 @@ class OAuthTokens(httpx2.Auth):
 def _put(request: httpx2.Request, signed_in: SignedIn | None) -> None:
     if signed_in is not None:
         request.headers["Authorization"] = f"Bearer {signed_in.tokens.access_token}"
+
+
+def _token_of(signed_in: SignedIn | None) -> str | None:
+    return None if signed_in is None else signed_in.tokens.access_token
 
 
 def _names_metadata(response: httpx2.Response) -> bool:

@@ -1,0 +1,198 @@
+"""Answers of authorization servers, and values of stores, that are not what they should be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+import pytest
+import trio
+from attrs import define, field
+from trio.testing import MockClock
+
+from mcp_actors import ConnectFailed
+from mcp_actors.auth import FileTokenStore, OAuth, SignInFailed, SignInRequired, _lock
+from mcp_actors.auth._exchange import Exchange
+from mcp_actors.auth._sign_in import sign_in
+from mcp_actors.auth._sign_in_record import key_of
+from mcp_actors.auth._tokens import OAuthTokens
+
+URL: Final = "https://mcp.example/mcp"
+ISSUER: Final = "https://as.example"
+METADATA: Final = {
+    "issuer": ISSUER,
+    "authorization_endpoint": f"{ISSUER}/authorize",
+    "token_endpoint": f"{ISSUER}/token",
+    "registration_endpoint": f"{ISSUER}/register",
+    "response_types_supported": ["code"],
+}
+NEW: Final = {"access_token": "new", "token_type": "Bearer", "expires_in": 3600}
+STORED: Final[dict[str, Any]] = {
+    "version": 1,
+    "resource": URL,
+    "client": {"client_id": "me", "redirect_uris": None},
+    "tokens": {"access_token": "refused", "token_type": "Bearer", "refresh_token": "r"},
+    "expires_at": None,
+    "since": 0.0,
+    "metadata": METADATA,
+    "protected": None,
+    "challenge": None,
+    "asked": None,
+}
+
+
+@define
+class Servers:
+    """An MCP server that accepts the token ``new``, and its authorization server.
+
+    Attributes:
+        token: the status and the answer of the token endpoint.
+        metadata: changes of the metadata.
+        challenge: what the MCP server answers to a request without a token.
+        refreshes: how many requests the token endpoint got.
+    """
+
+    token: tuple[int, object] = (200, NEW)
+    metadata: dict[str, object] = field(factory=dict)
+    challenge: bytes = b"Bearer"
+    refreshes: int = 0
+
+    async def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        """Answer a request."""
+        await trio.lowlevel.checkpoint()
+        path = request.url.path
+        if path == "/mcp":
+            status = 200 if request.headers.get("authorization") == "Bearer new" else 401
+            return httpx2.Response(status, headers=[(b"www-authenticate", self.challenge)])
+        if path == "/token":
+            self.refreshes += 1
+            return httpx2.Response(self.token[0], content=json.dumps(self.token[1]))
+        if "oauth-protected-resource" in path:
+            return httpx2.Response(200, json={"resource": URL, "authorization_servers": [ISSUER]})
+        if "well-known" in path:
+            return httpx2.Response(200, json=METADATA | self.metadata)
+        return httpx2.Response(201, json={"client_id": "me", "redirect_uris": ["http://127.0.0.1/callback"]})
+
+    def exchange(self, folder: Path) -> Exchange:
+        """Return what talks to them."""
+        client = httpx2.AsyncClient(transport=httpx2.MockTransport(self))
+        return Exchange(client, URL, OAuth(store=FileTokenStore(folder)), None, str, len)  # type: ignore[arg-type]
+
+    @asynccontextmanager
+    async def client(self, folder: Path, stored: str) -> AsyncIterator[httpx2.AsyncClient]:
+        """Open a client with a stored sign-in."""
+        exchange = self.exchange(folder)
+        await FileTokenStore(folder).save(key_of(URL, exchange.oauth), stored)
+        transport = httpx2.MockTransport(self)
+        async with httpx2.AsyncClient(transport=transport, auth=OAuthTokens("guarded", exchange)) as client:
+            yield client
+
+
+async def pasted(url: str) -> str:
+    """Agree, and paste the URL of the redirect."""
+    return f"http://127.0.0.1/callback?code=c&state={parse_qs(urlsplit(url).query)['state'][0]}"
+
+
+async def test_many_refused_calls_at_a_failing_refresh_need_no_sign_in(tmp_path: Path) -> None:
+    servers = Servers(token=(503, {}))
+    errors: list[ConnectFailed] = []
+
+    async def call() -> None:
+        with pytest.raises(ConnectFailed) as caught:
+            await client.post(URL)
+        errors.append(caught.value)
+
+    async with servers.client(tmp_path, json.dumps(STORED)) as client:
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(call)
+        assert {(type(error), error.hopeless) for error in errors} == {(ConnectFailed, False)}
+        assert servers.refreshes == 1
+        servers.token = (200, NEW)
+        assert (await client.post(URL)).status_code == 200
+
+
+async def test_a_lock_that_another_process_keeps_is_not_hopeless(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    async with Servers().client(tmp_path, json.dumps(STORED)) as client:
+        monkeypatch.setattr(_lock, "_locked", lambda descriptor, path: False)
+        with pytest.raises(ConnectFailed, match="another process has held") as caught:
+            await client.post(URL)
+    assert not caught.value.hopeless
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        "[" * 100_000,
+        *(json.dumps(STORED | each) for each in ({"tokens": None}, {"client": None}, {"since": None})),
+        json.dumps(STORED | {"expires_at": "soon"}),
+        json.dumps(STORED | {"tokens": {"access_token": "a\nb", "token_type": "Bearer"}}),
+    ],
+)
+async def test_a_damaged_value_is_no_sign_in(tmp_path: Path, stored: str) -> None:
+    async with Servers().client(tmp_path, stored) as client:
+        with pytest.raises(SignInRequired, match="not signed in"):
+            await client.post(URL)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"access_token": "a\nb"}, {"access_token": "töken"}, {"access_token": ""}, {"expires_in": 10**400}]
+)
+async def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(tmp_path: Path, changes: dict[str, object]) -> None:
+    servers = Servers(token=(200, NEW | changes))
+    async with servers.client(tmp_path, json.dumps(STORED)) as client:
+        with pytest.raises(ConnectFailed, match="cannot be used") as caught:
+            await client.post(URL)
+    assert "ken" not in str(caught.value).replace("token", "")
+    with pytest.raises(SignInFailed, match=r"cannot be used|not valid"):
+        await sign_in("guarded", servers.exchange(tmp_path / "other"), pasted)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"authorization_endpoint": f"{ISSUER}/authorize#here"}, "invalid_metadata"),
+        ({"authorization_endpoint": f"{ISSUER}/{'x' * 70_000}"}, "invalid_metadata"),
+        ({"registration_endpoint": f"{ISSUER}/{'x' * 70_000}"}, "invalid_metadata"),
+        ({"token_endpoint": "http://as.example/token"}, "insecure_url"),
+        ({"issuer": "https://evil.example"}, "protocol_error"),
+    ],
+)
+async def test_metadata_that_cannot_be_used_are_refused_by_name(
+    tmp_path: Path, changes: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(SignInFailed) as caught:
+        await sign_in("guarded", Servers(metadata=changes).exchange(tmp_path), pasted)
+    assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("challenge", "reason"),
+    [
+        ('Bearer resource_metadata="http://["', "insecure_url"),
+        ('Bearer resource_metadata="file:///etc/passwd"', "insecure_url"),
+        (f'Bearer resource_metadata="https://a.example/{"x" * 70_000}"', "invalid_metadata"),
+    ],
+)
+async def test_a_challenge_that_cannot_be_used_is_refused_by_name(tmp_path: Path, challenge: str, reason: str) -> None:
+    with pytest.raises(SignInFailed) as caught:
+        await sign_in("guarded", Servers(challenge=challenge.encode()).exchange(tmp_path), pasted)
+    assert caught.value.reason == reason
+
+
+async def test_a_challenge_that_is_not_ascii_is_no_obstacle(tmp_path: Path) -> None:
+    servers = Servers(challenge='Bearer scope="é", error="ü"'.encode())
+    assert (await sign_in("guarded", servers.exchange(tmp_path), pasted)).tokens.access_token == "new"
+
+
+async def test_an_explanation_that_is_not_text_is_not_shown(tmp_path: Path) -> None:
+    servers = Servers(token=(400, {"error": {"a": 1}, "error_description": ["leaked"]}))
+    with pytest.raises(SignInFailed, match=r"issues no token: 400$"):
+        await sign_in("guarded", servers.exchange(tmp_path), pasted)
