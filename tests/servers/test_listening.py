@@ -232,3 +232,12 @@ async def test_a_stream_of_notices_that_breaks_is_opened_anew_and_what_was_misse
             await eventually(lambda: web.methods().count("tools/list") > 1)
             assert web.methods().count("tools/list") <= 3
             assert group["web"].statistics().restarts == 0
+
+
+async def test_the_lists_are_asked_for_again_once_the_first_stream_of_notices_is_open() -> None:
+    """A-20: a server that keeps no events loses the notice of a change before it."""
+    with faulty_server("legacy") as web:
+        web.scripts["GET"] = Raw(stream(""), "keep")
+        async with open_servers(ServerConfig("web", Http(web.url()), protocol="legacy")):
+            await eventually(lambda: web.methods().count("tools/list") == 2)
+            assert web.methods().count("GET") == 1

@@ -126,10 +126,7 @@ class Connection(httpx2.AsyncBaseTransport):
             case "GET" if worker.modern:
                 return httpx2.Response(405)
             case "GET":
-                # The first stream brings what came before it, as from a server that stores its events.
-                if worker.listened:
-                    worker.notifications = Answers(worker, None)
-                worker.listened = True
+                worker.notifications = Answers(worker, None)
                 return httpx2.Response(200, headers=EVENTS, stream=worker.notifications)
             case "DELETE":
                 process.sessions.remove(str(session))
@@ -160,15 +157,13 @@ class HttpWorker(Worker):
     Attributes:
         open: the responses that wait for messages, by the id of their request.
         notifications: the response that brings those of the legacy era.
-        listened: True once the client has asked for them.
     """
 
     def __init__(self, process: HttpProcess) -> None:
         super().__init__(process.machine.house)
         self.process = process
         self.open: dict[object, Answers] = {}
-        self.notifications = Answers(self, None)
-        self.listened = False
+        self.notifications: Answers | None = None
 
     @property
     def ended(self) -> bool:
@@ -180,7 +175,8 @@ class HttpWorker(Worker):
     def cut(self) -> None:
         """Break all responses."""
         for response in (*self.open.values(), self.notifications):
-            response.cut()
+            if response is not None:
+                response.cut()
 
     def send(self, message: Json) -> None:
         if "method" not in message:

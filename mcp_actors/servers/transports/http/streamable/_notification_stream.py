@@ -3,7 +3,7 @@
 The SDK opens this stream, and opens it again a second after it ended. But after it broke twice, the SDK gives up for
 the rest of the session. Streams break often, because proxies close idle ones. So a stream that breaks is shown to the
 SDK as one that ended. Notifications that were sent between two streams are lost, so listeners are informed of the gap
-when the next stream is open.
+when the next stream is open. They are lost before the first stream, too, which opens while the lists are requested.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class NotificationStream:
         return self._opened_at is not None
 
     def open(self, response: httpx2.Response) -> None:
-        """Note that a stream has begun, and report the gap before it unless it is the first."""
+        """Note that a stream has begun, and report the gap before it."""
         now = trio.current_time()
         if self._opened_at is not None:
             self._short = 0 if now - self._opened_at >= LASTING else self._short + 1
-            if not self._reporting:
-                self._reporting = True
-                delay = GAP_BACKOFF.delay(self._short + 1, random=random.random)
-                self._background.start_soon(self._report_gap, delay, name=f"{self._server}:gap")
+        if not self._reporting:
+            self._reporting = True
+            delay = GAP_BACKOFF.delay(self._short + 1, random=random.random)
+            self._background.start_soon(self._report_gap, delay, name=f"{self._server}:gap")
         self._opened_at = now
         response.stream = _Ending(response.stream, self._server)  # type: ignore[arg-type]  # an AsyncClient's are async
 
