@@ -81,7 +81,7 @@ class Servers:
     def exchange(self, folder: Path) -> Exchange:
         """Return what talks to them."""
         client = httpx2.AsyncClient(transport=httpx2.MockTransport(self))
-        return Exchange(client, URL, OAuth(store=FileTokenStore(folder)), None, str, len)  # type: ignore[arg-type]
+        return Exchange(client, URL, OAuth(store=FileTokenStore(folder)), None, str, lambda secret: None)
 
     @asynccontextmanager
     async def client(self, folder: Path, stored: str) -> AsyncIterator[httpx2.AsyncClient]:
@@ -136,7 +136,7 @@ async def test_a_lock_that_another_process_keeps_is_not_hopeless(
         json.dumps(STORED | {"tokens": {"access_token": "a\nb", "token_type": "Bearer"}}),
     ],
 )
-async def test_a_damaged_value_is_no_sign_in(tmp_path: Path, stored: str) -> None:
+async def test_a_damaged_value_counts_as_not_signed_in(tmp_path: Path, stored: str) -> None:
     async with Servers().client(tmp_path, stored) as client:
         with pytest.raises(SignInRequired, match="not signed in"):
             await client.post(URL)
@@ -187,7 +187,7 @@ async def test_a_challenge_that_cannot_be_used_is_refused_by_name(tmp_path: Path
     assert caught.value.reason == reason
 
 
-async def test_a_challenge_that_is_not_ascii_is_no_obstacle(tmp_path: Path) -> None:
+async def test_a_challenge_may_have_characters_beyond_ascii(tmp_path: Path) -> None:
     servers = Servers(challenge='Bearer scope="é", error="ü"'.encode())
     assert (await sign_in("guarded", servers.exchange(tmp_path), pasted)).tokens.access_token == "new"
 

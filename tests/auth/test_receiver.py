@@ -77,7 +77,7 @@ async def test_a_request_that_is_not_http_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("line", ["GET //[", "GET http://[", f"HEAD /callback?code=a&state={STATE}"])
-async def test_a_request_that_is_no_redirect_of_a_browser_ends_nothing(line: str) -> None:
+async def test_a_request_that_a_browser_never_sends_ends_nothing(line: str) -> None:
     async with open_receiver(REDIRECT) as receiver:
         receiver.state = STATE
         url = httpx2.URL(receiver.url)

@@ -82,19 +82,20 @@ async def test_a_file_system_without_locks_is_an_error_with_a_remedy(
 
 
 async def test_tasks_take_turns_and_a_cancelled_one_leaves_the_queue(tmp_path: Path, autojump_clock: MockClock) -> None:
-    store, held = FileTokenStore(tmp_path), 0
+    store, held, holding = FileTokenStore(tmp_path), 0, trio.Event()
 
     async def hold() -> None:
         nonlocal held
         async with store.lock("key"):
             assert held == 0
             held += 1
+            holding.set()
             await trio.sleep(1)
             held -= 1
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(hold)
-        await trio.sleep(0.5)
+        await holding.wait()  # not for a time: the clock does not wait for the thread of the lock
         with trio.move_on_after(0.1):
             await _lock_once(store)
         nursery.start_soon(hold)

@@ -15,10 +15,15 @@ from .file import decode, file_name, read_bytes
 
 MAX_BYTES: Final = 256 * 1024
 
-_LINE: Final = re.compile(r"(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*(?P<value>.*)")
+_LINE: Final = re.compile(r"(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)[ \t]*=(?P<value>.*)")
 _SINGLE: Final = re.compile(r"'(?P<text>[^']*)'[ \t]*(?:#.*)?")
 _DOUBLE: Final = re.compile(r'"(?P<text>(?:[^"\\]|\\.)*)"[ \t]*(?:#.*)?')
-_COMMENT: Final = re.compile(r"(?:^|[ \t]+)#.*")
+_COMMENT: Final = re.compile(r"(?:^|(?<![ \t])[ \t]+)#.*")
+"""The blanks count from the first one only; trying each of many would take quadratic time."""
+
+_END: Final = re.compile(r"\r\n|\r|\n")
+"""The end of a line. `str.splitlines` has more of them, which would cut a value in two."""
+
 _ESCAPE: Final = re.compile(r"\\(.)")
 _ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t"}
 
@@ -41,12 +46,14 @@ def read_env_file(path: str | os.PathLike[str]) -> dict[str, str]:
     if not isinstance(text, str):
         raise text
     variables: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(_END.split(text), start=1):
         content = line.strip()
         if not content or content.startswith("#"):
             continue
         source = f"{name}:{number}"
         found = _LINE.fullmatch(content)
+        if "\0" in content:
+            raise bad(source, "", "the line contains a NUL character, which no variable can have; remove it")
         if found is None:
             raise bad(source, "", "this is not NAME=value; correct the line, or begin it with '#'")
         if found["name"] in variables:
@@ -56,6 +63,9 @@ def read_env_file(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def _value(source: str, name: str, value: str) -> str:
+    if re.match(r"#[^ \t]", value):
+        raise bad(source, name, "'#' begins a comment; write the value in quotes, or a space in front of the comment")
+    value = value.lstrip(" \t")
     if value.startswith("'"):
         quoted = _SINGLE.fullmatch(value)
     elif value.startswith('"'):

@@ -32,6 +32,13 @@ _TABLES: Final = f"""
 _WRITE: Final = f"""
     INSERT INTO {STATUS} (name, instance, status) VALUES (?, ?, ?)
     ON CONFLICT (name, instance) DO UPDATE SET status = excluded.status, updated_at = CURRENT_TIMESTAMP"""
+_REMEDY: Final = "check the path and its permissions, or create the tables with create_tables()"
+_REMEDIES: Final = {
+    sqlite3.SQLITE_BUSY: "end the transaction of the program that has locked it",
+    sqlite3.SQLITE_INTERRUPT: f"reading it took longer than {TIMEOUT:g} s; check what is behind this table",
+    sqlite3.SQLITE_NOTADB: "give the path of a SQLite file",
+    sqlite3.SQLITE_CORRUPT: "restore the file from a backup",
+}
 _STEPS: Final = 10_000  # of SQLite's virtual machine between two looks at the clock, far below a millisecond
 
 
@@ -94,11 +101,25 @@ class SqliteSource(TableSource):
         until = time.monotonic() + TIMEOUT
         try:
             uri = f"file:{quote(self._path)}?mode={mode}"
+            if os.path.exists(self._path) and not os.path.isfile(self._path):
+                raise sqlite3.OperationalError("this is not a file")  # opening a named pipe would wait for a writer
             with closing(sqlite3.connect(uri, uri=True, timeout=TIMEOUT)) as connection:
+                connection.text_factory = _text
                 connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
                 with connection:
                     yield connection
         except sqlite3.Error as error:
             missing = "" if os.path.exists(self._path) else " (the file does not exist)"
-            remedy = "check the path and its permissions, or create the tables with create_tables()"
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            remedy = _REMEDIES.get(
+                code, "check the path and its permissions, or create the tables with create_tables()"
+            )
             raise ConfigError(f"{self.name}: SQLite failed: {error}{missing}; {remedy}", source=self.name) from None
+
+
+def _text(data: bytes) -> str | bytes:
+    """Return text; bytes if it is not UTF-8, which fails its row alone. The error of `sqlite3` would quote it."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data

@@ -34,6 +34,8 @@ def env_file(tmp_path: Path) -> Path:
         ("  A = b  ", "b"),
         ("A=", ""),
         ("A=#", ""),
+        ("A= #b", ""),
+        ("A=b\u2028B=c", "b\u2028B=c"),
         ("A=b c # comment", "b c"),
         ("A=b#c", "b#c"),
         ("A=$b\\n", "$b\\n"),
@@ -57,6 +59,8 @@ def test_a_line_is_a_variable(env_file: Path, line: str, value: str) -> None:
         (".env: open quotes", "A='hunter2"),
         (".env: text after quotes", 'A="hunter2" x'),
         (".env: a variable", "A=${hunter2}"),
+        (".env: a comment or a value", "A=#hunter2"),
+        (".env: a NUL character", "A=hunter2\0"),
         (".env: not text", "A=\udcff"),
         (".env: too large", "#" * 300_000),
     ],
@@ -67,6 +71,11 @@ def test_every_other_line_is_an_error_that_shows_no_value(env_file: Path, said: 
         load_config({"mcpServers": {}}, env_file=env_file)
     said(row, str(caught.value), file=env_file)
     assert "hunter2" not in str(caught.value)
+
+
+def test_many_blanks_take_linear_time(env_file: Path) -> None:
+    env_file.write_text(f"A=b{' ' * 200_000}c")
+    assert len(read_env_file(env_file)["A"]) == 200_002
 
 
 def test_its_variables_are_used_where_the_environment_has_none(env_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

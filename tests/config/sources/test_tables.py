@@ -237,6 +237,25 @@ def test_a_database_that_is_not_there_is_an_error_without_credentials(tmp_path: 
     assert str(refused.value).startswith(f"postgresql://127.0.0.1:{port}/db:mcp_servers: PostgreSQL failed: ")
 
 
+def test_text_that_is_not_utf_8_is_an_error_of_its_row_and_not_shown(sqlite: Tables) -> None:
+    sqlite.write("good", {"command": "x"})
+    sqlite.execute("INSERT INTO mcp_servers (name, spec) VALUES ('bad', CAST(x'7b22683a226c65616b6564ff227d' AS TEXT))")
+    (loaded,) = sqlite.source.read()
+    assert [server.name for server in loaded.servers] == ["good"]
+    assert "row.bad.spec: found a bytes" in str(loaded.errors[0])
+    assert "leaked" not in str(loaded.errors[0])
+
+
+def test_a_file_that_is_not_a_database_is_an_error_with_a_remedy(tmp_path: Path, said: Said) -> None:
+    pipe, garbage = tmp_path / "pipe", tmp_path / "garbage"
+    os.mkfifo(pipe)
+    garbage.write_bytes(b"garbage" * 1000)
+    for row, file in (("a pipe as SQLite file", pipe), ("garbage as SQLite file", garbage)):
+        with pytest.raises(ConfigError) as caught:
+            SqliteSource(file).read()
+        said(row, str(caught.value), file=file)
+
+
 def test_a_table_that_is_missing_is_an_error(postgres: Tables, said: Said) -> None:
     postgres.execute("DROP TABLE mcp_servers")
     with pytest.raises(ConfigError) as caught:
