@@ -297,6 +297,28 @@ async def test_a_cancelled_call_is_cancelled_at_the_server_once(era: str, hangin
         assert servers["a"].statistics().in_flight == 0
 
 
+REFUSAL: Final = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "no"}}
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("status", [200, 503])
+async def test_an_error_is_not_logged_whose_caller_leaves_as_the_response_closes(
+    era: str, status: int, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is wrong, and the request has ended, so the server is not asked to cancel it."""
+    stream = Stream([json.dumps(REFUSAL).encode()], closes_slowly=True)
+    headers = {"content-type": "application/json"}
+    server = ScriptedWebServer(era, script=lambda *_: httpx2.Response(status, headers=headers, stream=stream))
+    async with open_servers(server.config) as servers:
+        with trio.move_on_after(1) as leaving:
+            await servers["a"].call_tool("say")
+        assert leaving.cancelled_caught
+        await trio.sleep(60)
+        assert stream.closed
+    assert server.cancelled == []
+    assert caplog.text == ""
+
+
 async def test_a_call_that_was_not_sent_is_not_cancelled_at_the_server() -> None:
     server = ScriptedWebServer("legacy", connects=False)
     async with open_servers(server.config) as servers:
