@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import attrs
 from mcp.types import Tool
@@ -22,6 +21,11 @@ _ENTRY: Final = ("command", "args", "cwd", "env", "url", "headers")
 _CREDENTIALS: Final = ("env", "headers", "auth")
 _SCHEME: Final = re.compile(r"\s*(?:[A-Za-z][A-Za-z-]{0,15}\s+)?")
 """The literal text that a credential may have in front of its variable: ``Bearer ${TOKEN}``."""
+
+_NAMES: Final = re.compile(r"(?:-{0,2}[A-Za-z_][\w.-]*[=:]\s*){0,2}")
+"""The names in an argument: ``--token=…``, ``Authorization: …``, ``--header=Authorization: …``."""
+
+_USER_INFO: Final = re.compile(r"://(?P<text>[^/?#]*)@")
 
 _OAUTH: Final = {
     "client_id": "clientId",
@@ -108,7 +112,7 @@ class _Dumping:
         if "url" in options:
             self._check_url(options["url"], known)
         if "args" in options:
-            self._check_args(options["args"])
+            self._check_args(options["args"], known)
         is_template = isinstance(transport, TransportTemplate)
         for name, value in options.items():
             if name in ("env", "headers"):
@@ -177,17 +181,22 @@ class _Dumping:
         return details or True
 
     def _check_url(self, url: str, known: Mapping[str, str]) -> None:
-        user_info, at, _ = urlsplit(url).netloc.rpartition("@")
-        if at and any(
-            _has_literal(parse(each, where="url", variables=Nameable(known))) for each in user_info.split(":")
-        ):
+        if _has_literal_user_info(url, known):
             self._refuse_literal("url (its user-info)")
         for name in secret_parameters(url):
             self._refuse_literal(f"url (its parameter {name!r})")
 
-    def _check_args(self, args: tuple[str, ...]) -> None:
+    def _check_args(self, args: tuple[str, ...], known: Mapping[str, str]) -> None:
         for index, (arg, masked) in enumerate(zip(args, mask_args(args), strict=True)):
-            if arg != masked and "${" not in arg:
+            if arg == masked:
+                continue
+            if "://" in arg:
+                refused = "${" not in arg or _has_literal_user_info(arg, known)
+            else:
+                names = _NAMES.match(arg)
+                value = arg[names.end() :] if names else arg
+                refused = _has_literal(parse(value, where=f"args[{index}]", variables=Nameable(known)))
+            if refused:
                 self._refuse_literal(f"args[{index}]")
 
     def _settings(self, thing: Any, path: str, *, skip: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -232,6 +241,13 @@ def _changed(thing: Any) -> dict[str, Any]:
         if default is attrs.NOTHING or value != default:
             found[attribute.name] = value
     return found
+
+
+def _has_literal_user_info(url: str, known: Mapping[str, str]) -> bool:
+    # Not by urlsplit, which refuses a variable as an IPv6 address; nor split at ':', which ${env:NAME} contains.
+    found = _USER_INFO.search(url)
+    parts = parse(found["text"], where="url", variables=Nameable(known)) if found else ()
+    return any(_is_literal(part.replace(":", "") if isinstance(part, str) else part) for part in parts)
 
 
 def _has_literal(parts: Iterable[Part]) -> bool:

@@ -251,3 +251,29 @@ def test_without_literals_no_credential_is_written(server: ServerConfig, env: di
     else:
         assert all(text.removeprefix("Bearer ").startswith("${") for text in written.values())
         assert written == env
+
+
+@pytest.mark.parametrize(
+    ("arg", "is_refused"),
+    [
+        ("--token=hunter2${SUFFIX}", True),
+        ("--token=${TOKEN:-hunter2}", True),
+        ("--db=postgres://${NAME}:hunter2@db.example/x", True),
+        ("--token=${TOKEN}", False),
+        ("--header=Authorization: Bearer ${TOKEN}", False),
+        ("postgres://${env:NAME}:${env:PASSWORD}@db.example/x?sslmode=require", False),
+    ],
+)
+def test_an_argument_may_have_a_variable_and_still_be_a_literal(arg: str, is_refused: bool) -> None:
+    (server,) = load_config({"mcpServers": {"docs": {"command": "serve", "args": [arg]}}}).servers
+    if is_refused:
+        with pytest.raises(ConfigError, match=r"args\[0\] is a literal"):
+            dump_config([server])
+    else:
+        assert reloaded(dump_config([server])) == (server,)
+
+
+@pytest.mark.parametrize("url", ["https://${env:NAME}:${env:PASSWORD}@docs.example/mcp", "http://[${HOST}]:80/mcp"])
+def test_variables_anywhere_in_a_url_are_written(url: str) -> None:
+    (server,) = load_config({"mcpServers": {"docs": {"url": url}}}).servers
+    assert reloaded(dump_config([server])) == (server,)
