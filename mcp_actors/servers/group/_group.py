@@ -64,13 +64,7 @@ class ServerGroup(Mapping[str, ServerRef]):
     """
 
     def __init__(
-        self,
-        roster: Roster,
-        supervisor: SupervisorRef,
-        hub: EventHub,
-        *,
-        naming: str,
-        sources: Sources,
+        self, roster: Roster, supervisor: SupervisorRef, hub: EventHub, *, naming: str, sources: Sources
     ) -> None:
         self._roster = roster
         self._hub = hub
