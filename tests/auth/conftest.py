@@ -1,4 +1,4 @@
-"""One authorization server for all tests of a worker; each test has counts of its own."""
+"""One authorization server for all tests here; each test has counts of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from .authority import Authority, run_authority
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def authority_process(npm_packages: None) -> Iterator[Authority]:
     """The process with the two servers."""
     with run_authority() as authority:

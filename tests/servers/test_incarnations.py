@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -27,9 +28,9 @@ def losses(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
     losses: list[Callable[[], None]] = []
 
     @asynccontextmanager
-    async def watched_link(config: ServerConfig, *, on_lost: Callable[[], None]) -> AsyncIterator[Link]:
+    async def watched_link(config: ServerConfig, *, on_lost: Callable[[], None], **options: Any) -> AsyncIterator[Link]:
         losses.append(on_lost)
-        async with open_link(config, on_lost=on_lost) as link:
+        async with open_link(config, on_lost=on_lost, **options) as link:
             yield link
 
     monkeypatch.setattr(_actor, "open_link", watched_link)

@@ -61,7 +61,7 @@ class Missing:
     reason: str
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str | Missing]:
     """Run a server of the system's packages, as another user if this is root, which PostgreSQL refuses."""
     folders = [str(found) for pattern in BINARIES for found in sorted(Path("/").glob(pattern[1:]), reverse=True)]
