@@ -48,8 +48,12 @@ class Exchange:
     learn: Callable[[str], None]
     last: httpx2.Response | None = field(default=None, init=False)
 
-    async def send(self, request: httpx2.Request) -> httpx2.Response:
+    async def send(self, request: httpx2.Request, to: str = "the authorization server") -> httpx2.Response:
         """Send one request.
+
+        Args:
+            request: the request.
+            to: the name of the other side in errors.
 
         Raises:
             Refused: its URL would send a credential unencrypted, or the answer is too long.
@@ -57,25 +61,25 @@ class Exchange:
         """
         self._check(request.url)
         try:
-            response = await self._answer(request)
+            response = await self._answer(request, to)
         except httpx2.HTTPError as error:
             where = f"{request.url.scheme}://{request.url.netloc.decode()}"
-            raise Unreachable(f"the authorization server {where} cannot be reached ({type(error).__name__})") from None
+            raise Unreachable(f"{to} {where} cannot be reached ({type(error).__name__})") from None
         self.last = response
         # To a GET for metadata, which other URLs may have too, the SDK reacts.
         status = response.status_code
         if request.method == "POST" and (status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in BUSY):
-            raise Unreachable(f"the authorization server answered {said_by(response, self.mask)[1]}")
+            raise Unreachable(f"{to} answered {said_by(response, self.mask)[1]}")
         return response
 
-    async def _answer(self, request: httpx2.Request) -> httpx2.Response:
+    async def _answer(self, request: httpx2.Request, to: str) -> httpx2.Response:
         response = await self.client.send(request, auth=None, stream=True, follow_redirects=False)
         body = bytearray()
         try:
             async for piece in response.aiter_bytes():
                 body += piece
                 if len(body) > MAX_BODY:
-                    raise Refused("answer_too_long", f"an answer of the authorization server exceeds {MAX_BODY} bytes")
+                    raise Refused("answer_too_long", f"an answer of {to} exceeds {MAX_BODY} bytes")
         finally:
             await response.aclose()
         # As bytes: httpx2 reads headers in any encoding, and writes those of a new response in ASCII.

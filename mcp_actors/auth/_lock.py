@@ -18,7 +18,7 @@ import trio
 
 from .._errors import ConfigError
 
-__all__ = ["LockHeld", "file_lock"]
+__all__ = ["LockHeld", "file_lock", "make_directory"]
 
 LOOK_EVERY: Final = 0.02
 """Seconds between two attempts. A blocking attempt could not be cancelled."""
@@ -59,8 +59,14 @@ async def file_lock(path: Path) -> AsyncIterator[None]:
         os.close(descriptor)  # which releases the lock
 
 
+def make_directory(path: Path) -> None:
+    """Create a directory and those above it for this user alone, whatever the umask. `Path.mkdir` ignores them."""
+    for each in reversed((path, *path.parents)):
+        each.mkdir(mode=0o700, exist_ok=True)
+
+
 def _open(path: Path) -> int:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(path.parent)
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 

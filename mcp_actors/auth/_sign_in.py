@@ -70,7 +70,7 @@ async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, chal
     oauth = exchange.oauth
     store, key = store_of(oauth), key_of(exchange.url, oauth)
     async with store.lock(key):  # a store that cannot be used is found before a person takes the trouble
-        old = SignedIn.from_text(await store.load(key))
+        old = SignedIn.from_text(await store.load(key), exchange.url)
     try:
         refusal = await _refusal(exchange, challenge)
         if oauth.unattended:
@@ -100,7 +100,7 @@ async def _refusal(exchange: Exchange, challenge: str | None) -> httpx2.Response
     if challenge is None:
         request = httpx2.Request("POST", exchange.url, headers=_HEADERS, content=PING)
         with trio.move_on_after(TIMEOUT):
-            challenge = (await exchange.send(request)).headers.get("www-authenticate")
+            challenge = (await exchange.send(request, "the MCP server")).headers.get("www-authenticate")
     if challenge is None:
         return refusal
     refusal.headers = httpx2.Headers({"www-authenticate": challenge}, encoding="utf-8")  # it may not be ASCII
@@ -196,7 +196,8 @@ async def signed_in(exchange: Exchange) -> SignedIn | None:
     Raises:
         ConfigError: the store cannot be used.
     """
-    return SignedIn.from_text(await store_of(exchange.oauth).load(key_of(exchange.url, exchange.oauth)))
+    text = await store_of(exchange.oauth).load(key_of(exchange.url, exchange.oauth))
+    return SignedIn.from_text(text, exchange.url)
 
 
 async def sign_out(exchange: Exchange) -> bool:
@@ -208,7 +209,7 @@ async def sign_out(exchange: Exchange) -> bool:
     oauth = exchange.oauth
     store, key = store_of(oauth), key_of(exchange.url, oauth)
     async with store.lock(key):
-        old = SignedIn.from_text(await store.load(key))
+        old = SignedIn.from_text(await store.load(key), exchange.url)
         await store.delete(key)
     if old is None:
         return False

@@ -122,15 +122,18 @@ class SignedIn:
         return json.dumps(content)
 
     @classmethod
-    def from_text(cls, text: str | None) -> Self | None:
-        """Return the sign-in in a text; None if that is damaged, or from a later version."""
+    def from_text(cls, text: str | None, url: str) -> Self | None:
+        """Return the sign-in in a text; None if that is damaged, from a later version, or to another server."""
         try:
             content = json.loads(text or "null")
             if not isinstance(content, dict) or content.pop("version", None) != VERSION:
                 return None
             for name, model in _MODELS.items():
                 content[name] = content[name] and model.model_validate(content[name])
-            return cls(**content)
+            found = cls(**content)
+            # A file that was copied or renamed must not give the token of one server to another one.
+            same = resource_url_from_server_url(found.resource) == resource_url_from_server_url(url)
+            return found if same else None
         except (ValueError, TypeError, KeyError, RecursionError):
             return None
 

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import trio
 
 from .._errors import ConfigError
-from ._lock import file_lock
+from ._lock import file_lock, make_directory
 
 __all__ = ["FileTokenStore", "KeyringTokenStore", "default_directory"]
 
@@ -74,7 +74,7 @@ class FileTokenStore:
         """Return the value of a key; None without one.
 
         Raises:
-            ConfigError: the file cannot be read, or others can read or write it.
+            ConfigError: the file cannot be read, or others can read, write or rename it.
         """
         return await trio.to_thread.run_sync(_read, self.path(key))
 
@@ -113,6 +113,11 @@ def _read(path: Path) -> str | None:
     problem = "it is not a file of this user that only this user can read"
     try:
         # Owner and mode are checked on the open descriptor, so the file cannot be replaced after the check.
+        above = path.parent.stat().st_mode
+        if above & stat.S_IWOTH and not above & stat.S_ISVTX:
+            # They could give the token of one server to another one, by renaming files that they cannot read.
+            problem = f"other users can rename files in {path.parent}; run 'chmod 700 {path.parent}'"
+            raise ConfigError(f"token store: {problem}", source="TokenStore")
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
             status = os.fstat(descriptor)
@@ -128,7 +133,7 @@ def _read(path: Path) -> str | None:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(path.parent)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".new")  # with mode 0600
     try:
         with open(descriptor, "wb") as file:

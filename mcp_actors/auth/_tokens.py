@@ -129,7 +129,8 @@ class OAuthTokens(httpx2.Auth):
             return current
 
     async def _load(self) -> None:
-        self._current, self._loaded = self._learned(SignedIn.from_text(await self._store.load(self._key))), True
+        found = SignedIn.from_text(await self._store.load(self._key), self._exchange.url)
+        self._current, self._loaded = self._learned(found), True
 
     def _learned(self, found: SignedIn | None) -> SignedIn | None:
         if found is not None:

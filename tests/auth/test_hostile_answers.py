@@ -133,6 +133,7 @@ async def test_a_lock_that_another_process_keeps_is_not_hopeless(
         "[" * 100_000,
         *(json.dumps(STORED | each) for each in ({"tokens": None}, {"client": None}, {"since": None})),
         json.dumps(STORED | {"expires_at": "soon"}),
+        json.dumps(STORED | {"resource": "https://other.example/mcp"}),
         json.dumps(STORED | {"tokens": {"access_token": "a\nb", "token_type": "Bearer"}}),
     ],
 )
@@ -196,3 +197,13 @@ async def test_an_explanation_that_is_not_text_is_not_shown(tmp_path: Path) -> N
     servers = Servers(token=(400, {"error": {"a": 1}, "error_description": ["leaked"]}))
     with pytest.raises(SignInFailed, match=r"issues no token: 400$"):
         await sign_in("guarded", servers.exchange(tmp_path), pasted)
+
+
+async def test_an_mcp_server_that_is_down_is_not_called_an_authorization_server(tmp_path: Path) -> None:
+    def down(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(503)
+
+    exchange = Servers().exchange(tmp_path)
+    exchange.client = httpx2.AsyncClient(transport=httpx2.MockTransport(down))
+    with pytest.raises(SignInFailed, match=r"\(unreachable\): the MCP server answered 503"):
+        await sign_in("guarded", exchange, pasted)

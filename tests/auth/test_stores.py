@@ -52,6 +52,29 @@ def _link(path: Path) -> None:
     path.symlink_to("/etc/hostname")
 
 
+async def test_a_folder_in_which_others_can_rename_files_is_refused(tmp_path: Path) -> None:
+    store = FileTokenStore(tmp_path)
+    await store.save("key", "one")
+    _allow(tmp_path, 0o777)
+    with pytest.raises(ConfigError, match="chmod 700"):
+        await store.load("key")
+    _allow(tmp_path, 0o1777)
+    assert await store.load("key") == "one"
+
+
+def _allow(path: Path, mode: int) -> None:
+    path.chmod(mode)
+
+
+async def test_folders_belong_to_their_user_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        await FileTokenStore(tmp_path / "one" / "two").save("key", "one")
+    finally:
+        os.umask(before)
+    assert (_mode(tmp_path / "one"), _mode(tmp_path / "one" / "two")) == (0o700, 0o700)
+
+
 async def test_a_folder_that_cannot_be_made_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     """As in a read-only home; root may write everywhere, so a file is in the way here."""
     _fill(tmp_path / "file")
