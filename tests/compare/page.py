@@ -22,9 +22,12 @@ nosearch: true
 # The field: how clients behave when something fails
 
 Read this page to compare clients of MCP servers. Each cell of the table was run: one client, with its defaults and as
-its documentation uses it, in an environment of its own; and one fault, committed by a
-[scripted server](../howto/testing.md) over stdio or HTTP. The expectations were written down before the cells were run;
-four were corrected afterwards, for all clients, because they were unfair to one of them.
+its documentation uses it, in an environment of its own; and one fault, committed by a [scripted
+server](../howto/testing.md) over stdio or HTTP. The expectations were written down first. These were corrected after
+trial runs, for all clients: a client that is closed in a call may let the call finish for as long as its
+documentation says (mcp_actors does); a call to a frozen server may succeed (llama-index starts another process); an
+error that says "input required" is clear; a flood has 5,000 notifications instead of 20,000, which took the server
+itself too long. The cells were run on a busy machine, so their seconds are rough.
 
 The authors of mcp_actors chose the faults, and mcp_actors is made for them, so a count of marks is not a ranking. Most
 of the others are frameworks for agents, in which the connection is a small part.
