@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+import trio
 from attrs import frozen
 from mcp.types import Implementation
 
@@ -157,11 +158,12 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     others = tuple(_specs_of_sources(sources, roster, hub, watch=watch))
     departure = Departure(roster, drain_timeout)
     async with (
+        _received(reloads) as received,
         departure.on_signal(stops),
         _supervised(roster, hub, gate, memory, departure, others) as supervisor,
     ):
         group = ServerGroup(roster, supervisor, hub, naming=naming, sources=sources)
-        async with _reloading(group, reloads):
+        async with _reloading(group, received):
             yield group
 
 
@@ -226,9 +228,31 @@ async def _supervised(
 
 
 @asynccontextmanager
-async def _reloading(group: ServerGroup, signals: Signals) -> AsyncIterator[None]:
-    """Reload a group at each of these signals while the block runs, and log the results."""
+async def _received(signals: Signals) -> AsyncIterator[trio.MemoryReceiveChannel[int] | None]:
+    """Receive signals as long as a group starts, runs and stops. Their default action would leave servers behind.
+
+    Those that come while one is waiting are dropped: the reload for that one has yet to read the configuration.
+    """
     if not signals:
+        yield None
+        return
+    send, receive = trio.open_memory_channel[int](1)
+
+    async def listen() -> None:
+        async for number in received:  # one that nobody has taken gets its default action at the end of `receive`
+            with suppress(trio.WouldBlock):
+                send.send_nowait(number)
+
+    with signals.receive() as received:
+        async with open_background() as background:
+            background.start_soon(listen, name="servers:reload signals")
+            yield receive
+
+
+@asynccontextmanager
+async def _reloading(group: ServerGroup, received: trio.MemoryReceiveChannel[int] | None) -> AsyncIterator[None]:
+    """Reload a group at each received signal while the block runs, and log the results."""
+    if received is None:
         yield
         return
 
@@ -243,10 +267,9 @@ async def _reloading(group: ServerGroup, signals: Signals) -> AsyncIterator[None
                 what = [f"{each} {', '.join(names)}" for each, names in changes if names]
                 logger.info("reload at %s: %s", name_of(number), "; ".join(what) or "no change")
 
-    with signals.receive() as received:
-        async with open_background() as background:
-            background.start_soon(listen, name="servers:reload")
-            yield
+    async with open_background() as background:
+        background.start_soon(listen, name="servers:reload")
+        yield
 
 
 @frozen

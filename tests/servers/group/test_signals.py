@@ -195,3 +195,34 @@ async def test_a_signal_reloads_the_files(
         file.write_text("{")
         assert (await hang_up()).startswith(f"reload at SIGHUP: {file}: ")
         assert [*group] == ["b", "c"]
+
+
+async def test_a_group_that_starts_or_stops_is_not_killed_by_its_signal_to_reload(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S3-15: signals before the block are one reload in it, those after it are dropped."""
+    caplog.set_level(logging.INFO, "mcp_actors.servers")
+    house, held, others = House("a"), Outcome(), list[int]()
+    house.entered = trio.Event()
+
+    async def hang_up_twice(then: trio.Event) -> None:
+        for _ in range(2):
+            await wait_all_tasks_blocked()
+            signal.raise_signal(signal.SIGHUP)
+        await wait_all_tasks_blocked()
+        then.set()
+
+    before = signal.signal(signal.SIGHUP, lambda number, _: others.append(number))
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hang_up_twice, house.entered)
+            async with open_servers(house.config(), reload_on=signal.SIGHUP) as group:
+                await group.wait_ready()
+                nursery.start_soon(held.of, group["a"].call_tool, "hold")
+                await wait_all_tasks_blocked()
+                nursery.start_soon(hang_up_twice, house.let_go)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert others == []
+    assert held.error is None
+    assert [line for line in caplog.messages if "SIGHUP" in line] == ["reload at SIGHUP: no change"]
