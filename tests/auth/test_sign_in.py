@@ -203,6 +203,17 @@ async def test_a_callback_asks_once_whatever_is_restarted(authority: Authority, 
     assert len(browser.pages) == 1
 
 
+async def test_a_callback_that_raises_is_named_as_the_reason(authority: Authority, tmp_path: Path) -> None:
+    async def show(url: str) -> str | None:
+        raise ValueError("a defect")
+
+    async with open_servers(authority.config(tmp_path, on_sign_in=show)) as servers:
+        await servers["guarded"].wait_state("needs_auth")
+        error = servers.errors["guarded"]
+    assert "on_sign_in raised ValueError" in str(error)
+    assert isinstance(error.__cause__, ValueError)
+
+
 async def test_a_refresh_outlives_the_caller_that_needed_it(authority: Authority, tmp_path: Path) -> None:
     await signed_in(authority, tmp_path)
     async with open_servers(authority.config(tmp_path), strict=True) as servers:

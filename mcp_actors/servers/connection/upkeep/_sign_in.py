@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...._collapse import caused_by
-from ...._errors import ConfigError
+from ...._errors import ConfigError, ConnectFailed
 from ....auth import SignInFailed, SignInRequired, open_browser, sign_in
 from ....config import Http, OAuth, Sse
 from ...transports import open_exchange
@@ -61,6 +61,12 @@ async def ask_to_sign_in(record: ServerRecord, required: Exception | None) -> bo
         await sign_in_to(record.config, None, required)
     except (SignInFailed, ConfigError) as error:
         failure = caused_by(SignInRequired.because(record.config.name, str(error)), error)
+    except ConnectFailed:
+        raise
+    except Exception as error:
+        # A defect of the callback. A restart would not ask again, and hide it behind "not signed in".
+        problem = f"on_sign_in raised {type(error).__name__}; see the cause of this error"
+        failure = caused_by(SignInRequired.because(record.config.name, problem), error)
     else:
         record.life.asks_left = asks_left
         return True
