@@ -161,10 +161,9 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
         _received(reloads) as received,
         departure.on_signal(stops),
         _supervised(roster, hub, gate, memory, departure, others) as supervisor,
+        _reloading(ServerGroup(roster, supervisor, hub, naming=naming, sources=sources), received) as group,
     ):
-        group = ServerGroup(roster, supervisor, hub, naming=naming, sources=sources)
-        async with _reloading(group, received):
-            yield group
+        yield group
 
 
 def _specs_of_sources(sources: Sources, roster: Roster, hub: EventHub, *, watch: bool) -> Iterator[ChildSpec]:
@@ -239,7 +238,7 @@ async def _received(signals: Signals) -> AsyncIterator[trio.MemoryReceiveChannel
     send, receive = trio.open_memory_channel[int](1)
 
     async def listen() -> None:
-        async for number in received:  # one that nobody has taken gets its default action at the end of `receive`
+        async for number in received:  # one that was not taken gets its default action at the end of `receive`
             with suppress(trio.WouldBlock):
                 send.send_nowait(number)
 
@@ -250,10 +249,10 @@ async def _received(signals: Signals) -> AsyncIterator[trio.MemoryReceiveChannel
 
 
 @asynccontextmanager
-async def _reloading(group: ServerGroup, received: trio.MemoryReceiveChannel[int] | None) -> AsyncIterator[None]:
+async def _reloading(group: ServerGroup, received: trio.MemoryReceiveChannel[int] | None) -> AsyncIterator[ServerGroup]:
     """Reload a group at each received signal while the block runs, and log the results."""
     if received is None:
-        yield
+        yield group
         return
 
     async def listen() -> None:
@@ -269,7 +268,7 @@ async def _reloading(group: ServerGroup, received: trio.MemoryReceiveChannel[int
 
     async with open_background() as background:
         background.start_soon(listen, name="servers:reload")
-        yield
+        yield group
 
 
 @frozen
