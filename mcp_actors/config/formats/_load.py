@@ -157,7 +157,7 @@ class _Loading:
     only: frozenset[str] | None = None
     variables: Mapping[str, str] = attrs.field(factory=dict)
     servers: dict[str, ServerConfig] = attrs.field(factory=dict)
-    keys: dict[str, str] = attrs.field(factory=dict)
+    keys: dict[str, tuple[str, str]] = attrs.field(factory=dict)
     failed: dict[str, ConfigError] = attrs.field(factory=dict)
     required: set[str] = attrs.field(factory=set)
     warnings: list[str] = attrs.field(factory=list)
@@ -268,8 +268,13 @@ class _Loading:
 
     def _check_free(self, name: str, key: object, source: str, place: str) -> None:
         if name in self.keys:
-            raise bad(source, place, f"{self.keys[name]} is called {name!r} too; rename one of them")
-        self.keys[name] = place
+            raise bad(source, place, f"{self._called(name, place)} is called {name!r} too; rename one of them")
+        self.keys[name] = source, place
+
+    def _called(self, name: str, place: str) -> str:
+        """Return where a name is used first: its place, or its file and line if the places are equal."""
+        first, there = self.keys[name]
+        return there if there != place else first
 
     def _note_failure(self, name: str, entry: object, error: ConfigError) -> None:
         """Keep an error; for a disabled server it is only a warning."""

@@ -171,6 +171,11 @@ def test_an_invalid_manifest_is_an_error_that_names_the_file_and_the_line(
     said(row, str(error), folder=tmp_path)
 
 
+def test_two_manifests_of_a_file_with_the_same_name_are_named_by_their_lines(write: Write, tmp_path: Path) -> None:
+    loaded = write("---\n".join([manifest("command: one")] * 2))
+    assert f"docs.yaml:7: spec.configuration: {tmp_path}/docs.yaml:1 is called 'docs' too" in str(loaded.errors[0])
+
+
 def test_an_alias_cannot_make_a_short_file_long(write: Write) -> None:
     lines = ["a: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"b{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 12)]
