@@ -32,6 +32,7 @@ from ..record import ACTIVE, Drained
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from ..policy import Deadlines
     from ..record import ServerRecord
     from ._roster import Roster
 
@@ -107,13 +108,24 @@ class Departure:
         for record in records:
             record.life.leaving = record.life.leaving or ("signal" if ending else "block")
         serving = [record for record in records if _answers(record)]
-        if not self.seconds or not any(record.calls.deadlines.pending(queued=True) for record in serving):
+        # A change that was begun has these finish their requests in flight. Nothing starts them again.
+        changing = [record.calls.deadlines for record in records if record.life.draining]
+        if not self.seconds or not (
+            any(record.calls.deadlines.pending(queued=True) for record in serving)
+            or any(deadlines.pending(queued=False) for deadlines in changing)
+        ):
             return
         async with trio.open_nursery() as nursery:
+            for deadlines in changing:
+                nursery.start_soon(self._wait_settled, deadlines, name="servers:drain")
             for record in serving:
                 # Also one without requests: in this state it refuses new ones.
                 drained = partial(_drain, record, self.seconds, queued=True)
                 nursery.start_soon(drained, name=f"{record.config.name}:drain")
+
+    async def _wait_settled(self, deadlines: Deadlines) -> None:
+        with trio.move_on_after(self.seconds):
+            await deadlines.wait_settled(queued=False)
 
     @asynccontextmanager
     async def on_signal(self, signals: Signals) -> AsyncIterator[None]:

@@ -226,3 +226,21 @@ async def test_a_group_that_starts_or_stops_is_not_killed_by_its_signal_to_reloa
     assert others == []
     assert held.error is None
     assert [line for line in caplog.messages if "SIGHUP" in line] == ["reload at SIGHUP: no change"]
+
+
+async def test_a_signal_finishes_the_requests_of_a_server_that_is_being_restarted(autojump_clock: MockClock) -> None:
+    """S2-40: the restart waits for them too, and does not go on."""
+    house, held = House("a"), Outcome()
+    async with trio.open_nursery() as nursery:
+        with leaving(SystemExit):
+            async with open_servers(house.config(), stop_on=signal.SIGTERM) as group:
+                nursery.start_soon(held.of, group["a"].call_tool, "hold")
+                await wait_all_tasks_blocked()
+                nursery.start_soon(Outcome().of, group["a"].restart)
+                await wait_all_tasks_blocked()
+                assert group["a"].state == "stopping"
+                signal.raise_signal(signal.SIGTERM)
+                nursery.start_soon(_set_later, house.let_go)
+                await trio.sleep_forever()
+    assert held.error is None
+    assert trio.current_time() == pytest.approx(5.0)
