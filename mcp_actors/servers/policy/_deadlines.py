@@ -48,6 +48,7 @@ class Deadline:
         operation: the protocol's method and its main argument: ``"tools/call 'search'"``.
         began: when the request was made.
         at: when it times out.
+        own: True for a request of our own, such as a new list of tools: it is not finished before the server leaves.
         idle_at: when it times out without progress; infinite unless that is limited and the request was sent.
         call: the message of the current or latest attempt.
         again: True while it waits for another attempt after a failure.
@@ -59,6 +60,7 @@ class Deadline:
     operation: str
     began: float
     at: float
+    own: bool = False
     idle_at: float = math.inf
     call: PendingCall[Any] | None = None
     again: bool = False
@@ -69,6 +71,10 @@ class Deadline:
     def sent(self) -> bool:
         """True while an attempt is at the server, or on its way there."""
         return self.call is not None and self.call.handed_over
+
+    def is_pending(self, *, queued: bool) -> bool:
+        """Return True for a caller's request that is in flight; with ``queued``, for any of a caller."""
+        return not self.own and (queued or self.sent)
 
     def renew(self) -> None:
         """Restart the time without progress: the request was handed to the session, or progress arrived."""
@@ -140,10 +146,10 @@ class Deadlines:
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    def begin(self, operation: str) -> Deadline:
+    def begin(self, operation: str, *, own: bool = False) -> Deadline:
         """Start the deadline of a request. Use it as a context manager, or call its `end`."""
         now = trio.current_time()
-        deadline = Deadline(self, operation, now, now + self._limit)
+        deadline = Deadline(self, operation, now, now + self._limit, own)
         self._requests[deadline] = None
         self._wake_by(deadline.at)
         return deadline
@@ -198,14 +204,12 @@ class Deadlines:
         return len(self._requests) + len(self._idle)
 
     def pending(self, *, queued: bool) -> int:
-        """Return the number of requests in flight; with ``queued``, of all requests without an outcome."""
-        if queued:
-            return len(self._requests)
-        return sum(deadline.sent for deadline in self._requests)
+        """Return the number of callers' requests in flight; with ``queued``, of all without an outcome."""
+        return sum(deadline.is_pending(queued=queued) for deadline in self._requests)
 
     async def wait_settled(self, *, queued: bool) -> None:
         """Wait until no requests are `pending`."""
-        while self._requests if queued else any(deadline.sent for deadline in self._requests):
+        while any(deadline.is_pending(queued=queued) for deadline in self._requests):
             if self._settled is None or self._settled.is_set():  # else another task waits for the same
                 self._settled = trio.Event()
             await self._settled.wait()

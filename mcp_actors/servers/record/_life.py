@@ -221,10 +221,11 @@ class ServerLife:
         return self._health.condition
 
     def note_failure(self, error: BaseException | None) -> None:
-        """Remember a failure, or a better description of the last one."""
+        """Remember a failure, or a better description of the last one; who waits for an optional server may go on."""
         if isinstance(error, Exception):
             # The frames of its traceback refer to the connection, and so to the credentials of the connection.
             self.error = self.last_error = error.with_traceback(None)
+            self._wake()
 
     def recover(self) -> None:
         """Note that a connected server lists its tools again."""

@@ -94,7 +94,7 @@ async def request_internally(record: ServerRecord, actor: ActorRef, request: Req
         ActorError: the actor cannot answer, for example because the connection was lost.
         ServerError, mcp.MCPError: the request failed.
     """
-    with record.calls.deadlines.begin(request.operation) as deadline:
+    with record.calls.deadlines.begin(request.operation, own=True) as deadline:
         request.deadline = deadline
         deadline.call = call = actor.send_request(request)
         return await call.wait()
