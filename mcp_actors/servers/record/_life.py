@@ -221,11 +221,15 @@ class ServerLife:
         return self._health.condition
 
     def note_failure(self, error: BaseException | None) -> None:
-        """Remember a failure, or a better description of the last one; who waits for an optional server may go on."""
+        """Remember a failure, or a better description of the last one."""
         if isinstance(error, Exception):
             # The frames of its traceback refer to the connection, and so to the credentials of the connection.
             self.error = self.last_error = error.with_traceback(None)
-            self._wake()
+
+    def note_question(self, error: Exception) -> None:
+        """Note that a connect waits for a person. Who waits for the server looks whether it is required."""
+        self.note_failure(error)
+        self._wake()
 
     def recover(self) -> None:
         """Note that a connected server lists its tools again."""

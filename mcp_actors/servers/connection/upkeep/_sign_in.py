@@ -56,7 +56,7 @@ async def ask_to_sign_in(record: ServerRecord, required: Exception | None) -> bo
         return False
     assert isinstance(required, SignInRequired)
     asks_left, record.life.asks_left = record.life.asks_left - 1, 0
-    record.life.note_failure(required)  # meanwhile only those wait for the server who require it
+    record.life.note_question(required)
     try:
         await sign_in_to(record.config, None, required)
     except (SignInFailed, ConfigError) as error:
