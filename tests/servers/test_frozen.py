@@ -24,6 +24,7 @@ LARGE = {"text": "x" * 200_000}
 def freeze(pid: int) -> None:
     """Keep a process from doing anything, so that it reads nothing and no gentle signal reaches it."""
     os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)  # on a busy machine that takes a moment
 
 
 async def test_a_caller_leaves_a_frozen_server_at_once_and_so_does_the_group() -> None:

@@ -346,7 +346,7 @@ class ServerLife:
     def gone(self) -> ServerUnavailable:
         """Return the error for the use of a server that is no longer in an open group."""
         name = self._config.name
-        why = f"is {self.state} because its open_servers() block has exited; open it again"
+        why = "is stopped because its open_servers() block has exited; open it again"
         if self.leaving == "removal":
             why = "was removed from its group; to use it again, await servers.add(...)"
         return ServerUnavailable(
