@@ -11,6 +11,7 @@ import struct
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
 import trio
 from mcp.server.sse import SseServerTransport
 
@@ -85,6 +86,8 @@ class Endpoint:
         self._streams.add(stream)
         try:
             await serve_asgi(stream, self._answer)
+        except* anyio.ClosedResourceError:
+            pass  # the SDK was about to answer when its session was closed
         finally:
             self._streams.discard(stream)
             self._fewer.set()
