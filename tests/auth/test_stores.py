@@ -105,7 +105,7 @@ async def test_a_file_system_without_locks_is_an_error_with_a_remedy(
 
 
 async def test_tasks_take_turns_and_a_cancelled_one_leaves_the_queue(tmp_path: Path, autojump_clock: MockClock) -> None:
-    store, held, holding = FileTokenStore(tmp_path), 0, trio.Event()
+    store, held, holding, over = FileTokenStore(tmp_path), 0, trio.Event(), trio.Event()
 
     async def hold() -> None:
         nonlocal held
@@ -113,7 +113,7 @@ async def test_tasks_take_turns_and_a_cancelled_one_leaves_the_queue(tmp_path: P
             assert held == 0
             held += 1
             holding.set()
-            await trio.sleep(1)
+            await over.wait()
             held -= 1
 
     async with trio.open_nursery() as nursery:
@@ -122,6 +122,7 @@ async def test_tasks_take_turns_and_a_cancelled_one_leaves_the_queue(tmp_path: P
         with trio.move_on_after(0.1):
             await _lock_once(store)
         nursery.start_soon(hold)
+        over.set()
     assert held == 0
 
 
