@@ -23,7 +23,7 @@ from .faults.http_faults import FaultyServer, faulty_server
 from .fleet import kill
 from .groups import AT_ONCE, BOUND, NEVER, Fault, pids_in
 from .links import text_of
-from .processes import state_of
+from .processes import eventually, state_of
 from .scripted_server import TOOLS, command
 
 LATEST_LEGACY, MODERN = "2025-11-25", "2026-07-28"
@@ -143,6 +143,24 @@ async def test_a_server_that_dies_before_it_reads_the_question_is_not_started_ag
     assert isinstance(error, ConnectFailed)
     assert (error.phase, error.exit_code, error.stderr_tail) == ("negotiate", 3, "no database")
     # Elsewhere the system does not tell whether a pipe was read.
+    assert len((tmp_path / "log").read_text().splitlines()) == (1 if sys.platform == "linux" else 2)
+
+
+async def test_a_server_that_dies_before_it_is_sent_the_question_is_not_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S2-10: an empty pipe does not prove that the server has read anything."""
+    send = PipeWriter.send
+
+    async def late(self: PipeWriter, item: SessionMessage) -> None:
+        await eventually(lambda: self._lifeline.lost)
+        await send(self, item)
+
+    monkeypatch.setattr(PipeWriter, "send", late)
+    async with open_servers(auto(tmp_path / "log", "--exit-at-start", "3", restart=NEVER)) as servers:
+        error = servers.errors["a"]
+    assert isinstance(error, ConnectFailed)
+    assert (error.phase, error.exit_code) == ("negotiate", 3)
     assert len((tmp_path / "log").read_text().splitlines()) == (1 if sys.platform == "linux" else 2)
 
 

@@ -325,5 +325,5 @@ def _exited_after_discover(link: Link) -> bool:
 
     False if it exited before it read the request, or was killed.
     """
-    obituary = link.obituary()
-    return link.lost and link.failure is None and not obituary.unread and obituary.exit_code not in KILLED
+    heard = link.heard is not False  # if the system does not report it, the request may have been read
+    return link.lost and link.failure is None and heard and link.obituary().exit_code not in KILLED

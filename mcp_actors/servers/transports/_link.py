@@ -77,12 +77,10 @@ class Obituary:
         exit_code: the exit code of the process, negative for a signal. None if it is not a process, is still running,
             or exited only because this side closed the connection or killed it.
         stderr_tail: the end of its stderr, decoded leniently; empty if it wrote nothing.
-        unread: the number of bytes that were sent to it and never read; None if unknown.
     """
 
     exit_code: int | None = None
     stderr_tail: str = ""
-    unread: int | None = field(default=None, eq=False)
 
     @property
     def last_line(self) -> str:

@@ -113,7 +113,7 @@ class StdioLink(Link):
         """Return the known facts about the end of the process, at any time."""
         if self.lost and not self._stopping:
             self._look()
-        return Obituary(self._exit_code, self._stderr.tail(), self._unread)
+        return Obituary(self._exit_code, self._stderr.tail())
 
     @property
     def heard(self) -> bool | None:
