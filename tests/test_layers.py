@@ -30,6 +30,7 @@ LAYERS: Final = {
     "_plain_text": 0,
     "_states": 0,
     "_suspend": 0,
+    "_user_files": 0,
     "kernel": 1,
     "auth": 1,
     "catalog": 1,

@@ -17,8 +17,9 @@ from typing import Final
 import trio
 
 from .._errors import ConfigError
+from .._user_files import make_directory
 
-__all__ = ["LockHeld", "file_lock", "make_directory"]
+__all__ = ["LockHeld", "file_lock"]
 
 LOOK_EVERY: Final = 0.02
 """Seconds between two attempts. A blocking attempt could not be cancelled."""
@@ -57,12 +58,6 @@ async def file_lock(path: Path) -> AsyncIterator[None]:
         yield
     finally:
         os.close(descriptor)  # which releases the lock
-
-
-def make_directory(path: Path) -> None:
-    """Create a directory and those above it for this user alone, whatever the umask. `Path.mkdir` ignores them."""
-    for each in reversed((path, *path.parents)):
-        each.mkdir(mode=0o700, exist_ok=True)
 
 
 def _open(path: Path) -> int:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
-import tempfile
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import trio
 
 from .._errors import ConfigError
-from ._lock import file_lock, make_directory
+from .._user_files import replace_file, user_directory
+from ._lock import file_lock
 
-__all__ = ["FileTokenStore", "KeyringTokenStore", "default_directory"]
+__all__ = ["FileTokenStore", "KeyringTokenStore"]
 
 T = TypeVar("T")
 
@@ -24,19 +23,9 @@ MAX_BYTES: Final = 1024 * 1024
 """The largest file to read. One sign-in takes 2 to 8 KiB."""
 
 
-def default_directory() -> Path:
-    """Return the directory for tokens on this platform.
-
-    Raises:
-        ConfigError: the user's home directory is not known.
-    """
-    if sys.platform == "darwin":
-        data = "~/Library/Application Support"
-    else:
-        configured = os.environ.get("XDG_DATA_HOME", "")
-        data = configured if os.path.isabs(configured) else "~/.local/share"  # relative paths are to be ignored
+def _default_directory() -> Path:
     try:
-        return Path(data).expanduser() / "mcp-actors" / "tokens"
+        return user_directory("data") / "tokens"
     except RuntimeError:
         problem = "the home directory of this user is not known; give OAuth(store=FileTokenStore(directory))"
         raise ConfigError(f"token store: {problem}", source="TokenStore") from None
@@ -55,7 +44,7 @@ class FileTokenStore:
     """
 
     def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
-        self.directory: Path = Path(os.path.abspath(directory)) if directory is not None else default_directory()
+        self.directory: Path = Path(os.path.abspath(directory)) if directory is not None else _default_directory()
 
     def __repr__(self) -> str:
         return f"FileTokenStore({str(self.directory)!r})"
@@ -84,7 +73,7 @@ class FileTokenStore:
         Raises:
             ConfigError: the file cannot be written.
         """
-        await _in_thread(self.path(key), "written", _replace, self.path(key), value.encode())
+        await _in_thread(self.path(key), "written", _replace, self.path(key), value)
 
     async def delete(self, key: str) -> None:
         """Remove the file of a key, if it exists.
@@ -132,25 +121,8 @@ def _read(path: Path) -> str | None:
     raise ConfigError(f"token store: {path}: {problem}; {remedy}", source="TokenStore")
 
 
-def _replace(path: Path, data: bytes) -> None:
-    make_directory(path.parent)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".new")  # with mode 0600
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            # Before the rename: otherwise, after a power failure, the new name may lead to an empty file.
-            os.fsync(descriptor)
-        os.replace(name, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)  # a refresh token that was replaced is worth nothing
-    finally:
-        os.close(directory)
+def _replace(path: Path, value: str) -> None:
+    replace_file(path, value.encode(), durable=True)  # a refresh token that was replaced is worth nothing
 
 
 class KeyringTokenStore:

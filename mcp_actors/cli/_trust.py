@@ -14,22 +14,18 @@ import os
 import pwd
 import stat
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
 
 from .._plain_text import plain_text
+from .._user_files import replace_file, user_directory
 from ..config.formats import load_servers, read_bytes
 from ._output import Output
 from ._problems import Failure
 from ._session import describe
 
 __all__ = ["require_trust"]
-
-_STATE: Final = Path("mcp-actors", "accepted.json")
-"""The file of accepted configurations, below the user's state folder: path → hash of the content."""
 
 
 def require_trust(found: Path, output: Output, answer: Callable[[str], str | None]) -> None:
@@ -107,7 +103,7 @@ def _ask_once(found: Path, content: str, answer: Callable[[str], str | None]) ->
     if reply.strip().lower() not in ("y", "yes"):
         raise Failure(f"{found} was not accepted and nothing was started; answer y, or name it: --config {found}")
     with suppress(OSError):  # the question is asked again next time
-        _remember({**accepted, path: content})
+        replace_file(_state_file(), json.dumps({**accepted, path: content}).encode())
 
 
 def _programs_of(found: Path) -> Iterator[str]:
@@ -117,27 +113,13 @@ def _programs_of(found: Path) -> Iterator[str]:
 
 
 def _state_file() -> Path:
-    # The XDG specification requires that a relative path is treated as not set.
-    folder = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(folder) if os.path.isabs(folder) else Path.home() / ".local" / "state") / _STATE
+    return user_directory("state") / "accepted.json"
 
 
 def _accepted() -> dict[str, str]:
+    """Return the accepted files: path → hash of the content."""
     try:
         found = json.loads(_state_file().read_text())
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _remember(accepted: dict[str, str]) -> None:
-    file = _state_file()
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent)  # only its owner can read it
-    try:
-        with open(descriptor, "w") as stream:
-            json.dump(accepted, stream)
-        os.replace(temporary, file)
-    except BaseException:
-        os.unlink(temporary)
-        raise

@@ -18,8 +18,6 @@ import logging
 import os
 import re
 import stat
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -29,6 +27,7 @@ from typing import Any, Final
 import attrs
 
 from ..._errors import ConfigError
+from ..._user_files import UNFINISHED, replace_file, user_directory
 from .._pins import Pins
 
 logger = logging.getLogger("mcp_actors.catalog")
@@ -55,13 +54,8 @@ def default_directory() -> Path:
     Raises:
         ConfigError: the user's home directory is not known.
     """
-    if sys.platform == "darwin":
-        caches = "~/Library/Caches"
-    else:
-        configured = os.environ.get("XDG_CACHE_HOME", "")
-        caches = configured if os.path.isabs(configured) else "~/.cache"  # the standard says to ignore relative paths
     try:
-        return Path(caches).expanduser() / "mcp-actors" / "catalogs"
+        return user_directory("cache") / "catalogs"
     except RuntimeError:
         message = "catalog_store=True: the home directory of this user is not known; give a directory instead"
         raise ConfigError(message, source="open_servers", path="catalog_store") from None
@@ -156,7 +150,7 @@ class CatalogStore:
                 self.save(fingerprint, attrs.evolve(catalog, tools=None))
                 raise
             if not _says(path, data):
-                _replace(path, data)
+                replace_file(path, data)
         except OSError as exc:
             problem = f"{path} cannot be written ({exc.strerror})"
         except (_Unusable, ValueError, TypeError, RecursionError) as exc:
@@ -174,7 +168,7 @@ class CatalogStore:
         except OSError:
             return
         for place, (age, name) in enumerate(ages):
-            if age > UNUSED or (age > RECENT and (place >= MOST_FILES or name.endswith(_NEW))):
+            if age > UNUSED or (age > RECENT and (place >= MOST_FILES or name.endswith(UNFINISHED))):
                 with suppress(OSError):
                     os.unlink(self.directory / name)
 
@@ -238,8 +232,7 @@ def _pins(value: object) -> Pins | None:
 # --- the files ------------------------------------------------------------------------------------------------------
 
 
-_NEW: Final = ".new"
-_OURS: Final = re.compile(rf"[0-9a-f]+\.json(\.[^.]+{re.escape(_NEW)})?")
+_OURS: Final = re.compile(rf"[0-9a-f]+\.json(\.[^.]+{re.escape(UNFINISHED)})?")
 
 
 def _files(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
@@ -282,20 +275,3 @@ def _says(path: Path, data: bytes) -> bool:
         return _read(path) == data
     except (OSError, _Unusable):
         return False
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write a file atomically, readable by its owner only."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=_NEW)  # with mode 0600
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            # Before the rename: otherwise, after a power failure, the new name may lead to an empty file.
-            os.fsync(descriptor)
-        os.replace(name, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise

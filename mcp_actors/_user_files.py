@@ -1,0 +1,84 @@
+"""Find the directories of this user, and replace private files in them.
+
+A file is replaced as a whole, so a reader never sees half of it, and a writer that is killed leaves the old content.
+All functions block.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+__all__ = ["UNFINISHED", "Kind", "make_directory", "replace_file", "user_directory"]
+
+Kind: TypeAlias = Literal["cache", "data", "state"]
+
+UNFINISHED: Final = ".new"
+"""The end of the name of a file that is being written. A killed writer leaves it behind."""
+
+_ELSEWHERE: Final = {"cache": "~/.cache", "data": "~/.local/share", "state": "~/.local/state"}
+_ON_MACOS: Final = {"cache": "~/Library/Caches", "data": "~/Library/Application Support"}
+
+
+def user_directory(kind: Kind) -> Path:
+    """Return this program's directory for caches, data or state of this user.
+
+    Raises:
+        RuntimeError: the user's home directory is not known.
+    """
+    if sys.platform == "darwin" and kind in _ON_MACOS:
+        above = _ON_MACOS[kind]
+    else:
+        configured = os.environ.get(f"XDG_{kind.upper()}_HOME", "")
+        above = configured if os.path.isabs(configured) else _ELSEWHERE[kind]  # the standard ignores relative paths
+    return Path(above).expanduser() / "mcp-actors"
+
+
+def make_directory(path: Path) -> None:
+    """Create a directory and those above it for this user alone, whatever the umask. `Path.mkdir` ignores them."""
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        make_directory(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
+
+
+def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
+    """Replace a file by one that only this user can read. Create its directory if it is missing.
+
+    Args:
+        path: the path of the file.
+        data: its new content.
+        durable: True keeps the new content through a power failure after the return.
+
+    Raises:
+        OSError: the file cannot be written. The old one is unchanged.
+    """
+    make_directory(path.parent)
+    # With mode 0600.
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=UNFINISHED)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            # Before the rename: otherwise, after a power failure, the new name may lead to an empty file.
+            os.fsync(descriptor)
+        os.replace(name, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+    if durable:
+        _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
