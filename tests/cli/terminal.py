@@ -55,6 +55,29 @@ def piped(folder: Path, *words: str, cold: bool = False) -> subprocess.Completed
     return done
 
 
+@contextmanager
+def started(folder: Path, *words: str, ignores: str = "") -> Iterator[subprocess.Popen[str]]:
+    """Start a command in a process of its own, its output in pipes; kill it if it still runs at the end.
+
+    `ignores` names a signal that it ignores from its start, as after ``nohup``.
+    """
+    shell = f"trap '' {ignores}; exec \"$@\"" if ignores else 'exec "$@"'
+    pipe = subprocess.PIPE
+    args = ["sh", "-c", shell, "sh", *program(), *words]
+    with subprocess.Popen(args, cwd=folder, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def next_changes(watching: subprocess.Popen[str], count: int) -> list[tuple[str, str]]:
+    """Return the next lines of ``watch --json``: a server, and its new state."""
+    assert watching.stdout is not None
+    changes = [json.loads(watching.stdout.readline()) for _ in range(count)]
+    return [(change["server"], change["new"]) for change in changes]
+
+
 def wait_for_text(file: Path, text: str) -> None:
     """Wait until a file holds a text."""
     deadline = time.monotonic() + PATIENCE

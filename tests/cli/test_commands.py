@@ -20,7 +20,7 @@ from mcp_actors import ConfigError
 from ..messages import Said
 from ..servers.scripted_server import command
 from .conftest import Run
-from .terminal import PATIENCE, is_running, piped, program, scripted, wait_for_text, write
+from .terminal import PATIENCE, is_running, next_changes, piped, program, scripted, started, wait_for_text, write
 
 pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
 
@@ -281,16 +281,8 @@ class TestCall:
 class TestWatch:
     def test_it_prints_a_line_of_json_for_each_change_until_it_is_interrupted(self, tmp_path: Path, run: Run) -> None:
         write(tmp_path, {"a": scripted()})
-        with subprocess.Popen(
-            [*program(), "watch", "--json", *FILE],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as watching:
-            assert watching.stdout is not None
-            changes = [json.loads(watching.stdout.readline()) for _ in range(2)]
-            assert [(change["server"], change["new"]) for change in changes] == [("a", "connecting"), ("a", "ready")]
+        with started(tmp_path, "watch", "--json", *FILE) as watching:
+            assert next_changes(watching, 2) == [("a", "connecting"), ("a", "ready")]
             watching.send_signal(signal.SIGINT)
             output, errors = watching.communicate(timeout=PATIENCE)
         assert (watching.returncode, errors) == (130, "cancelled\n")
@@ -299,20 +291,11 @@ class TestWatch:
     def test_it_follows_a_file_that_was_named(self, tmp_path: Path) -> None:
         """S3-15, S3-16."""
         write(tmp_path, {"a": scripted()})
-        with subprocess.Popen(
-            [*program(), "watch", "--json", *FILE],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as watching:
-            assert watching.stdout is not None
-            assert watching.stderr is not None
-            for _ in range(2):
-                watching.stdout.readline()
+        with started(tmp_path, "watch", "--json", *FILE) as watching:
+            next_changes(watching, 2)
             write(tmp_path, {"a": scripted(), "b": scripted()})
-            changes = [json.loads(watching.stdout.readline()) for _ in range(2)]
-            assert [(change["server"], change["new"]) for change in changes] == [("b", "connecting"), ("b", "ready")]
+            assert next_changes(watching, 2) == [("b", "connecting"), ("b", "ready")]
+            assert watching.stderr is not None
             (tmp_path / FILE[1]).write_text("{")
             assert "is not valid JSON" in watching.stderr.readline()
             watching.send_signal(signal.SIGTERM)
@@ -365,13 +348,7 @@ class TestSignals:
         pids, log = tmp_path / "pids", tmp_path / "log"
         flags = ("--pid-file", str(pids), "--log-file", str(log), "--ignore-eof")
         write(tmp_path, {"a": scripted(*flags, stop_timeout=0.2)})
-        with subprocess.Popen(
-            [*program(), "call", "a", "mute", *FILE],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as calling:
+        with started(tmp_path, "call", "a", "mute", *FILE) as calling:
             wait_for_text(log, "tools/call mute")
             calling.send_signal(signal.SIGTERM)
             assert calling.communicate(timeout=PATIENCE) == ("", "")
@@ -391,14 +368,11 @@ class TestSignals:
 
     def test_a_signal_that_is_ignored_stays_so(self, tmp_path: Path) -> None:
         write(tmp_path, {"a": scripted()})
-        shell = f"trap '' HUP; exec {' '.join(program())} watch --json"
-        with subprocess.Popen(["sh", "-c", shell], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as watching:
-            assert watching.stdout is not None
-            changes = [json.loads(watching.stdout.readline()) for _ in range(2)]
-            assert changes[1]["new"] == "ready"
+        with started(tmp_path, "watch", "--json", *FILE, ignores="HUP") as watching:
+            assert next_changes(watching, 2) == [("a", "connecting"), ("a", "ready")]
             watching.send_signal(signal.SIGHUP)
             watching.send_signal(signal.SIGTERM)
-            assert [json.loads(line)["new"] for line in watching.stdout] == ["stopping", "stopped"]
+            assert next_changes(watching, 2) == [("a", "stopping"), ("a", "stopped")]
             assert watching.wait(PATIENCE) == 143
 
 
