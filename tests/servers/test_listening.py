@@ -16,7 +16,12 @@ from trio.testing import MockClock
 
 from mcp_actors import Http, ServerConfig, ServerUnavailable, Stdio, ToolsChanged, open_servers
 from mcp_actors.servers.connection.upkeep._notifications import AFTER_END, HEAD_START
+from mcp_actors.servers.transports.http._bodies import QUIET
 
+from ..simulate.http import HttpMachine
+from ..simulate.plan import SimulatedServer
+from ..simulate.servers import House
+from ..simulate.trace import Trace
 from .changing import Changing, shown, wait_shown
 from .faults.http_faults import Raw, faulty_server, stream
 from .fleet import PROMPT, http_server
@@ -114,6 +119,35 @@ async def test_a_server_that_is_slow_to_listen_is_connected_without_waiting_for_
         assert (shown(group), here.asked) == (["v1", "same"], 1)
         await wait_shown(group, "v2", "same")
         assert here.asked == 2
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_stream_that_was_dropped_without_a_word_is_replaced(era: str, autojump_clock: MockClock) -> None:
+    """A-20: a router may forget a connection over which nothing is sent; a new stream finds what was missed."""
+    house = House(SimulatedServer("here", "http", era, {}), Trace())
+    assert isinstance(house.machine, HttpMachine)
+    async with open_servers(house.config()) as group:
+        await trio.sleep(5)  # the stream of the legacy era is open by now, and what was missed before it is known
+        house.machine.lose()
+        house.do("add tool")
+        await wait_shown(group, "work", "t1", within=QUIET + 5)
+        assert group["here"].statistics().restarts == 0
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_stream_is_kept_as_long_as_a_byte_comes_now_and_then(era: str, autojump_clock: MockClock) -> None:
+    house = House(SimulatedServer("here", "http", era, {}), Trace())
+    assert isinstance(house.machine, HttpMachine)
+    async with open_servers(house.config()):
+        await trio.sleep(5)
+        [worker] = house.machine.process.workers.values()
+        [stream] = worker.responses
+        for _ in range(3):
+            stream.put(None)
+            await trio.sleep(QUIET - 1)
+        assert worker.responses == [stream]
+        await trio.sleep(QUIET + 5)
+        assert worker.responses != [stream]
 
 
 # --- in a process of its own ----------------------------------------------------------------------------------------

@@ -63,6 +63,8 @@ class HttpMachine:
 
     def thaw(self) -> None:
         self.thawed.set()
+        for worker in self.process.workers.values():
+            worker.wake()
 
     def change(self) -> None:
         for worker in self.process.workers.values():
@@ -71,6 +73,10 @@ class HttpMachine:
     def cut(self) -> None:
         for worker in self.process.workers.values():
             worker.cut()
+
+    def lose(self) -> None:
+        for worker in self.process.workers.values():
+            worker.lose()
 
 
 class HttpProcess:
@@ -172,11 +178,25 @@ class HttpWorker(Worker):
     def crash(self) -> None:
         self.process.machine.crash()
 
+    @property
+    def responses(self) -> list[Answers]:
+        """Those that are open."""
+        return [*self.open.values(), *([] if self.notifications is None else [self.notifications])]
+
+    def wake(self) -> None:
+        """Send what waits."""
+        for response in self.responses:
+            response.wake()
+
     def cut(self) -> None:
         """Break all responses."""
-        for response in (*self.open.values(), self.notifications):
-            if response is not None:
-                response.cut()
+        for response in self.responses:
+            response.cut()
+
+    def lose(self) -> None:
+        """Send nothing over the open responses any more, and do not break them."""
+        self.open.clear()
+        self.notifications = None
 
     def send(self, message: Json) -> None:
         if "method" not in message:
@@ -195,25 +215,30 @@ class Answers(httpx2.AsyncByteStream):
     def __init__(self, worker: HttpWorker, request: object) -> None:
         self._worker = worker
         self._request = request
-        self._messages: deque[Json] = deque()
+        self._messages: deque[Json | None] = deque()
         self._news = trio.Event()
         self._broken = False
 
-    def put(self, message: Json) -> None:
-        """Send a message."""
+    def put(self, message: Json | None) -> None:
+        """Send a message, or keep it while the server is frozen; None is a comment."""
         self._messages.append(message)
+        self.wake()
+
+    def wake(self) -> None:
+        """Look again whether there is something to read."""
         self._news.set()
 
     def cut(self) -> None:
         """Break it, as if the network had failed."""
         self._broken = True
-        self._news.set()
+        self.wake()
 
-    async def next(self) -> Json:
+    async def next(self) -> Json | None:
         """Return the next message."""
+        await trio.lowlevel.checkpoint()
+        # No other checkpoint between a look and the wait: a change at it would wake no reader.
         while not self._broken:
-            await self._worker.process.machine.thawed.wait()
-            if self._messages:
+            if self._messages and self._worker.process.machine.thawed.is_set():
                 return self._messages.popleft()
             self._news = trio.Event()
             await self._news.wait()
@@ -224,10 +249,9 @@ class Answers(httpx2.AsyncByteStream):
 
     async def __anext__(self) -> bytes:
         message = await self.next()
-        return b"event: message\ndata: %s\n\n" % json.dumps(message).encode()
+        return b": still here\n\n" if message is None else b"data: %s\n\n" % json.dumps(message).encode()
 
     async def aclose(self) -> None:
-        """Note that the client has left, which cancels a request of the modern era."""
-        self._worker.open.pop(self._request, None)
-        if self._worker.modern:
+        """Note that the client has left, which cancels a request of the modern era. A lost one goes on."""
+        if self._worker.open.pop(self._request, None) is not None and self._worker.modern:
             self._worker.cancel(self._request)

@@ -22,6 +22,7 @@ __all__ = [
     "PIECE",
     "BodyTooLong",
     "HeardBody",
+    "NotificationBody",
     "WatchedRequestBody",
     "WatchedResponseBody",
     "is_small",
@@ -50,6 +51,9 @@ ENCODED_PIECE: Final = 8 * 1024
 
 OF_THE_BODY: Final = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 """Headers that describe a body as it was sent, not the decoded one."""
+
+QUIET: Final = 300.0
+"""Seconds without a byte after which a stream of notifications counts as broken, as in the SDK's own HTTP client."""
 
 CHALLENGES: Final = frozenset({401, 403, 407})
 """Statuses to which an auth flow may react by sending the request again."""
@@ -138,6 +142,20 @@ class HeardBody(_ResponseBody):
         chunk = await anext(self._chunks)
         self._lifeline.heard_at = trio.current_time()
         return chunk
+
+
+@define(eq=False, repr=False)
+class NotificationBody(_ResponseBody):
+    """The body of a stream of notifications, which breaks after `QUIET` seconds without a byte.
+
+    A proxy or a router may drop a connection without telling this side, and nothing is ever sent over it. All other
+    requests, health checks included, take other connections. So only a new stream shows that the old one was dead.
+    """
+
+    async def __anext__(self) -> bytes:
+        with trio.move_on_after(QUIET):
+            return await super().__anext__()
+        raise httpx2.ReadTimeout(f"no byte came in {QUIET:g} s")
 
 
 class _Sliced(httpx2.AsyncByteStream):

@@ -47,6 +47,7 @@ from ...wire import (
 )
 from .._bodies import (
     BodyTooLong,
+    NotificationBody,
     WatchedRequestBody,
     WatchedResponseBody,
     is_small,
@@ -216,6 +217,7 @@ class ContainedClient(httpx2.AsyncClient):
             if isinstance(error, TooMuch):
                 self._lifeline.lose(self._failures.too_large(self._limits.message_too_large(error.data.excess)))
 
+        response.stream = NotificationBody(response.stream)  # type: ignore[arg-type]  # an AsyncClient's are async
         events = read_events(response, self._limits, self._pace)
         response = with_stubs(response, events, self._notifications.read, self._pace, answers=False)
         response.stream = WatchedResponseBody(response.stream, on_end=ended)  # type: ignore[arg-type]  # it is async
@@ -309,6 +311,8 @@ class ContainedClient(httpx2.AsyncClient):
         self, request: httpx2.Request, message: JSONRPCRequest, response: httpx2.Response, trace: RequestTrace
     ) -> BegunResponse:
         """Begin to read an event stream."""
+        if message.method == LISTEN:
+            response.stream = NotificationBody(response.stream)  # type: ignore[arg-type]  # an AsyncClient's are async
         # skipped=0: the end of an event over a limit is not needed, because it fails the request of this stream.
         events = read_events(response, self._limits, self._pace, is_expected=attrgetter("may_be_answer"), skipped=0)
         return BegunResponse(message, response, trace, events, partial(self._reach.finished, request))
