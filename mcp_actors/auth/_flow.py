@@ -29,6 +29,7 @@ from mcp.types import LATEST_PROTOCOL_VERSION
 from pydantic_core import ValidationError
 
 from .._plain_text import plain_text
+from ._callbacks import call_back
 from ._exchange import Exchange
 from ._failures import Refused, SignInNeeded, Unreachable, said_by
 from ._sign_in_record import SignedIn
@@ -36,7 +37,7 @@ from ._sign_in_record import SignedIn
 if TYPE_CHECKING:
     from ..config import OAuth
 
-__all__ = ["Person", "made_up_refusal", "refresh", "run_person", "run_unattended"]
+__all__ = ["Person", "made_up_refusal", "refresh", "revocation", "run_person", "run_unattended"]
 
 Method: TypeAlias = Literal["client_secret_basic", "client_secret_post"]
 
@@ -112,6 +113,7 @@ async def run_person(
     async def show(url: str) -> None:
         exchange.check_page(url)
         _check_issuer(exchange.oauth, provider)
+        _check_pkce(provider)
         client = provider.context.client_info
         if exchange.secret is not None and client is not None and _wants_post(provider):
             client.token_endpoint_auth_method = "client_secret_post"
@@ -163,6 +165,16 @@ def _check_issuer(oauth: OAuth, provider: OAuthClientProvider) -> None:
         raise Refused("issuer_mismatch", f"the server names the issuer {found}, and {oauth.issuer} is configured")
 
 
+def _check_pkce(provider: OAuthClientProvider) -> None:
+    """Refuse an authorization server that says that it cannot verify who redeems a code. Many say nothing."""
+    metadata = provider.context.oauth_metadata
+    methods = None if metadata is None else metadata.code_challenge_methods_supported
+    if methods and "S256" not in methods:
+        offered = plain_text(", ".join(methods), limit=60)
+        problem = f"the authorization server offers PKCE by {offered} only, which protects no code"
+        raise Refused("pkce_unsupported", f"{problem}; ask its operator to enable S256")
+
+
 async def run_unattended(exchange: Exchange, refusal: httpx2.Response) -> SignedIn:
     """Get tokens without a person.
 
@@ -184,16 +196,21 @@ async def run_unattended(exchange: Exchange, refusal: httpx2.Response) -> Signed
 
 def _unattended(exchange: Exchange, memory: _Memory, method: Method) -> Any:
     oauth = exchange.oauth
+
+    async def assertion(*args: str) -> str:
+        assert oauth.assertion is not None
+        signed: str = await call_back(oauth.assertion, "assertion", *args)
+        return signed
+
     named: dict[str, Any] = {"client_id": oauth.client_id, "scope": exchange.scope, "issuer": oauth.issuer}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the SDK warns about a missing issuer, which is the user's choice
         if oauth.grant == "identity_assertion":
-            assert oauth.assertion is not None
             assert exchange.secret is not None
             named |= {"client_secret": exchange.secret, "token_endpoint_auth_method": method}
-            return IdentityAssertionOAuthProvider(exchange.url, memory, assertion_provider=oauth.assertion, **named)
+            return IdentityAssertionOAuthProvider(exchange.url, memory, assertion_provider=assertion, **named)
         if oauth.assertion is not None:
-            return PrivateKeyJWTOAuthProvider(exchange.url, memory, assertion_provider=oauth.assertion, **named)
+            return PrivateKeyJWTOAuthProvider(exchange.url, memory, assertion_provider=assertion, **named)
         assert exchange.secret is not None
         named |= {"client_secret": exchange.secret, "token_endpoint_auth_method": method}
         return ClientCredentialsOAuthProvider(exchange.url, memory, **named)
@@ -206,10 +223,8 @@ async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
         SignInNeeded: the refresh token is worth nothing.
         Unreachable: the authorization server did not answer, so the refresh token may still be good.
     """
-    memory = _Memory(old.client.model_copy(), old.tokens)
+    memory = _Memory(_with_secret(old.client, exchange), old.tokens)
     provider = OAuthClientProvider(exchange.url, _metadata(None, exchange.scope), memory)
-    if exchange.secret is not None:
-        memory.client = old.client.model_copy(update={"client_secret": exchange.secret})
     context = provider.context
     context.token_expiry_time = 1.0  # in 1970: the SDK would take a stored token for a new one
     context.oauth_metadata, context.protected_resource_metadata = old.metadata, old.protected
@@ -229,6 +244,23 @@ async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
     if not memory.brought:
         raise Unreachable("the authorization server answered a refresh without a valid token")
     return evolve(_signed_in(exchange, memory, provider, old.challenge), asked=old.asked)
+
+
+def revocation(exchange: Exchange, old: SignedIn) -> httpx2.Request | None:
+    """Return the request that revokes tokens; None if the authorization server has no endpoint for it."""
+    endpoint = None if old.metadata is None else old.metadata.revocation_endpoint
+    if endpoint is None:
+        return None
+    context = OAuthClientProvider(exchange.url, _metadata(None, None), _Memory()).context
+    context.client_info = _with_secret(old.client, exchange)
+    form = {"token": old.tokens.refresh_token or old.tokens.access_token, "client_id": old.client.client_id}
+    form, headers = context.prepare_token_auth(form, {})
+    return httpx2.Request("POST", str(endpoint), data=form, headers=headers)
+
+
+def _with_secret(client: OAuthClientInformationFull, exchange: Exchange) -> OAuthClientInformationFull:
+    """Return the stored client with the configured secret, which no store has."""
+    return client.model_copy(update={} if exchange.secret is None else {"client_secret": exchange.secret})
 
 
 # --- running a provider ---------------------------------------------------------------------------------------------
@@ -322,6 +354,8 @@ def _signed_in(exchange: Exchange, memory: _Memory, provider: Any, challenge: st
     for secret in (tokens.access_token, tokens.refresh_token, client and client.client_secret):
         if secret is not None:
             exchange.learn(secret)
+    if client is not None and exchange.secret is not None:
+        client = client.model_copy(update={"client_secret": None})  # it is the user's, and may come from a vault
     now = time.time()
     try:
         return SignedIn(

@@ -21,9 +21,10 @@ from mcp.shared.auth import AuthorizationCodeResult
 from .._collapse import collapse
 from .._plain_text import plain_text
 from ..config import is_loopback
+from ._callbacks import call_back
 from ._exchange import Exchange
 from ._failures import Refused, SignInFailed, Unreachable
-from ._flow import Person, made_up_refusal, run_person, run_unattended
+from ._flow import Person, made_up_refusal, revocation, run_person, run_unattended
 from ._receiver import Receiver, open_receiver, parameters_of, split
 from ._sign_in_record import SignedIn, key_of
 from ._tokens import TIMEOUT, store_of
@@ -178,7 +179,7 @@ class _Visit:
         scope.cancel("the redirect has come")
 
     async def _show(self, scope: trio.CancelScope) -> None:
-        pasted = await self.show(self._url)
+        pasted = await call_back(self.show, "the sign-in callback", self._url, or_none=True)
         if pasted is not None:
             self._found = self._read(pasted.strip())
             scope.cancel("the person has pasted the code")
@@ -213,11 +214,7 @@ async def sign_out(exchange: Exchange) -> bool:
         await store.delete(key)
     if old is None:
         return False
-    endpoint = None if old.metadata is None else old.metadata.revocation_endpoint
-    if endpoint is not None:
-        token = old.tokens.refresh_token or old.tokens.access_token
-        form = {"token": token, "client_id": old.client.client_id, "client_secret": old.client.client_secret}
-        request = httpx2.Request("POST", str(endpoint), data={name: each for name, each in form.items() if each})
+    if (request := revocation(exchange, old)) is not None:
         with trio.move_on_after(TIMEOUT):
             with suppress(Refused, Unreachable):  # it is forgotten here, and expires there
                 await exchange.send(request)

@@ -19,6 +19,9 @@ from mcp_actors.auth import FileTokenStore, OAuth
 
 from ..node.packages import node, program
 
+SECRET: Final = "a secret of a registered client"
+"""The secret of all clients that have one."""
+
 SCRIPT: Final = Path(__file__).with_name("provider.mjs")
 
 

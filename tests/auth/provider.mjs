@@ -9,8 +9,8 @@ const { Provider } = await import(pathToFileURL(process.argv[2]).href);
 
 const control = {}, counts = {};
 function reset() {
-  Object.assign(control, { ttl: 3600, refuse: false, hang: false, down: 0, slow: 0, rotate: true, refreshable: true, post_only: false, scope: "files:read", needs: {} });
-  Object.assign(counts, { pages: 0, registrations: 0, grants: {}, refused: 0, calls: 0, refused401: 0 });
+  Object.assign(control, { ttl: 3600, refuse: false, hang: false, down: 0, slow: 0, busy: 0, rotate: true, refreshable: true, post_only: false, scope: "files:read", needs: {} });
+  Object.assign(counts, { pages: 0, registrations: 0, revoked: 0, grants: {}, refused: 0, calls: 0, refused401: 0 });
 }
 reset();
 const tools = [
@@ -28,6 +28,10 @@ const provider = new Provider(issuer, {
   clients: [
     { client_id: "robot", grant_types: ["client_credentials"], ...secret },
     { client_id: "post", grant_types: ["client_credentials"], token_endpoint_auth_method: "client_secret_post", ...secret },
+    {
+      client_id: "confidential", application_type: "native", client_secret: secret.client_secret,
+      redirect_uris: ["http://127.0.0.1/callback"], grant_types: ["authorization_code", "refresh_token"],
+    },
     {
       client_id: "registered", application_type: "native", token_endpoint_auth_method: "none",
       redirect_uris: ["http://127.0.0.1/callback"], grant_types: ["authorization_code", "refresh_token"],
@@ -61,6 +65,7 @@ provider.on("grant.success", (ctx) => {
   const type = ctx.oidc.params.grant_type;
   counts.grants[type] = (counts.grants[type] ?? 0) + 1;
 });
+provider.on("grant.revoked", () => counts.revoked++);
 provider.on("grant.error", () => counts.refused++);
 const oidc = provider.callback();
 
@@ -95,6 +100,7 @@ async function mcp(req, res) {
   const token = (req.headers.authorization ?? "").replace(/^Bearer /, "");
   const found = token && ((await provider.AccessToken.find(token)) ?? (await provider.ClientCredentials.find(token)));
   const message = JSON.parse(text);
+  if (message.method === "tools/call" && control.busy > 0) { control.busy--; return json(res, 503, {}); }
   const metadata = `resource_metadata="${issuer}/.well-known/oauth-protected-resource/mcp"`;
   if (!found || found.isExpired || found.aud !== resource) {
     counts.refused401++;

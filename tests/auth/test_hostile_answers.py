@@ -78,10 +78,10 @@ class Servers:
             return httpx2.Response(200, json=METADATA | self.metadata)
         return httpx2.Response(201, json={"client_id": "me", "redirect_uris": ["http://127.0.0.1/callback"]})
 
-    def exchange(self, folder: Path) -> Exchange:
+    def exchange(self, folder: Path, **options: Any) -> Exchange:
         """Return what talks to them."""
         client = httpx2.AsyncClient(transport=httpx2.MockTransport(self))
-        return Exchange(client, URL, OAuth(store=FileTokenStore(folder)), None, str, lambda secret: None)
+        return Exchange(client, URL, OAuth(store=FileTokenStore(folder), **options), None, str, lambda secret: None)
 
     @asynccontextmanager
     async def client(self, folder: Path, stored: str) -> AsyncIterator[httpx2.AsyncClient]:
@@ -164,6 +164,7 @@ async def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(tmp_path: Pa
         ({"registration_endpoint": f"{ISSUER}/{'x' * 70_000}"}, "invalid_metadata"),
         ({"token_endpoint": "http://as.example/token"}, "insecure_url"),
         ({"issuer": "https://evil.example"}, "protocol_error"),
+        ({"code_challenge_methods_supported": ["plain"]}, "pkce_unsupported"),
     ],
 )
 async def test_metadata_that_cannot_be_used_are_refused_by_name(
@@ -207,3 +208,47 @@ async def test_an_mcp_server_that_is_down_is_not_called_an_authorization_server(
     exchange.client = httpx2.AsyncClient(transport=httpx2.MockTransport(down))
     with pytest.raises(SignInFailed, match=r"\(unreachable\): the MCP server answered 503"):
         await sign_in("guarded", exchange, pasted)
+
+
+async def number(*args: str) -> Any:
+    """Return what is not text."""
+    await trio.lowlevel.checkpoint()
+    return 5
+
+
+async def none(*args: str) -> Any:
+    """Return None."""
+    await trio.lowlevel.checkpoint()
+
+
+def no_coroutine(*args: str) -> Any:
+    """Return text at once, as a function that was not defined with ``async``."""
+    return "code"
+
+
+@pytest.mark.parametrize(
+    ("callback", "problem"),
+    [
+        (number, "the sign-in callback returned int; return a str, or None to wait for the redirect"),
+        (no_coroutine, "the sign-in callback is not an async function; define it with 'async def'"),
+    ],
+)
+async def test_a_callback_of_a_wrong_type_is_named(tmp_path: Path, callback: Any, problem: str) -> None:
+    with pytest.raises(SignInFailed) as caught:
+        await sign_in("guarded", Servers().exchange(tmp_path), callback)
+    assert str(caught.value) == f"server 'guarded': sign-in failed (invalid_callback): {problem}"
+
+
+@pytest.mark.parametrize(
+    ("assertion", "problem"),
+    [
+        (number, "assertion returned int; return a str"),
+        (none, "assertion returned NoneType; return a str"),
+        (no_coroutine, "assertion is not an async function"),
+    ],
+)
+async def test_an_assertion_of_a_wrong_type_is_named(tmp_path: Path, assertion: Any, problem: str) -> None:
+    exchange = Servers().exchange(tmp_path, grant="client_credentials", client_id="robot", assertion=assertion)
+    with pytest.raises(SignInFailed, match=problem) as caught:
+        await sign_in("guarded", exchange, pasted)
+    assert caught.value.reason == "invalid_callback"

@@ -13,10 +13,11 @@ import pytest
 import trio
 
 from mcp_actors import RestartPolicy, ServerUnavailable, open_servers
-from mcp_actors.auth import SignInFailed, SignInRequired
+from mcp_actors.auth import SignInFailed, SignInRequired, sign_out
 from mcp_actors.servers import ServerGroup
+from mcp_actors.servers.transports import open_exchange
 
-from .authority import Authority, Browser, never
+from .authority import SECRET, Authority, Browser, never
 
 
 def stored(folder: Path) -> dict[str, Any]:
@@ -255,3 +256,18 @@ async def test_a_redirect_of_another_issuer_is_refused_by_name(authority: Author
         with pytest.raises(SignInFailed) as caught:
             await servers["guarded"].sign_in(show=mix_up)
     assert caught.value.reason == "issuer_mismatch"
+
+
+async def test_a_configured_client_secret_is_not_stored_and_used_for_each_request(
+    authority: Authority, tmp_path: Path
+) -> None:
+    config = authority.config(tmp_path, client_id="confidential", client_secret=SECRET)
+    async with open_servers(config) as servers:
+        await servers["guarded"].sign_in(show=Browser().show)
+        assert SECRET not in json.dumps(stored(tmp_path))
+        authority.set(revoke=stored(tmp_path)["tokens"]["access_token"])
+        assert await whoami(servers) == "ada"
+        assert SECRET not in json.dumps(stored(tmp_path))
+    async with open_exchange(config) as exchange:
+        assert await sign_out(exchange)
+    assert authority.counts["revoked"] == 1

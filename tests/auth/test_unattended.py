@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -10,10 +11,8 @@ import pytest
 from mcp_actors import ConnectFailed, HttpStatusError, open_servers
 from mcp_actors.auth import SignInRequired
 
-from .authority import Authority, Browser
+from .authority import SECRET, Authority, Browser
 from .test_sign_in import change, signed_in, stored, whoami
-
-SECRET = "a secret of a registered client"
 
 
 @pytest.mark.parametrize("client", ["robot", "post"])
@@ -26,6 +25,7 @@ async def test_client_credentials_need_no_person(authority: Authority, tmp_path:
     async with open_servers(config, strict=True) as servers:
         assert await whoami(servers) == client
     counts = authority.counts
+    assert SECRET not in json.dumps(stored(tmp_path))
     assert (counts["grants"]["client_credentials"], counts["pages"], counts["refused401"]) == (2, 0, 1)
 
 

@@ -9,6 +9,9 @@ the request is withdrawn from the queue or, if it was sent, cancelled at the ser
 
 All requests to one server have the same timeout, so they expire in the order in which they began, and a FIFO queue
 replaces one timer per request. The same holds for the time without progress: renewing it moves an entry to the end.
+
+While a person is asked to sign in, the time of all requests stands still. A request that began before another one is
+given at least as much time back, so their order stays.
 """
 
 from __future__ import annotations
@@ -54,6 +57,7 @@ class Deadline:
         again: True while it waits for another attempt after a failure.
         asked_back: True while the server waits for our answer to a question that belongs to this request.
         expired: True after it has timed out.
+        asked: seconds of its time in which a person was asked to sign in, which do not count.
     """
 
     keeper: Deadlines
@@ -66,6 +70,7 @@ class Deadline:
     again: bool = False
     asked_back: bool = False
     expired: bool = False
+    asked: float = 0.0
 
     @property
     def sent(self) -> bool:
@@ -125,6 +130,7 @@ class Deadlines:
         self._requests: OrderedDict[Deadline, None] = OrderedDict()
         self._idle: OrderedDict[Deadline, None] = OrderedDict()
         self._holds = 0
+        self._asking_since: float | None = None
         self._sleep = trio.CancelScope()
         self._settled: trio.Event | None = None
 
@@ -135,7 +141,7 @@ class Deadlines:
         """
         self._request_timeout, self._progress_timeout = request_timeout, progress_timeout
         for deadline in self._requests:
-            deadline.at = deadline.began + self._limit
+            deadline.at = deadline.began + self._limit + deadline.asked
         for deadline in tuple(self._idle):
             self.suspend(deadline)
         self._wake_by(self._next())
@@ -198,6 +204,20 @@ class Deadlines:
                 for deadline in tuple(self._idle):
                     self.renew(deadline)
 
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Stop the time of all requests while a person is asked to sign in. One person at a time is asked."""
+        self._asking_since = since = trio.current_time()
+        try:
+            yield
+        finally:
+            self._asking_since, now = None, trio.current_time()
+            for deadline in self._requests:
+                asked = now - max(since, deadline.began)
+                deadline.asked += asked
+                deadline.at += asked
+            self._wake_by(self._next())
+
     @property
     def kept(self) -> int:
         """The number of entries; a request may have two."""
@@ -229,7 +249,7 @@ class Deadlines:
             self._expire(trio.current_time())
 
     def _next(self) -> float:
-        first = next(iter(self._requests), None)
+        first = next(iter(self._requests), None) if self._asking_since is None else None
         first_idle = next(iter(self._idle), None) if not self._holds else None
         return min(first.at if first else math.inf, first_idle.idle_at if first_idle else math.inf)
 
@@ -251,7 +271,7 @@ class Deadlines:
     def _due(self, now: float) -> list[Deadline]:
         due: dict[Deadline, None] = {}
         for deadline in self._requests:
-            if deadline.at > now:
+            if deadline.at > now or self._asking_since is not None:
                 break
             due[deadline] = None
         for deadline in self._idle:

@@ -116,7 +116,7 @@ class Caller:
                 # Outside the except blocks, so that no failure becomes the `__context__` of the next one.
                 if retries is None:
                     repeatable = request.repeatable(self._record)
-                    retries = Retries(self._config.retry, self._calls.tokens, repeatable, deadline.at)
+                    retries = Retries(self._config.retry, self._calls.tokens, repeatable)
                 await self._wait_to_retry(retries, deadline, failure)
                 failure = None
         finally:
@@ -136,6 +136,7 @@ class Caller:
                 raise failure  # from a middleware, about another server
             # Only an isolated attempt can raise ConnectFailed, and then nothing of it was sent.
             sent = not isinstance(failure, ConnectFailed)
+            retries.deadline = deadline.at  # it moves while a person signs in
             verdict = retries.failed(failure, trio.current_time(), sent=sent, random=random.random)
             if isinstance(verdict, NoRetry):
                 if retries.attempts > 1:
@@ -234,7 +235,7 @@ class Caller:
         callbacks, client_info = self._record.callbacks, self._record.client_info
         config = evolve(self._config, keep_resources=False)
         record = ServerRecord(config, _unheard, required=True, callbacks=callbacks, client_info=client_info)
-        record.life.wanted = True
+        record.life.wanted, record.life.asks_left = True, 0  # the connection of the server asks a person, once for all
         record.session.era, record.session.log_level = self._record.session.era, self._record.session.log_level
         record.calls.deadlines = self._calls.deadlines
         record.catalog = self._record.catalog.copy_for_isolated()

@@ -58,7 +58,8 @@ async def ask_to_sign_in(record: ServerRecord, required: Exception | None) -> bo
     asks_left, record.life.asks_left = record.life.asks_left - 1, 0
     record.life.note_question(required)
     try:
-        await sign_in_to(record.config, None, required)
+        with record.calls.deadlines.asking():
+            await sign_in_to(record.config, None, required)
     except (SignInFailed, ConfigError) as error:
         failure = caused_by(SignInRequired.because(record.config.name, str(error)), error)
     except ConnectFailed:

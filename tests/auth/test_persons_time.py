@@ -1,0 +1,106 @@
+"""The time that a person takes to sign in counts for no time-out but that of the sign-in."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from mcp_actors import Backoff, RetryPolicy, open_servers
+from mcp_actors.auth import SignInRequired
+from mcp_actors.servers.policy import Deadline, Deadlines
+
+from .authority import Authority, Browser
+from .test_sign_in import signed_in, stored, whoami
+
+LONG = 10_000
+"""Seconds: more than any time-out of a request or a connect."""
+
+
+async def expired(deadlines: Deadlines, *requests: Deadline) -> list[bool]:
+    """Return which requests have expired, once all that is due has."""
+    await wait_all_tasks_blocked()
+    return [each.expired for each in requests]
+
+
+async def test_a_request_has_as_much_time_after_a_sign_in_as_before(mock_clock: MockClock) -> None:
+    deadlines = Deadlines("docs", 60, None)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(deadlines.run)
+        before = deadlines.begin("before")
+        mock_clock.jump(20)
+        with deadlines.asking():
+            mock_clock.jump(LONG)
+            during = deadlines.begin("during")
+            mock_clock.jump(LONG)
+            assert await expired(deadlines, before, during) == [False, False]
+        mock_clock.jump(39)
+        assert await expired(deadlines, before, during) == [False, False]
+        mock_clock.jump(1)
+        assert await expired(deadlines, before, during) == [True, False]
+        deadlines.set_limits(70, None)
+        mock_clock.jump(29)
+        assert await expired(deadlines, during) == [False]
+        mock_clock.jump(1)
+        assert await expired(deadlines, during) == [True]
+        nursery.cancel_scope.cancel("the test is over")
+
+
+async def test_changed_limits_count_from_the_call_without_the_sign_in(mock_clock: MockClock) -> None:
+    deadlines = Deadlines("docs", 60, None)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(deadlines.run)
+        request = deadlines.begin("before")
+        with deadlines.asking():
+            mock_clock.jump(LONG)
+            deadlines.set_limits(70, None)
+            assert await expired(deadlines, request) == [False]
+        deadlines.set_limits(80, None)
+        mock_clock.jump(79)
+        assert await expired(deadlines, request) == [False]
+        mock_clock.jump(1)
+        assert await expired(deadlines, request) == [True]
+        nursery.cancel_scope.cancel("the test is over")
+
+
+@pytest.mark.parametrize("asked_by", ["a call", "a connect"])
+async def test_a_call_waits_for_a_person_beyond_every_other_timeout(
+    authority: Authority, tmp_path: Path, mock_clock: MockClock, asked_by: str
+) -> None:
+    browser = Browser()
+
+    async def show(url: str) -> str | None:
+        mock_clock.jump(LONG)
+        await wait_all_tasks_blocked()  # everything that is due has expired
+        return await browser.show(url)
+
+    if asked_by == "a call":
+        await signed_in(authority, tmp_path)
+        authority.set(needs={"write": "files:write"})
+    config = authority.config(
+        tmp_path, on_sign_in=show, sign_in_timeout=10 * LONG, connect="lazy", request_timeout=60, connect_timeout=5
+    )
+    async with open_servers(config) as servers:
+        call = partial(servers["guarded"].call_tool, "write") if asked_by == "a call" else partial(whoami, servers)
+        await call()
+    assert len(browser.pages) == 1
+
+
+async def test_an_isolated_retry_asks_no_person(authority: Authority, tmp_path: Path) -> None:
+    await signed_in(authority, tmp_path)
+    browser = Browser()
+    retry = RetryPolicy(isolated=True, backoff=Backoff(initial=0.01))
+    async with open_servers(authority.config(tmp_path, on_sign_in=browser.show, retry=retry)) as servers:
+        await whoami(servers)
+        tokens = stored(tmp_path)["tokens"]
+        for kind in ("refresh_token", "access_token"):
+            authority.set(revoke=tokens[kind])
+        authority.set(busy=1)
+        with pytest.raises(SignInRequired):
+            await servers["guarded"].call_tool("whoami", idempotent=True)
+        assert browser.pages == []
+        assert await whoami(servers) == "ada"
+    assert len(browser.pages) == 1
