@@ -86,7 +86,7 @@ ROOMS_OF_SERVERS: Final = {
     "record": "basics transports policy tools",
     "requests": "basics policy tools record",
     "connection.callbacks": "basics record",
-    "connection.upkeep": "basics transports policy record requests",
+    "connection.upkeep": "basics transports policy tools record requests",
     "connection": "basics transports policy record requests",
     "ref": "basics policy tools record requests connection",
     "sources": "record",

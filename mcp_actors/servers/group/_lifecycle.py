@@ -182,7 +182,7 @@ class LifecycleActor(Actor):
             problem = "this group already has a server of this name; remove it first, or use reload()"
             raise ConfigError(f"server {config.name!r}: {problem}", source="ServerGroup.add", path="name")
         self._roster.limits.check_number(len(self._roster.members) + 1)
-        record = self._roster.enter(config)
+        (record,) = self._roster.enter(config)
         try:
             if self._memory is not None:
                 self._memory.add(record)
@@ -194,9 +194,9 @@ class LifecycleActor(Actor):
             if isinstance(exc, ActorStartError) and isinstance(failure, ConnectFailed):
                 raise failure from failure.__cause__
             raise
-        member = self._roster.show(record, self._group)
+        self._roster.show(self._group, record)
         record.life.emit(ServerAdded)
-        return member
+        return self._roster.member(config.name)
 
     async def _remove(self, member: Member) -> None:
         """Stop a server and forget it."""

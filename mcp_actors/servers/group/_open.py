@@ -148,7 +148,7 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     keep_logs_plain()
     hub = EventHub(tuple(observers))
     roster = Roster(hub.emit, strict=strict, callbacks=callbacks, client_info=client_info, limits=limits)
-    records = [roster.enter(config) for config in given.enabled]
+    records = roster.enter(*given.enabled)
     roster.note_not_loaded(given.failed)
     hub.add(OutageLog(roster))
     gate = StartGate(records, start_gate)
@@ -212,8 +212,7 @@ async def _supervised(
             ) as supervisor:
                 await gate.wait()
                 phase.started = True
-                for record in records:
-                    roster.show(record, supervisor)
+                roster.show(supervisor, *records)
                 try:
                     yield supervisor
                     await departure.leave()

@@ -121,21 +121,24 @@ class Roster:
             known = ", ".join(self.members) or "none"
             raise KeyError(f"server {name!r} not found in this group; its servers are: {known}") from None
 
-    def enter(self, config: ServerConfig) -> ServerRecord:
-        """Make the record of a server that is about to be started."""
-        record = ServerRecord(config, self._emit, capacity=self._capacity, **self._options(config))
-        self.records = MappingProxyType({**self.records, config.name: record})
-        return record
+    def enter(self, *configs: ServerConfig) -> list[ServerRecord]:
+        """Make the records of servers that are about to be started."""
+        records = [
+            ServerRecord(config, self._emit, capacity=self._capacity, **self._options(config)) for config in configs
+        ]
+        self.records = MappingProxyType({**self.records, **{record.config.name: record for record in records}})
+        return records
 
-    def show(self, record: ServerRecord, supervisor: SupervisorRef) -> Member:
-        """Show a server that the supervisor of the group has started, after the others."""
-        own = supervisor.child(supervisor_id(record.config.name), SupervisorRef)
-        entry = ServerEntry(record, own)
+    def show(self, supervisor: SupervisorRef, *records: ServerRecord) -> None:
+        """Show servers that the supervisor of the group has started, after the others."""
         lifecycle = supervisor.child(LIFECYCLE)
-        record.retire = partial(_retire, lifecycle, entry)
-        member = Member(entry, ServerRef(entry, lifecycle))
-        self.members = MappingProxyType({**self.members, entry.name: member})
-        return member
+        members = dict(self.members)
+        for record in records:
+            own = supervisor.child(supervisor_id(record.config.name), SupervisorRef)
+            entry = ServerEntry(record, own)
+            record.retire = partial(_retire, lifecycle, entry)
+            members[entry.name] = Member(entry, ServerRef(entry, lifecycle))
+        self.members = MappingProxyType(members)
 
     def configure(self, record: ServerRecord, config: ServerConfig) -> None:
         """Configure a server anew, while it does not run."""

@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from ..tools import Freshness
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mcp.types import Resource, ResourceTemplate
+
+    from ..tools import Ticket
 
 __all__ = ["KeptResources"]
 
@@ -23,7 +27,8 @@ class KeptResources:
     Attributes:
         resources: the listed resources.
         templates: the listed templates.
-        version: the number of changes.
+        answers: the number of answers that differed from the answer before.
+        freshness: whether the last answer is outdated.
 
     Args:
         on_change: called at each change.
@@ -32,35 +37,22 @@ class KeptResources:
     def __init__(self, on_change: Callable[[], None]) -> None:
         self.resources: tuple[Resource, ...] = ()
         self.templates: tuple[ResourceTemplate, ...] = ()
-        self.version: int = 0
+        self.answers: int = 0
+        self.freshness: Freshness = Freshness()
         self._on_change = on_change
-        self._notices = 0
-        self._shown = 0
-        self._became_stale = trio.Event()
 
-    def begin(self) -> int:
-        """Return the ticket for a request that is about to be sent: the number of notices that its answer covers."""
-        return self._notices
+    def begin(self) -> Ticket:
+        """Register that the server is about to be asked for its resources."""
+        return self.freshness.begin()
 
-    def show(self, ticket: int, resources: tuple[Resource, ...], templates: tuple[ResourceTemplate, ...]) -> None:
+    def show(self, ticket: Ticket, resources: tuple[Resource, ...], templates: tuple[ResourceTemplate, ...]) -> None:
         """Show the answer to a request."""
-        self._shown = ticket
+        self.freshness.show(ticket, trio.current_time())
         if (resources, templates) != (self.resources, self.templates):
             self.resources, self.templates = resources, templates
-            self.version += 1
+            self.answers += 1
             self._on_change()
 
     def mark_stale(self) -> None:
         """Note that the server has announced a change, or may have."""
-        self._notices += 1
-        self._became_stale.set()
-
-    def is_stale(self) -> bool:
-        """Return True if a notice has arrived that no answer covers."""
-        return self._shown != self._notices
-
-    async def wait_stale(self) -> None:
-        """Wait until `is_stale`."""
-        while not self.is_stale():
-            self._became_stale = trio.Event()
-            await self._became_stale.wait()
+        self.freshness.mark_stale(trio.current_time())

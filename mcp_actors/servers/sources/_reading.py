@@ -72,7 +72,7 @@ class Sources:
     @property
     def watched(self) -> list[Source]:
         """The sources that may change by themselves."""
-        return self._sources_of(self.configs)
+        return [source for _, source in self._paired(self.configs) if source is not None]
 
     async def read(self, configs: Iterable[Configured], *, lenient: bool = False, whole: bool = False) -> Given:
         """Read every configuration, in threads where that may block.
@@ -89,16 +89,16 @@ class Sources:
                 required entry (any entry if `strict`) cannot be used. The first such error is raised; the others are
                 notes.
         """
-        configs = tuple(configs)
+        paired = self._paired(configs)
         await trio.lowlevel.checkpoint_if_cancelled()
         found: dict[str, tuple[LoadedConfig, ...] | ConfigError] = {}
         async with trio.open_nursery() as nursery:
-            for each in self._sources_of(configs):
-                nursery.start_soon(self._read, each, found, lenient)
+            for _, source in paired:
+                if source is not None:
+                    nursery.start_soon(self._read, source, found, lenient)
         parts: list[Part] = []
         read: dict[str, tuple[LoadedConfig, ...]] = {}
-        for config in configs:
-            source = self._source_of(config)
+        for config, source in paired:
             if source is None:
                 parts.append(await self._given_directly(config, whole=whole))
                 continue
@@ -156,10 +156,13 @@ class Sources:
         """Return the stamp of a source; the text of the error is the stamp of one that cannot be reached."""
         return _stamp(await self._ask(source, lambda: _asked(source, source.look), patient=False))
 
-    def _sources_of(self, configs: Iterable[Configured]) -> list[Source]:
-        return [source for config in configs if (source := self._source_of(config)) is not None]
+    def _paired(self, configs: Iterable[Configured]) -> list[tuple[Configured, Source | None]]:
+        """Return each configuration with the source that it is, or that is made of it."""
+        return [(config, self._source_of(config)) for config in configs]
 
     def _source_of(self, config: Configured) -> Source | None:
+        if isinstance(config, ServerConfig):  # nearly all are, and looking for the methods of a source is slow
+            return None
         if isinstance(config, (str, os.PathLike)):
             return FileSource(config, env_file=self.env_file)
         return config if isinstance(config, Source) else None

@@ -71,6 +71,7 @@ class ServerCatalog:
             not listed any since.
         checks: validates arguments against the schemas of `listed`.
         admission: decides which of the listed tools are shown.
+        freshness: whether the last answer is outdated.
         failure: why the connected server has not listed its tools on this connection; None if it has.
 
     Args:
@@ -88,13 +89,12 @@ class ServerCatalog:
         self.deferred: bool = False
         self.checks: ToolChecks = ToolChecks(config.name, mode=config.validate)
         self.admission: Admission = Admission(config)
+        self.freshness: Freshness = Freshness()
         self.failure: Exception | None = None
         self._over_limit: dict[str, frozenset[str]] = {}
         self._answer: tuple[KnownTool, ...] = ()
         self._config = config
         self._reporter = reporter
-        self._freshness = Freshness()
-        self._became_stale = trio.Event()
 
     def configure(self, config: ServerConfig) -> None:
         """Take over a changed configuration: its filter counts at once, all else from the next listing on."""
@@ -119,12 +119,12 @@ class ServerCatalog:
 
     def begin(self) -> Ticket:
         """Register that the server is about to be asked for all its tools."""
-        return self._freshness.begin()
+        return self.freshness.begin()
 
     def offer(self, ticket: Ticket, listed: tuple[KnownTool, ...]) -> None:
         """Show an answer of the server, unless it is or may be older than the shown one."""
         listed = self._compared(listed)
-        match self._freshness.judge(ticket, trio.current_time()):
+        match self.freshness.judge(ticket, trio.current_time()):
             case "newest":
                 self.replace(ticket, listed)
             case "crossed" if listed != self.listed:
@@ -133,7 +133,7 @@ class ServerCatalog:
     def replace(self, ticket: Ticket, listed: tuple[KnownTool, ...]) -> None:
         """Show an answer unconditionally: the first one on a new connection, or the newest one."""
         listed = self._compared(listed)
-        self._freshness.show(ticket, trio.current_time())
+        self.freshness.show(ticket, trio.current_time())
         if listed is not self.listed or not self.known:  # before, the checks may have come from static_tools
             self.listed = listed
             self.checks = self.checks.updated(each.tool for each in listed)
@@ -171,7 +171,7 @@ class ServerCatalog:
 
     def use_static(self, ticket: Ticket, failure: Exception) -> None:
         """Keep the earlier tools, or show the configured ``static_tools``, when a connected server cannot list any."""
-        self._freshness.show(ticket, trio.current_time())
+        self.freshness.show(ticket, trio.current_time())
         self.failure = failure
         self.mark_stale()
         if not self.known:
@@ -228,18 +228,7 @@ class ServerCatalog:
 
     def mark_stale(self, _: object = None) -> None:
         """Mark the shown tools as outdated: the server has notified a change, or may have, unheard."""
-        self._freshness.mark_stale(trio.current_time())
-        self._became_stale.set()
-
-    def is_stale(self) -> bool:
-        """Return True if the shown tools are known to be outdated."""
-        return self._freshness.stale_since is not None
-
-    async def wait_stale(self) -> None:
-        """Wait until the shown tools are outdated."""
-        while not self.is_stale():
-            self._became_stale = trio.Event()
-            await self._became_stale.wait()
+        self.freshness.mark_stale(trio.current_time())
 
 
 def _difference(before: tuple[KnownTool, ...], after: tuple[KnownTool, ...]) -> Difference:

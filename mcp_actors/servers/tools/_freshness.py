@@ -1,4 +1,4 @@
-"""Decide whether a tools/list response is newer than the one shown.
+"""Decide whether a list response is newer than the one shown.
 
 Two listings may cross: the server can have read them in either order, whatever the order of its answers. And a change
 notification may overtake a listing. An answer is therefore shown only if its request was sent after the shown answer
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+import trio
 from attrs import define, field, frozen
 
 __all__ = ["Freshness", "Ticket", "Verdict"]
@@ -42,12 +43,20 @@ class Freshness:
     _notifications: int = field(default=0, init=False)
     _begun: int = field(default=0, init=False)
     _begun_when_shown: int = field(default=0, init=False)
+    _became_stale: trio.Event | None = field(default=None, init=False)
+
+    @property
+    def is_stale(self) -> bool:
+        """Return True if the shown answer is known to be outdated."""
+        return self.stale_since is not None
 
     def mark_stale(self, now: float) -> None:
         """Mark the shown answer as possibly outdated."""
         self._notifications += 1
         if self.stale_since is None:
             self.stale_since = now
+        if self._became_stale is not None:
+            self._became_stale.set()
 
     def begin(self) -> Ticket:
         """Register a request that is about to be sent."""
@@ -65,3 +74,9 @@ class Freshness:
         """Register that the answer to this request is shown."""
         self._begun_when_shown = self._begun
         self.stale_since = None if ticket.notifications == self._notifications else now
+
+    async def wait_stale(self) -> None:
+        """Wait until the shown answer may be outdated. Only the task that lists again waits for that."""
+        while not self.is_stale:
+            self._became_stale = trio.Event()
+            await self._became_stale.wait()

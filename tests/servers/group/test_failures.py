@@ -127,7 +127,7 @@ def unavailable(name: str) -> ServerUnavailable:
 )
 async def test_only_echoes_of_the_failure_are_left_out(from_block: list[Exception], kept: int) -> None:
     roster = Roster(lambda _: None, strict=False, callbacks=None, limits=GroupLimits())
-    record = roster.enter(server("b", on_failure="raise"))
+    (record,) = roster.enter(server("b", on_failure="raise"))
     record.life.state = "failed"
     record.life.note_failure(OSError("gone"))
     with pytest.raises((ServerUnavailable, ExceptionGroup)) as caught, translate(roster):

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import trio
-
 from ...basics import problem_of
 from ...requests import KeepResources
 from ._retrying import keep_trying
-from ._tools import AFTER_FAILURE, Pace, list_again
+from ._tools import AFTER_FAILURE, Pace, refresh
 
 if TYPE_CHECKING:
     from ....kernel import ActorRef
@@ -41,17 +39,7 @@ async def keep_resources_listed(record: ServerRecord, actor: ActorRef, failure: 
     async def attempt() -> None:
         if failures:
             raise failures.pop()
-        await _refresh(record, actor, pace)
+        await refresh(record, actor, record.resources, KeepResources, pace)
 
     while await keep_trying(attempt, AFTER_FAILURE, describe):
         pass
-
-
-async def _refresh(record: ServerRecord, actor: ActorRef, pace: Pace) -> None:
-    """Wait until the resources are stale, and list them once."""
-    kept = record.resources
-    await kept.wait_stale()
-    await trio.sleep(pace.delay(trio.current_time()))
-    asked, known = trio.current_time(), kept.version
-    await list_again(record, actor, KeepResources())
-    pace.answered(asked, trio.current_time(), overtaken=kept.is_stale(), news=kept.version != known)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 from attrs import define, field
@@ -28,11 +28,14 @@ from ...requests import ListTools, request_internally
 from ._retrying import keep_trying
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ....kernel import ActorRef
     from ...record import ServerRecord
     from ...requests import Request
+    from ...tools import Freshness
 
-__all__ = ["AFTER_FAILURE", "Pace", "keep_refreshed", "list_again"]
+__all__ = ["AFTER_FAILURE", "Pace", "keep_refreshed", "refresh"]
 
 SETTLE: Final = Backoff(first=0.1, initial=0.2, maximum=2.0)
 """Seconds from a notification to the request. Servers send several at once, and a change seldom has one step only. Each
@@ -46,6 +49,18 @@ LONGEST_REST: Final = 10.0
 
 AFTER_FAILURE: Final = Backoff(first=1.0, initial=2.0, maximum=60.0, jitter=0.1)
 """Seconds from a failed refresh to the next."""
+
+
+class Kept(Protocol):
+    """A list that the server may change."""
+
+    @property
+    def freshness(self) -> Freshness:
+        """Whether the last answer is outdated."""
+
+    @property
+    def answers(self) -> int:
+        """The number of answers that differed from the answer before."""
 
 
 @define
@@ -90,24 +105,34 @@ async def keep_refreshed(record: ServerRecord, actor: ActorRef) -> None:
             f"catalogue keeps the last list, and the request is repeated in {delay:.3g} s"
         )
 
-    refresh = partial(_refresh, record, actor, Pace())
-    while await keep_trying(refresh, AFTER_FAILURE, describe):
+    attempt = partial(refresh, record, actor, record.catalog, ListTools, Pace())
+    while await keep_trying(attempt, AFTER_FAILURE, describe):
         pass
 
 
-async def _refresh(record: ServerRecord, actor: ActorRef, pace: Pace) -> None:
-    """Wait until the tools are stale, and list them once."""
-    catalog = record.catalog
-    await catalog.wait_stale()
+async def refresh(
+    record: ServerRecord, actor: ActorRef, kept: Kept, request: Callable[[], Request[Any]], pace: Pace
+) -> None:
+    """Wait until a list is stale, and have the server list it once.
+
+    Args:
+        record: the record of the server.
+        actor: the server actor.
+        kept: the list.
+        request: makes the request whose answer replaces the list.
+        pace: the delay before the request.
+    """
+    freshness = kept.freshness
+    await freshness.wait_stale()
     await trio.sleep(pace.delay(trio.current_time()))
-    if catalog.is_stale():  # else a caller has listed them meanwhile
-        asked, known = trio.current_time(), catalog.answers
-        await list_again(record, actor, ListTools())
-        news = catalog.answers != known
-        pace.answered(asked, trio.current_time(), overtaken=catalog.is_stale(), news=news)
+    if freshness.is_stale:  # else a caller has listed it meanwhile
+        asked, known = trio.current_time(), kept.answers
+        await _list_again(record, actor, request())
+        news = kept.answers != known
+        pace.answered(asked, trio.current_time(), overtaken=freshness.is_stale, news=news)
 
 
-async def list_again(record: ServerRecord, actor: ActorRef, request: Request[Any]) -> None:
+async def _list_again(record: ServerRecord, actor: ActorRef, request: Request[Any]) -> None:
     """List once, within ``request_timeout``, or within ``connect_timeout`` if that is unlimited."""
     config, bound = record.config, math.inf
     if config.request_timeout is None and config.connect_timeout is not None:
