@@ -1,4 +1,4 @@
-"""Call the user's functions of a sign-in, and refuse answers of a wrong type."""
+"""Call the functions of a sign-in, and check their answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time that a person takes to sign in counts for no time-out but that of the sign-in."""
+"""The time of a person who signs in counts for nothing else."""
 
 from __future__ import annotations
 

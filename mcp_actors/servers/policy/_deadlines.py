@@ -10,7 +10,7 @@ the request is withdrawn from the queue or, if it was sent, cancelled at the ser
 All requests to one server have the same timeout, so they expire in the order in which they began, and a FIFO queue
 replaces one timer per request. The same holds for the time without progress: renewing it moves an entry to the end.
 
-While a person is asked to sign in, the time of all requests stands still. A request that began before another one is
+While a person is asked to sign in, the time of all requests stops. A request that began before another one is
 given at least as much time back, so their order stays.
 """
 
