@@ -19,11 +19,11 @@ from tests.forkserver import Program
 from .http_server import run_server
 from .processes import eventually
 
-PROMPT: Final = 1.0
-"""Seconds that "at once" may take, where it takes milliseconds."""
+PROMPT: Final = 10.0
+"""Seconds that "at once" may take on a loaded machine, where it takes milliseconds; every time-out is longer."""
 
-STARTED: Final = 10.0
-"""Seconds for what includes the start of a process, on a loaded machine."""
+STARTED: Final = 25.0
+"""Seconds for what includes the start of a process on a loaded machine; ``connect_timeout`` is longer."""
 
 
 def http_config(port: int, name: str = "web", **options: Any) -> ServerConfig:

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Lock
+from threading import Event, Lock, Semaphore
 from time import sleep
 from typing import Any
 
@@ -53,8 +53,8 @@ def encoded(body: bytes, codings: str) -> bytes:
     return body
 
 
-def flood(what: str) -> Iterator[bytes]:
-    """Make what is sent again and again."""
+def flood(what: str, answers: Semaphore) -> Iterator[bytes]:
+    """Make what is sent again and again; what is slow, only after an answer."""
     number = 0
     while True:
         number += 1
@@ -74,6 +74,7 @@ def flood(what: str) -> Iterator[bytes]:
             case "slow":
                 sleep(0.05)
                 yield b'data: {"jsonrpc":"2.0","id":%d,"method":"ping"}\n\n' % number
+                answers.acquire()
             case _:
                 message = {"jsonrpc": "2.0", "id": f"q{number}", "method": what, "params": ASKED}
                 yield b"data: " + json.dumps(message).encode() + b"\n\n"
@@ -90,6 +91,7 @@ class Server(ThreadingHTTPServer):
         self.events: socket.socket | None = None
         self.flooding = ""
         self.begin = Event()
+        self.answers = Semaphore(0)
         self.writing = Lock()
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -121,6 +123,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Take a message."""
         message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if "result" in message:
+            self.server.answers.release()
         if self.path == "/messages":
             self.respond(202)
         elif "method" not in message or "id" not in message:
@@ -196,7 +200,7 @@ class Handler(BaseHTTPRequestHandler):
     def pour(self) -> None:
         """Send until the client has gone."""
         with suppress(OSError):
-            for data in flood(self.server.flooding):
+            for data in flood(self.server.flooding, self.server.answers):
                 with self.server.writing:
                     self.connection.sendall(data)
 

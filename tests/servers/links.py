@@ -20,7 +20,7 @@ from mcp_actors.servers.transports.stdio._writer import PipeWriter
 from .processes import eventually
 from .scripted_server import command
 
-MARGIN = 3.0
+MARGIN = 10.0
 """Seconds that a loaded machine may add to a bound that is asserted."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -20,7 +21,12 @@ class Process(NamedTuple):
     pid: int
     parent: int
     group: int
-    zombie: bool
+    state: str
+
+    @property
+    def zombie(self) -> bool:
+        """Whether it has ended and waits for its parent to notice."""
+        return self.state == "Z"
 
 
 def processes() -> list[Process]:
@@ -36,7 +42,7 @@ def _from_proc() -> list[Process]:
 def _from_ps() -> list[Process]:
     lines = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,pgid=,state="], capture_output=True, text=True, check=True)
     fields = (line.split() for line in lines.stdout.splitlines())
-    return [Process(int(pid), int(parent), int(group), state[0] == "Z") for pid, parent, group, state in fields]
+    return [Process(int(pid), int(parent), int(group), state[0]) for pid, parent, group, state in fields]
 
 
 def _read(folder: Path) -> Process | None:
@@ -45,7 +51,7 @@ def _read(folder: Path) -> Process | None:
     except OSError:
         return None  # it ended while we looked
     state, parent, group = text.rpartition(")")[2].split()[:3]
-    return Process(int(folder.name), int(parent), int(group), state == "Z")
+    return Process(int(folder.name), int(parent), int(group), state)
 
 
 def state_of(pid: int | None) -> State:
@@ -66,7 +72,13 @@ def child_pids() -> set[int]:
     return {process.pid for process in processes() if process.parent == os.getpid()}
 
 
-async def wait_ended(pids: Iterable[int], *, within: float = 10.0) -> None:
+async def freeze(pid: int) -> None:
+    """Suspend a process, and wait until it is: a SIGSTOP is sent at once but takes a moment to work."""
+    os.kill(pid, signal.SIGSTOP)
+    await eventually(lambda: any(each.pid == pid and each.state == "T" for each in processes()))
+
+
+async def wait_ended(pids: Iterable[int], *, within: float = 30.0) -> None:
     """Wait until none of these processes runs any more: a SIGKILL is sent at once but takes a moment to work.
 
     Raises:

@@ -140,21 +140,21 @@ async def test_a_connect_timeout_is_an_error_that_says_what_was_waited_for(
     flags: tuple[str, ...], phase: str, doing: str, idle_clock: IdleClock
 ) -> None:
     """S1-05: the owner's own timer, and only that, becomes a time-out error; a hanging start ends in time."""
-    config = server("a", *flags, "--stderr", "still warming up", connect_timeout=1.0, stop_timeout=STOP, required=True)
+    limits = {"connect_timeout": 30.0, "startup_timeout": 30.0, "stop_timeout": STOP}
+    config = server("a", *flags, "--stderr", "still warming up", required=True, **limits)
     began = trio.current_time()
     with pytest.raises(ConnectFailed) as caught:
         async with open_servers(config):
             raise AssertionError("it cannot be ready")
-    assert 1.0 <= trio.current_time() - began < 1.0 + STOP + MARGIN
+    assert 30 <= trio.current_time() - began < 30 + STOP + MARGIN
     assert caught.value.phase == phase
     assert f"while {doing}" in str(caught.value)
 
 
 async def test_a_program_that_is_not_a_server_is_recognized_by_its_output(idle_clock: IdleClock) -> None:
     """S2-11: what was skipped is counted, and that is said when the connect fails."""
-    config = shell(
-        "a", "echo usage: frobnicate FILE; exec sleep 600", connect_timeout=0.6, stop_timeout=0.3, restart=NEVER
-    )
+    limits = {"connect_timeout": 30.0, "startup_timeout": 30.0, "stop_timeout": 0.3}
+    config = shell("a", "echo usage: frobnicate FILE; exec sleep 600", restart=NEVER, **limits)
     async with open_servers(config) as servers:
         assert str(servers.errors["a"]).endswith("; lines on stdout that are not MCP messages: 1")
 
@@ -318,9 +318,9 @@ async def test_a_server_that_ignores_the_end_of_its_input_is_ended_by_a_signal(
     """S4-21: and that takes less than the bound, for it does not ignore the signal."""
     pids = tmp_path / "pids"
     with caplog.at_level(logging.INFO, "mcp_actors.servers"):
-        async with open_servers(server("a", "--ignore-eof", "--pid-file", str(pids), stop_timeout=2.0)):
+        async with open_servers(server("a", "--ignore-eof", "--pid-file", str(pids), stop_timeout=60.0)):
             left = trio.current_time()
-    assert trio.current_time() - left >= 0.4 * 2.0
+    assert trio.current_time() - left >= 0.4 * 60.0
     assert "sending SIGTERM" in caplog.text
     assert "sending SIGKILL" not in caplog.text
     assert gone(pids)
@@ -355,12 +355,12 @@ async def test_servers_are_closed_in_reverse_even_if_one_fails_to(tmp_path: Path
 async def test_a_stop_takes_no_longer_than_its_callers_patience(tmp_path: Path, idle_clock: IdleClock) -> None:
     """S4-21: who asked for a stop may leave at once; the stop goes on."""
     pids = tmp_path / "pids"
-    async with open_servers(stubborn("a", pids)) as servers:
+    async with open_servers(stubborn("a", pids, stop_timeout=60.0)) as servers:
         began = trio.current_time()
         with trio.move_on_after(0.05) as patience:
             await servers["a"].stop()
         assert patience.cancelled_caught
-        assert trio.current_time() - began < PROMPT / 2
-        with trio.fail_after(STOP + MARGIN):
+        assert trio.current_time() - began < PROMPT
+        with trio.fail_after(60.0 + MARGIN):
             await servers["a"].wait_state("stopped")
         assert gone(pids)

@@ -45,7 +45,7 @@ from .answers import BY_SESSION
 from .fleet import STARTED, Outcome, calls, kill, pid_of
 from .groups import AT_ONCE
 from .links import text_of
-from .processes import eventually
+from .processes import eventually, freeze
 
 pytestmark = pytest.mark.own_way
 
@@ -310,7 +310,7 @@ async def frozen_and_thawed(servers: ServerGroup, callers: int) -> list[int]:
     """Make calls while the server reads nothing, and return who was served once it reads again."""
     served: list[int] = []
     pid = pid_of(servers["a"])
-    os.kill(pid, signal.SIGSTOP)
+    await freeze(pid)
     async with trio.open_nursery() as nursery:
         for number in range(callers):
             nursery.start_soon(leave_or_get, servers["a"], number, served)
@@ -337,7 +337,7 @@ async def test_calls_that_a_lost_connection_has_not_written_are_served_by_the_ne
     """A-03: only what the pipe had taken is lost."""
     async with open_servers(config("legacy", log, max_in_flight=1000, restart=AT_ONCE)) as servers:
         await servers["a"].call_tool("echo")
-        os.kill(pid_of(servers["a"]), signal.SIGSTOP)
+        await freeze(pid_of(servers["a"]))
         async with calls(100, servers["a"].call_tool, "echo", {"padding": "x" * 2000}) as outcomes:
             await wait_all_tasks_blocked(0.01)
             taken = servers["a"].statistics().in_flight
@@ -356,7 +356,7 @@ async def test_a_message_of_the_session_that_fills_the_pipe_lets_no_call_follow(
         trio.open_nursery() as nursery,
     ):
         await servers["a"].call_tool("echo")
-        os.kill(pid_of(servers["a"]), signal.SIGSTOP)
+        await freeze(pid_of(servers["a"]))
         large = Outcome()
         nursery.start_soon(large.of, partial(servers["a"].call_tool, "echo", {"x": "x" * 200_000}, meta=BY_SESSION))
         await wait_all_tasks_blocked(0.01)
@@ -391,7 +391,7 @@ async def test_callers_that_leave_a_full_pipe_leave_nothing_behind(log: Path, di
     async with open_servers(config("legacy", log)) as servers:
         await servers["a"].call_tool("echo")
         pid = pid_of(servers["a"])
-        os.kill(pid, signal.SIGSTOP)
+        await freeze(pid)
         async with trio.open_nursery() as nursery:
             for _ in range(3):  # one is written, one is begun, one stays collected
                 nursery.start_soon(call_of(servers["a"], 50_000))
@@ -418,7 +418,7 @@ async def test_a_call_that_fills_the_pipe_exactly_lets_the_next_ones_wait(log: P
     async with open_servers(config("legacy", log)) as servers:
         await call_of(servers["a"], 0)()
         spare = READ_BYTES - last_line(log)
-        os.kill(pid_of(servers["a"]), signal.SIGSTOP)
+        await freeze(pid_of(servers["a"]))
         async with calls(3, call_of(servers["a"], spare)) as outcomes:
             await wait_all_tasks_blocked(0.01)
             assert servers["a"].statistics().in_flight == 3
@@ -429,7 +429,7 @@ async def test_a_call_that_fills_the_pipe_exactly_lets_the_next_ones_wait(log: P
 async def test_a_collected_call_survives_the_loss_of_its_connection(log: Path, directs: list[DirectRequests]) -> None:
     async with open_servers(config("legacy", log, restart=AT_ONCE)) as servers:
         await servers["a"].call_tool("echo")
-        os.kill(pid_of(servers["a"]), signal.SIGSTOP)
+        await freeze(pid_of(servers["a"]))
         async with calls(3, call_of(servers["a"], 50_000)) as outcomes:
             await wait_all_tasks_blocked(0.01)
             assert servers["a"].statistics().in_flight == 3

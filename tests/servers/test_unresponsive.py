@@ -19,7 +19,7 @@ from tests.idle_clock import IdleClock
 from .fleet import STARTED, calls, http_config, http_server, kill, pid_of
 from .groups import AT_ONCE, BOUND, Events, command_with, lines_of, reach, server, shell, state
 from .links import text_of
-from .processes import eventually, state_of
+from .processes import eventually, freeze, state_of
 from .scripted_server import command
 
 QUICK: Final = HealthPolicy(interval=0.2, timeout=0.2, silence=3600)
@@ -99,7 +99,7 @@ async def test_a_process_that_is_stopped_becomes_unhealthy_and_is_restarted_at_o
         pid = pid_of(servers["a"])
         async with calls(1, servers["a"].call_tool, "sleep", {"seconds": 600}) as outcomes:
             await trio.sleep(0.1)
-            os.kill(pid, signal.SIGSTOP)
+            await freeze(pid)
             await reach(servers, "a", "unhealthy")
             assert (servers.active, servers.connected) == ((), servers.configured)
             await reach(servers, "a", "backoff", "connecting")
@@ -116,7 +116,7 @@ async def test_a_server_that_thaws_in_time_serves_on(idle_clock: IdleClock) -> N
     never = HealthPolicy(interval=0.2, timeout=0.2, restart_after=1000, fail_after=1000)
     async with open_servers(server("a", health=never)) as servers:
         pid = pid_of(servers["a"])
-        os.kill(pid, signal.SIGSTOP)
+        await freeze(pid)
         await reach(servers, "a", "unhealthy")
         assert (await servers["a"].check_health()).status == "unhealthy"
         os.kill(pid, signal.SIGCONT)
@@ -191,7 +191,7 @@ async def test_an_http_server_that_accepts_and_never_answers_is_unhealthy_and_co
         config = http_config(port, "a", protocol=protocol, health=SILENT, restart=AT_ONCE, stop_timeout=STOP)
         async with open_servers(config, observers=[events]) as servers:
             assert (await servers["a"].check_health()).status == "healthy"
-            process.send_signal(signal.SIGSTOP)
+            await freeze(process.pid)
             await reach(servers, "a", "unhealthy")
             assert (servers.active, servers.connected) == ((), servers.configured)
             await reach(servers, "a", "backoff", "connecting")
@@ -206,7 +206,7 @@ async def test_calls_that_time_out_over_http_are_evidence() -> None:
     with http_server() as (port, process):
         health = HealthPolicy(interval=3600, timeout=60)
         async with open_servers(http_config(port, "a", health=health, request_timeout=0.3)) as servers:
-            process.send_signal(signal.SIGSTOP)
+            await freeze(process.pid)
             for _ in range(3):
                 with pytest.raises(RequestTimedOut):
                     await servers["a"].call_tool("pid")

@@ -20,10 +20,10 @@ from .matrix import FAULTS, Key, Phase, Row, Transport, counted, named
 
 E = TypeVar("E", bound=BaseException)
 
-PATIENCE: Final = 4.0
+PATIENCE: Final = 10.0
 """Seconds that a call of a sibling, which takes ten milliseconds, may take on a loaded machine."""
 
-REAP: Final = 5.0
+REAP: Final = 30.0
 """Seconds that a SIGKILL, which is sent before `open` is left, may take to work."""
 
 

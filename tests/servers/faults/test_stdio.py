@@ -11,16 +11,20 @@ import pytest
 import trio
 
 from mcp_actors import ConnectFailed, ConnectionLost, LimitExceeded
+from mcp_actors.servers.transports.stdio import _process
 from mcp_actors.servers.transports.stdio._link import EXIT_WAIT
 
 from ..fleet import PROMPT, STARTED, calls, kill, pid_of, wait_calls
-from ..groups import NEVER, pids_in, server
+from ..groups import BOUND, NEVER, pids_in, server
 from ..links import MARGIN, text_of
-from ..processes import group_members
+from ..processes import freeze, group_members
 from .cells import Cell, fault, raise_failure_of
 
 STOP: Final = 0.5
 """A stop time-out that tests can wait for."""
+
+LONG_STOP: Final = 30.0
+"""One that is not over in the time that a stop may take on a loaded machine."""
 
 LIMIT: Final = 64 * 1024 * 1024
 """The default of ``max_line_bytes``."""
@@ -134,14 +138,14 @@ async def test_duplicate_and_unknown_ids(cell: Cell) -> None:
 async def test_many_notifications_before_the_answer(cell: Cell) -> None:
     """They are read at a pace that costs others little, and none is lost, nor is the answer."""
     async with cell.open(server("faulty")) as ref:
-        with cell.works(phase="call", within=20.0):
+        with cell.works(phase="call", within=BOUND):
             assert text_of(await ref.call_tool("chatter", {"number": 20_000})) == "None"
 
 
 @fault("64 MiB in one line", "stdio")
 async def test_a_line_as_long_as_the_limit(cell: Cell) -> None:
     async with cell.open(server("faulty")) as ref:
-        with cell.works(phase="call", within=10.0):
+        with cell.works(phase="call", within=BOUND):
             assert len(text_of(await ref.call_tool("line", {"bytes": LIMIT}))) > LIMIT - 100
 
 
@@ -149,7 +153,7 @@ async def test_a_line_as_long_as_the_limit(cell: Cell) -> None:
 async def test_a_line_one_byte_over_the_limit(cell: Cell) -> None:
     """B-14."""
     async with cell.open(server("faulty", restart=NEVER)) as ref:
-        with cell.fails(LimitExceeded, phase="call", within=10.0) as caught:
+        with cell.fails(LimitExceeded, phase="call", within=BOUND) as caught:
             await ref.call_tool("line", {"bytes": LIMIT + 1})
         for words in (f"'line': the response is too large (more than {LIMIT} bytes)", "raise max_line_bytes"):
             assert words in str(caught.value)
@@ -178,9 +182,11 @@ async def test_floods_stderr(cell: Cell) -> None:
 
 
 @fault("ignores EOF", "stdio")
-async def test_ignores_eof(cell: Cell) -> None:
-    async with cell.open(server("faulty", "--ignore-eof", stop_timeout=STOP)) as ref:
-        with cell.works(phase="stop", within=STOP):
+async def test_ignores_eof(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is ended by SIGTERM, long before SIGKILL is due."""
+    monkeypatch.setattr(_process, "EOF_SHARE", 0.01)
+    async with cell.open(server("faulty", "--ignore-eof", stop_timeout=LONG_STOP)) as ref:
+        with cell.works(phase="stop", within=PROMPT):
             await ref.stop()
 
 
@@ -195,7 +201,7 @@ async def test_ignores_sigterm(cell: Cell) -> None:
 async def test_sigstopped(cell: Cell) -> None:
     """The process does nothing and no signal but SIGKILL reaches it; its callers can leave at any time."""
     async with cell.open(server("faulty", stop_timeout=STOP)) as ref:
-        os.kill(pid_of(ref), signal.SIGSTOP)
+        await freeze(pid_of(ref))
         with cell.fails(trio.TooSlowError, phase="call", within=PROMPT), trio.fail_after(0.1):
             await ref.call_tool("pid")
 
@@ -203,7 +209,7 @@ async def test_sigstopped(cell: Cell) -> None:
 @fault("leaves a grandchild", "stdio")
 async def test_leaves_a_grandchild(cell: Cell) -> None:
     """The server leaves politely; what it had started goes with it."""
-    async with cell.open(server("faulty", "--spawn-grandchild")) as ref:
+    async with cell.open(server("faulty", "--spawn-grandchild", stop_timeout=LONG_STOP)) as ref:
         assert len(group_members(pid_of(ref))) == 2
         with cell.works(phase="stop", within=PROMPT):
             await ref.stop()

@@ -18,6 +18,7 @@ from mcp_actors import (
 )
 from mcp_actors.kernel import Stopping
 from mcp_actors.servers import ServerRef
+from tests.idle_clock import IdleClock
 
 from ..groups import (
     BOUND,
@@ -90,10 +91,10 @@ async def test_servers_are_reconnected_by_name_whatever_their_state() -> None:
         assert state_of(pids[1]) == "gone"
 
 
-async def test_a_full_reconnect_closes_all_before_it_opens_any(tmp_path: Path) -> None:
+async def test_a_full_reconnect_closes_all_before_it_opens_any(tmp_path: Path, idle_clock: IdleClock) -> None:
     """S1-14: the quick one is not opened before the slow one is closed, neither by our account nor by theirs."""
     log, events = tmp_path / "log", Events()
-    slow = server("slow", "--ignore-eof", "--log-file", str(log), stop_timeout=0.25)
+    slow = server("slow", "--ignore-eof", "--log-file", str(log), stop_timeout=BOUND)
     async with open_servers(server("quick", "--log-file", str(log)), slow, observers=[events]) as group:
         old = [status.pid for status in group.status().values()]
         still_there: list[str] = []
@@ -130,9 +131,9 @@ async def test_changes_wait_for_each_other() -> None:
     assert events.states("a") == [*up, *down, *up, *down, *up, *down, *up, *down]
 
 
-async def test_waiting_for_a_server_that_is_being_restarted_succeeds() -> None:
+async def test_waiting_for_a_server_that_is_being_restarted_succeeds(idle_clock: IdleClock) -> None:
     """While a server is down only to reconnect, waiting for it does not raise."""
-    async with open_servers(server("a", "--ignore-eof", stop_timeout=0.25)) as group:
+    async with open_servers(server("a", "--ignore-eof", stop_timeout=BOUND)) as group:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(group["a"].restart)
             await reach(group, "a", "stopping")
@@ -141,7 +142,7 @@ async def test_waiting_for_a_server_that_is_being_restarted_succeeds() -> None:
         assert numbers(group) == [2]
 
 
-async def test_waiting_for_a_reconnect_that_the_end_of_the_group_cut_off_raises() -> None:
+async def test_waiting_for_a_reconnect_that_the_end_of_the_group_cut_off_raises(idle_clock: IdleClock) -> None:
     """A task outside the block waits for a server; the group is left before that could come back."""
     waiting = trio.Event()
 
@@ -154,7 +155,7 @@ async def test_waiting_for_a_reconnect_that_the_end_of_the_group_cut_off_raises(
         with pytest.raises(ServerUnavailable, match="block has exited"):
             await group.reconnect(failed_only=False)
 
-    slow = server("slow", "--ignore-eof", stop_timeout=0.25)
+    slow = server("slow", "--ignore-eof", stop_timeout=BOUND)
     async with trio.open_nursery() as nursery, open_servers(server("a"), slow) as group:
         nursery.start_soon(reconnect, group)
         await reach(group, "a", "stopped")
@@ -188,9 +189,9 @@ async def test_a_request_that_waits_is_answered_by_the_new_connection() -> None:
         assert answers != [str(first)]
 
 
-async def test_a_reconnect_goes_on_when_its_caller_is_cancelled(tmp_path: Path) -> None:
+async def test_a_reconnect_goes_on_when_its_caller_is_cancelled(tmp_path: Path, idle_clock: IdleClock) -> None:
     """S1-16: no server stays closed half-way; a call to it is answered."""
-    async with open_servers(server("a", "--ignore-eof", stop_timeout=0.25), server("b")) as group:
+    async with open_servers(server("a", "--ignore-eof", stop_timeout=BOUND), server("b")) as group:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(group.reconnect, "a", "b")

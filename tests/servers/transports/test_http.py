@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +22,7 @@ from ...messages import Said
 from ..groups import BOUND
 from ..http_server import TOOLS, Running, run_server, unused_port
 from ..links import MARGIN, never_lost, open_session, text_of
+from ..processes import freeze
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +150,7 @@ async def test_leaving_a_frozen_server_is_bounded(own_server: Running, mode: str
     """S4-21."""
     config = http(own_server.url, stop_timeout=0.5)
     async with open_link(config, on_lost=never_lost) as link, open_session(link, mode):
-        os.kill(own_server.pid, signal.SIGSTOP)
+        await freeze(own_server.pid)
         left_at = trio.current_time()
     assert trio.current_time() - left_at < config.stop_timeout + MARGIN
 
