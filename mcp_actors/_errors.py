@@ -229,23 +229,12 @@ class HttpStatusError(ServerError):
     Attributes:
         status: the HTTP status, for example 429, or that of a redirect which is not followed.
         retry_after: seconds that the server asks to wait, at most an hour; None if it does not ask.
-        outcome: ``"refused"`` if the server provably did not act on the request, nor on an earlier attempt: its status
-            is 429. ``"unknown"`` otherwise.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        server: str,
-        status: int,
-        retry_after: float | None = None,
-        outcome: Literal["refused", "unknown"] = "unknown",
-    ) -> None:
+    def __init__(self, message: str, *, server: str, status: int, retry_after: float | None = None) -> None:
         super().__init__(message, server=server)
         self.status = status
         self.retry_after = retry_after
-        self.outcome: Literal["refused", "unknown"] = outcome
 
 
 class ToolNotFound(ServerError):

@@ -301,7 +301,7 @@ REFUSAL: Final = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "messa
 
 
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("status", [200, 429, 503])
+@pytest.mark.parametrize("status", [200, 503])
 async def test_an_error_is_not_logged_whose_caller_leaves_as_the_response_closes(
     era: str, status: int, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

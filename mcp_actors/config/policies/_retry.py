@@ -68,10 +68,9 @@ class RetryPolicy:
     505), and an internal error that the server reports. Any other answer (an unknown tool, a wrong argument, another
     4xx, a result with ``is_error``) is final.
 
-    Only requests that are safe to repeat are retried: lists and reads always; a tool call if the server provably did
-    not act on it, because nothing of it was sent or the server refused it with 429; if the caller passed
-    ``idempotent=True``; or if the server is trusted (``trust_annotations``) and lists the tool as read-only or
-    idempotent.
+    Only requests that are safe to repeat are retried: lists and reads always; a tool call if provably nothing of it was
+    sent, if the caller passed ``idempotent=True``, or if the server is trusted (``trust_annotations``) and lists the
+    tool as read-only or idempotent.
 
     A retry keeps the deadline of its request; a retry that could not begin before the deadline is not waited for. A
     ``Retry-After`` that is longer than the delay replaces it.

@@ -48,7 +48,7 @@ class RequestTrace:
     Attributes:
         failure: why the latest message failed, unless the server answered it with an MCP error: a `ServerError` for
             the caller, or `ConnectionOver`.
-        begun: True once a message was sent that the server has not refused, so that the request may have had an effect.
+        begun: True once a message was sent, so that the request may have had an effect.
         deadline: the deadline of the request; None while a connection is opened.
     """
 

@@ -22,7 +22,7 @@ from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR
 from pydantic_core import ValidationError
 
 from ..._collapse import is_failure
-from ..._errors import ConnectFailed, ConnectionLost, HttpStatusError
+from ..._errors import ConnectFailed, ConnectionLost
 from ...config import InProcess
 from ...kernel import Actor, IgnoreStart, NotSent
 from ..basics import ClosingOrder, ConnectionOver, open_trace
@@ -327,8 +327,6 @@ class ServerActor(Actor):
             await self._drain.wait(failure)
             raise NotSent
         if not isinstance(failure, ConnectionOver):
-            if isinstance(failure, HttpStatusError) and not trace.begun:
-                failure.outcome = "refused"
             raise failure from failure.__cause__
         lost = connection_over(self._name, failure)
         if trace.begun:

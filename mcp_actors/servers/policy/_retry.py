@@ -8,9 +8,8 @@ A request is retried if all five answers are yes:
 
 1. Is the failure transient? An error about the request itself would be the same next time (`is_transient`).
 2. May the request be repeated? If the server may have acted on it, only if a second time does no harm
-   (`is_repeatable_call`). It did not act on what it refused with 429. Most unsent requests never come here: their
-   envelopes return to their place in the mailbox, which does not count as an attempt (gRPC calls it a transparent
-   retry).
+   (`is_repeatable_call`). Most unsent requests never come here: their envelopes return to their place in the mailbox,
+   which does not count as an attempt (gRPC calls it a transparent retry).
 3. Is an attempt left? One budget per request covers all pages of a list and all connections (`Retries`).
 4. Does the server cope? Its requests share a bucket of tokens, which failures drain (`RetryTokens`): the retry
    throttling of gRPC's proposal A6. Without it, an overloaded server that answers 503 would get three times the load.
@@ -175,7 +174,6 @@ class Retries:
         repeatable: whether the request may be repeated after the server may have acted on it.
         deadline: when the request times out, on the clock of `failed`; infinite without a limit.
         attempts: how often the request was sent so far. A page of a list counts only if it failed.
-        begun: whether an attempt before the last one may have had an effect.
     """
 
     policy: RetryPolicy
@@ -183,7 +181,6 @@ class Retries:
     repeatable: bool
     deadline: float = math.inf
     attempts: int = field(default=1, init=False)
-    begun: bool = field(default=False, init=False)
 
     def failed(
         self, error: BaseException, now: float, *, sent: bool = True, random: Callable[[], float] | None = None
@@ -193,8 +190,8 @@ class Retries:
         Args:
             error: the failure.
             now: the current time.
-            sent: False only if the attempt provably had no effect: nothing of it was sent, or the server refused it.
-                The class of the error does not tell: a middleware may raise any error at any time.
+            sent: False only if provably nothing of the request reached the server. The class of the error does not
+                tell: a middleware may raise any error at any time.
             random: a source of uniform numbers in [0, 1), such as `random.random`. None disables the jitter.
         """
         if not is_transient(error):
@@ -210,7 +207,6 @@ class Retries:
         if now + delay >= self.deadline:
             return NoRetry("deadline")
         self.attempts += 1
-        self.begun = self.begun or sent
         return Retry(delay)
 
 

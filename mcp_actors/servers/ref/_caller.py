@@ -25,7 +25,6 @@ from ..._errors import (
     ActorStopped,
     ConnectFailed,
     ConnectionLost,
-    HttpStatusError,
     MailboxFull,
     ServerError,
     ServerUnavailable,
@@ -136,15 +135,14 @@ class Caller:
             if isinstance(failure, ServerError) and failure.server != self._config.name:
                 raise failure  # from a middleware, about another server
             # Only an isolated attempt can raise ConnectFailed, and then nothing of it was sent.
-            refused = isinstance(failure, HttpStatusError) and failure.outcome == "refused"
-            sent = not (refused or isinstance(failure, ConnectFailed))
+            sent = not isinstance(failure, ConnectFailed)
             retries.deadline = deadline.at  # it moves while a person signs in
             verdict = retries.failed(failure, trio.current_time(), sent=sent, random=random.random)
             if isinstance(verdict, NoRetry):
                 if retries.attempts > 1:
                     failure.add_note(f"this was attempt {retries.attempts}; no further attempt ({verdict.reason})")
-                    if retries.begun and isinstance(failure, ServerUnavailable | HttpStatusError):
-                        failure.outcome = "unknown"  # this attempt had no effect, but an earlier one may have had
+                    if isinstance(failure, ServerUnavailable):
+                        failure.outcome = "unknown"  # this attempt was not sent, but an earlier one may have been
                 raise failure
             deadline.wait_again()
             await self._pause(verdict.delay)

@@ -1,10 +1,9 @@
-"""Send a tool call through middleware; decide if it had an effect.
+"""Send a tool call through middleware, and requeue it if needed.
 
 Without middleware, the kernel's signal `NotSent` puts an unsent call back into its place in the mailbox, unnoticed by
 the caller. Middleware is the user's code: it cannot know that signal, and may send a call more than once. It therefore
 sees a `ConnectionLost` with ``outcome="not_sent"``. The call is requeued only if that very error leaves the middleware
-and nothing of the call was sent before, because the whole middleware then runs again. For the same reason, an
-`HttpStatusError` that leaves it has ``outcome="refused"`` only under the same conditions.
+and nothing of the call was sent before, because the whole middleware then runs again.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from ..._errors import ConnectionLost, HttpStatusError, ServerError
+from ..._errors import ConnectionLost
 from ...kernel import NotSent
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ async def send_through(
         Exception: `send` or a middleware raised it.
     """
     sent = 0
-    unsent: list[ServerError] = []
+    unsent: list[ConnectionLost] = []
 
     async def send_on(request: Request[T]) -> T:
         nonlocal sent
@@ -44,24 +43,12 @@ async def send_through(
         except NotSent:
             sent -= 1
             unsent.append(_lost_unsent(server, request.operation, again=sent > 0))
-        except HttpStatusError as exc:
-            if exc.outcome == "refused":
-                sent -= 1
-                unsent.append(exc)
-            raise
         raise unsent[-1]
-
-    def had_no_effect(error: ServerError) -> bool:
-        return not sent and any(error is each for each in unsent)
 
     try:
         return await request.through(send_on, middleware, server)
-    except HttpStatusError as exc:
-        if not had_no_effect(exc):
-            exc.outcome = "unknown"
-        raise
     except ConnectionLost as exc:
-        if not had_no_effect(exc):
+        if sent or not any(exc is each for each in unsent):
             raise
     finally:
         unsent.clear()  # breaks the reference cycle: their tracebacks refer to this frame

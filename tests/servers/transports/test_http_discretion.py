@@ -37,11 +37,11 @@ async def test_no_log_of_the_libraries_shows_a_session_id(caplog: pytest.LogCapt
 
 async def test_an_error_status_is_raised_even_if_its_body_never_ends() -> None:
     """S2-16: the error has the Retry-After of the server."""
-    text = "HTTP/1.1 429 Status\r\nRetry-After: 70\r\nContent-Length: 100\r\nContent-Type: text/plain\r\n\r\nx"
+    text = "HTTP/1.1 429 Status\r\nRetry-After: 7\r\nContent-Length: 100\r\nContent-Type: text/plain\r\n\r\nx"
     with faulty_server() as running:
         async with open_servers(ServerConfig("web", Http(running.url()))) as servers:
             began = trio.current_time()
             with pytest.raises(HttpStatusError) as caught:
                 await servers["web"].call_tool("raw", Raw(text, "keep")._asdict())
             assert trio.current_time() - began < 1 + MARGIN
-    assert (caught.value.status, caught.value.retry_after) == (429, 70)
+    assert (caught.value.status, caught.value.retry_after) == (429, 7)

@@ -36,7 +36,6 @@ __all__ = [
     "answer_in",
     "describe",
     "error_in",
-    "had_no_effect",
     "is_about",
     "retry_after",
 ]
@@ -94,16 +93,6 @@ def retry_after(value: str | None, now: datetime) -> float | None:
             return None
         seconds = (date if date.tzinfo is not None else date.replace(tzinfo=UTC)).timestamp() - now.timestamp()
     return min(max(seconds, 0.0), MAX_RETRY_AFTER)
-
-
-def had_no_effect(failure: Exception | None) -> bool:
-    """Return True if a message that failed like this provably had no effect, although it was offered to the server.
-
-    Only 429 says so of all statuses: the request was not taken. A proxy may answer 502, 503 or 504, even with a
-    ``Retry-After``, when it has lost the server in the middle of the request.
-    """
-    refused = isinstance(failure, HttpStatusError) and failure.status == HTTPStatus.TOO_MANY_REQUESTS
-    return refused or isinstance(failure, ConnectionOver)
 
 
 class NoAnswer(Exception):

@@ -37,7 +37,7 @@ from mcp.types import (
 from ...._errors import ServerError
 from ....auth import SignInRequired
 from ....config import Sse
-from ...basics import RequestTrace, current_trace
+from ...basics import ConnectionOver, RequestTrace, current_trace
 from .._link import Lifeline
 from ..credentials import discreet
 from ..wire import (
@@ -56,7 +56,7 @@ from ..wire import (
 from ._bodies import WatchedRequestBody, media_type, read_short
 from ._client import real_url
 from ._events import Event, TooMuch, read_events
-from ._failures import UNREACHED, had_no_effect
+from ._failures import UNREACHED
 from ._link import HttpLink
 from ._reach import Reach
 from ._refusals import PING_ID, Refusals
@@ -268,7 +268,7 @@ class SseLink(HttpLink[Sse]):
                 await read_short(response)  # so that the connection can be used again
         except Exception as exc:
             error = self._failures.of(exc, request, sent=body.offered)
-            trace.begun = trace.begun or (body.offered and not had_no_effect(error))
+            trace.begun = trace.begun or (body.offered and not isinstance(error, ConnectionOver))
             if isinstance(error, SignInRequired):
                 self._lifeline.lose(error)
             if isinstance(message, JSONRPCRequest):

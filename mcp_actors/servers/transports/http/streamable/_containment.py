@@ -35,7 +35,7 @@ from pydantic_core import to_json
 
 from ....._errors import HttpStatusError, LimitExceeded
 from .....auth import SignInRequired
-from ....basics import Background, RequestTrace, current_trace
+from ....basics import Background, ConnectionOver, RequestTrace, current_trace
 from ..._link import Lifeline
 from ...wire import (
     INITIALIZED,
@@ -56,7 +56,7 @@ from .._bodies import (
     read_short,
 )
 from .._events import TooMuch, read_events
-from .._failures import OF_HTTP, UNREACHED, HttpFailures, NoAnswer, answer_in, had_no_effect
+from .._failures import OF_HTTP, UNREACHED, HttpFailures, NoAnswer, answer_in
 from .._reach import Reach
 from .._refusals import SESSION, Refusals
 from ._notification_stream import NotificationStream
@@ -299,7 +299,7 @@ class ContainedClient(httpx2.AsyncClient):
             if self._negotiated and isinstance(exc, SignInRequired):
                 self._lifeline.lose(exc)
         finally:
-            trace.begun = trace.begun or (body.offered and not had_no_effect(trace.failure))
+            trace.begun = trace.begun or (body.offered and not isinstance(trace.failure, ConnectionOver))
             if not goes_on:
                 self._reach.finished(request)
         if not self._negotiated and not _may_be_other_era(error):

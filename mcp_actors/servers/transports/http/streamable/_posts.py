@@ -22,7 +22,7 @@ import trio
 from mcp import MCPError
 from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest
 
-from ....basics import Background, ConnectionOver, current_trace
+from ....basics import Background, current_trace
 from ..._link import Lifeline
 from ...credentials import Masker, discreet
 from ...wire import CANCELLED, FIRST_ID, LAST_ID
@@ -100,10 +100,9 @@ class PlainPosts:
             assert isinstance(reply, BegunResponse)
             return await _pass_on(reply, partial(pass_on, request_id))
         if isinstance(answer, JSONRPCError):
-            trace = current_trace()
-            if trace.begun or not isinstance(trace.failure, ConnectionOver):
+            if current_trace().begun:
                 # A response is closed under a shield, so its caller may have left meanwhile. The kernel logs an error
-                # that no caller gets. A request without effect may still be sent over the next connection.
+                # that no caller gets. One that was not begun may still be sent over the next connection.
                 await trio.lowlevel.checkpoint_if_cancelled()
             raise MCPError.from_error_data(answer.error)
         return answer.result
