@@ -6,13 +6,14 @@ import os
 import stat
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from glob import escape
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import trio
 
 from .._errors import ConfigError
-from .._user_files import replace_file, user_directory
+from .._user_files import UNFINISHED, replace_file, user_directory
 from ._lock import file_lock
 
 __all__ = ["FileTokenStore", "KeyringTokenStore"]
@@ -68,7 +69,7 @@ class FileTokenStore:
         return await trio.to_thread.run_sync(_read, self.path(key))
 
     async def save(self, key: str, value: str) -> None:
-        """Replace the file of a key.
+        """Replace the file of a key, and remove what a killed process has left of it.
 
         Raises:
             ConfigError: the file cannot be written.
@@ -81,7 +82,7 @@ class FileTokenStore:
         Raises:
             ConfigError: the file cannot be removed.
         """
-        await _in_thread(self.path(key), "removed", lambda: self.path(key).unlink(missing_ok=True))
+        await _in_thread(self.path(key), "removed", _remove, self.path(key))
 
     def lock(self, key: str) -> AbstractAsyncContextManager[None]:
         """Hold the lock of a key."""
@@ -123,6 +124,18 @@ def _read(path: Path) -> str | None:
 
 def _replace(path: Path, value: str) -> None:
     replace_file(path, value.encode(), durable=True)  # a refresh token that was replaced is worth nothing
+    _remove_unfinished(path)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    _remove_unfinished(path)
+
+
+def _remove_unfinished(path: Path) -> None:
+    """Remove the files of killed writers: tokens are in them. The lock is held, so no other process writes one."""
+    for each in path.parent.glob(f"{escape(path.name)}.*{UNFINISHED}"):
+        each.unlink(missing_ok=True)
 
 
 class KeyringTokenStore:

@@ -195,6 +195,8 @@ class OAuthTokens(httpx2.Auth):
         elif old is None or not old.renewable:
             raise SignInNeeded("not signed in" if old is None else "the token has expired, and has no refresh token")
         else:
+            # First, because a refresh uses the refresh token up, and the next one has to be stored.
+            await self._store.save(self._key, old.to_text())
             try:
                 new = await refresh(self._exchange, old)
             except SignInNeeded:

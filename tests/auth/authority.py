@@ -44,6 +44,10 @@ class Authority:
         """What the servers have counted."""
         return self._talk(None)
 
+    def wait_callers(self, number: int) -> None:
+        """Block until so many callers have called a tool with a token that has not expired."""
+        self._talk(None, f"?callers={number}", timeout=250)
+
     def grants(self, kind: str) -> int:
         """Return how many tokens were granted by a grant type."""
         number: int = self.counts["grants"].get(kind, 0)
@@ -56,8 +60,9 @@ class Authority:
         options.setdefault("restart", RestartPolicy(max_restarts=1))
         return ServerConfig(name, Http(f"{self.url}/mcp", auth=auth), protocol="legacy", **options)
 
-    def _talk(self, body: bytes | None) -> dict[str, Any]:
-        with urllib.request.urlopen(urllib.request.Request(f"{self.url}/control", body), timeout=10) as answer:
+    def _talk(self, body: bytes | None, query: str = "", timeout: float = 10) -> dict[str, Any]:
+        request = urllib.request.Request(f"{self.url}/control{query}", body)
+        with urllib.request.urlopen(request, timeout=timeout) as answer:
             found: dict[str, Any] = json.load(answer)
         return found
 

@@ -2,15 +2,17 @@
 //
 // Run as `node provider.mjs PATH-OF-OIDC-PROVIDER`. It prints its port. POST /control changes what it does; GET /control
 // returns what it has counted. Whoever opens the page of the authorization server agrees at once, unless told otherwise.
+import { EventEmitter, once } from "node:events";
 import { createServer } from "node:http";
 import { pathToFileURL } from "node:url";
 
 const { Provider } = await import(pathToFileURL(process.argv[2]).href);
 
-const control = {}, counts = {};
+const control = {}, counts = {}, callers = new Set(), outdated = new Set(), called = new EventEmitter();
 function reset() {
-  Object.assign(control, { ttl: 3600, refuse: false, hang: false, down: 0, slow: 0, busy: 0, rotate: true, refreshable: true, post_only: false, scope: "files:read", needs: {} });
+  Object.assign(control, { ttl: 3600, refuse: false, hang: false, down: 0, slow: 0, busy: 0, over: false, rotate: true, refreshable: true, post_only: false, scope: "files:read", needs: {} });
   Object.assign(counts, { pages: 0, registrations: 0, revoked: 0, grants: {}, refused: 0, calls: 0, refused401: 0 });
+  callers.clear();
 }
 reset();
 const tools = [
@@ -89,6 +91,11 @@ function body(req) {
   return new Promise((done) => { let text = ""; req.on("data", (each) => (text += each)); req.on("end", () => done(text)); });
 }
 
+async function find(value) {
+  const kinds = [provider.RefreshToken, provider.AccessToken, provider.ClientCredentials];
+  return (await Promise.all(kinds.map((kind) => kind.find(value)))).find(Boolean);
+}
+
 function json(res, status, value, headers = {}) {
   res.writeHead(status, { "content-type": "application/json", ...headers });
   res.end(value === undefined ? "" : JSON.stringify(value));
@@ -111,14 +118,19 @@ async function mcp(req, res) {
     return json(res, 403, { error: "insufficient_scope" }, { "www-authenticate": `Bearer error="insufficient_scope", scope="${needed}", ${metadata}` });
   }
   if (message.id === undefined) return json(res, 202, undefined);
-  if (message.method === "tools/call") counts.calls++;
+  if (message.method === "tools/call") {
+    counts.calls++;
+    const who = message.params.arguments?.who;
+    if (who && !outdated.has(found.jti)) callers.add(who);
+    called.emit("call");
+  }
   if (message.params?.name === "leak") {
     return json(res, 200, { jsonrpc: "2.0", id: message.id, error: { code: -32000, message: `refused ${token}` } });
   }
   const results = {
     initialize: { protocolVersion: "2025-11-25", capabilities: { tools: {} }, serverInfo: { name: "guarded", version: "1" } },
     "tools/list": { tools },
-    "tools/call": { content: [{ type: "text", text: `${found.accountId ?? found.clientId}` }] },
+    "tools/call": { content: [{ type: "text", text: control.over ? "over" : `${found.accountId ?? found.clientId}` }] },
     ping: {},
   };
   const result = results[message.method];
@@ -131,15 +143,22 @@ http.on("request", async (req, res) => {
   try {
     if (path === "/control") {
       if (req.method === "POST") {
-        const { reset: anew, revoke, ...changes } = JSON.parse(await body(req));
+        const { reset: anew, revoke, expire, due, ...changes } = JSON.parse(await body(req));
         if (anew) reset();
         Object.assign(control, changes);
         if (revoke) {
-          const kinds = [provider.RefreshToken, provider.AccessToken, provider.ClientCredentials];
-          const [token] = (await Promise.all(kinds.map((kind) => kind.find(revoke)))).filter(Boolean);
-          await token?.destroy();
+          await (await find(revoke))?.destroy();
         }
+        if (expire) {
+          const token = await find(expire);
+          await token.adapter.upsert(token.jti, { ...(await token.adapter.find(token.jti)), exp: 1 }, 3600); // in 1970
+          outdated.add(token.jti);
+          callers.clear();
+        }
+        if (due) outdated.add(due); // it is valid, but its callers want to refresh it
       }
+      const wanted = new URL(req.url, issuer).searchParams.get("callers");
+      while (wanted && callers.size < wanted) await once(called, "call");
       return json(res, 200, { ...counts, issuer });
     }
     if (path === "/mcp") return await mcp(req, res);

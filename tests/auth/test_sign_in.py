@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from mcp_actors.auth import SignInFailed, SignInRequired, sign_out
 from mcp_actors.servers import ServerGroup
 from mcp_actors.servers.transports import open_exchange
 
-from .authority import SECRET, Authority, Browser, never
+from .authority import SECRET, Authority, Browser, never, run_authority
 
 
 def stored(folder: Path) -> dict[str, Any]:
@@ -25,6 +26,11 @@ def stored(folder: Path) -> dict[str, Any]:
     (path,) = folder.glob("*.json")
     found: dict[str, Any] = json.loads(path.read_text())
     return found
+
+
+def all_stored(folder: Path) -> list[dict[str, Any]]:
+    """Return all sign-ins in a store."""
+    return [json.loads(path.read_text()) for path in folder.glob("*.json")]
 
 
 def mode(folder: Path) -> int:
@@ -160,6 +166,19 @@ async def test_a_revoked_refresh_token_ends_in_needs_auth_and_shows_no_page(
     assert "refresh_token" not in stored(tmp_path)["tokens"]
 
 
+async def test_an_expired_refresh_token_ends_in_needs_auth_and_shows_no_page(
+    authority: Authority, tmp_path: Path
+) -> None:
+    await signed_in(authority, tmp_path)
+    tokens = stored(tmp_path)["tokens"]
+    for kind in ("refresh_token", "access_token"):
+        authority.set(expire=tokens[kind])
+    async with open_servers(authority.config(tmp_path)) as servers:
+        assert servers["guarded"].state == "needs_auth"
+        assert "has refused the refresh token: 400 invalid_grant" in str(servers.errors["guarded"])
+    assert authority.counts["pages"] == 1
+
+
 async def test_an_authorization_server_that_is_down_for_a_moment_costs_no_sign_in(
     authority: Authority, tmp_path: Path
 ) -> None:
@@ -242,6 +261,70 @@ async def test_the_state_ends_when_another_program_signs_in(authority: Authority
     async with open_servers(authority.config(tmp_path, restart=restart)) as servers:
         await signed_in(authority, tmp_path)
         await servers["guarded"].wait_state("ready")
+        assert await whoami(servers) == "ada"
+
+
+@pytest.mark.parametrize("offset", [300, -300])
+async def test_a_clock_that_is_wrong_costs_no_sign_in_and_one_refresh(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset: float
+) -> None:
+    """The tokens were stored by another machine with the same home, or before the clock was set."""
+    authority.set(ttl=200)
+    await signed_in(authority, tmp_path)
+    monkeypatch.setattr("time.time", lambda clock=time.time: clock() + offset)
+    if offset < 0:
+        authority.set(expire=stored(tmp_path)["tokens"]["access_token"])  # and here it seems valid for long
+    async with open_servers(authority.config(tmp_path), strict=True) as servers:
+        assert [await whoami(servers) for _ in range(3)] == ["ada"] * 3
+    async with open_servers(authority.config(tmp_path), strict=True) as servers:
+        assert await whoami(servers) == "ada"
+    assert (authority.counts["pages"], authority.grants("refresh_token")) == (1, 1)
+
+
+async def test_three_issuers_serve_one_group(authority: Authority, tmp_path: Path) -> None:
+    """Each server gets tokens of its own issuer only, and the end of one sign-in is the end of no other."""
+    with run_authority() as second, run_authority() as third:
+        authorities = {"one": authority, "two": second, "three": third}
+        configs = [each.config(tmp_path, name) for name, each in authorities.items()]
+        async with open_servers(*configs) as servers:
+            async with trio.open_nursery() as nursery:
+                for name in authorities:
+                    nursery.start_soon(partial(servers[name].sign_in, show=Browser().show))
+            assert [await whoami(servers, name) for name in authorities] == ["ada"] * 3
+            tokens = {each["metadata"]["issuer"].rstrip("/"): each["tokens"] for each in all_stored(tmp_path)}
+            assert set(tokens) == {each.url for each in authorities.values()}
+            for kind in ("refresh_token", "access_token"):
+                second.set(revoke=tokens[second.url][kind])
+            with pytest.raises(ServerUnavailable) as caught:
+                await whoami(servers, "two")
+            assert (caught.value.server, caught.value.state) == ("two", "needs_auth")
+            assert [await whoami(servers, name) for name in ("one", "three")] == ["ada"] * 2
+        assert [each.counts["refused401"] for each in (authority, third)] == [1, 1]
+
+
+async def test_a_redirect_with_another_state_is_refused_and_a_strangers_ends_nothing(
+    authority: Authority, tmp_path: Path
+) -> None:
+    browser = Browser()
+
+    async def forge(url: str) -> str:
+        await browser.paste(url)
+        return str(httpx2.URL(browser.ended_at).copy_set_param("state", "another"))
+
+    async def show_to_a_stranger_too(url: str) -> str | None:
+        redirect = httpx2.URL(httpx2.URL(url).params["redirect_uri"])
+        async with httpx2.AsyncClient(trust_env=False) as stranger:
+            for query in ("code=forged&state=another", "error=access_denied&state=another", "code=forged"):
+                answer = await stranger.get(redirect.copy_with(query=query.encode()))
+                assert (answer.status_code, "location" in answer.headers) == (400, False)
+        return await browser.show(url)
+
+    async with open_servers(authority.config(tmp_path)) as servers:
+        with pytest.raises(SignInFailed) as caught:
+            await servers["guarded"].sign_in(show=forge)
+        assert caught.value.reason == "state_mismatch"
+        browser.goes_back = True
+        await servers["guarded"].sign_in(show=show_to_a_stranger_too)
         assert await whoami(servers) == "ada"
 
 

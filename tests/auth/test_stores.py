@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,10 @@ from trio.testing import MockClock
 
 from mcp_actors import ConfigError
 from mcp_actors.auth import FileTokenStore, KeyringTokenStore, _lock
+
+from ..forkserver import run_python
+from ..source import ROOT
+from .authority import Authority
 
 
 async def test_a_value_is_replaced_as_a_whole_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
@@ -75,8 +80,27 @@ async def test_folders_belong_to_their_user_whatever_the_umask(tmp_path: Path) -
     assert (_mode(tmp_path / "one"), _mode(tmp_path / "one" / "two")) == (0o700, 0o700)
 
 
+def test_a_read_only_home_is_named_before_a_person_or_a_refresh_token_is_used(
+    authority: Authority, tmp_path: Path
+) -> None:
+    with tempfile.TemporaryDirectory() as home:  # others may not enter the folders of pytest
+        env = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")} | {"HOME": home}
+        words = ("-m", "tests.auth.read_only_home", authority.url, tmp_path)
+        done = run_python(*words, cwd=ROOT, timeout=60, env=env)
+    assert done.returncode == 0, done.stderr
+    before, refused, signed_in, expired, after = done.stdout.replace(home, "~").splitlines()
+    remedy = "make its directory writable, set XDG_DATA_HOME, or give OAuth(store=FileTokenStore(directory))"
+    assert before == "needs_auth"
+    assert refused.startswith("0 token store: ~/.local/share/mcp-actors/tokens/")  # no page was shown
+    assert refused.endswith(f".lock cannot be created (Permission denied); {remedy}")
+    assert signed_in == "ada"
+    assert expired.startswith("failed server 'guarded': no token: token store: ~/.local/share/mcp-actors/tokens/")
+    assert expired.endswith(f".json cannot be written (Permission denied); {remedy}")
+    assert after == "ada"
+    assert (authority.counts["pages"], authority.grants("refresh_token")) == (2, 1)  # one page for the first store
+
+
 async def test_a_folder_that_cannot_be_made_is_an_error_with_a_remedy(tmp_path: Path) -> None:
-    """As in a read-only home; root may write everywhere, so a file is in the way here."""
     _fill(tmp_path / "file")
     store = FileTokenStore(tmp_path / "file" / "tokens")
     for attempt in (store.save("key", "one"), _lock_once(store)):

@@ -31,7 +31,8 @@ class TokenStore(Protocol):
     """Keeps tokens between runs, for all processes of one user.
 
     Keys and values are opaque strings; a value is at most a few kilobytes. A store that cannot do its work raises
-    `ConfigError` with a remedy. It never falls back to a less secure place. The methods run on Trio.
+    `ConfigError` with a remedy. It never falls back to a less secure place. The methods run on Trio. `save` and
+    `delete` are called while the lock of the key is held.
     """
 
     async def load(self, key: str) -> str | None:
