@@ -98,7 +98,8 @@ class Forked:
     def send_signal(self, number: int) -> None:
         """Send a signal to the program unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # its end is known to the process that forks, and not here yet
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Kill the program unless it has ended."""
@@ -181,12 +182,15 @@ def run_python(*arguments: str | Path, cwd: Path, timeout: float, **options: Any
 
 
 @contextmanager
-def serve_python(*arguments: str | Path) -> Iterator[tuple[Program, int]]:
-    """Run a server as ``python *arguments`` does until the block ends; yield it and its port, which it prints."""
+def serve_python(*arguments: str | Path, cold: bool = False) -> Iterator[tuple[Program, int]]:
+    """Run a server as ``python *arguments`` does until the block ends; yield it and its port, which it prints.
+
+    It is a child of this process if it is to be `cold`.
+    """
     said, say = os.pipe()
     with open(said) as printed:
         try:
-            program = start_python(*arguments, cwd=ROOT, stdout=say, stderr=2)
+            program = start_python(*arguments, cwd=ROOT, stdout=say, stderr=2, cold=cold)
         finally:
             os.close(say)
         with program:

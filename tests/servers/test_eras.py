@@ -34,7 +34,9 @@ PROBED = ["server/discover", "initialize"]
 def auto(log: Path, *flags: str, **options: Any) -> ServerConfig:
     """Configure a scripted server of an unknown era."""
     program, args = command("--log-file", str(log), *flags)
-    return ServerConfig("a", Stdio(program, args), **{"restart": AT_ONCE, "stop_timeout": 0.5, **options})
+    return ServerConfig(
+        "a", Stdio(program, args), **{"restart": AT_ONCE, "connect_timeout": BOUND, "stop_timeout": 0.5, **options}
+    )
 
 
 def negotiations(log: Path) -> list[list[str]]:
@@ -75,7 +77,7 @@ async def test_a_server_is_asked_for_its_era_once(
 async def test_a_process_that_exits_at_discover_is_started_once_more_in_legacy(tmp_path: Path) -> None:
     """Within one connect; and the next one does not ask."""
     log = tmp_path / "log"
-    config = auto(log, "--handshake", "--on-discover", "die", connect_timeout=6.0, restart=NEVER)
+    config = auto(log, "--handshake", "--on-discover", "die", restart=NEVER)
     async with open_servers(config, strict=True) as servers:
         assert servers["a"].info.protocol_version == LATEST_LEGACY
         assert servers["a"].statistics().incarnation == 1
@@ -126,8 +128,8 @@ async def test_a_server_that_hangs_is_started_once_more_and_no_more(
     """Each process has its time, and the error is about the negotiation."""
     pids = tmp_path / "pids"
     flags = ("--never-answer", "--pid-file", str(pids), *flags)
-    config = auto(tmp_path / "log", *flags, connect_timeout=0.5, startup_timeout=2.0, stop_timeout=1.0)
-    with pytest.raises(ConnectFailed, match=r"timed out after 0\.5 s \(\w+\) while negotiating") as caught:
+    config = auto(tmp_path / "log", *flags, connect_timeout=20.0, startup_timeout=BOUND, stop_timeout=1.0)
+    with pytest.raises(ConnectFailed, match=r"timed out after 20 s \(\w+\) while negotiating") as caught:
         async with open_servers(config, strict=True):
             raise AssertionError("it cannot be ready")
     assert caught.value.phase == "negotiate"
@@ -268,6 +270,8 @@ async def test_an_era_chosen_without_an_answer_is_logged_and_not_remembered_over
         async with open_servers(ServerConfig("a", Http(web.url()))) as servers:
             assert servers["a"].state == "ready"
             assert [record for record in caplog.records if "protocol='legacy'" in record.getMessage()]
+            for module in (mcp.client.session, _negotiation):
+                monkeypatch.setattr(module, "DISCOVER_TIMEOUT_SECONDS", BOUND)
             web.mute.clear()
             web.era = "modern"
             await servers["a"].restart()

@@ -18,7 +18,7 @@ from .processes import freeze, state_of
 
 STOP = 0.5
 LONG_STOP = 60.0
-"""One that nobody can have waited for who left at once; the clock skips it."""
+"""Longer than a loaded machine takes to leave at once; the clock skips it."""
 
 LARGE = {"text": "x" * 200_000}
 

@@ -15,9 +15,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import InProcess, RequestTimedOut, ServerConfig, open_servers
 from mcp_actors.servers import ServerRef
+from tests.idle_clock import IdleClock
 
 from ..messages import Said
-from .groups import LATER, crash, server
+from .groups import BOUND, LATER, crash, server
 from .links import MARGIN, text_of
 from .processes import eventually
 
@@ -104,10 +105,10 @@ async def test_a_request_that_expires_is_cancelled_at_the_server_and_affects_no_
         assert (ref.state, ref.statistics().in_flight) == ("ready", 0)
 
 
-async def test_a_request_that_expires_is_cancelled_at_a_server_process(tmp_path: Path) -> None:
+async def test_a_request_that_expires_is_cancelled_at_a_server_process(tmp_path: Path, idle_clock: IdleClock) -> None:
     """A-14, S2-12: over a pipe."""
     log = tmp_path / "log"
-    async with open_servers(server("a", "--log-file", str(log), request_timeout=0.5)) as servers:
+    async with open_servers(server("a", "--log-file", str(log), request_timeout=BOUND)) as servers:
         with pytest.raises(RequestTimedOut):
             await servers["a"].call_tool("sleep", {"seconds": 600})
         await eventually(lambda: "notifications/cancelled" in log.read_text())
@@ -139,9 +140,9 @@ async def test_a_request_expires_while_the_server_is_down() -> None:
         assert trio.current_time() - began < 0.2 + MARGIN
 
 
-async def test_a_request_expires_although_the_pipe_is_full() -> None:
+async def test_a_request_expires_although_the_pipe_is_full(idle_clock: IdleClock) -> None:
     """A full pipe delays no deadline, neither of the request that filled it nor of later ones."""
-    async with open_servers(server("a", request_timeout=0.6, stop_timeout=0.5)) as servers:
+    async with open_servers(server("a", request_timeout=BOUND, stop_timeout=0.5)) as servers:
         await servers["a"].call_tool("deaf")
         began = trio.current_time()
         expired: list[RequestTimedOut] = []
@@ -150,7 +151,7 @@ async def test_a_request_expires_although_the_pipe_is_full() -> None:
             for _ in range(20):
                 nursery.start_soon(expire, servers["a"], "add", {"a": 1, "b": 2}, expired)
         assert len(expired) == 21
-        assert trio.current_time() - began < 0.6 + MARGIN
+        assert trio.current_time() - began < BOUND + MARGIN
 
 
 async def test_without_a_limit_a_request_takes_as_long_as_it_takes(autojump_clock: MockClock) -> None:

@@ -12,23 +12,24 @@ from mcp import Client
 from mcp_actors import open_servers
 from mcp_actors.kernel import Event, StopFailed, Stopped, Stopping
 from mcp_actors.servers.group._tree import supervisor_id
+from tests.idle_clock import IdleClock
 
-from ..groups import LATER, NEVER, Events, Fault, crash, pids_in, server, state
+from ..groups import BOUND, LATER, NEVER, Events, Fault, crash, pids_in, server, state
 from ..links import MARGIN
 from ..processes import child_pids, state_of, wait_ended
 
 STUBBORN = ("--ignore-eof", "--ignore-sigterm")
 
 
-async def test_servers_are_stopped_side_by_side() -> None:
+async def test_servers_are_stopped_side_by_side(idle_clock: IdleClock) -> None:
     """S2-38: three that must be killed take the time of one; all were asked before any had ended."""
     events = Events()
     names = ["a", "b", "c", "d"]
-    configs = [server(name, *STUBBORN, stop_timeout=1.0) for name in names]
+    configs = [server(name, *STUBBORN, stop_timeout=BOUND) for name in names]
     async with open_servers(*configs, observers=[events]) as group:
         pids = [status.pid for status in group.status().values()]
         began = trio.current_time()
-    assert trio.current_time() - began < 1.0 + MARGIN
+    assert trio.current_time() - began < BOUND + MARGIN
     supervisors = [supervisor_id(name) for name in names]
     assert [event.actor for event in events.of(Stopping, *supervisors)] == supervisors[::-1]
     ended = [events.index(event) for event in events.of(Stopped, *names)]
@@ -61,7 +62,9 @@ async def test_servers_begin_to_close_in_reverse_configured_order(
     assert closed == ["s5", "s4", "s3", "s1", "s0"]
 
 
-async def test_one_server_that_fails_to_stop_keeps_no_other_from_stopping(tmp_path: Path) -> None:
+async def test_one_server_that_fails_to_stop_keeps_no_other_from_stopping(
+    tmp_path: Path, idle_clock: IdleClock
+) -> None:
     """S2-38: one raises when it is closed, one must be killed, one exits at once; all end, and the block succeeds."""
     fault, events = Fault(), Events()
     fault.on_exit = RuntimeError("no way out")
@@ -74,7 +77,7 @@ async def test_one_server_that_fails_to_stop_keeps_no_other_from_stopping(tmp_pa
     pids = tmp_path / "pids"
     before = child_pids()
     async with open_servers(
-        server("stubborn", *STUBBORN, stop_timeout=1.0, required=True),
+        server("stubborn", *STUBBORN, stop_timeout=BOUND, required=True),
         fault.config("faulty"),
         server("polite", "--spawn-grandchild", "--pid-file", str(pids)),
         observers=[events, look],
@@ -89,10 +92,10 @@ async def test_one_server_that_fails_to_stop_keeps_no_other_from_stopping(tmp_pa
     assert len(group.tools) == 0
 
 
-async def test_one_server_can_be_stopped_while_another_refuses_to() -> None:
+async def test_one_server_can_be_stopped_while_another_refuses_to(idle_clock: IdleClock) -> None:
     """S2-38: the polite one has ended long before the stubborn one is killed."""
     events = Events()
-    async with open_servers(server("stubborn", *STUBBORN, stop_timeout=1.0), server("polite"), observers=[events]):
+    async with open_servers(server("stubborn", *STUBBORN, stop_timeout=BOUND), server("polite"), observers=[events]):
         pass
     stopped = [event.actor for event in events.of(Stopped, "stubborn", "polite")]
     assert stopped == ["polite", "stubborn"]

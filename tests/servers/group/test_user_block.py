@@ -10,9 +10,10 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ServerUnavailable, open_servers
+from tests.idle_clock import IdleClock
 
 from ..fleet import PROMPT, Outcome, kill, wait_calls
-from ..groups import NEVER, pids_in, server
+from ..groups import BOUND, NEVER, pids_in, server
 from ..links import text_of
 from ..processes import state_of
 
@@ -99,13 +100,13 @@ async def test_a_call_after_the_group_was_left_fails_at_once() -> None:
     assert servers.active == servers.failed == ()
 
 
-async def test_calls_of_tasks_that_outlive_the_group_end_with_it(tmp_path: Path) -> None:
+async def test_calls_of_tasks_that_outlive_the_group_end_with_it(tmp_path: Path, idle_clock: IdleClock) -> None:
     """A-03: whether they are with the server or wait for their turn, and before the server has been stopped."""
     log = tmp_path / "log"
     in_flight, queued, late = Outcome(), Outcome(), Outcome()
     flags = ("--log-file", str(log), "--ignore-eof", "--ignore-sigterm")
     async with trio.open_nursery() as outer:
-        config = server("a", *flags, max_in_flight=1, stop_timeout=1.0)
+        config = server("a", *flags, max_in_flight=1, stop_timeout=BOUND)
         async with open_servers(config, drain_timeout=0) as servers:
             outer.start_soon(in_flight.of, servers["a"].call_tool, "sleep", {"seconds": 600})
             await wait_calls(log, 1)
