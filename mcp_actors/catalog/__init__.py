@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .._exports import publish
+from ._entries import CatalogEntry as CatalogEntry
 from ._pins import (
     OnToolChange as OnToolChange,
     Pins as Pins,
@@ -29,6 +30,7 @@ from .schemas import (
 )
 
 __all__ = [
+    "CatalogEntry",
     "CatalogSnapshot",
     "CatalogTool",
     "ListedTool",

@@ -13,12 +13,13 @@ from typing import overload
 
 import attrs
 
+from ._entries import CatalogEntry, place_of
 from ._pins import pin
 from ._tools import CatalogTool, ListedTool
-from .names import DEFAULT_NAMING, NameBook, NameCollision, ToolKey, check_naming
+from .names import DEFAULT_NAMING, NameBook, NameCollision, ToolKey, ToolName, check_naming
 
 
-def _listed(tools: Iterable[ListedTool]) -> tuple[ListedTool, ...]:
+def _listed(tools: Iterable[ListedTool | CatalogEntry]) -> tuple[ListedTool | CatalogEntry, ...]:
     return tuple(tools)
 
 
@@ -32,14 +33,15 @@ class Listing:
 
     Attributes:
         server: the configured name of the server.
-        tools: its tools in listed order. If several have the same name, the first one is kept.
+        tools: its tools in listed order. If several have the same name, the first one is kept. Those of a long list are
+            prepared (`CatalogEntry`), so that a snapshot of them is made quickly.
         available: whether the server is serving; copied to `CatalogTool.available`.
         deferred: True if an earlier run of the program stored the listing, and the server has not connected since;
             copied to `CatalogTool.deferred`.
     """
 
     server: str
-    tools: tuple[ListedTool, ...] = attrs.field(converter=_listed)
+    tools: tuple[ListedTool | CatalogEntry, ...] = attrs.field(converter=_listed)
     available: bool = True
     deferred: bool = False
 
@@ -52,11 +54,13 @@ class _Section:
         listing: the listing that it was made from, or None if that is unknown.
         version: see `CatalogSnapshot.versions`.
         tools: the tools by their own names, in listed order.
+        entries: what they were taken from, by the same names; empty if that is unknown.
     """
 
     listing: Listing | None
     version: int
     tools: dict[str, CatalogTool]
+    entries: dict[str, CatalogEntry]
 
 
 @attrs.frozen(eq=False)
@@ -79,16 +83,20 @@ def _taken_apart(tools: tuple[CatalogTool, ...], generation: int) -> _Parts:
     sections: dict[str, _Section] = {}
     keys: dict[str, ToolKey] = {}
     for tool in tools:
-        section = sections.setdefault(tool.server, _Section(None, generation, {}))
+        section = sections.setdefault(tool.server, _Section(None, generation, {}, {}))
         if section.tools.setdefault(tool.name, tool) is not tool:
             raise ValueError(f"server {tool.server!r} has two tools {tool.name!r}; leave one of them out")
         if keys.setdefault(tool.public_name, (tool.server, tool.name)) != (tool.server, tool.name):
             raise ValueError(f"two tools have the public name {tool.public_name!r}; give names with assign_names(...)")
-    return _Parts(tools, sections, NameBook(names={key: name for name, key in keys.items()}, keys=keys))
+    return _Parts(tools, sections, NameBook(keys=keys))
 
 
 def _next(parts: _Parts, listings: Iterable[Listing], generation: int) -> _Parts:
-    """Return the parts of the next snapshot; sections of unchanged servers are the same objects."""
+    """Return the parts of the next snapshot; sections of unchanged servers are the same objects.
+
+    All of it is one step of the event loop. So nothing is called for a tool that is prepared, unless it gets another
+    name because of a similar one.
+    """
     now: dict[str, Listing] = {}
     for listing in listings:
         if listing.server in now:
@@ -98,62 +106,76 @@ def _next(parts: _Parts, listings: Iterable[Listing], generation: int) -> _Parts
     changed = {server for server, listing in now.items() if server not in old or not _is_same(old[server], listing)}
     if not changed and list(old) == list(now):
         return parts
-    before = {(server, name) for server in old if server not in now or server in changed for name in old[server].tools}
-    after = {(server, tool.name): None for server in now if server in changed for tool in now[server].tools}
-    book, renamed = parts.book.changed(before - after.keys(), [key for key in after if key not in before])
-    to_rename = {server for server, _ in renamed}
-    sections: dict[str, _Section] = {}
-    for server, listing in now.items():
-        if server in changed:
-            sections[server] = _Section(listing, generation, _tools_of(listing, old.get(server), book))
-        elif server in to_rename:
-            sections[server] = attrs.evolve(old[server], version=generation, tools=_renamed(old[server], book))
-        else:
-            sections[server] = old[server]
+    before = {server: section.entries for server, section in old.items()}
+    after = {
+        server: _entries(listing, old.get(server), parts.book.naming) if server in changed else before[server]
+        for server, listing in now.items()
+    }
+    gone, new = _names_missing(before, after), _names_missing(after, before)
+    book, renamed = parts.book.changed(gone, new) if gone or new else (parts.book, frozenset())
+    affected = changed.union(server for server, _ in renamed)
+    sections = {
+        server: _Section(listing, generation, _tools_of(after[server], listing, book), after[server])
+        if server in affected
+        else old[server]
+        for server, listing in now.items()
+    }
     return _Parts(tuple(chain.from_iterable(each.tools.values() for each in sections.values())), sections, book)
 
 
 def _is_same(section: _Section, listing: Listing) -> bool:
     """Return whether a listing would make the same section."""
     old = section.listing
-    return old is not None and _marks(old) == _marks(listing) and _same_tools(old.tools, listing.tools)
+    return old is not None and _place(old) == _place(listing) and _same_tools(old.tools, listing.tools)
 
 
-def _same_tools(old: tuple[ListedTool, ...], new: tuple[ListedTool, ...]) -> bool:
+def _same_tools(old: tuple[ListedTool | CatalogEntry, ...], new: tuple[ListedTool | CatalogEntry, ...]) -> bool:
     # Equality alone is not enough: in Python 1 == True, but in a schema they differ. So equal tools are also compared
     # by their pins, which are computed only then; most listings are the same object or differ at once.
-    return old is new or (old == new and all(pin(one) == pin(other) for one, other in zip(old, new, strict=True)))
+    return old is new or (
+        old == new
+        and all(
+            isinstance(one, CatalogEntry) or isinstance(other, CatalogEntry) or pin(one) == pin(other)
+            for one, other in zip(old, new, strict=True)
+        )
+    )
 
 
-def _marks(listing: Listing) -> tuple[bool, bool]:
-    return listing.available, listing.deferred
+def _place(listing: Listing) -> int:
+    return place_of(available=listing.available, deferred=listing.deferred)
 
 
-def _tools_of(listing: Listing, old: _Section | None, book: NameBook) -> dict[str, CatalogTool]:
-    """Return the tools of a listing by name; copy the old ones if only their marks have changed."""
-    available, deferred = _marks(listing)
+def _entries(listing: Listing, old: _Section | None, naming: str) -> dict[str, CatalogEntry]:
+    """Return the tools of a listing by name; the same object as before if only their marks have changed."""
     if old is not None and old.listing is not None and old.listing.tools is listing.tools:
-        return {
-            name: attrs.evolve(tool, public_name=book.names[tool.server, name], available=available, deferred=deferred)
-            for name, tool in old.tools.items()
-        }
-    tools: dict[str, CatalogTool] = {}
+        return old.entries
+    entries: dict[str, CatalogEntry] = {}
     for tool in listing.tools:
-        if tool.name not in tools:
-            public_name = book.names[listing.server, tool.name]
-            tools[tool.name] = CatalogTool.from_listing(
-                listing.server, tool, public_name, available=available, deferred=deferred
-            )
+        entry = tool if isinstance(tool, CatalogEntry) else CatalogEntry.of(listing.server, tool, naming)
+        entries.setdefault(entry.name.key[1], entry)
+    return entries
+
+
+def _names_missing(
+    these: Mapping[str, Mapping[str, CatalogEntry]], others: Mapping[str, Mapping[str, CatalogEntry]]
+) -> list[ToolName]:
+    """Return the names of the tools that are not among the others."""
+    names: list[ToolName] = []
+    for server, entries in these.items():
+        other = others.get(server, {})
+        if entries is not other:
+            names += [entry.name for name, entry in entries.items() if name not in other]
+    return names
+
+
+def _tools_of(entries: Mapping[str, CatalogEntry], listing: Listing, book: NameBook) -> dict[str, CatalogTool]:
+    """Return the tools of a section by name, with their marks and public names."""
+    place = _place(listing)
+    tools = {name: entry.variants[place] for name, entry in entries.items()}
+    if book.odd:
+        odd = [(name, book.odd[entry.name.key]) for name, entry in entries.items() if entry.name.key in book.odd]
+        tools.update((name, attrs.evolve(tools[name], public_name=public_name)) for name, public_name in odd)
     return tools
-
-
-def _renamed(section: _Section, book: NameBook) -> dict[str, CatalogTool]:
-    """Return the tools of a section with their current public names."""
-    names = {name: book.names[tool.server, name] for name, tool in section.tools.items()}
-    return {
-        name: tool if tool.public_name == names[name] else attrs.evolve(tool, public_name=names[name])
-        for name, tool in section.tools.items()
-    }
 
 
 @attrs.frozen(repr=False)
@@ -235,7 +257,7 @@ class CatalogSnapshot(Sequence[CatalogTool]):
     @property
     def collisions(self) -> tuple[NameCollision, ...]:
         """The tools whose public names are easily confused; see `NameCollision`."""
-        return self._parts.book.collisions()
+        return self._parts.book.collisions
 
     def find(self, public_name: str) -> CatalogTool:
         """Return the tool with a public name.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from time import process_time
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import example, given, strategies as st
 
 from mcp_actors.catalog import NameCollision, assign_names
 from mcp_actors.catalog.names import _public as _names
-from mcp_actors.catalog.names._book import NameBook
+from mcp_actors.catalog.names._book import NameBook, ToolName
 
 TEMPLATES = ["mcp__{server}__{tool}", "{server}_{tool}", "{tool}", "{tool}-{server}", "x" * 80 + "{tool}"]
 
@@ -20,23 +21,33 @@ tools = st.sampled_from(["x", "X", "_x", "x.y", "x_y", "b_x", "é", "e\u0301", "
 steps = st.lists(st.sets(st.tuples(servers, tools), max_size=8), max_size=8)
 
 
+def names_of(keys: Iterable[tuple[str, str]], naming: str = "mcp__{server}__{tool}") -> list[ToolName]:
+    return [ToolName.of(key, naming) for key in keys]
+
+
+def names_in(book: NameBook) -> dict[tuple[str, str], str]:
+    """Return the public name of each tool."""
+    assert book.odd.items() <= {key: name for name, key in book.keys.items()}.items()
+    return {key: name for name, key in book.keys.items()}
+
+
 def book_of(*keys: tuple[str, str], naming: str = "mcp__{server}__{tool}") -> NameBook:
-    return NameBook(naming=naming).changed((), keys)[0]
+    return NameBook(naming=naming).changed((), names_of(keys, naming))[0]
 
 
 def alike(*keys: tuple[str, str], naming: str = "mcp__{server}__{tool}") -> list[tuple[tuple[str, str], ...]]:
-    return [each.tools for each in book_of(*keys, naming=naming).collisions()]
+    return [each.tools for each in book_of(*keys, naming=naming).collisions]
 
 
 def check_history(steps: list[set[tuple[str, str]]], naming: str) -> None:
     book, before = NameBook(naming=naming), set[tuple[str, str]]()
     for now in steps:
-        names_before = dict(book.names)
-        book, renamed = book.changed(before - now, now - before)
-        assert book.names == assign_names(now, naming)
-        assert book.keys == {name: key for key, name in book.names.items()}
-        assert renamed == {key for key in before & now if names_before[key] != book.names[key]}
-        assert book.collisions() == book_of(*now, naming=naming).collisions()
+        names_before = names_in(book)
+        book, renamed = book.changed(names_of(before - now, naming), names_of(now - before, naming))
+        names = assign_names(now, naming)
+        assert names_in(book) == names == {tool.key: book.public_name(tool) for tool in names_of(now, naming)}
+        assert renamed == {key for key in before & now if names_before[key] != names[key]}
+        assert book.collisions == book_of(*now, naming=naming).collisions
         before = now
 
 
@@ -55,12 +66,12 @@ def test_nor_do_they_if_hashes_are_equal_all_the_time(steps: list[set[tuple[str,
 
 
 def test_a_tool_that_comes_to_have_a_namesake_is_renamed_and_named_back_when_that_goes() -> None:
-    one, renamed = book_of(("a", "x"), naming="{tool}").changed((), [("b", "x")])
+    one, renamed = book_of(("a", "x"), naming="{tool}").changed((), names_of([("b", "x")], "{tool}"))
     assert renamed == {("a", "x")}
-    assert one.names[("a", "x")] != "x" != one.names[("b", "x")]
-    back, renamed = one.changed([("b", "x")], ())
+    assert names_in(one)[("a", "x")] != "x" != names_in(one)[("b", "x")]
+    back, renamed = one.changed(names_of([("b", "x")], "{tool}"), ())
     assert renamed == {("a", "x")}
-    assert back.names == {("a", "x"): "x"}
+    assert names_in(back) == {("a", "x"): "x"}
 
 
 @pytest.mark.parametrize(
@@ -85,9 +96,9 @@ def test_names_that_differ_only_in_case_composition_or_impossible_characters_are
     pair = tuple(sorted((keys[0], keys[-1])))
     assert alike(*keys) == [pair]
     book = book_of(*keys)
-    assert len(set(book.names.values())) == len(keys)
-    [collision] = book.collisions()
-    assert collision.public_names == tuple(book.names[key] for key in pair)
+    assert len(names_in(book)) == len(keys)
+    [collision] = book.collisions
+    assert collision.public_names == tuple(names_in(book)[key] for key in pair)
     assert all(f"{tool!r} of server {server!r}" in str(collision) for server, tool in pair)
 
 
@@ -103,9 +114,9 @@ def test_a_server_and_one_whose_name_begins_alike_do_not_collide() -> None:
 
 def test_a_collision_is_over_when_it_is() -> None:
     book = book_of(("a", "x"), ("A", "x"), ("b", "y"))
-    assert len(book.collisions()) == 1
-    assert book.changed([("A", "x")], ())[0].collisions() == ()
-    assert book.changed([("b", "y")], ())[0].collisions() == book.collisions()
+    assert len(book.collisions) == 1
+    assert book.changed(names_of([("A", "x")]), ())[0].collisions == ()
+    assert book.changed(names_of([("b", "y")]), ())[0].collisions == book.collisions
 
 
 def test_a_collision_of_many_names_some() -> None:
@@ -120,7 +131,7 @@ def test_collisions_do_not_depend_on_the_order(keys: list[tuple[str, str]], nami
     """S1-26: collisions are deterministic."""
     shuffled = list(dict.fromkeys(keys))
     rng.shuffle(shuffled)
-    assert book_of(*shuffled, naming=naming).collisions() == book_of(*dict.fromkeys(keys), naming=naming).collisions()
+    assert book_of(*shuffled, naming=naming).collisions == book_of(*dict.fromkeys(keys), naming=naming).collisions
 
 
 def test_names_that_take_long_to_normalize_do_not() -> None:

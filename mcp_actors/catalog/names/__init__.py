@@ -6,7 +6,7 @@ around it.
 
 from __future__ import annotations
 
-from ._book import NameBook as NameBook, NameCollision as NameCollision
+from ._book import NameBook as NameBook, NameCollision as NameCollision, ToolName as ToolName
 from ._public import (
     DEFAULT_NAMING as DEFAULT_NAMING,
     ToolKey as ToolKey,

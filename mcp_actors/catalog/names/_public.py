@@ -77,9 +77,13 @@ def assign_names(tools: Iterable[ToolKey], naming: str = DEFAULT_NAMING) -> dict
         ConfigError: `naming` is not a valid template.
     """
     check_naming(naming)
-    keys = list(dict.fromkeys(tools))
-    names = {key: base_name(*key, naming) for key in keys}
+    return distinct({key: base_name(*key, naming) for key in dict.fromkeys(tools)}, naming)
+
+
+def distinct(names: dict[ToolKey, str], naming: str) -> dict[ToolKey, str]:
+    """Return the names with another hash in each of those that are equal; see `base_name`."""
     attempts: Counter[ToolKey] = Counter()
+    names = dict(names)
     # A plain name never looks hashed, so equal names are either all plain or all hashed. Plain names get a hash, and
     # equal hashes (one chance in four billion, or a malicious server) get another one. All of the equal names change,
     # not all but one: otherwise a server could take over the plain name of another server's tool.

@@ -161,6 +161,11 @@ class ToolFilter:
     def _hidden(self) -> re.Pattern[str] | None:
         return _matcher(each[1:] for each in self.patterns or () if each.startswith("!"))
 
+    @property
+    def shows_all(self) -> bool:
+        """Whether names and patterns hide nothing."""
+        return self.allow is None and self.patterns is None and not self.deny
+
     def shows(self, name: str) -> bool:
         """Return whether names and patterns show the tool that the server calls by this name."""
         if name in self.deny or (self._hidden is not None and self._hidden.fullmatch(name)):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT
     from mcp.types import CallToolResult
 
-    from ...catalog import CatalogTool
+    from ...catalog import CatalogEntry, CatalogTool
     from ...config import ToolContext
     from ...kernel import Call, EventHub, EventStream, SupervisorRef, TreeNode
     from ..record import ServerState, ServerStatus
@@ -52,7 +52,7 @@ class _Shown:
     thread wins, the next reader compares the inputs and notices if the snapshot is stale.
     """
 
-    tools: list[tuple[CatalogTool, ...]]
+    tools: list[tuple[CatalogEntry, ...]]
     marks: list[tuple[str, bool, bool]]
     snapshot: CatalogSnapshot
 
@@ -63,15 +63,13 @@ class ServerGroup(Mapping[str, ServerRef]):
     Every view is computed from each server's current state when it is read. All tuples are in configured order.
     """
 
-    def __init__(
-        self, roster: Roster, supervisor: SupervisorRef, hub: EventHub, *, naming: str, sources: Sources
-    ) -> None:
+    def __init__(self, roster: Roster, supervisor: SupervisorRef, hub: EventHub, *, sources: Sources) -> None:
         self._roster = roster
         self._hub = hub
         self._supervisor = supervisor
         self._lifecycle = supervisor.child(LIFECYCLE)
         self._sources = sources
-        self._shown = _Shown([], [], CatalogSnapshot.from_listings((), naming=naming))
+        self._shown = _Shown([], [], CatalogSnapshot.from_listings((), naming=roster.naming))
 
     def __repr__(self) -> str:
         states = ", ".join(f"{name}: {member.record.life.state}" for name, member in self._members.items())
@@ -389,7 +387,9 @@ def _check_added(config: object) -> None:
 
 def _log_collisions(before: CatalogSnapshot, now: CatalogSnapshot) -> None:
     """Log each new collision of public names."""
-    known = before.collisions
+    if now.collisions is before.collisions:
+        return
+    known = set(before.collisions)
     for each in now.collisions:
         if each not in known:
             logger.warning("%s; to avoid the collision, rename a server or hide a tool (ToolFilter)", each)

@@ -86,12 +86,14 @@ class CatalogMemory:
     Args:
         store: the files.
         records: the servers.
+        naming: the template of their tools' public names.
     """
 
     wants_requests = False
 
-    def __init__(self, store: CatalogStore, records: Iterable[ServerRecord]) -> None:
+    def __init__(self, store: CatalogStore, records: Iterable[ServerRecord], naming: str) -> None:
         self._store = store
+        self._naming = naming
         self._records: dict[str, ServerRecord] = {}
         self._fingerprints: dict[str, str] = {}
         self._kept: dict[str, _Known] = {}
@@ -134,9 +136,8 @@ class CatalogMemory:
             for limit, batch in _batches(order, until):
                 read: list[tuple[str, _Remembered | None]] = []
                 with trio.move_on_at(limit):
-                    await self._in_thread(
-                        partial(_load_all, self._store, [(each, files[each]) for each in batch], read)
-                    )
+                    job = partial(_load_all, self._store, self._naming, [(each, files[each]) for each in batch], read)
+                    await self._in_thread(job)
                 for server, known in tuple(read):  # which an abandoned thread may go on writing
                     del unread[server]
                     if known is not None:
@@ -279,21 +280,21 @@ def _by_size(store: CatalogStore, fingerprints: Mapping[str, str]) -> list[str]:
 
 
 def _load_all(
-    store: CatalogStore, files: Iterable[tuple[str, str]], read: list[tuple[str, _Remembered | None]]
+    store: CatalogStore, naming: str, files: Iterable[tuple[str, str]], read: list[tuple[str, _Remembered | None]]
 ) -> None:
     """Read the files of some servers, and note each result when it is there."""
     for server, key in files:
-        read.append((server, _load(store, key, server)))
+        read.append((server, _load(store, naming, key, server)))
 
 
-def _load(store: CatalogStore, key: str, server: str) -> _Remembered | None:
+def _load(store: CatalogStore, naming: str, key: str, server: str) -> _Remembered | None:
     """Read a server's file; return None, and log why, if it cannot be used."""
     try:
         if (catalog := store.load(key)) is not None:
             listed = None
             if catalog.tools is not None:
                 tools = map(Tool.model_validate, catalog.tools)
-                listed = tuple(KnownTool.of(server, tool) for tool in tools)
+                listed = tuple(KnownTool.of(server, tool, naming) for tool in tools)
             return _Remembered(listed, catalog.pins, catalog.identity, catalog.legacy)
     except (ValidationError, RecursionError):
         logger.warning(

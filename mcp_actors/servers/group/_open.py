@@ -147,21 +147,21 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     sources.adopt(given, configs)
     keep_logs_plain()
     hub = EventHub(tuple(observers))
-    roster = Roster(hub.emit, strict=strict, callbacks=callbacks, client_info=client_info, limits=limits)
+    roster = Roster(hub.emit, strict=strict, callbacks=callbacks, client_info=client_info, limits=limits, naming=naming)
     records = roster.enter(*given.enabled)
     roster.note_not_loaded(given.failed)
     hub.add(OutageLog(roster))
     gate = StartGate(records, start_gate)
     memory = None
     if store is not None:
-        hub.add(memory := CatalogMemory(store, records))
+        hub.add(memory := CatalogMemory(store, records, naming))
     others = tuple(_specs_of_sources(sources, roster, hub, watch=watch))
     departure = Departure(roster, drain_timeout)
     async with (
         _received(reloads) as received,
         departure.on_signal(stops),
         _supervised(roster, hub, gate, memory, departure, others) as supervisor,
-        _reloading(ServerGroup(roster, supervisor, hub, naming=naming, sources=sources), received) as group,
+        _reloading(ServerGroup(roster, supervisor, hub, sources=sources), received) as group,
     ):
         yield group
 

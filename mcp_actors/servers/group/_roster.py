@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, TypedDict
 from attrs import frozen
 
 from ..._errors import ActorStopped
+from ...catalog.names import DEFAULT_NAMING
 from ...config import effective_callbacks
 from ...kernel import SupervisorRef
 from ..record import ServerRecord
@@ -80,6 +81,7 @@ class Roster:
         records: the records of all servers that have actors, by name.
         members: the servers that the group shows, by name, in configured order.
         closing: True once the block of the group has ended.
+        naming: the template of the tools' public names.
         not_loaded: the errors of the entries that could not be loaded, by the name of the server or the path of the
             file.
 
@@ -89,6 +91,7 @@ class Roster:
         callbacks: the callbacks of the group.
         client_info: how the client introduces itself to the servers that have no ``client_info`` of their own.
         limits: the limits of the group.
+        naming: the template, which has been checked.
     """
 
     def __init__(
@@ -99,6 +102,7 @@ class Roster:
         callbacks: Callbacks | None,
         client_info: Implementation | None = None,
         limits: GroupLimits,
+        naming: str = DEFAULT_NAMING,
     ) -> None:
         self.records: Mapping[str, ServerRecord] = MappingProxyType({})
         self.members: Mapping[str, Member] = MappingProxyType({})
@@ -106,6 +110,7 @@ class Roster:
         self.closing = False
         self.strict = strict
         self.limits = limits
+        self.naming = naming
         self._emit = emit
         self._callbacks = callbacks
         self._client_info = client_info
@@ -124,7 +129,8 @@ class Roster:
     def enter(self, *configs: ServerConfig) -> list[ServerRecord]:
         """Make the records of servers that are about to be started."""
         records = [
-            ServerRecord(config, self._emit, capacity=self._capacity, **self._options(config)) for config in configs
+            ServerRecord(config, self._emit, capacity=self._capacity, naming=self.naming, **self._options(config))
+            for config in configs
         ]
         self.records = MappingProxyType({**self.records, **{record.config.name: record for record in records}})
         return records

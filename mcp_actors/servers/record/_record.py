@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from attrs import define, field
 from mcp.types import PromptListChangedNotification, ResourceListChangedNotification, ToolListChangedNotification
 
+from ...catalog.names import DEFAULT_NAMING
 from ...config import EffectiveCallbacks
 from ...kernel import Crashed, StartFailed
 from ..basics import Capacity
@@ -111,6 +112,7 @@ class ServerRecord:
         callbacks: EffectiveCallbacks | None = None,
         client_info: Implementation | None = None,
         capacity: Capacity | None = None,
+        naming: str = DEFAULT_NAMING,
     ) -> None:
         self.config: ServerConfig = config
         self.required: bool = required
@@ -133,7 +135,7 @@ class ServerRecord:
             lambda: self.life.recover(),
             lambda text: self.session.masker(text),
         )
-        self.catalog: ServerCatalog = ServerCatalog(config, self._reporter)
+        self.catalog: ServerCatalog = ServerCatalog(config, self._reporter, naming)
         self.life: ServerLife = ServerLife(
             config, emit, self.catalog, self.health, required=required, on_change=self.subscriptions.wake
         )

@@ -293,10 +293,16 @@ async def list_all_tools(client: Client, record: ServerRecord, past: PastSession
         LimitExceeded: the list has too many pages, or is too large altogether.
         mcp.MCPError: as for `Request.send`.
     """
-    tools: Iterable[Tool] = await all_pages(client, record, past, TOOLS)
+    tools: Iterable[Tool] = _each_once(deque(await all_pages(client, record, past, TOOLS)))
     if is_modern(client.protocol_version):
         tools = _with_valid_headers(tools, record.config.name)
-    return await known_tools(record.config.name, tools)
+    return await known_tools(record.config.name, tools, record.catalog.naming, record.catalog.listed)
+
+
+def _each_once(tools: deque[Tool]) -> Iterator[Tool]:
+    """Yield each tool, and release it: to release thousands that were known already is a long step."""
+    while tools:
+        yield tools.popleft()
 
 
 def _with_valid_headers(tools: Iterable[Tool], server: str) -> Iterator[Tool]:

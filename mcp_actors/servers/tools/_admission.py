@@ -94,7 +94,7 @@ class Admission:
 
     def filtered(self, listed: Iterable[KnownTool]) -> tuple[KnownTool, ...]:
         """Return the tools that the filter shows."""
-        return tuple(tool for tool in listed if self._filter.shows(tool.name))
+        return tuple(listed) if self._filter.shows_all else tuple([t for t in listed if self._filter.shows(t.name)])
 
     def admit_static(self, declared: Iterable[KnownTool]) -> tuple[KnownTool, ...]:
         """Admit the configured ``static_tools`` that the filter shows."""
@@ -139,7 +139,7 @@ class Admission:
     def admissible(self, listed: tuple[KnownTool, ...]) -> Iterable[KnownTool]:
         """Return the tools of any listing, possibly an outdated one, that may be shown and called."""
         if self._policy != "block" or self.accepted is None:
-            return (tool for tool in listed if self._filter.shows(tool.name))
+            return self.filtered(listed)
         filtered = self.filtered(listed)
         return self._shown(filtered, judge(self.accepted, self._pins(filtered), self._policy).hidden)
 

@@ -20,7 +20,7 @@ from ._known import KnownTool
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...catalog import CatalogTool, Pins, PinVerdict
+    from ...catalog import CatalogEntry, Pins, PinVerdict
     from ...config import ServerConfig
     from ._admission import ToolChanges
     from ._freshness import Ticket
@@ -64,7 +64,7 @@ class ServerCatalog:
         known: True once the server has listed its tools in this run.
         listed: all listed tools.
         tools: the listed tools that are shown.
-        shown: the same as entries of the group's catalogue, without public names; the same object while unchanged.
+        shown: the same as entries of the group's catalogue; the same object while unchanged.
         version: the number of changes of `shown`.
         answers: the number of answers that differed from the answer before, shown or not.
         deferred: True while the tools come from an earlier run (`restore`) or connection (`defer`), and the server has
@@ -73,17 +73,20 @@ class ServerCatalog:
         admission: decides which of the listed tools are shown.
         freshness: whether the last answer is outdated.
         failure: why the connected server has not listed its tools on this connection; None if it has.
+        naming: the template of public names in the group.
 
     Args:
         config: the server's configuration.
         reporter: receives the changes.
+        naming: the template.
     """
 
-    def __init__(self, config: ServerConfig, reporter: Reporter) -> None:
+    def __init__(self, config: ServerConfig, reporter: Reporter, naming: str) -> None:
+        self.naming: str = naming
         self.known: bool = False
         self.listed: tuple[KnownTool, ...] = ()
         self.tools: tuple[KnownTool, ...] = ()
-        self.shown: tuple[CatalogTool, ...] = ()
+        self.shown: tuple[CatalogEntry, ...] = ()
         self.version: int = 0
         self.answers: int = 0
         self.deferred: bool = False
@@ -109,7 +112,7 @@ class ServerCatalog:
 
     def copy_for_isolated(self) -> ServerCatalog:
         """Return a copy for an isolated attempt, which has a connection of its own; its changes are not reported."""
-        other = ServerCatalog(self._config, Reporter())
+        other = ServerCatalog(self._config, Reporter(), self.naming)
         other.listed, other.checks = self.listed, self.checks
         other._set(self.tools)
         other.admission = self.admission.copy_for_isolated()
@@ -177,7 +180,9 @@ class ServerCatalog:
         if not self.known:
             declared = self._config.static_tools
             self.checks = self.checks.updated(declared)
-            self._show(self.admission.admit_static(KnownTool.of(self._config.name, tool) for tool in declared))
+            self._show(
+                self.admission.admit_static(KnownTool.of(self._config.name, tool, self.naming) for tool in declared)
+            )
 
     def note_over_limit(self, what: str, errors: Sequence[LimitExceeded]) -> None:
         """Report the items of a list that exceed a limit, except those reported for the previous list.
@@ -222,7 +227,7 @@ class ServerCatalog:
             self._reporter.changed(_difference(before, tools))
 
     def _set(self, tools: tuple[KnownTool, ...]) -> None:
-        self.tools, self.shown = tools, tuple(each.shown for each in tools)
+        self.tools, self.shown = tools, tuple([each.entry for each in tools])
 
     # --- staleness --------------------------------------------------------------------------------------------------
 
@@ -234,8 +239,8 @@ class ServerCatalog:
 def _difference(before: tuple[KnownTool, ...], after: tuple[KnownTool, ...]) -> Difference:
     old, new = {each.name: each for each in before}, {each.name: each for each in after}
     return Difference(
-        tools=tuple(tool.name for tool in after),
-        added=tuple(name for name in new if name not in old),
-        removed=tuple(name for name in old if name not in new),
-        changed=tuple(name for name in new if name in old and new[name] != old[name]),
+        tools=tuple([tool.name for tool in after]),
+        added=tuple([name for name in new if name not in old]),
+        removed=tuple([name for name in old if name not in new]),
+        changed=tuple([name for name, now in new.items() if name in old and old[name] is not now and old[name] != now]),
     )

@@ -513,10 +513,10 @@ async def test_a_slow_file_of_one_server_does_not_hide_the_others(
     other.behave("--tools", "1")
     load = _memory._load
 
-    def reads(store: CatalogStore, key: str, server: str) -> Any:
+    def reads(store: CatalogStore, naming: str, key: str, server: str) -> Any:
         if store.size(key) == max(path.stat().st_size for path in slow.store.iterdir()):
             stuck.wait()
-        return load(store, key, server)
+        return load(store, naming, key, server)
 
     monkeypatch.setattr(_memory, "_load", reads)
     monkeypatch.setattr(_memory, "LOAD_WAIT", 0.6)

@@ -11,11 +11,13 @@ import pytest
 from mcp.server.mcpserver import MCPServer
 
 from mcp_actors import InProcess, ServerConfig, ServerGroup, ToolNotFound, ToolsChanged, open_servers
-from mcp_actors.catalog import Listing
+from mcp_actors.catalog import Listing, NameCollision
 from mcp_actors.kernel import Event
 from mcp_actors.servers.group import _group
 
+from ...calls import calls_in
 from ...messages import Said
+from ..changing import Changing
 from ..groups import LATER, NEVER, Events, after, command_with, crash, server, shell, unless
 from ..links import text_of
 from ..scripted_server import TOOLS
@@ -235,3 +237,47 @@ async def test_tools_with_similar_names_are_logged_once_with_both_servers(
         assert len([each for each in caplog.records if "similar names" in each.getMessage()]) == len(TOOLS)
         await group["A"].stop()
         assert group.tools.collisions == ()
+
+
+async def test_the_first_look_at_many_tools_calls_nothing_for_each() -> None:
+    """All that takes time for a tool is done before, with checkpoints in between."""
+    changing = Changing(descriptions={str(number): "" for number in range(400)})
+    async with open_servers(changing.config(), naming="{server}__{tool}") as group:
+        calls, tools = calls_in(lambda: group.tools)
+        assert len(tools) == 402
+        assert calls < 100
+        assert tools[-1].public_name == "here__399"
+
+
+async def test_a_tool_that_is_listed_again_unchanged_is_the_same_object() -> None:
+    """So a long list in which little has changed is compared and released quickly."""
+    changing = Changing(descriptions={str(number): "" for number in range(400)})
+    async with open_servers(changing.config()) as group:
+        before = group.tools
+        changing.version += 1
+        await group["here"].list_tools()
+        assert [(old.name, new.name) for old, new in zip(before, group.tools, strict=True) if old is not new] == [
+            ("v1", "v2")
+        ]
+        await group["here"].restart()
+        calls, tools = calls_in(lambda: group.tools)
+        assert tools[-1] is before[-1]
+        assert calls < 100
+
+
+async def test_similar_names_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hundred pairs, which a server may list on purpose, cost nothing when other things change."""
+    pairs = [f"{name}{number}" for number in range(200) for name in "xX"]
+    changing = Changing(descriptions=dict.fromkeys(pairs, ""))
+    async with open_servers(changing.config(), server("b")) as group:
+        assert len(group.tools.collisions) == 200
+        compared, equal = list[object](), NameCollision.__eq__
+
+        def compare(one: NameCollision, other: object) -> bool:
+            compared.append(one)
+            return equal(one, other)
+
+        monkeypatch.setattr(NameCollision, "__eq__", compare)
+        await group["b"].stop()
+        assert len(group.tools) == 402
+        assert len(compared) <= 200
