@@ -211,6 +211,31 @@ async def test_a_long_enough_run_clears_the_budget(autojump_clock: MockClock) ->
         assert supervisor.child("a").statistics().incarnation == 6
 
 
+async def test_a_long_enough_run_clears_it_also_if_it_began_or_ended_explicitly(autojump_clock: MockClock) -> None:
+    yard = Yard()
+    async with open_supervisor(yard.spec("a"), max_restarts=1, window=math.inf, reset_after=60) as supervisor:
+        for before, after in ((0, 60), (60, 0)):
+            await crash(supervisor.child("a"))
+            await trio.sleep(before)
+            await supervisor.stop_child("a")
+            await supervisor.restart_child("a")
+            await trio.sleep(after)
+            await crash(supervisor.child("a"))
+            await trio.sleep(60)
+        assert supervisor.child("a").statistics().incarnation == 7
+
+
+async def test_the_time_to_clean_up_is_not_a_part_of_a_run(autojump_clock: MockClock) -> None:
+    yard = Yard()
+    spec = yard.spec("a", stop=2.0)
+    async with open_supervisor(spec, max_restarts=1, window=math.inf, reset_after=60, on_limit="park") as supervisor:
+        await crash(supervisor.child("a"))
+        await trio.sleep(2 + 59)
+        await crash(supervisor.child("a"))
+        await trio.sleep(3)
+        assert supervisor.child("a").state == "failed"
+
+
 async def test_a_long_enough_run_clears_it_also_if_another_child_crashes(autojump_clock: MockClock) -> None:
     yard = Yard()
     async with open_supervisor(

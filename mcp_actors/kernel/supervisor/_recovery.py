@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..actor import Incarnation
     from ..ref import End
     from ._options import SupervisorPolicy
-    from ._table import Child, Run
+    from ._table import Child, Fate, Run
 
 
 class Recovery(Children):
@@ -49,12 +49,10 @@ class Recovery(Children):
 
     def forgive(self, *children: Child) -> None:
         """Forget the failures of these children, for their back-off and for the budget."""
-        failed = [child for child in children if child.failures or child.probation]
-        for child in failed:
+        for child in children:
             child.failures = 0
             child.probation = None
-        if failed:
-            self._budget.forget({child.spec.id for child in failed})
+        self._budget.forget({child.spec.id for child in children})
 
     def revive(self, child: Child) -> None:
         """Reset the back-off of a child that is started explicitly, and the budget if the child was parked."""
@@ -63,6 +61,12 @@ class Recovery(Children):
         self.leave(child)
         child.failures = 0
         child.probation = None
+
+    def ask(self, child: Child, fate: Fate) -> Run | None:
+        """Begin a stop, and forget the failures of a child that has run for long: it may be started again."""
+        if child.run is not None and self._lasted(child.run):
+            self.forgive(child)
+        return super().ask(child, fate)
 
     # --- failures ---------------------------------------------------------------------------------------------------
 
@@ -136,9 +140,7 @@ class Recovery(Children):
         return self._budget.spend(now, child.spec.id)
 
     def _lasted(self, incarnation: Incarnation) -> bool:
-        if self._policy.reset_after is None or not incarnation.started:
-            return False
-        return trio.current_time() - incarnation.started_at >= self._policy.reset_after
+        return self._policy.reset_after is not None and incarnation.served >= self._policy.reset_after
 
     # --- groups -----------------------------------------------------------------------------------------------------
 
