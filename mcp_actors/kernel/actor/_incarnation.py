@@ -60,7 +60,6 @@ class Incarnation(Sender):
         actor: the actor's object; None until `make` has returned it.
         started: True once it serves.
         started_at: the Trio time of its start.
-        ended_at: the Trio time at which its end was decided; infinite before that.
         overdue: True once it was reported that it, or a child that it waits for, outlives its bound.
         killed: True once it was killed. A start that is interrupted does not count.
         retried: True if another attempt follows should its start fail.
@@ -76,7 +75,6 @@ class Incarnation(Sender):
     actor: Actor | None = field(default=None, init=False)
     started: bool = field(default=False, init=False)
     started_at: float = field(default=0.0, init=False)
-    ended_at: float = field(default=math.inf, init=False)
     overdue: bool = field(default=False, init=False)
     killed: bool = field(default=False, init=False)
     comes_back: bool = field(default=False, init=False)
@@ -288,7 +286,7 @@ class Incarnation(Sender):
             if exit_in(exc) is not None:
                 self.verdict = End("crashed", exc)
             return
-        self.verdict, self.ended_at = End(reason, exc, self._is_hopeless(exc)), trio.current_time()
+        self.verdict = End(reason, exc, self._is_hopeless(exc))
         # For its supervisor, a start that ends with an exception is a failure, even with the reason "shutdown".
         fails = not self.started and exc is not None
         self.comes_back = self.restarts_after("crashed" if fails else reason) if comes_back is None else comes_back
@@ -338,11 +336,6 @@ class Incarnation(Sender):
         """Mark it as overdue, which ends `wait_started` and `wait_bounded`."""
         self.overdue = True
         self._change()
-
-    @property
-    def served(self) -> float:
-        """The seconds for which it serves or has served; its clean-up does not count."""
-        return min(trio.current_time(), self.ended_at) - self.started_at if self.started else 0.0
 
     @property
     def ending(self) -> bool:

@@ -139,8 +139,8 @@ class Recovery(Children):
         self.forgive(*(other for other in spenders if other.run and self._lasted(other.run)))
         return self._budget.spend(now, child.spec.id)
 
-    def _lasted(self, incarnation: Incarnation) -> bool:
-        return self._policy.reset_after is not None and incarnation.served >= self._policy.reset_after
+    def _lasted(self, run: Run) -> bool:
+        return self._policy.reset_after is not None and run.served >= self._policy.reset_after
 
     # --- groups -----------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ group starts the members that still refer to it, so a group that has lost all it
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import trio
@@ -64,11 +65,18 @@ class Run(Incarnation):
     Attributes:
         child: the child.
         fate: what becomes of the child when it has stopped; None while it is live.
+        ended_at: the Trio time at which it decided to end by itself; infinite before that.
     """
 
     child: Child
     _keeper: Keeper
     fate: Fate | None = field(default=None, init=False)
+    ended_at: float = field(default=math.inf, init=False)
+
+    @property
+    def served(self) -> float:
+        """The seconds for which it serves or has served; its clean-up does not count."""
+        return min(trio.current_time(), self.ended_at) - self.started_at if self.started else 0.0
 
     def make(self) -> Actor:
         """Call the factory."""
@@ -83,6 +91,7 @@ class Run(Incarnation):
 
     def ends_by_itself(self) -> None:
         """Leave it to the supervisor."""
+        self.ended_at = trio.current_time()
         self._keeper.bound_end(self)
 
     def is_over(self, _: End) -> None:
