@@ -31,7 +31,7 @@ from ..record import ACTIVE, CONNECTED, FAILED, ConfigChanged, ServerAdded, Serv
 from ..ref import Reconnect, Retire, ServerEntry, Start, Stop
 from ..sources import changed_fields, compare
 from ._leaving import drain
-from ._tree import server_spec, supervisor_id
+from ._tree import server_spec, start_status, supervisor_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ...config import ServerConfig
     from ...kernel import SupervisorRef
     from ..basics import ClosingOrder
-    from ..sources import Given
+    from ..sources import Given, StatusBoard
     from ._memory import CatalogMemory
     from ._roster import Member, Roster
 
@@ -117,18 +117,20 @@ class LifecycleActor(Actor):
         roster: the servers.
         closing: the order in which they close.
         memory: the remembered catalogues; None remembers nothing.
-        drain_timeout: seconds for which a server that is disconnected may finish its requests.
+        board: the states to write into tables.
+        drain: seconds for which a server that is disconnected may finish its requests.
     """
 
     max_in_flight = MAX_CHANGES
 
     def __init__(
-        self, roster: Roster, closing: ClosingOrder, memory: CatalogMemory | None, drain_timeout: float
+        self, roster: Roster, closing: ClosingOrder, memory: CatalogMemory | None, board: StatusBoard, drain: float
     ) -> None:
         self._roster = roster
         self._closing = closing
         self._memory = memory
-        self._drain_timeout = drain_timeout
+        self._board = board
+        self._drain = drain
         self._turn = trio.Lock()
 
     async def handle(self, message: Reconnect | Start | Stop | Retire | Add | Remove | Reload | _Resume) -> object:
@@ -202,7 +204,7 @@ class LifecycleActor(Actor):
         """Stop a server and forget it."""
         server, life = member.entry, member.record.life
         life.leaving = "removal"
-        await drain(member.record, self._drain_timeout, queued=True)
+        await drain(member.record, self._drain, queued=True)
         life.wanted = False
         await _stop(server)  # before its turn: this ends a change that waits for its connect
         async with server.turn:
@@ -222,6 +224,7 @@ class LifecycleActor(Actor):
         members = self._roster.members
         difference = compare({name: member.record.config for name, member in members.items()}, given)
         self._roster.limits.check_number(len(difference.order))
+        await start_status(self._group, self._board)
         await _each(self._remove, [members[name] for name in difference.removed])
         failures: dict[str, ConnectFailed] = {}
 
@@ -308,7 +311,7 @@ class LifecycleActor(Actor):
         """Disconnect a server that comes back, once its requests in flight have ended. All others wait for it."""
         try:
             server.record.life.holding = True
-            await drain(server.record, self._drain_timeout, queued=False)
+            await drain(server.record, self._drain, queued=False)
             await _suspend(server)
         finally:
             server.record.life.holding = False

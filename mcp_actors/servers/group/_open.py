@@ -17,11 +17,11 @@ from ..._flavor import check_flavor
 from ...catalog import check_naming
 from ...catalog.names import DEFAULT_NAMING
 from ...catalog.store import CatalogStore, default_directory
-from ...config import Callbacks, TableSource
+from ...config import Callbacks
 from ...kernel import ChildSpec, EventHub, open_supervisor
 from ..basics import ClosingOrder, Signals, name_of, open_background
 from ..record import CONNECTED
-from ..sources import LAST_STATUS_WAIT, Configured, Sources, StatusActor, StatusBoard, WatchActor
+from ..sources import Configured, Sources, StatusBoard, WatchActor
 from ._failures import translate
 from ._gate import StartGate, check_gate
 from ._group import ServerGroup
@@ -32,10 +32,10 @@ from ._memory import CatalogMemory
 from ._outage_log import OutageLog
 from ._plain_logs import keep_logs_plain
 from ._roster import Roster
-from ._tree import GROUP, LIFECYCLE, STATUS, WATCH, group_specs
+from ._tree import GROUP, LIFECYCLE, WATCH, group_specs, status_spec
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
+    from collections.abc import AsyncIterator, Iterable
 
     from ...kernel import Event, Observer, SupervisorRef
     from ..sources import Given
@@ -155,30 +155,29 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     memory = None
     if store is not None:
         hub.add(memory := CatalogMemory(store, records, naming))
-    others = tuple(_specs_of_sources(sources, roster, hub, watch=watch))
+    board, others = _followers_of(sources, roster, hub, watch=watch)
     departure = Departure(roster, drain_timeout)
     async with (
         _received(reloads) as received,
         departure.on_signal(stops),
-        _supervised(roster, hub, gate, memory, departure, others) as supervisor,
+        _supervised(roster, hub, gate, memory, board, departure, others) as supervisor,
         _reloading(ServerGroup(roster, supervisor, hub, sources=sources), received) as group,
     ):
         yield group
 
 
-def _specs_of_sources(sources: Sources, roster: Roster, hub: EventHub, *, watch: bool) -> Iterator[ChildSpec]:
-    """Yield the actors that follow the sources and that write states into tables. Without them the group continues."""
-    if watch:
-        yield ChildSpec(WATCH, partial(WatchActor, sources, _apply, hub.emit), restart="temporary")
-    tables = tuple(each for each in sources.watched if isinstance(each, TableSource) and each.instance is not None)
-    if tables:
+def _followers_of(
+    sources: Sources, roster: Roster, hub: EventHub, *, watch: bool
+) -> tuple[StatusBoard, list[ChildSpec]]:
+    """Return the states to write, and the actors for the sources. Without these actors the group continues."""
 
-        def states(source: str) -> dict[str, str]:
-            records = roster.records.items()
-            return {name: record.life.state for name, record in records if record.config.source == source}
+    def states(source: str) -> dict[str, str]:
+        records = roster.records.items()
+        return {name: record.life.state for name, record in records if record.config.source == source}
 
-        hub.add(board := StatusBoard(sources, states))
-        yield ChildSpec(STATUS, partial(StatusActor, board, tables), restart="temporary", shutdown=2 * LAST_STATUS_WAIT)
+    hub.add(board := StatusBoard(sources, states))
+    watcher = ChildSpec(WATCH, partial(WatchActor, sources, _apply, hub.emit), restart="temporary")
+    return board, [*([watcher] if watch else []), *([status_spec(board)] if board.tables else [])]
 
 
 async def _apply(group: SupervisorRef, given: Given) -> None:
@@ -191,13 +190,14 @@ async def _supervised(
     hub: EventHub,
     gate: StartGate,
     memory: CatalogMemory | None,
+    board: StatusBoard,
     departure: Departure,
     others: Iterable[ChildSpec],
 ) -> AsyncIterator[SupervisorRef]:
     """Run the supervision tree of a group around a block, which begins when the gate opens."""
     records = tuple(roster.records.values())
     closing = ClosingOrder()
-    lifecycle = partial(LifecycleActor, roster, closing, memory, departure.seconds)
+    lifecycle = partial(LifecycleActor, roster, closing, memory, board, departure.seconds)
     try:
         if memory is not None:
             await memory.load()

@@ -15,23 +15,27 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from ..._errors import ChildError
 from ...kernel import ChildSpec, Supervisor
 from ..basics import ClosingOrder
 from ..connection import ServerActor
 from ..policy import DeadlineActor, seconds_to_retry
+from ..sources import LAST_STATUS_WAIT, StatusActor
 from ._memory import FLUSH_WAIT, MemoryActor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ...kernel import Actor
+    from ...kernel import Actor, SupervisorRef
     from ..record import ServerRecord
+    from ..sources import StatusBoard
     from ._memory import CatalogMemory
 
-__all__ = ["GROUP", "LIFECYCLE", "STATUS", "WATCH", "group_specs", "server_spec", "supervisor_id"]
+__all__ = ["GROUP", "LIFECYCLE", "WATCH", "group_specs", "server_spec", "start_status", "status_spec", "supervisor_id"]
 
 GROUP: Final = "servers"
 LIFECYCLE: Final = "servers:lifecycle"
@@ -69,6 +73,18 @@ def group_specs(
 def server_spec(record: ServerRecord, closing: ClosingOrder) -> ChildSpec:
     """Return a server as a child of the group's supervisor. It is configured by its record, each time it is started."""
     return ChildSpec(supervisor_id(record.config.name), partial(_supervisor, record, closing))
+
+
+def status_spec(board: StatusBoard) -> ChildSpec:
+    """Return the actor that writes states into tables. Without it the group continues."""
+    return ChildSpec(STATUS, partial(StatusActor, board), restart="temporary", shutdown=2 * LAST_STATUS_WAIT)
+
+
+async def start_status(group: SupervisorRef, board: StatusBoard) -> None:
+    """Start the actor that writes states into tables, if there are any. One that runs already follows the sources."""
+    if board.tables:
+        with suppress(ChildError):
+            await group.start_child(status_spec(board))
 
 
 def _memory_specs(memory: CatalogMemory | None) -> list[ChildSpec]:

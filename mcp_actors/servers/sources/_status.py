@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ...config import TableSource
 from ...kernel import Actor
 from ..record import ServerAdded, ServerRemoved, StateChanged
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from ...config import TableSource
     from ...kernel import Event
     from ._reading import Sources
 
@@ -34,17 +34,17 @@ class StatusBoard:
     """The states to write. It observes the group to learn of changes.
 
     Args:
-        sources: calls the tables in their threads.
+        sources: the configurations of the group; it calls the tables in their threads.
         states: returns the states of the servers that come from a source.
     """
 
     wants_requests = False
 
     def __init__(self, sources: Sources, states: Callable[[str], Mapping[str, str]]) -> None:
-        self._sources = sources
+        self.sources = sources
         self._states = states
         self._news = trio.Event()
-        self._written: dict[str, Mapping[str, str]] = {}
+        self._written: dict[str, set[str]] = {}
         self._failing: set[str] = set()
 
     def __call__(self, event: Event) -> None:
@@ -53,11 +53,22 @@ class StatusBoard:
             self._news.set()
             self._news = trio.Event()
 
+    @property
+    def tables(self) -> dict[str, TableSource]:
+        """The tables to write into, by name."""
+        found = (each for each in self.sources.watched if isinstance(each, TableSource))
+        return {table.name: table for table in found if table.instance is not None}
+
     async def keep(self, table: TableSource) -> None:
-        """Write the states into a table when they change, and once per interval, as a sign of life."""
+        """Write the states into a table when they change, and once per interval, as a sign of life.
+
+        Return once the group has neither the table as a source any more, nor a server from it.
+        """
         while True:
             states = self._states(table.name)
             await self._write(table, states)
+            if not states and table.name not in self.tables:
+                return
             with trio.move_on_after(table.interval):
                 while self._states(table.name) == states:
                     await self._news.wait()
@@ -68,10 +79,12 @@ class StatusBoard:
         await self._write(table, dict.fromkeys(self._states(table.name), "stopped"))
 
     async def _write(self, table: TableSource, states: Mapping[str, str]) -> None:
-        gone = dict.fromkeys(self._written.get(table.name, {}).keys() - states.keys())
-        error = await self._sources.tell(table, partial(table.write_status, {**states, **gone}))
+        known = self._written.get(table.name, set())
+        self._written[table.name] = known | states.keys()  # the thread goes on writing if this is cancelled
+        gone = dict.fromkeys(known - states.keys())
+        error = await self.sources.tell(table, partial(table.write_status, {**states, **gone}))
         if error is None:
-            self._written[table.name] = states
+            self._written[table.name] = {*states}
             self._failing.discard(table.name)
         elif table.name not in self._failing:
             self._failing.add(table.name)
@@ -81,19 +94,32 @@ class StatusBoard:
 class StatusActor(Actor):
     """Owns one task for each table. It takes no messages."""
 
-    def __init__(self, board: StatusBoard, tables: tuple[TableSource, ...]) -> None:
+    def __init__(self, board: StatusBoard) -> None:
         self._board = board
-        self._tables = tables
+        self._tables: dict[str, TableSource] = {}
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Write while the group runs; at its end, write that the servers have stopped."""
         async with trio.open_nursery() as nursery:
-            for table in self._tables:
-                nursery.start_soon(self._board.keep, table, name=f"{self.ref.name}:{table.name}")
+            nursery.start_soon(self._keep_all, name=self.ref.name)
             yield
             nursery.cancel_scope.cancel("the group is closed")
         with trio.move_on_after(LAST_STATUS_WAIT):
             async with trio.open_nursery() as nursery:
-                for table in self._tables:
+                for table in self._tables.values():
                     nursery.start_soon(self._board.finish, table)
+
+    async def _keep_all(self) -> None:
+        """Keep the tables of the group. One that `ServerGroup.reload` takes away is kept until its servers are gone."""
+        while True:
+            self._tables |= self._board.tables
+            async with trio.open_nursery() as nursery:
+                for table in self._tables.values():
+                    nursery.start_soon(self._keep, table, name=f"{self.ref.name}:{table.name}")
+                await self._board.sources.changed.wait()
+                nursery.cancel_scope.cancel("the sources were replaced")
+
+    async def _keep(self, table: TableSource) -> None:
+        await self._board.keep(table)
+        del self._tables[table.name]

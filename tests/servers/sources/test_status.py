@@ -44,8 +44,8 @@ class Told(TableSource):
         return ((name, "{}", True) for name in self.names)
 
     def read(self) -> tuple[LoadedConfig, ...]:
-        servers = tuple(self.houses.setdefault(name, House(name)).config(source="table") for name in self.names)
-        return (LoadedConfig(servers, source="table"),)
+        servers = tuple(self.houses.setdefault(name, House(name)).config(source=self.name) for name in self.names)
+        return (LoadedConfig(servers, source=self.name),)
 
 
 @pytest.fixture
@@ -70,6 +70,39 @@ async def test_states_are_written_when_they_change_and_as_a_sign_of_life(clock: 
         assert 2 <= len(table.written) - number <= 3
         assert table.written[-1] == {"b": "ready"}
     assert table.written[-1] == {"b": "stopped"}
+
+
+async def test_states_are_written_into_a_table_that_a_reload_adds_until_its_servers_are_gone(clock: MockClock) -> None:
+    first, second = Told("a"), Told("b", "c")
+    second.name = "second"
+    async with open_servers(House("other").config()) as group:
+        await group.reload(first)
+        await trio.sleep(1)
+        assert first.written[-1] == {"a": "ready"}
+        await group.reload(first, second)
+        await group["a"].stop()
+        await trio.sleep(1)
+        assert (first.written[-1], second.written[-1]) == ({"a": "stopped"}, {"b": "ready", "c": "ready"})
+        await group.reload(second)
+        await trio.sleep(20)
+        assert first.written[-1] == {"a": None}
+        number = len(first.written)
+        await group.reload(second, House("other").config())
+        await trio.sleep(20)
+        assert len(first.written) == number
+    assert second.written[-1] == {"b": "stopped", "c": "stopped"}
+    assert len(first.written) == number
+
+
+async def test_states_are_written_under_the_name_that_a_reload_gives_to_this_program(clock: MockClock) -> None:
+    before, after = Told("a"), Told("a")
+    after.houses = before.houses
+    async with open_servers(before) as group:
+        await trio.sleep(1)
+        await group.reload(after)
+        await group["a"].stop()
+        await trio.sleep(1)
+        assert (before.written[-1], after.written[-1]) == ({"a": "ready"}, {"a": "stopped"})
 
 
 async def test_a_table_that_cannot_be_written_is_logged_once(
